@@ -1,0 +1,86 @@
+"""In-flight messages, folded into one XOR per granule of global time.
+
+Invariant: nothing below `minimal_time` is in flight or still to come, and `minimal_time` never decreases.
+
+Why: a message is tracked at the least global time in it, its granule; whatever its processing causes is at that time
+or later. Its checksum is XORed into the cell of its granule once when it is sent and once when it was processed, and
+a batch reports both sides in one ack. So a cell is zero, and gone, exactly when nothing of its granule is in flight
+(but for odds of 2**-64), and no cell appears below a cell or a heartbeat that has not gone yet. Acks may come in any
+order and as late as they like. The idea is Storm's acker, with time in place of tuple trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from sortedcontainers import SortedDict
+
+from drift_graph.errors import DriftBug
+from drift_graph.meta import BEGINNING, END_OF_TIME
+
+
+class Ack(NamedTuple):
+    """What one processed batch consumed and sent, in one piece.
+
+    Attributes:
+        cells: (granule, XOR of the checksums of all messages consumed and sent at that granule).
+        heartbeats: (source rank, its promise after the batch); a source reports both at once, so its message is
+            in the table before its promise goes past it.
+    """
+
+    cells: Sequence[tuple[bytes, int]]
+    heartbeats: Sequence[tuple[int, bytes]] = ()
+
+
+class AckTable:
+    """The acker's machine: `handle` acks, read `minimal_time`."""
+
+    def __init__(self, sources: Iterable[int]) -> None:
+        self._cells: SortedDict[bytes, int] = SortedDict()
+        self._heartbeats: dict[int, bytes] = {rank: BEGINNING for rank in sources}
+        self.minimal_time = BEGINNING
+
+    def handle(self, ack: Ack) -> bytes | None:
+        """Fold an ack in; returns the new minimal time where it moved, else None.
+
+        Raises:
+            DriftBug: for an ack below minimal time, or a heartbeat that goes back.
+        """
+        cells = self._cells
+        for granule, checksum in ack.cells:
+            if granule < self.minimal_time:
+                raise DriftBug(
+                    f"an ack at {granule.hex()} is below minimal time {self.minimal_time.hex()}: released too early"
+                )
+            left = cells.get(granule, 0) ^ checksum
+            if left:
+                cells[granule] = left
+            else:
+                cells.pop(granule, None)
+        for rank, heartbeat in ack.heartbeats:
+            if heartbeat < self._heartbeats[rank]:
+                raise DriftBug(f"the heartbeat of source {rank} went back to {heartbeat.hex()}")
+            self._heartbeats[rank] = heartbeat
+        minimal = min(self._heartbeats.values(), default=END_OF_TIME)
+        if cells:
+            minimal = min(minimal, cells.peekitem(0)[0])
+        if minimal <= self.minimal_time:
+            return None
+        self.minimal_time = minimal
+        return minimal
+
+    @property
+    def in_flight(self) -> int:
+        """How many granules have something in flight."""
+        return len(self._cells)
+
+    @property
+    def quiet(self) -> bool:
+        """Every source has ended and nothing is in flight."""
+        return self.minimal_time == END_OF_TIME
+
+    def held_by(self) -> int | None:
+        """Rank of the source whose promise is minimal time; None where a message in flight holds it back."""
+        rank, least = min(self._heartbeats.items(), key=lambda pair: (pair[1], pair[0]))
+        return rank if not self._cells or least <= self._cells.peekitem(0)[0] else None

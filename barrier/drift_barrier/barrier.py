@@ -1,0 +1,251 @@
+"""The output barrier: holds items until nothing can take them back, then lets them go in the order of their metas.
+
+Invariant: what `release` returns is complete below minimal time, strictly increasing in meta over all calls, and
+every item in it counts exactly +1.
+
+Why: below minimal time nothing is in flight, so every tombstone that will ever come is here, and what it cancels as
+well. Items and tombstones are counted by meta and canonical payload, so the order they came in does not matter.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+from drift_barrier.digest import Algorithm, Digest
+from drift_graph.canonical import NoCanonicalForm, canonical, form_of
+from drift_graph.errors import DriftBug, StepError
+from drift_graph.failures import no_form_error, step_error
+from drift_graph.item import Columns, Failure, is_increasing, sorted_by_meta
+from drift_graph.meta import BEGINNING, MetaParts
+
+
+#: In place of a sink's name: where failed calls of any step wait to be taken back or released.
+FAILURES = ""
+
+
+class Released(NamedTuple):
+    """Consecutive items of the output; `sinks` is one name for all of them, or one for each.
+
+    `error` is what the run ends with after these items.
+    """
+
+    position: int
+    metas: list[bytes]
+    payloads: list[Any]
+    sinks: str | list[str]
+    error: Exception | None = None
+
+
+class _Run:
+    """Items of one sink that came together, sorted by meta; those before `start` are gone."""
+
+    __slots__ = ("sink", "metas", "payloads", "diffs", "start")
+
+    def __init__(self, sink: str, columns: Columns) -> None:
+        self.sink = sink
+        self.metas, self.payloads, self.diffs = sorted_by_meta(columns)
+        self.start = 0
+
+
+class Barrier:
+    """The barrier's machine: `add` batches as they come, `release` when minimal time moves.
+
+    Args:
+        algorithm: of the digest.
+        steps: the step that feeds each sink, for the error about a payload without canonical form.
+    """
+
+    def __init__(self, algorithm: Algorithm = "xxh3_128", steps: Callable[[str], str] = str) -> None:
+        self.digest = Digest(algorithm)
+        self.position = 0
+        self.tombstones = 0
+        self._steps = steps
+        self._heap: list[tuple[bytes, int, _Run]] = []  # by first meta; numbered, since runs do not compare
+        self._runs = 0
+        self._held = 0
+        self._tombstones_held = 0
+        self._last = BEGINNING
+        self._failures = False
+
+    def __len__(self) -> int:
+        """How many items and tombstones are held."""
+        return self._held
+
+    def add(self, sink: str, columns: Columns) -> None:
+        """Items and tombstones for a sink, in any order."""
+        if not columns.metas:
+            return
+        run = _Run(sink, columns)
+        self._failures = self._failures or sink == FAILURES
+        self._push(run)
+        self._held += len(run.metas)
+        if run.diffs is not None:
+            taken_back = run.diffs.count(-1)
+            self.tombstones += taken_back
+            self._tombstones_held += taken_back
+            if self._tombstones_held > 65536 and 3 * self._tombstones_held > self._held:
+                self._compact()
+
+    def release(self, minimal_time: bytes) -> Released | None:
+        """Everything below minimal time; None where that is nothing.
+
+        The result's error is a StepError when a failed call is reached: what is before it is released.
+
+        Raises:
+            DriftBug: an item below minimal time counts neither 0 nor +1, or comes after a greater one.
+        """
+        taken = self._cut(minimal_time)
+        if not taken:
+            return None
+        sinks: str | list[str]
+        if len(taken) == 1 and taken[0][1].diffs is None and is_increasing(taken[0][1].metas):
+            sinks, (metas, payloads, _) = taken[0]
+        else:
+            metas, payloads, sinks = _settle(taken)
+            if not metas:
+                return None
+        if metas[0] <= self._last:
+            raise DriftBug(f"an item at {MetaParts(metas[0])} came after the release of {MetaParts(self._last)}")
+        return self._hand_over(metas, payloads, sinks)
+
+    def _hand_over(self, metas: list[bytes], payloads: list[Any], sinks: str | list[str]) -> Released:
+        error: Exception | None = None
+        if self._failures:
+            first = next((index for index, payload in enumerate(payloads) if type(payload) is Failure), len(metas))
+            if first < len(metas):
+                error = step_error(payloads[first], metas[first])
+                metas, payloads = metas[:first], payloads[:first]
+        try:
+            self.digest.add(metas, payloads)
+        except NoCanonicalForm:
+            first, error = self._first_without_form(metas, payloads, sinks)
+            metas, payloads = metas[:first], payloads[:first]
+            self.digest.add(metas, payloads)
+        if not isinstance(sinks, str):
+            sinks = sinks[: len(metas)]
+        released = Released(self.position, metas, payloads, sinks, error)
+        self.position += len(metas)
+        if metas:
+            self._last = metas[-1]
+        return released
+
+    def _first_without_form(
+        self, metas: list[bytes], payloads: list[Any], sinks: str | list[str]
+    ) -> tuple[int, StepError]:
+        for index, payload in enumerate(payloads):
+            try:
+                canonical(payload)
+            except NoCanonicalForm as none:
+                step = self._steps(sinks if isinstance(sinks, str) else sinks[index])
+                return index, no_form_error(step, none, payload, metas[index])
+        raise AssertionError("a payload had no canonical form and then had one")
+
+    def _push(self, run: _Run) -> None:
+        self._runs += 1
+        heappush(self._heap, (run.metas[run.start], self._runs, run))
+
+    def _cut(self, bound: bytes) -> list[tuple[str, Columns]]:
+        """Take what is below a bound out of every run."""
+        taken: list[tuple[str, Columns]] = []
+        heap = self._heap
+        rests: list[_Run] = []
+        while heap and heap[0][0] < bound:
+            run = heappop(heap)[2]
+            start, end = run.start, len(run.metas)
+            if run.metas[-1] >= bound:
+                end = bisect_left(run.metas, bound, start)
+                run.start = end
+                rests.append(run)
+            if start == 0 and end == len(run.metas):
+                columns = Columns(run.metas, run.payloads, run.diffs)
+            else:
+                diffs = run.diffs[start:end] if run.diffs is not None else None
+                columns = Columns(run.metas[start:end], run.payloads[start:end], diffs)
+            if columns.diffs is not None:
+                self._tombstones_held -= columns.diffs.count(-1)
+            self._held -= end - start
+            taken.append((run.sink, columns))
+        for run in rests:
+            self._push(run)
+        return taken
+
+    def _compact(self) -> None:
+        """Cancel what can be cancelled already, so that held tombstones do not outgrow the items they cancel."""
+        sinks: dict[str, list[tuple[str, Columns]]] = {}
+        for sink, columns in self._cut(b"\xff" * 16):
+            sinks.setdefault(sink, []).append((sink, columns))
+        for sink, taken in sinks.items():
+            columns = _net(taken)
+            if columns.metas:
+                self._push(_Run(sink, columns))
+                self._held += len(columns.metas)
+                self._tombstones_held += (columns.diffs or []).count(-1)
+
+
+def _settle(taken: list[tuple[str, Columns]]) -> tuple[list[bytes], list[Any], str | list[str]]:
+    """Merge batches in the order of metas, with tombstones and what they cancel gone."""
+    metas = [meta for _, columns in taken for meta in columns.metas]
+    payloads = [payload for _, columns in taken for payload in columns.payloads]
+    one_sink = len({sink for sink, _ in taken}) == 1
+    sinks = [] if one_sink else [sink for sink, columns in taken for _ in columns.metas]
+    order = sorted(range(len(metas)), key=metas.__getitem__)
+    if any(columns.diffs is not None for _, columns in taken):
+        diffs = [diff for _, columns in taken for diff in columns.diffs or [1] * len(columns.metas)]
+        order = _uncancelled(order, metas, payloads, diffs)
+    metas = [metas[index] for index in order]
+    payloads = [payloads[index] for index in order]
+    if not is_increasing(metas):
+        raise DriftBug("two items with the same meta are released")
+    return metas, payloads, taken[0][0] if one_sink else [sinks[index] for index in order]
+
+
+def _uncancelled(order: list[int], metas: list[bytes], payloads: list[Any], diffs: list[int]) -> list[int]:
+    """The indices that are left when every tombstone has met its item.
+
+    Raises:
+        DriftBug: something is left that is not exactly one item.
+    """
+    left: list[int] = []
+    at = 0
+    while at < len(order):
+        meta = metas[order[at]]
+        end = at + 1
+        while end < len(order) and metas[order[end]] == meta:
+            end += 1
+        if end == at + 1 and diffs[order[at]] == 1:
+            left.append(order[at])
+        else:
+            counts: dict[bytes, int] = {}
+            example: dict[bytes, int] = {}
+            for index in order[at:end]:
+                form = form_of(payloads[index])
+                counts[form] = counts.get(form, 0) + diffs[index]
+                if diffs[index] == 1:
+                    example[form] = index
+            remaining = [form for form, count in counts.items() if count]
+            if any(counts[form] != 1 for form in remaining) or len(remaining) > 1:
+                shown = [(payloads[index], diffs[index]) for index in order[at:end]]
+                raise DriftBug(f"at {MetaParts(meta)} the items {shown!r:.500} do not add up to one item or none")
+            left += [example[form] for form in remaining]
+        at = end
+    return left
+
+
+def _net(taken: list[tuple[str, Columns]]) -> Columns:
+    """One batch with equal items and tombstones of several cancelled, whatever remains."""
+    counts: dict[tuple[bytes, bytes], list[Any]] = {}
+    for _, columns in taken:
+        for meta, payload, diff in zip(columns.metas, columns.payloads, columns.diffs or [1] * len(columns.metas)):
+            counts.setdefault((meta, form_of(payload)), [payload, 0])[1] += diff
+    metas: list[bytes] = []
+    payloads: list[Any] = []
+    diffs: list[int] = []
+    for (meta, _), (payload, count) in counts.items():
+        for _ in range(abs(count)):
+            metas.append(meta)
+            payloads.append(payload)
+            diffs.append(1 if count > 0 else -1)
+    return Columns(metas, payloads, diffs)

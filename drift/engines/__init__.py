@@ -1,0 +1,1 @@
+"""Engines: shells that give the machines sources, time and each other."""

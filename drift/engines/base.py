@@ -1,0 +1,78 @@
+"""What an engine is to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from drift_barrier.barrier import Released
+from drift_barrier.digest import Algorithm
+from drift_graph.meta import BEGINNING
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run; the same on every engine, which ignores what it has no use for.
+
+    Attributes:
+        workers: processes that share the keys (zeromq).
+        digest: the hash of the run's digest.
+        fused: False runs scans as the cycles they are, item by item; for comparison.
+        batch_items: most items read from a source at once.
+        in_flight_max: most unsettled items of a source.
+        transport: "ipc" or "tcp" (zeromq).
+        silence_max_s: after so long without a sign of life a process counts as hung (zeromq).
+        call_max_s: after so long in one call of a step a worker counts as hung (zeromq); None for never.
+    """
+
+    workers: int = 1
+    digest: Algorithm = "xxh3_128"
+    fused: bool = True
+    batch_items: int = 4096
+    in_flight_max: int = 1_000_000
+    transport: str = "ipc"
+    silence_max_s: float = 5.0
+    call_max_s: float | None = 60.0
+
+
+@dataclass
+class Progress:
+    """Where a run stands, as far as the calling process knows.
+
+    Attributes:
+        unsettled: items read whose output is not complete.
+        held_by: what minimal time waits for: a source's or a worker's name, or "".
+    """
+
+    items_in: int = 0
+    items_out: int = 0
+    unsettled: int = 0
+    tombstones: int = 0
+    late_items: int = 0
+    minimal_time: bytes = BEGINNING
+    held_by: str = ""
+    refused_frames: int = 0
+    peak_memory_bytes: dict[str, int] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """Runs a dataflow; made with everything it needs, closed in any case."""
+
+    progress: Progress
+
+    def released(self) -> Iterator[Released]:
+        """The output, piece by piece; an empty piece where there is nothing new for a while, so that a caller can act.
+
+        Raises:
+            DriftError: what ended the run; everything released before it stands.
+        """
+
+    def hexdigest(self) -> str:
+        """Digest of what was released."""
+
+    def blocks(self) -> list[bytes]:
+        """Digests of the full blocks released."""
+
+    def close(self) -> None:
+        """End every process and remove every file of the run; may be called twice."""

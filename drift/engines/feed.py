@@ -1,0 +1,187 @@
+"""The shell around the source machines: reads, asks the clock, minds credits and idleness.
+
+Invariant: no source has more than `in_flight_max` unsettled items, and the source furthest behind is read first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from drift.sources.base import Reader, Source
+from drift_graph.errors import DriftError, InputError, SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.times import Arrived, EventTime, Late, SourceMachine, TimePolicy
+
+
+class Fed(NamedTuple):
+    """What one source has for the dataflow: items, or only a promise."""
+
+    name: str
+    rank: int
+    arrived: Arrived
+
+
+class _Inlet:
+    """One source: its reader, its machine, and when it last gave something."""
+
+    def __init__(self, name: str, source: Source, machine: SourceMachine, rank: int) -> None:
+        self.name = name
+        self.live = source.live
+        self.machine = machine
+        self.rank = rank
+        self.reader: Reader = source.open()
+        self.last_item_s = time.monotonic()
+        self.starved = False  # has input but no credit
+
+
+class Feed:
+    """All sources of a run.
+
+    Args:
+        dataflow: the graph.
+        sources: for each source of the graph, where its items come from.
+        times: time policies that replace the graph's.
+        batch_items: most items read from a source at once.
+        in_flight_max: most unsettled items of a source.
+        on_late: takes the items that a policy diverts.
+    """
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        sources: Mapping[str, Source],
+        times: Mapping[str, TimePolicy],
+        *,
+        batch_items: int,
+        in_flight_max: int,
+        on_late: Callable[[Late], None],
+    ) -> None:
+        self._batch_items = batch_items
+        self._in_flight_max = in_flight_max
+        self._on_late = on_late
+        self._inlets: list[_Inlet] = []
+        self.error: Exception | None = None
+        try:
+            for rank, source in enumerate(dataflow.sources):
+                given = sources[source.name]
+                policy = times.get(source.name, source.time)
+                machine = SourceMachine(source.name, rank, policy, live=given.live)
+                self._inlets.append(_Inlet(source.name, given, machine, rank))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more will come."""
+        return all(inlet.machine.finished for inlet in self._inlets)
+
+    @property
+    def live(self) -> bool:
+        """Some source that has not ended is live."""
+        return any(inlet.live and not inlet.machine.finished for inlet in self._inlets)
+
+    @property
+    def items_in(self) -> int:
+        return sum(inlet.machine.items_in for inlet in self._inlets)
+
+    @property
+    def late_items(self) -> int:
+        return sum(inlet.machine.late_items for inlet in self._inlets)
+
+    def unsettled(self, minimal_time: bytes) -> int:
+        """Items of all sources at or above minimal time."""
+        return sum(inlet.machine.unsettled(minimal_time) for inlet in self._inlets)
+
+    def name_of(self, rank: int) -> str:
+        return self._inlets[rank].name
+
+    def filenos(self) -> Sequence[int]:
+        """What to wait on for live items."""
+        return [number for inlet in self._inlets if not inlet.machine.finished for number in inlet.reader.filenos()]
+
+    def poll(self, minimal_time: bytes) -> list[Fed]:
+        """What the sources have now: blocks only where every source that could be read is finite.
+
+        After an error (`error` is set then) the sources give nothing more; their promises stay as they are.
+        """
+        if self.error is not None:
+            return []
+        fed: list[Fed] = []
+        least = min((inlet.machine.heartbeat for inlet in self._inlets), default=END_OF_TIME)
+        behind_first = sorted(self._inlets, key=lambda inlet: (not inlet.live, inlet.machine.heartbeat != least))
+        for inlet in behind_first:
+            if inlet.machine.finished:
+                continue
+            if not inlet.live and inlet.machine.heartbeat != least and (fed or self._finite_behind(least)):
+                continue  # a finite source waits for those behind it, so that their times stay together
+            given = self._read(inlet, minimal_time)
+            if given is not None:
+                fed.append(given)
+            if self.error is not None:
+                break
+        return fed
+
+    def _finite_behind(self, least: bytes) -> bool:
+        return any(
+            not inlet.live and inlet.machine.heartbeat == least and not inlet.starved and not inlet.machine.finished
+            for inlet in self._inlets
+        )
+
+    def _read(self, inlet: _Inlet, minimal_time: bytes) -> Fed | None:
+        machine = inlet.machine
+        before = machine.heartbeat
+        room = self._in_flight_max - machine.unsettled(minimal_time)
+        inlet.starved = room <= 0
+        try:
+            payloads = inlet.reader.read(min(room, self._batch_items)) if room > 0 else []
+        except DriftError as error:
+            self.error = error
+            return None
+        except Exception as error:
+            self.error = InputError(
+                f"source {inlet.name!r} raised {type(error).__name__} after {machine.items_in} items: {error}"
+            )
+            self.error.__cause__ = error
+            return None
+        if payloads is None:
+            return Fed(inlet.name, inlet.rank, Arrived([], [], machine.finish(), [], None))
+        now_ms = time.time_ns() // 1_000_000 if inlet.live else 0
+        if payloads:
+            inlet.last_item_s = time.monotonic()
+            arrived = machine.take(payloads, now_ms)
+            for late in arrived.late:
+                self._on_late(late)
+            self.error = arrived.error
+            return Fed(inlet.name, inlet.rank, arrived)
+        if inlet.starved:
+            return None
+        heartbeat = machine.tick(now_ms)
+        if isinstance(machine.policy, EventTime) and machine.policy.idle_after_ms is not None:
+            if (time.monotonic() - inlet.last_item_s) * 1000 >= machine.policy.idle_after_ms:
+                heartbeat = machine.idle(self._others(inlet))
+        return Fed(inlet.name, inlet.rank, Arrived([], [], heartbeat, [], None)) if heartbeat > before else None
+
+    def _others(self, inlet: _Inlet) -> bytes:
+        """The least promise of the other sources that have not ended."""
+        beats = [each.machine.heartbeat for each in self._inlets if each is not inlet and not each.machine.finished]
+        return min(beats, default=BEGINNING)
+
+    def out_of_credit(self) -> SettingsError | None:
+        """The error to end with where nothing is being processed and no source may be read."""
+        stuck = [inlet for inlet in self._inlets if not inlet.machine.finished and inlet.starved]
+        if not stuck or len(stuck) < sum(not inlet.machine.finished for inlet in self._inlets):
+            return None
+        holder = min(stuck, key=lambda inlet: inlet.machine.heartbeat)
+        return SettingsError(
+            f"source {holder.name!r} has {self._in_flight_max} items that its own promise holds back, and may read no "
+            f"more: its time policy ({holder.machine.policy.label}) keeps more items unsettled than in_flight_max "
+            f"allows; raise in_flight_max or lower the lateness"
+        )
+
+    def close(self) -> None:
+        for inlet in self._inlets:
+            inlet.reader.close()

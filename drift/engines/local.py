@@ -1,0 +1,101 @@
+"""The optimistic machines in one process, without sockets: the default engine.
+
+Invariant: when `released` asks the sources again, everything they gave has been processed; so minimal time is what
+they promise, and all that is held is what their promises hold.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+
+from drift.engines.base import Progress, Settings
+from drift.engines.feed import Fed, Feed
+from drift.machines.plan import Plan
+from drift.machines.worker import BARRIER, Part, Worker
+from drift_acker.ledger import Ledger, ack_of
+from drift_acker.table import AckTable
+from drift_barrier.barrier import Barrier, Released
+from drift_graph.graph import Dataflow
+from drift_graph.item import Columns
+from drift_graph.meta import END_OF_TIME, global_time_of
+
+#: How long to wait for live items before the clock moves the promises of those sources that have none.
+_TICK_S = 0.001
+
+
+class LocalEngine:
+    """One worker, the acker and the barrier, called in turn."""
+
+    def __init__(self, dataflow: Dataflow, feed: Feed, settings: Settings) -> None:
+        plan = Plan(dataflow, fused=settings.fused)
+        self.progress = Progress()
+        self._feed = feed
+        self._worker = Worker(plan)
+        self._acker = AckTable(range(len(dataflow.sources)))
+        self._ledger = Ledger(0)
+        self._barrier = Barrier(settings.digest, lambda sink: feeding_step(dataflow, sink))
+
+    def released(self) -> Iterator[Released]:
+        feed, barrier = self._feed, self._barrier
+        while True:
+            fed = feed.poll(self._acker.minimal_time)
+            if fed:
+                self._process(fed)
+                released = barrier.release(self._acker.minimal_time)
+                self._note()
+                if released is not None:
+                    yield released
+                    if released.error is not None:
+                        raise released.error
+            elif feed.error is None and feed.live:
+                yield Released(barrier.position, [], [], "")
+                select.select(feed.filenos(), (), (), _TICK_S)
+            if feed.error is not None:
+                raise feed.error
+            if self._acker.minimal_time == END_OF_TIME:
+                return
+            if not fed and (error := feed.out_of_credit()) is not None:
+                raise error
+
+    def _process(self, fed: list[Fed]) -> None:
+        """One message from the sources: consumed, its effects in the barrier, acknowledged, settled."""
+        parts: list[Part] = [
+            (each.name, Columns(each.arrived.metas, each.arrived.payloads, None)) for each in fed if each.arrived.metas
+        ]
+        beats = [(each.rank, each.arrived.heartbeat) for each in fed]
+        message = []
+        if parts:
+            least = min(min(columns.metas) for _, columns in parts)
+            message = [(global_time_of(least), self._ledger.checksum())]
+        acker = self._acker
+        acker.handle(ack_of((), message, beats))
+        for name, columns in self._worker.handle(parts).get(BARRIER, ()):
+            self._barrier.add(name, columns)
+        acker.handle(ack_of(message, ()))
+        self._worker.settle(acker.minimal_time)
+
+    def _note(self) -> None:
+        progress, feed = self.progress, self._feed
+        progress.items_in = feed.items_in
+        progress.late_items = feed.late_items
+        progress.tombstones = self._worker.tombstones
+        progress.minimal_time = self._acker.minimal_time
+        holder = self._acker.held_by()
+        progress.held_by = f"source {feed.name_of(holder)}" if holder is not None else ""
+        progress.items_out = self._barrier.position
+        progress.unsettled = feed.unsettled(progress.minimal_time)
+
+    def hexdigest(self) -> str:
+        return self._barrier.digest.hexdigest()
+
+    def blocks(self) -> list[bytes]:
+        return self._barrier.digest.blocks
+
+    def close(self) -> None:
+        self._feed.close()
+
+
+def feeding_step(dataflow: Dataflow, sink: str) -> str:
+    """The step whose items a sink takes, for messages."""
+    return next((dataflow[edge.origin].step for edge in dataflow.edges if edge.target == sink), sink)

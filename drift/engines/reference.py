@@ -1,0 +1,82 @@
+"""The reference engine: the interpreter of `drift_graph.reference` between sources and a digest."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+
+from drift.engines.base import Progress, Settings
+from drift.engines.feed import Feed
+from drift.engines.local import feeding_step
+from drift_barrier.barrier import Released
+from drift_barrier.digest import Digest
+from drift_graph.canonical import NoCanonicalForm
+from drift_graph.errors import DriftError
+from drift_graph.failures import no_form_error
+from drift_graph.graph import Dataflow
+from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.reference import Reference
+
+
+class ReferenceEngine:
+    """One item at a time."""
+
+    def __init__(self, dataflow: Dataflow, feed: Feed, settings: Settings) -> None:
+        self.progress = Progress()
+        self._dataflow = dataflow
+        self._feed = feed
+        self._reference = Reference(dataflow)
+        self._heartbeats = {rank: BEGINNING for rank in range(len(dataflow.sources))}
+        self._digest = Digest(settings.digest)
+
+    def released(self) -> Iterator[Released]:
+        feed, progress = self._feed, self.progress
+        while True:
+            fed = feed.poll(progress.minimal_time)
+            for name, rank, arrived in fed:
+                self._heartbeats[rank] = arrived.heartbeat
+                for meta, payload in zip(arrived.metas, arrived.payloads):
+                    self._reference.push(name, meta, payload)
+            progress.minimal_time = min(self._heartbeats.values())
+            progress.items_in, progress.late_items = feed.items_in, feed.late_items
+            yield from self._pop()
+            if feed.error is not None:
+                raise feed.error
+            if progress.minimal_time == END_OF_TIME:
+                return
+            if not fed:
+                if (error := feed.out_of_credit()) is not None:
+                    raise error
+                select.select(feed.filenos(), (), (), 0.001)
+
+    def _pop(self) -> Iterator[Released]:
+        metas: list[bytes] = []
+        payloads: list[object] = []
+        sinks: list[str] = []
+        error: Exception | None = None
+        try:
+            for sink, meta, payload in self._reference.pop(self.progress.minimal_time):
+                try:
+                    self._digest.add([meta], [payload])
+                except NoCanonicalForm as none:
+                    step = feeding_step(self._dataflow, sink)
+                    raise no_form_error(step, none, payload, meta) from None
+                metas.append(meta)
+                payloads.append(payload)
+                sinks.append(sink)
+        except DriftError as raised:
+            error = raised
+        start = self.progress.items_out
+        self.progress.items_out += len(metas)
+        yield Released(start, metas, payloads, sinks, error)
+        if error is not None:
+            raise error
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+    def blocks(self) -> list[bytes]:
+        return self._digest.blocks
+
+    def close(self) -> None:
+        self._feed.close()

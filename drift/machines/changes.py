@@ -1,0 +1,68 @@
+"""What a grouping learns and what it sends: items that come and go, and the net difference they make.
+
+Invariant: a `Difference` never holds a tombstone and an item that cancel each other.
+
+Why: it is given, for each place in a bucket, what was sent before and what would be sent now, and keeps nothing
+where the two are the same by canonical bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drift_graph.canonical import form_of, same
+from drift_graph.item import Columns
+
+#: Stands for "nothing is sent here", since None is a payload.
+NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
+
+
+class Difference:
+    """Tombstones and items to send."""
+
+    __slots__ = ("metas", "payloads", "diffs")
+
+    def __init__(self) -> None:
+        self.metas: list[bytes] = []
+        self.payloads: list[Any] = []
+        self.diffs: list[int] = []
+
+    def replace(self, meta: bytes, old: Any, new: Any) -> None:
+        """What was sent at `meta` is `old`, and should be `new`; either may be NOTHING."""
+        if old is new or (old is not NOTHING and new is not NOTHING and same(old, new)):
+            return
+        if old is not NOTHING:
+            self.metas.append(meta)
+            self.payloads.append(old)
+            self.diffs.append(-1)
+        if new is not NOTHING:
+            self.metas.append(meta)
+            self.payloads.append(new)
+            self.diffs.append(1)
+
+    def columns(self) -> Columns:
+        return Columns(self.metas, self.payloads, self.diffs if -1 in self.diffs else None)
+
+
+class Debts:
+    """Tombstones that came before their items: each takes back the next equal item with its meta."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[bytes, bytes], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def owe(self, meta: bytes, payload: Any) -> None:
+        place = meta, form_of(payload)
+        self._counts[place] = self._counts.get(place, 0) + 1
+
+    def settles(self, meta: bytes, payload: Any) -> bool:
+        """Whether a tombstone was waiting for this item; both are gone then."""
+        if not self._counts:
+            return False
+        place = meta, form_of(payload)
+        count = self._counts.pop(place, 0)
+        if count > 1:
+            self._counts[place] = count - 1
+        return count > 0

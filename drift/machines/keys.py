@@ -1,0 +1,54 @@
+"""What makes two keys one, and which worker a key belongs to.
+
+Invariant: two keys have one identity exactly when they have equal canonical bytes.
+
+Why: text, exact ints and None of different value or type are never equal in Python, so they stand for themselves;
+everything else (1.0 and True, which equal 1, among them) is replaced by its canonical bytes, and bytes are no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from drift_graph.canonical import canonical, hash64
+
+_themselves = frozenset({str, int, type(None)})
+_OWNERS_MAX = 100_000
+
+
+def identities(keys: Sequence[Any]) -> Sequence[Any]:
+    """A hashable identity for each key.
+
+    Raises:
+        NoCanonicalForm: for a key without one.
+    """
+    if set(map(type, keys)) <= _themselves:
+        return keys
+    return [key if type(key) in _themselves else canonical(key) for key in keys]
+
+
+class Partitioner:
+    """Which of `workers` a key belongs to: xxh64 of its canonical bytes, modulo their number."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._owners: dict[Any, int] = {}
+
+    def owner(self, key: Any) -> int:
+        """The worker of one key, by index."""
+        return hash64(key) % self.workers
+
+    def owners(self, keys: Sequence[Any]) -> list[int]:
+        """The worker of each key; owners of plain keys are remembered."""
+        if not set(map(type, keys)) <= _themselves:
+            return [self.owner(key) for key in keys]
+        known = self._owners
+        found = list(map(known.get, keys))
+        if None in found:
+            if len(known) > _OWNERS_MAX:
+                known.clear()
+            for index, owner in enumerate(found):
+                if owner is None:
+                    found[index] = known[keys[index]] = self.owner(keys[index])
+        return found  # type: ignore[return-value]

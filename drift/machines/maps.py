@@ -1,0 +1,197 @@
+"""Chains and trees of maps, run batch by batch as one function from a source or a grouping to where its items go.
+
+Invariant: an item that goes through a program gets the same meta and payloads as if each map ran apart; a map that
+raises for a payload gives a Failure in its place, and what other payloads give is not touched.
+
+Why: a map's children get `rank | index`, which depends on the map and the child only. For the maps that give at most
+one child the index is 0, so the bytes of a whole chain are known beforehand and are appended once, at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, compress
+from typing import Any, NamedTuple
+
+from drift_barrier.barrier import FAILURES
+from drift_graph.failures import failed_step
+from drift_graph.graph import Dataflow
+from drift_graph.item import Columns, joined
+from drift_graph.meta import child_suffixes, varint
+from drift_graph.operators import Map, Sink, as_sequence
+
+
+class _Piece(NamedTuple):
+    """A batch whose metas still lack `suffix`."""
+
+    metas: list[bytes]
+    suffix: bytes
+    payloads: list[Any]
+    diffs: list[int] | None
+
+    def columns(self, more: bytes = b"") -> Columns:
+        suffix = self.suffix + more
+        metas = [meta + suffix for meta in self.metas] if suffix else self.metas
+        return Columns(metas, self.payloads, self.diffs)
+
+
+#: What a program or a stage gives: for each port (a grouping, a sink, or FAILURES) batches of items.
+Ports = dict[str, list[Columns]]
+
+
+class _Step:
+    """One map of a program, and where its items go."""
+
+    def __init__(self, operator: Map, rank: int) -> None:
+        self.operator = operator
+        self.maps: list[int] = []  # indices in the program
+        self.ports: list[tuple[str, bytes]] = []  # name, and the rank that a sink appends
+        self._rank = varint(rank)
+        self._only_child = self._rank + varint(0)
+        self._children: Sequence[bytes] = child_suffixes(rank, 64)
+        self._rank_number = rank
+
+    def run(self, piece: _Piece, ports: Ports) -> _Piece:
+        """The items that this map makes of a batch; failures go to their port."""
+        try:
+            return self._run(piece)
+        except Exception:
+            return self._run_one_by_one(piece, ports)
+
+    def _run(self, piece: _Piece) -> _Piece:
+        metas, suffix, payloads, diffs = piece
+        function, arity = self.operator.function, self.operator.arity
+        if arity == "one":
+            return _Piece(metas, suffix + self._only_child, list(map(function, payloads)), diffs)
+        if arity == "keep":
+            kept = list(map(bool, map(function, payloads)))
+            return _Piece(
+                list(compress(metas, kept)),
+                suffix + self._only_child,
+                list(compress(payloads, kept)),
+                None if diffs is None else list(compress(diffs, kept)),
+            )
+        families: list[Sequence[Any]] = list(map(function, payloads))
+        if not set(map(type, families)) <= {list, tuple}:
+            families = list(map(as_sequence, families))
+        return self._flat(metas, suffix, families, diffs)
+
+    def _flat(
+        self, metas: list[bytes], suffix: bytes, families: list[Sequence[Any]], diffs: list[int] | None
+    ) -> _Piece:
+        longest = max(map(len, families), default=0)
+        if longest > len(self._children):
+            self._children = child_suffixes(self._rank_number, 2 * longest)
+        endings = self._children if not suffix else [suffix + child for child in self._children[:longest]]
+        return _Piece(
+            [meta + ending for meta, family in zip(metas, families) for ending in endings[: len(family)]],
+            b"",
+            list(chain.from_iterable(families)),
+            None if diffs is None else [diff for diff, family in zip(diffs, families) for _ in family],
+        )
+
+    def _run_one_by_one(self, piece: _Piece, ports: Ports) -> _Piece:
+        """The same where some payloads make the function raise."""
+        metas: list[bytes] = []
+        families: list[Sequence[Any]] = []
+        diffs: list[int] = []
+        failures = Columns([], [], [])
+        assert failures.diffs is not None
+        for meta, payload, diff in zip(piece.metas, piece.payloads, piece.diffs or [1] * len(piece.metas)):
+            try:
+                family = self.operator.children(payload)
+            except Exception as error:
+                failures.metas.append(meta + piece.suffix + self._rank)
+                failures.payloads.append(failed_step(self.operator, error, payload))
+                failures.diffs.append(diff)
+            else:
+                metas.append(meta)
+                families.append(family)
+                diffs.append(diff)
+        if failures.metas:
+            ports.setdefault(FAILURES, []).append(failures)
+        return self._flat(metas, piece.suffix, families, diffs if piece.diffs is not None else None)
+
+
+class Program:
+    """All the maps between an operator and the groupings and sinks that its items reach without passing a grouping."""
+
+    def __init__(self, dataflow: Dataflow, start: str) -> None:
+        self._steps: list[_Step] = []
+        index: dict[str, int] = {}
+        for name in _maps_below(dataflow, start):
+            operator = dataflow[name]
+            assert isinstance(operator, Map)
+            index[name] = len(self._steps)
+            self._steps.append(_Step(operator, dataflow.ranks[name]))
+        self._start_maps, self._start_ports = _targets(dataflow, start, index)
+        for name, at in index.items():
+            self._steps[at].maps, self._steps[at].ports = _targets(dataflow, name, index)
+
+    @property
+    def has_maps(self) -> bool:
+        return bool(self._steps)
+
+    @property
+    def targets(self) -> list[str]:
+        """Names of the groupings and sinks that items come to."""
+        every = [self._start_ports, *(step.ports for step in self._steps)]
+        return list(dict.fromkeys(name for ports in every for name, _ in ports))
+
+    def run(self, columns: Columns, ports: Ports, suffix: bytes = b"") -> None:
+        """Send a batch through; `suffix` is what the operator before the program appends to the metas."""
+        waiting: list[list[_Piece]] = [[] for _ in self._steps]
+        start = _Piece(columns.metas, suffix, columns.payloads, columns.diffs)
+        _hand_on(start, self._start_maps, self._start_ports, waiting, ports)
+        for step, pieces in zip(self._steps, waiting):
+            if len(pieces) > 1:  # where branches meet: go on as one, or n diamonds in a row would make 2**n batches
+                pieces = [_joined(pieces)]
+            for piece in pieces:
+                _hand_on(step.run(piece, ports), step.maps, step.ports, waiting, ports)
+
+
+def _hand_on(
+    piece: _Piece, maps: list[int], targets: list[tuple[str, bytes]], waiting: list[list[_Piece]], ports: Ports
+) -> None:
+    if piece.metas:
+        for at in maps:
+            waiting[at].append(piece)
+        for name, rank in targets:
+            ports.setdefault(name, []).append(piece.columns(rank))
+
+
+def _joined(pieces: list[_Piece]) -> _Piece:
+    metas, payloads, diffs = joined([piece.columns() for piece in pieces])
+    return _Piece(metas, b"", payloads, diffs)
+
+
+def _targets(dataflow: Dataflow, name: str, index: dict[str, int]) -> tuple[list[int], list[tuple[str, bytes]]]:
+    maps: list[int] = []
+    ports: list[tuple[str, bytes]] = []
+    for consumer in dataflow.consumers(name):
+        if isinstance(consumer, Map):
+            maps.append(index[consumer.name])
+        else:
+            rank = varint(dataflow.ranks[consumer.name]) if isinstance(consumer, Sink) else b""
+            ports.append((consumer.name, rank))
+    return maps, ports
+
+
+def _maps_below(dataflow: Dataflow, start: str) -> list[str]:
+    """Maps that items of `start` reach through maps, each after those that feed it: by falling rank, but for cycles.
+
+    A cycle always passes a grouping, and between groupings a feedback edge may lead from a lower to a higher rank;
+    so the order is a depth-first one.
+    """
+    order: list[str] = []
+    done: set[str] = set()
+
+    def visit(name: str) -> None:
+        for consumer in dataflow.consumers(name):
+            if isinstance(consumer, Map) and consumer.name not in done:
+                done.add(consumer.name)
+                visit(consumer.name)
+                order.append(consumer.name)
+
+    visit(start)
+    return order[::-1]

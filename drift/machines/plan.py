@@ -1,0 +1,119 @@
+"""From a graph to what a worker runs: stages, programs of maps between them, and the order to run them in.
+
+Invariant: a plan gives the same metas and payloads as the graph's operators one by one, fused or not.
+
+Why: only two things are fused. Maps between two stages become a program, which computes the same bytes. A grouping
+of window 2 with the two maps of a scan, which nothing else listens to, becomes one `ScanStage`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drift.machines.grouping import GroupStage
+from drift.machines.maps import Program
+from drift.machines.scan import ScanStage
+from drift.operators import ScanKey, ScanOutput, ScanState
+from drift_graph.graph import Dataflow
+from drift_graph.operators import Group, Map
+
+Stage = GroupStage | ScanStage
+
+
+class Plan:
+    """How a dataflow runs on the optimistic machines.
+
+    Args:
+        dataflow: the graph.
+        fused: whether scans run as one loop; False runs their cycles item by item, as written.
+
+    Attributes:
+        programs: the maps after each source and each stage, by its name.
+        components: names of the groupings, in an order in which items flow; those on a common cycle together.
+    """
+
+    def __init__(self, dataflow: Dataflow, *, fused: bool = True) -> None:
+        self.dataflow = dataflow
+        self._scans: dict[str, tuple[Map, Map]] = {}
+        groups = [operator for operator in dataflow.operators if isinstance(operator, Group)]
+        if fused:
+            for group in groups:
+                cycle = _scan_of(dataflow, group)
+                if cycle:
+                    self._scans[group.name] = cycle
+        self.programs = {source.name: Program(dataflow, source.name) for source in dataflow.sources}
+        for group in groups:
+            start = self._scans[group.name][1].name if group.name in self._scans else group.name
+            self.programs[group.name] = Program(dataflow, start)
+        self.components = self._components([group.name for group in groups])
+
+    def stages(self) -> dict[str, Stage]:
+        """New machines for every grouping, for one worker."""
+        ranks = self.dataflow.ranks
+        stages: dict[str, Stage] = {}
+        for component in self.components:
+            for name in component:
+                group = self.dataflow[name]
+                assert isinstance(group, Group)
+                if name in self._scans:
+                    state, output = self._scans[name]
+                    stages[name] = ScanStage(group, state, output, (ranks[name], ranks[state.name], ranks[output.name]))
+                else:
+                    stages[name] = GroupStage(group, ranks[name])
+        return stages
+
+    def key_of(self, name: str) -> Any:
+        """The key function of a grouping, for items that come from outside its own cycle."""
+        group = self.dataflow[name]
+        assert isinstance(group, Group)
+        return group.key.key if name in self._scans and isinstance(group.key, ScanKey) else group.key
+
+    def is_cyclic(self, component: tuple[str, ...]) -> bool:
+        """Whether items of a component can come back to it."""
+        return len(component) > 1 or component[0] in self.programs[component[0]].targets
+
+    def _components(self, names: list[str]) -> list[tuple[str, ...]]:
+        """Strongly connected components of the groupings, each before those it feeds (Tarjan)."""
+        found: list[tuple[str, ...]] = []
+        index: dict[str, int] = {}
+        low: dict[str, int] = {}
+        open_names: list[str] = []
+
+        def visit(name: str) -> None:
+            index[name] = low[name] = len(index)
+            open_names.append(name)
+            for target in self.programs[name].targets:
+                if target not in self.programs:
+                    continue  # a sink
+                if target not in index:
+                    visit(target)
+                if target in open_names:
+                    low[name] = min(low[name], low[target])
+            if low[name] == index[name]:
+                at = open_names.index(name)
+                found.append(tuple(open_names[at:]))
+                del open_names[at:]
+
+        for name in names:
+            if name not in index:
+                visit(name)
+        return found[::-1]
+
+
+def _scan_of(dataflow: Dataflow, group: Group) -> tuple[Map, Map] | None:
+    """The state map and the output map of a grouping that is the heart of a scan."""
+    if not isinstance(group.key, ScanKey) or group.window != 2:
+        return None
+    state, output = None, None
+    for consumer in dataflow.consumers(group.name):
+        if not isinstance(consumer, Map):
+            return None
+        if isinstance(consumer.function, ScanState):
+            state = consumer
+        elif isinstance(consumer.function, ScanOutput):
+            output = consumer
+        else:
+            return None
+    if state is None or output is None or dataflow.consumers(state.name) != (group,):
+        return None
+    return state, output

@@ -1,0 +1,279 @@
+"""A scan's cycle fused into one loop: a state for each key, and enough of the past to take an item in between.
+
+Invariant: after `process`, the state of a key and the outputs sent for its items, counting tombstones, are those of
+stepping through the key's items in the order of their metas from `initial`.
+
+Why: a batch that lies above everything before it is stepped through in one loop and logged as a segment. An item
+below that gets a history of its key, drawn from the segments; the history is stepped again from the item on, until a
+recomputed state is the same as the old one, from where nothing can differ.
+
+What a state costs, and when it is forgotten: a segment or a history goes when minimal time has passed it. Then the
+last state of a key is all that is kept of it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from drift.machines.changes import NOTHING, Debts, Difference
+from drift.machines.grouping import keyed
+from drift.machines.maps import Ports
+from drift.operators import ScanKey, ScanState, State, pair_of
+from drift_barrier.barrier import FAILURES
+from drift_graph.canonical import same
+from drift_graph.failures import failed_step
+from drift_graph.item import Columns, Failure, joined
+from drift_graph.meta import BEGINNING, varint
+from drift_graph.operators import Group, Map
+
+#: In place of a state after a step that raised: what comes after it in its key gives nothing until that is corrected.
+_BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
+
+
+_SETTLED_KEPT_MAX = 32  # settled items that a history may keep until it is cut
+_HISTORIES_KEPT_MIN = 256  # histories that may stay, settled or not, until they are looked through
+
+
+class _Segment:
+    """A batch that was stepped through in one go: its items in the order of metas, all above those logged before."""
+
+    __slots__ = ("metas", "keys", "payloads", "befores", "outputs", "_places")
+
+    def __init__(
+        self, metas: list[bytes], keys: Sequence[Any], payloads: list[Any], befores: list[Any], outputs: list[Any]
+    ) -> None:
+        self.metas = metas
+        self.keys = keys
+        self.payloads = payloads
+        self.befores = befores
+        self.outputs = outputs
+        self._places: dict[Any, list[int]] | None = None
+
+    def places(self, key: Any) -> Sequence[int]:
+        """Indices of the items with a key."""
+        if self._places is None:
+            self._places = {}
+            for index, each in enumerate(self.keys):
+                self._places.setdefault(each, []).append(index)
+        return self._places.get(key, ())
+
+
+class _History:
+    """The items of one key that are not settled, apart from those in segments it has not read yet."""
+
+    __slots__ = ("metas", "payloads", "befores", "outputs", "segments_read")
+
+    def __init__(self) -> None:
+        self.metas: list[bytes] = []
+        self.payloads: list[Any] = []
+        self.befores: list[Any] = []
+        self.outputs: list[Any] = []
+        self.segments_read = 0
+
+
+class ScanStage:
+    """The machine of one scan on one worker.
+
+    Args:
+        group, state, output: the operators of its cycle.
+        ranks: theirs, in this order.
+    """
+
+    def __init__(self, group: Group, state: Map, output: Map, ranks: tuple[int, int, int]) -> None:
+        assert isinstance(group.key, ScanKey) and isinstance(state.function, ScanState)
+        group_rank, state_rank, output_rank = map(varint, ranks)
+        self.suffix = group_rank + output_rank + varint(0)
+        self._failure_suffix = group_rank + state_rank
+        self._group_suffix = group_rank
+        self._group = group
+        self._state = state
+        self._keys = Group(group.name, group.step, group.where, group.key.key, 2)  # no state comes back to this stage
+        self._step = state.function.step
+        self._initial = state.function.initial
+        self._states: dict[Any, Any] = {}
+        self._segments: deque[_Segment] = deque()
+        self._segments_gone = 0
+        self._histories: dict[Any, _History] = {}
+        self._histories_kept = _HISTORIES_KEPT_MIN
+        self._debts = Debts()
+        self._blocked_keys: dict[Any, None] = {}
+        self._last = BEGINNING
+        self._settled = BEGINNING
+
+    def process(self, columns: Columns, ports: Ports) -> Columns:
+        """Take a batch sorted by meta; the outputs to send and take back, whose metas still lack the suffix."""
+        columns, keys = keyed(self._keys, self._group_suffix, columns, ports)
+        metas, payloads, diffs = columns
+        if not metas:
+            return columns
+        plain = diffs is None and not self._debts and not self._blocked_keys
+        at = bisect_right(metas, self._last) if plain else len(metas)
+        self._last = max(self._last, metas[-1])
+        sent: list[Columns] = []
+        if at:
+            sent.append(self._change(metas[:at], keys[:at], payloads[:at], diffs, ports))
+        if at < len(metas) and not self._blocked_keys:
+            segment = self._run(metas, keys, payloads) if not at else self._run(metas[at:], keys[at:], payloads[at:])
+            sent.append(Columns(segment.metas, segment.outputs, None))
+            at += len(segment.metas)
+        if at < len(metas):  # a step has raised
+            sent.append(self._change(metas[at:], keys[at:], payloads[at:], None, ports))
+        return joined(sent)
+
+    def _run(self, metas: list[bytes], keys: Sequence[Any], payloads: list[Any]) -> _Segment:
+        """Step through items above all others, up to the first whose step raises, and log them."""
+        states, step, initial = self._states, self._step, self._initial
+        find = states.get
+        befores: list[Any] = []
+        outputs: list[Any] = []
+        remember, give = befores.append, outputs.append
+        try:
+            for key, payload in zip(keys, payloads):
+                state = find(key, initial)
+                remember(state)
+                states[key], output = step(state, payload)
+                give(output)
+        except Exception:  # met again in _change, which says what and where
+            done = len(outputs)
+            segment = _Segment(metas[:done], keys[:done], payloads[:done], befores[:done], outputs)
+        else:
+            segment = _Segment(metas, keys, payloads, befores, outputs)
+        if outputs:
+            self._segments.append(segment)
+        return segment
+
+    def _change(
+        self,
+        metas: Sequence[bytes],
+        keys: Sequence[Any],
+        payloads: Sequence[Any],
+        diffs: Sequence[int] | None,
+        ports: Ports,
+    ) -> Columns:
+        """Items and tombstones anywhere in the order."""
+        changes: dict[Any, list[tuple[bytes, Any, int]]] = {}
+        for key, meta, payload, diff in zip(keys, metas, payloads, diffs or [1] * len(metas)):
+            changes.setdefault(key, []).append((meta, payload, diff))
+        outputs, failures = Difference(), Difference()
+        for key, changed in changes.items():
+            self._change_key(key, changed, outputs, failures)
+        if failures.metas:
+            failed = failures.columns()
+            ports.setdefault(FAILURES, []).append(
+                failed._replace(metas=[meta + self._failure_suffix for meta in failed.metas])
+            )
+        return outputs.columns()
+
+    def _change_key(
+        self, key: Any, changes: list[tuple[bytes, Any, int]], outputs: Difference, failures: Difference
+    ) -> None:
+        history = self._history(key)
+        first = bisect_left(history.metas, changes[0][0])
+        old_befores, old_outputs = history.befores[first:], history.outputs[first:]
+        metas, payloads = history.metas[first:], history.payloads[first:]
+        olds: list[int] = list(range(len(metas)))  # index of each item among the old ones, or -1
+        gone: dict[bytes, list[Any]] = {}  # outputs of the items that went, by meta
+        changed_end = 0  # behind this index of the new items nothing came or went
+        for meta, payload, diff in changes:
+            at = bisect_left(metas, meta)
+            if diff == 1:
+                if self._debts.settles(meta, payload):
+                    continue
+                metas.insert(at, meta)
+                payloads.insert(at, payload)
+                olds.insert(at, -1)
+                changed_end = max(changed_end + 1, at + 1)
+                continue
+            while at < len(metas) and metas[at] == meta and not same(payloads[at], payload):
+                at += 1
+            if at == len(metas) or metas[at] != meta:
+                self._debts.owe(meta, payload)
+                continue
+            if olds[at] >= 0:
+                gone.setdefault(meta, []).append(old_outputs[olds[at]])
+            del metas[at], payloads[at], olds[at]
+            changed_end = max(changed_end - 1, at)
+        state = old_befores[0] if old_befores else self._states.get(key, self._initial)
+        befores: list[Any] = []
+        new_outputs: list[Any] = []
+        for at, old in enumerate(olds):
+            if at >= changed_end and same(state, old_befores[old]):
+                befores += old_befores[old:]
+                new_outputs += old_outputs[old:]
+                break
+            befores.append(state)
+            state, output = self._stepped(state, payloads[at])
+            new_outputs.append(output)
+            meta = metas[at]
+            before = old_outputs[old] if old >= 0 else (gone[meta].pop() if gone.get(meta) else NOTHING)
+            _replace(meta, before, output, outputs, failures)
+        else:
+            self._states[key] = state
+            if state is _BLOCKED:
+                self._blocked_keys[key] = None
+            else:
+                self._blocked_keys.pop(key, None)
+        for meta, lost in gone.items():
+            for output in lost:
+                _replace(meta, output, NOTHING, outputs, failures)
+        history.metas[first:], history.payloads[first:] = metas, payloads
+        history.befores[first:], history.outputs[first:] = befores, new_outputs
+
+    def _stepped(self, state: Any, payload: Any) -> tuple[Any, Any]:
+        if state is _BLOCKED:
+            return _BLOCKED, NOTHING
+        try:
+            return pair_of(self._step(state, payload))
+        except Exception as error:
+            return _BLOCKED, failed_step(self._state, error, (State(None, state), payload))
+
+    def _history(self, key: Any) -> _History:
+        history = self._histories.get(key)
+        if history is None:
+            history = self._histories[key] = _History()
+        for segment in islice(self._segments, max(history.segments_read - self._segments_gone, 0), None):
+            for index in segment.places(key):
+                if segment.metas[index] >= self._settled:
+                    history.metas.append(segment.metas[index])
+                    history.payloads.append(segment.payloads[index])
+                    history.befores.append(segment.befores[index])
+                    history.outputs.append(segment.outputs[index])
+        history.segments_read = self._segments_gone + len(self._segments)
+        settled = bisect_left(history.metas, self._settled)
+        if settled > _SETTLED_KEPT_MAX:
+            del history.metas[:settled], history.payloads[:settled], history.befores[:settled]
+            del history.outputs[:settled]
+        return history
+
+    def settle(self, minimal_time: bytes) -> None:
+        """Nothing below minimal time will change any more: forget it, but for the last states."""
+        self._settled = minimal_time
+        while self._segments and self._segments[0].metas[-1] < minimal_time:
+            self._segments.popleft()
+            self._segments_gone += 1
+        if len(self._histories) > self._histories_kept:
+            self._histories = {
+                key: history
+                for key, history in self._histories.items()
+                if history.metas and history.metas[-1] >= minimal_time
+            }
+            self._histories_kept = max(_HISTORIES_KEPT_MIN, 2 * len(self._histories))
+
+    @property
+    def held(self) -> int:
+        """Items that are not settled, and tombstones that wait for theirs."""
+        metas = [each.metas for each in (*self._segments, *self._histories.values())]
+        return len(self._debts) + sum(len(each) - bisect_left(each, self._settled) for each in metas)
+
+
+def _replace(meta: bytes, old: Any, new: Any, outputs: Difference, failures: Difference) -> None:
+    """What was sent at `meta` is `old` and should be `new`, where each may be a failure, which goes elsewhere."""
+    if type(old) is not Failure and type(new) is not Failure:
+        outputs.replace(meta, old, new)
+        return
+    outputs.replace(meta, NOTHING if type(old) is Failure else old, NOTHING if type(new) is Failure else new)
+    failures.replace(meta, old if type(old) is Failure else NOTHING, new if type(new) is Failure else NOTHING)

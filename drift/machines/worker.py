@@ -1,0 +1,168 @@
+"""A worker: takes messages, runs stages and programs until nothing is left for itself, says what to send.
+
+Invariant: what a worker sends for a set of messages is the difference between what its keys gave before and give
+now; nothing it sends is at a lower meta than the least it was given.
+
+Why: a component of the graph runs once, on everything that has come for it. Only where items come back to it does
+it run item by item, least meta first, as the reference does, so that an item finds the states before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from drift.machines.grouping import keyed
+from drift.machines.keys import Partitioner
+from drift.machines.maps import Ports
+from drift.machines.plan import Plan
+from drift_graph.item import Columns, joined, sorted_by_meta
+from drift_graph.meta import varint
+from drift_graph.operators import Group
+
+#: A batch of items and where it goes: a source's program, a grouping, a sink, or FAILURES.
+Part = tuple[str, Columns]
+
+#: In place of a worker's index: the output barrier.
+BARRIER = -1
+
+
+class Router:
+    """Splits what goes to a grouping by the workers that own its keys.
+
+    Args:
+        plan: tells sinks from groupings.
+        workers: how many share the keys.
+    """
+
+    def __init__(self, plan: Plan, workers: int) -> None:
+        self._plan = plan
+        self._partitioner = Partitioner(workers)
+        self._groups = {
+            name: (Group(name, operator.step, operator.where, plan.key_of(name), operator.window), varint(rank))
+            for name, rank in plan.dataflow.ranks.items()
+            if isinstance(operator := plan.dataflow[name], Group)
+        }
+
+    def route(self, ports: Ports) -> dict[int, list[Part]]:
+        """Parts by worker, and for the barrier."""
+        sends: dict[int, list[Part]] = {}
+        groups = [name for name in ports if name in self._groups]
+        for name in groups:
+            group, rank = self._groups[name]
+            for columns in ports[name]:
+                if self._partitioner.workers == 1:
+                    sends.setdefault(0, []).append((name, columns))
+                    continue
+                columns, keys = keyed(group, rank, columns, ports)
+                owners = self._partitioner.owners(keys)
+                for worker in sorted(set(owners)):
+                    sends.setdefault(worker, []).append((name, _owned(columns, owners, worker)))
+        for name, batches in ports.items():  # after the groupings: a key that raises adds to FAILURES
+            if name not in self._groups:
+                sends.setdefault(BARRIER, []).extend((name, columns) for columns in batches)
+        return sends
+
+
+def _gathered(parts: list[Part]) -> list[Part]:
+    """One part for each name."""
+    if len(parts) == 1:
+        return parts
+    batches: Ports = {}
+    for name, columns in parts:
+        batches.setdefault(name, []).append(columns)
+    return [(name, joined(each)) for name, each in batches.items()]
+
+
+def _owned(columns: Columns, owners: list[int], worker: int) -> Columns:
+    at = [index for index, owner in enumerate(owners) if owner == worker]
+    if len(at) == len(owners):
+        return columns
+    metas, payloads, diffs = columns
+    return Columns(
+        [metas[index] for index in at],
+        [payloads[index] for index in at],
+        None if diffs is None else [diffs[index] for index in at],
+    )
+
+
+class Worker:
+    """The machine of one worker.
+
+    Args:
+        plan: what to run; shared, never changed.
+        index: which of the workers this is.
+        workers: how many there are.
+    """
+
+    def __init__(self, plan: Plan, index: int = 0, workers: int = 1) -> None:
+        self._plan = plan
+        self._index = index
+        self._router = Router(plan, workers)
+        self._stages = plan.stages()
+        self._cyclic = {component: plan.is_cyclic(component) for component in plan.components}
+        self.tombstones = 0
+
+    def handle(self, parts: Sequence[Part]) -> dict[int, list[Part]]:
+        """Process batches for this worker; what to send, by worker and for the barrier."""
+        waiting: Ports = {}
+        sends: dict[int, list[Part]] = {}
+        ports: Ports = {}
+        for name, columns in parts:
+            if name in self._stages:
+                waiting.setdefault(name, []).append(columns)
+            else:
+                self._plan.programs[name].run(columns, ports)
+        self._send(ports, waiting, sends)
+        for component in self._plan.components:
+            if self._cyclic[component]:
+                self._run_cycle(component, waiting, sends)
+            elif component[0] in waiting:
+                self._run_stage(component[0], waiting.pop(component[0]), waiting, sends)
+        return {receiver: _gathered(parts) for receiver, parts in sends.items()}
+
+    def settle(self, minimal_time: bytes) -> None:
+        """Nothing below minimal time is in flight: forget what only a change there would need."""
+        for stage in self._stages.values():
+            stage.settle(minimal_time)
+
+    @property
+    def held(self) -> int:
+        """Items and tombstones kept for changes that may still come."""
+        return sum(stage.held for stage in self._stages.values())
+
+    def _run_stage(self, name: str, batches: list[Columns], waiting: Ports, sends: dict[int, list[Part]]) -> None:
+        ports: Ports = {}
+        stage = self._stages[name]
+        out = stage.process(sorted_by_meta(joined(batches)), ports)
+        if out.diffs is not None:
+            self.tombstones += out.diffs.count(-1)
+        self._plan.programs[name].run(out, ports, stage.suffix)
+        self._send(ports, waiting, sends)
+
+    def _run_cycle(self, component: tuple[str, ...], waiting: Ports, sends: dict[int, list[Part]]) -> None:
+        """Run the stages of a cycle item by item, least meta first, until nothing comes back to this worker."""
+        heap: list[tuple[bytes, int, str, Any, int]] = []
+        pushed = 0
+        while True:
+            for name in component:
+                for metas, payloads, diffs in waiting.pop(name, ()):
+                    for meta, payload, diff in zip(metas, payloads, diffs or [1] * len(metas)):
+                        pushed += 1
+                        heappush(heap, (meta, pushed, name, payload, diff))
+            if not heap:
+                return
+            meta, _, name, payload, diff = heappop(heap)
+            self._run_stage(name, [Columns([meta], [payload], None if diff == 1 else [diff])], waiting, sends)
+
+    def _send(self, ports: Ports, waiting: Ports, sends: dict[int, list[Part]]) -> None:
+        """Sort out what is for this worker itself, and add the rest to what it sends."""
+        if not ports:
+            return
+        for worker, parts in self._router.route(ports).items():
+            if worker != self._index:
+                sends.setdefault(worker, []).extend(parts)
+                continue
+            for name, columns in parts:
+                waiting.setdefault(name, []).append(columns)

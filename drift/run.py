@@ -1,0 +1,295 @@
+"""A run: a graph, its inputs and an engine, and the output as an iterator.
+
+Invariant: items come out in the order of their positions, each sink has been given an item before the caller is, and
+when the iteration ends, for whatever reason, everything the run had started or opened is gone.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count, repeat
+from types import TracebackType
+from typing import Any
+
+from drift.engines.base import Engine, Progress, Settings
+from drift.engines.feed import Feed
+from drift.sinks.base import Sink, as_sink
+from drift.sources.base import as_source
+from drift.streams import Graph
+from drift_barrier.barrier import Released
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.item import Item
+from drift_graph.times import ArrivalTime, EventTime, Late, TimePolicy
+
+ENGINES = ("local", "reference", "zeromq")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run did.
+
+    Attributes:
+        digest: of the whole output; equal for equal output.
+        items_in, items_out: read from all sources, released to all sinks.
+        tombstones: taken back by groupings before release.
+        late_items: diverted.
+        seconds: wall clock, start to end.
+        peak_memory_bytes: resident, all processes of the run added.
+        refused_frames: malformed or foreign messages that came and were not taken (zeromq).
+    """
+
+    graph: str
+    engine: str
+    workers: int
+    digest: str
+    items_in: int
+    items_out: int
+    tombstones: int
+    late_items: int
+    seconds: float
+    peak_memory_bytes: int
+    refused_frames: int
+
+    @property
+    def items_per_second(self) -> float:
+        """Items in, by wall clock."""
+        return self.items_in / self.seconds if self.seconds else 0.0
+
+
+class Run:
+    """Iterates over the released items; `finish` runs to the end without making them.
+
+    Attributes:
+        late: items that a time policy diverted, where no `on_late` was given.
+    """
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        sources: Mapping[str, Any],
+        *,
+        engine: str,
+        settings: Settings,
+        times: Mapping[str, TimePolicy],
+        sinks: Mapping[str, Any],
+        on_late: Callable[[Late], None] | None,
+    ) -> None:
+        self.dataflow = dataflow
+        self.engine = engine
+        self.settings = settings
+        self.late: list[Late] = []
+        _check_names("source", {source.name for source in dataflow.sources}, sources, dataflow, complete=True)
+        _check_names("source", {source.name for source in dataflow.sources}, times, dataflow)
+        _check_names("sink", {sink.name for sink in dataflow.sinks}, sinks, dataflow)
+        for name, policy in times.items():
+            if not isinstance(policy, (ArrivalTime, EventTime)):
+                raise SettingsError(f"times[{name!r}] is {policy!r:.80}, neither ArrivalTime() nor EventTime(...)")
+        self._started = time.perf_counter()
+        self._seconds: float | None = None
+        self._sinks: dict[str, Sink] = {name: as_sink(name, given) for name, given in sinks.items()}
+        opened = {name: as_source(name, given) for name, given in sources.items()}
+        feed = Feed(
+            dataflow,
+            opened,
+            times,
+            batch_items=settings.batch_items,
+            in_flight_max=settings.in_flight_max,
+            on_late=on_late or self.late.append,
+        )
+        try:
+            self._engine = _engine_class(engine)(dataflow, feed, settings)
+        except BaseException:
+            feed.close()
+            raise
+        self._pieces = self._run()
+        self._digest = ""
+        self._items = self._iterate()
+
+    def __iter__(self) -> Iterator[Item[Any]]:
+        return self._items
+
+    def __next__(self) -> Item[Any]:
+        return next(self._items)
+
+    def pieces(self) -> Iterator[Released]:
+        """The output in pieces of consecutive items, as columns; empty ones where nothing is new for a while."""
+        return self._pieces
+
+    def finish(self) -> Report:
+        """Run to the end; the sinks take the output."""
+        for _ in self._pieces:
+            pass
+        return self.report
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run stands now."""
+        return self._engine.progress
+
+    @property
+    def digest(self) -> str:
+        """Digest of what was released so far."""
+        return self._digest or self._engine.hexdigest()
+
+    @property
+    def report(self) -> Report:
+        """What the run has done so far."""
+        progress = self._engine.progress
+        return Report(
+            graph=self.dataflow.name,
+            engine=self.engine,
+            workers=self.settings.workers if self.engine == "zeromq" else 1,
+            digest=self.digest,
+            items_in=progress.items_in,
+            items_out=progress.items_out,
+            tombstones=progress.tombstones,
+            late_items=progress.late_items,
+            seconds=self._seconds if self._seconds is not None else time.perf_counter() - self._started,
+            peak_memory_bytes=_own_peak_bytes() + sum(progress.peak_memory_bytes.values()),
+            refused_frames=progress.refused_frames,
+        )
+
+    def close(self) -> None:
+        """End the run where it is; nothing it started is left. Called by itself at the end of the iteration."""
+        self._items.close()
+        self._pieces.close()
+        self._end()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _end(self) -> None:
+        if self._seconds is None:
+            self._digest = self._engine.hexdigest()
+            self._engine.close()
+            for sink in self._sinks.values():
+                sink.close()
+            self._seconds = time.perf_counter() - self._started
+
+    def _run(self) -> Iterator[Released]:
+        try:
+            for sink in self._sinks.values():
+                sink.open()
+            for piece in self._engine.released():
+                if self._sinks and piece.metas:
+                    self._write(piece)
+                yield piece
+        finally:
+            self._end()
+
+    def _write(self, piece: Released) -> None:
+        for name, sink in self._sinks.items():
+            if isinstance(piece.sinks, str):
+                if piece.sinks == name:
+                    sink.write(range(piece.position, piece.position + len(piece.metas)), piece.metas, piece.payloads)
+            else:
+                at = [index for index, each in enumerate(piece.sinks) if each == name]
+                if at:
+                    sink.write(
+                        [piece.position + index for index in at],
+                        [piece.metas[index] for index in at],
+                        [piece.payloads[index] for index in at],
+                    )
+
+    def _iterate(self) -> Iterator[Item[Any]]:
+        for position, metas, payloads, sinks, _ in self._pieces:
+            names = repeat(sinks) if isinstance(sinks, str) else sinks
+            yield from map(Item, payloads, count(position), names, metas)
+
+
+def run(
+    graph: Graph | Dataflow,
+    sources: Mapping[str, Any],
+    *,
+    engine: str = "local",
+    workers: int = 1,
+    times: Mapping[str, TimePolicy] | None = None,
+    sinks: Mapping[str, Any] | None = None,
+    on_late: Callable[[Late], None] | None = None,
+    digest: str = "xxh3_128",
+    **more: Any,
+) -> Run:
+    """Run a graph; iterate over the result for its items, or call `finish()`.
+
+    Args:
+        graph: what to compute.
+        sources: for each source of the graph an iterable, or one of `drift.sources`.
+        engine: "local", "reference" or "zeromq"; the output is the same.
+        workers: processes that share the keys (zeromq).
+        times: time policies by source, in place of those of the graph.
+        sinks: for each sink that needs one a callable that takes items, a list, or one of `drift.sinks`.
+        on_late: takes items that a time policy diverts; without it they gather in `Run.late`.
+        digest: "xxh3_128", or "sha256" where somebody may have reason to forge an output.
+        more: other fields of `drift.Settings`.
+
+    Raises:
+        GraphError, SettingsError: at once, before any item flows.
+    """
+    if engine not in ENGINES:
+        raise SettingsError(f"engine={engine!r}; there are {', '.join(ENGINES)}")
+    if digest not in ("xxh3_128", "sha256"):
+        raise SettingsError(f"digest={digest!r} is neither 'xxh3_128' nor 'sha256'")
+    try:
+        settings = Settings(workers=workers, digest=digest, **more)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise SettingsError(f"run has no such setting: {error}") from None
+    for name in ("workers", "batch_items", "in_flight_max"):
+        value = getattr(settings, name)
+        if type(value) is not int or value < 1:
+            raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
+    if engine != "zeromq" and workers != 1:
+        raise SettingsError(f"engine {engine!r} is one process; workers={workers} needs engine='zeromq'")
+    dataflow = graph.build() if isinstance(graph, Graph) else graph
+    if not isinstance(dataflow, Dataflow):
+        raise SettingsError(f"run takes a drift.Graph, not {dataflow!r:.80}")
+    return Run(
+        dataflow,
+        sources,
+        engine=engine,
+        settings=settings,
+        times=times or {},
+        sinks=sinks or {},
+        on_late=on_late,
+    )
+
+
+def _engine_class(name: str) -> Callable[[Dataflow, Feed, Settings], Engine]:
+    if name == "reference":
+        from drift.engines.reference import ReferenceEngine
+
+        return ReferenceEngine
+    if name == "zeromq":
+        from drift.engines.zeromq import ZeromqEngine
+
+        return ZeromqEngine
+    from drift.engines.local import LocalEngine
+
+    return LocalEngine
+
+
+def _check_names(
+    kind: str, known: set[str], given: Mapping[str, Any], dataflow: Dataflow, *, complete: bool = False
+) -> None:
+    for name in given:
+        if name not in known:
+            raise SettingsError(
+                f"graph {dataflow.name!r} has no {kind} {name!r}; it has {', '.join(map(repr, sorted(known)))}"
+            )
+    missing = sorted(known - set(given)) if complete else []
+    if missing:
+        raise SettingsError(f"nothing is given for {kind} {', '.join(map(repr, missing))} of graph {dataflow.name!r}")
+
+
+def _own_peak_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

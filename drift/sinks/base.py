@@ -1,0 +1,57 @@
+"""What a sink is to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any, Protocol, runtime_checkable
+
+from drift_graph.errors import SettingsError
+from drift_graph.item import Item
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Takes the items of one sink of a graph, in order, each once."""
+
+    def open(self) -> None:
+        """Called once, before the first item."""
+
+    def write(self, positions: Sequence[int], metas: Sequence[bytes], payloads: Sequence[Any]) -> None:
+        """Take items that were released together.
+
+        Raises:
+            SinkError: with what is safe and what is not.
+        """
+
+    def close(self) -> None:
+        """Called once, also after an error: everything written is to be safe now."""
+
+
+class CallableSink:
+    """Calls a function with each item."""
+
+    def __init__(self, name: str, function: Callable[[Item[Any]], object]) -> None:
+        self._name = name
+        self._function = function
+
+    def open(self) -> None:
+        pass
+
+    def write(self, positions: Sequence[int], metas: Sequence[bytes], payloads: Sequence[Any]) -> None:
+        for item in map(Item, payloads, positions, repeat(self._name), metas):
+            self._function(item)
+
+    def close(self) -> None:
+        pass
+
+
+def as_sink(name: str, given: Any) -> Sink:
+    """A sink for what a user gave under a name."""
+    if isinstance(given, Sink):
+        return given
+    if isinstance(given, list):
+        return CallableSink(name, given.append)
+    if callable(given):
+        return CallableSink(name, given)
+    raise SettingsError(f"sink {name!r} is given {given!r:.80}, which is no drift sink, no list and not callable")

@@ -1,0 +1,98 @@
+"""What a source is to an engine.
+
+Invariant: a reader gives every payload it has read before it raises, so nothing accepted is lost to an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, Protocol, runtime_checkable
+
+from drift_graph.errors import SettingsError
+
+
+class Reader(Protocol):
+    """An open source."""
+
+    def read(self, items_max: int) -> list[Any] | None:
+        """Up to `items_max` payloads; None at the end of the input.
+
+        A finite source blocks until it has some. A live one never blocks: it returns [] when nothing is there now.
+
+        Raises:
+            InputError: where the input cannot be read; everything before was returned by earlier calls.
+        """
+
+    def filenos(self) -> Sequence[int]:
+        """For a live source, file descriptors that become readable when `read` may have something."""
+
+    def close(self) -> None:
+        """Let go of files and connections; called once, also after an error."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Something that can be opened for reading.
+
+    Attributes:
+        live: whether items come in their own time, so that arrival is stamped from the clock.
+    """
+
+    live: bool
+
+    def open(self) -> Reader: ...
+
+
+class IterableSource:
+    """Any iterable or generator: read to its end, in the engine's own thread."""
+
+    live = False
+
+    def __init__(self, payloads: Iterable[Any]) -> None:
+        self._payloads = payloads
+
+    def open(self) -> Reader:
+        return IterableReader(self._payloads)
+
+
+class IterableReader:
+    """Reads an iterable in batches."""
+
+    def __init__(self, payloads: Iterable[Any]) -> None:
+        self._iterator = iter(payloads)
+        self._error: Exception | None = None
+
+    def read(self, items_max: int) -> list[Any] | None:
+        if self._error is not None:
+            raise self._error
+        batch: list[Any] = []
+        try:
+            batch.extend(islice(self._iterator, items_max))
+        except Exception as error:
+            if not batch:
+                raise
+            self._error = error  # what came before it goes on its way first
+        return batch or None
+
+    def filenos(self) -> Sequence[int]:
+        return ()
+
+    def close(self) -> None:
+        close = getattr(self._iterator, "close", None)
+        if close is not None:
+            close()
+
+
+def as_source(name: str, given: Any) -> Source:
+    """A source for what a user gave under a name."""
+    if isinstance(given, Source):
+        return given
+    if isinstance(given, (str, bytes)):
+        raise SettingsError(
+            f"source {name!r} is given the text {given!r:.80}; to read a file use drift.sources.text(path), and to "
+            f"stream its characters list(...)"
+        )
+    if isinstance(given, Iterable):
+        return IterableSource(given)
+    raise SettingsError(f"source {name!r} is given {given!r:.80}, which is neither an iterable nor a drift source")

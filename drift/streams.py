@@ -1,0 +1,203 @@
+"""Writing a graph down: streams with the core's operations, and sugar that lowers to them.
+
+Invariant: every method adds sources, maps, groups, sinks and edges to the draft, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from drift.operators import CountStep, ReduceStep, ScanKey, ScanOutput, ScanState
+from drift_graph.errors import GraphError
+from drift_graph.functions import caller, name_of
+from drift_graph.graph import Dataflow, Draft
+from drift_graph.operators import Arity, Group, Map, Sink, Source
+from drift_graph.times import ArrivalTime, TimePolicy
+
+T = TypeVar("T")
+U = TypeVar("U")
+S = TypeVar("S")
+K = TypeVar("K")
+
+
+class Graph:
+    """A graph being written down. `build` gives the finished value; `drift.run` and `drift.show` do so themselves.
+
+    Args:
+        name: for messages and pictures.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"a graph's name is a text, not {name!r}")
+        self.name = name
+        self._draft = Draft(name)
+
+    def source(self, name: str, *, time: TimePolicy | None = None) -> Stream[Any]:
+        """A place where items come in; a run says where from.
+
+        Args:
+            name: the run refers to it.
+            time: the time policy unless the run gives another; arrival time if None.
+        """
+        where = caller()
+        self._draft.add(Source(name, name, where, time or ArrivalTime()))
+        return Stream(self, (name,))
+
+    def feedback(self, name: str) -> Feedback[Any]:
+        """A stream whose items come from a later step: use it now, and close it with `stream.feed(it)`."""
+        return Feedback(self, (self._draft.open_loop(name, caller()),))
+
+    def build(self) -> Dataflow:
+        """The graph as an immutable value.
+
+        Raises:
+            GraphError: naming the step and the line, for the first thing that is wrong.
+        """
+        return self._draft.build()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Graph) and self.build() == other.build()
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __str__(self) -> str:
+        from drift.show import as_text
+
+        return as_text(self.build())
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        from drift.show import as_mermaid, as_svg
+
+        dataflow = self.build()
+        return {"image/svg+xml": as_svg(dataflow), "text/vnd.mermaid": as_mermaid(dataflow), "text/plain": str(self)}
+
+
+class Stream(Generic[T]):
+    """Items of one or more steps of a graph. Every method adds a step and returns its stream."""
+
+    def __init__(self, graph: Graph, origins: tuple[str, ...]) -> None:
+        self._graph = graph
+        self._origins = origins
+
+    # The core.
+
+    def flat_map(self, function: Callable[[T], Iterable[U]], *, name: str | None = None) -> Stream[U]:
+        """The core map: each payload becomes any number of payloads, in the order `function` gives them.
+
+        Args:
+            function: pure; returns a list, a tuple or another iterable, but no text, dict or set.
+        """
+        return self._map(function, "many", name, "flat_map")
+
+    def group(self, key: Callable[[T], Any], window: int, *, name: str | None = None) -> Stream[tuple[T, ...]]:
+        """The core grouping: each item becomes the tuple of the last `window` payloads with its key, itself the last.
+
+        Args:
+            key: pure; anything with canonical bytes. 1, 1.0 and True are three keys.
+            window: in items, 1 or more; the first items of a key give shorter tuples.
+        """
+        where = caller()
+        group = Group(self._name(name, "group", key), "", where, key, window)
+        return self._add(group)
+
+    def merge(self, *others: Stream[T]) -> Stream[T]:
+        """The items of several streams, each where its meta puts it."""
+        for other in others:
+            self._check_graph(other)
+        return Stream(self._graph, sum((other._origins for other in others), self._origins))
+
+    def feed(self, loop: Feedback[T]) -> None:
+        """Close a feedback edge: the items of this stream come back as those of `loop`."""
+        self._check_graph(loop)
+        if not isinstance(loop, Feedback):
+            raise GraphError(f"feed takes what graph.feedback(...) returned, not {loop!r} (at {caller()})")
+        self._graph._draft.close_loop(loop._origins[0], self._origins)
+
+    def sink(self, name: str) -> None:
+        """Release the items of this stream through the output barrier, under this name."""
+        self._graph._draft.add(Sink(name, name, caller()), self._origins)
+
+    # Sugar.
+
+    def map(self, function: Callable[[T], U], *, name: str | None = None) -> Stream[U]:
+        """Each payload becomes one: a core map with one child."""
+        return self._map(function, "one", name, "map")
+
+    def filter(self, predicate: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
+        """Payloads for which `predicate` is true: a core map with one child or none."""
+        return self._map(predicate, "keep", name, "filter")
+
+    def scan(
+        self, key: Callable[[T], Any], initial: S, step: Callable[[S, T], tuple[S, U]], *, name: str | None = None
+    ) -> Stream[U]:
+        """A running state for each key: a core cycle of a grouping of window 2 over states and items, and two maps.
+
+        Args:
+            key: pure; see `group`.
+            initial: the state before a key's first item. It must not be changed in place.
+            step: pure; (state, payload) -> (next state, output). It returns a new state and leaves the old as it is.
+        """
+        return self._scan(key, initial, step, self._name(name, "scan", step), step)
+
+    def count(self, key: Callable[[T], K], *, name: str | None = None) -> Stream[tuple[K, int]]:
+        """For each item (its key, how many items of that key so far, itself included): a scan."""
+        return self._scan(key, 0, CountStep(key), self._name(name, "count", key), key)
+
+    def reduce(
+        self, key: Callable[[T], K], function: Callable[[T, T], T], *, name: str | None = None
+    ) -> Stream[tuple[K, T]]:
+        """For each item (its key, the key's payloads so far folded by `function`): a scan."""
+        return self._scan(key, (), ReduceStep(key, function), self._name(name, "reduce", function), function)
+
+    # Below: how steps are added.
+
+    def _scan(
+        self,
+        key: Callable[[T], Any],
+        initial: Any,
+        step: Callable[[Any, T], tuple[Any, U]],
+        name: str,
+        shown: Callable[..., Any],
+    ) -> Stream[U]:
+        draft, where = self._graph._draft, caller()
+        loop = draft.open_loop(f"{name}.states", where)
+        group = draft.add(Group(name, name, where, ScanKey(key), 2), (*self._origins, loop))
+        states = draft.add(
+            Map(f"{name}.state", name, where, ScanState(key, initial, step, shown), "many"), (group.name,)
+        )
+        draft.close_loop(loop, (states.name,))
+        out = draft.add(Map(f"{name}.output", name, where, ScanOutput(initial, step, shown), "many"), (group.name,))
+        return Stream(self._graph, (out.name,))
+
+    def _map(self, function: Callable[[T], Any], arity: Arity, name: str | None, kind: str) -> Stream[Any]:
+        where = caller()
+        return self._add(Map(self._name(name, kind, function), "", where, function, arity))
+
+    def _add(self, operator: Map | Group) -> Stream[Any]:
+        import dataclasses
+
+        added = self._graph._draft.add(dataclasses.replace(operator, step=operator.name), self._origins)
+        return Stream(self._graph, (added.name,))
+
+    def _name(self, name: str | None, kind: str, function: Callable[..., Any]) -> str:
+        if not callable(function):
+            raise GraphError(f"{kind} takes a function, not {function!r} (at {caller()})")
+        if name is not None:
+            return name
+        return self._graph._draft.fresh_name(f"{kind} {name_of(function)}")
+
+    def _check_graph(self, other: Stream[Any]) -> None:
+        if not isinstance(other, Stream) or other._graph is not self._graph:
+            raise GraphError(
+                f"a stream of graph {self._graph.name!r} meets {other!r}, which is not a stream of it (at {caller()})"
+            )
+
+    def __repr__(self) -> str:
+        return f"<Stream {', '.join(self._origins)} of graph {self._graph.name!r}>"
+
+
+class Feedback(Stream[T]):
+    """A stream that comes from a later step; see `Graph.feedback`."""

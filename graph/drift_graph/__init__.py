@@ -1,0 +1,1 @@
+"""What a computation is: metas, items, operators, graphs, and their meaning. Imported through `drift` by users."""

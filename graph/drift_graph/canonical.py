@@ -1,0 +1,228 @@
+"""Canonical bytes: one byte string for each payload, the same in every process, on every machine.
+
+Invariant: two payloads have equal canonical bytes exactly when they have the same types and the same values all the
+way down (a dataclass by the fields it compares); the bytes do not depend on hash seed, set order, dict insertion, object identity or process.
+
+Why: the form is MessagePack (github.com/msgpack/msgpack, spec.md) in its shortest encodings, where each value says
+its type and length. What MessagePack cannot tell apart is an extension: tuples are plain arrays, so lists are
+extension 1, and so on down `_extensions`. Maps and sets are sorted by the canonical bytes of what they hold. A NaN
+has one form. `1`, `1.0` and `True` are three values, as are `0.0` and `-0.0`.
+
+`encode_many` is the hot path: where a quick look at the types shows only plain values it is one call into msgspec,
+and it gives the very bytes that joining `canonical(value)` gives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import struct
+import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+import xxhash
+
+_encode = msgspec.msgpack.Encoder().encode
+_NAN = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
+_exact = frozenset({str, int, bool, type(None), bytes})
+_scalars = _exact | {float}
+
+
+class NoCanonicalForm(TypeError):
+    """Raised with the type that has none; whoever knows the step turns it into a PayloadError."""
+
+    def __init__(self, kind: type) -> None:
+        name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+        super().__init__(
+            f"a {name} has no canonical form; use numbers, text, bytes, None, tuples, lists, dicts, sets, dates, "
+            f"Decimal, UUID, Enum, dataclasses or msgspec Structs, or convert it before it becomes a payload"
+        )
+        self.kind = kind
+
+
+def canonical(value: Any) -> bytes:
+    """The canonical bytes of one value.
+
+    Raises:
+        NoCanonicalForm: for a type outside the list, at any depth.
+    """
+    kind = type(value)
+    if kind in _exact:
+        try:
+            return _encode(value)
+        except OverflowError:
+            return _extension(4, value.to_bytes((value.bit_length() + 8) >> 3, "big", signed=True))
+        except UnicodeEncodeError:
+            return _extension(5, value.encode("utf-8", "surrogatepass"))
+    if kind is float:
+        return _encode(value) if value == value else _NAN
+    if kind is tuple:
+        return _array_header(len(value)) + b"".join(map(canonical, value))
+    if kind is dict:
+        return _canonical_dict(value)
+    extension = _extensions.get(kind)
+    if extension is not None:
+        code, body = extension
+        return _extension(code, body(value))
+    return _by_family(kind, value)
+
+
+def encode_many(values: Sequence[Any]) -> bytes:
+    """The canonical bytes of all values, joined: equal to b"".join(map(canonical, values)), and much faster."""
+    if _are_plain(values):
+        try:
+            return _encode(values)[len(_array_header(len(values))) :]
+        except (OverflowError, UnicodeEncodeError):
+            pass  # huge integers and lone surrogates are extensions: below
+    return b"".join(map(canonical, values))
+
+
+def canonical_each(values: Sequence[Any]) -> list[bytes]:
+    """[canonical(value) for value in values], faster."""
+    if _are_plain(values):
+        try:
+            return list(map(_encode, values))
+        except (OverflowError, UnicodeEncodeError):
+            pass
+    return list(map(canonical, values))
+
+
+def hash64(value: Any) -> int:
+    """xxh64 of the canonical bytes: the tie of an item in event time, and what a partition is computed from."""
+    return xxhash.xxh64_intdigest(canonical(value))
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two values are one value: same types, same content. Values without canonical form never are."""
+    if left is right:
+        return True
+    if type(left) is not type(right):
+        return False
+    if type(left) in _exact:
+        return bool(left == right)
+    try:
+        return canonical(left) == canonical(right)
+    except NoCanonicalForm:
+        return False
+
+
+def form_of(value: Any) -> bytes:
+    """What items are counted by: canonical bytes, or for a value without them its type.
+
+    Such a value ends the run if it is released; until then a tombstone of its type takes it back.
+    """
+    try:
+        return canonical(value)
+    except NoCanonicalForm:
+        return b"\xc1" + type(value).__qualname__.encode()
+
+
+def _are_plain(values: Collection[Any]) -> bool:
+    """Whether msgspec's own encoding of every value is its canonical form (huge ints and surrogates excepted)."""
+    kinds = set(map(type, values))
+    if float in kinds and any(value != value for value in values):  # a NaN differs from itself
+        return False
+    if kinds <= _scalars:
+        return True
+    if kinds == {tuple}:
+        return _are_plain(list(chain.from_iterable(values)))
+    if kinds - {tuple} <= _scalars:
+        return _are_plain(list(chain.from_iterable(value for value in values if type(value) is tuple)))
+    return False
+
+
+_key_orders: dict[tuple[Any, ...], tuple[str, ...]] = {}
+_KEY_ORDERS_MAX = 4096
+
+
+def _canonical_dict(value: dict[Any, Any]) -> bytes:
+    """A map sorted by the canonical bytes of its keys; rows with the same text keys share one remembered order."""
+    if set(map(type, value)) == {str} and _are_plain(value.values()):
+        keys = tuple(value)
+        order = _key_orders.get(keys)
+        try:
+            if order is None:
+                if len(_key_orders) >= _KEY_ORDERS_MAX:
+                    _key_orders.clear()
+                order = _key_orders[keys] = tuple(sorted(keys, key=_encode))
+            return _encode({key: value[key] for key in order})
+        except (OverflowError, UnicodeEncodeError):
+            pass
+    pairs = sorted((canonical(key), canonical(item)) for key, item in value.items())
+    return _map_header(len(pairs)) + b"".join(chain.from_iterable(pairs))
+
+
+def _array_header(length: int) -> bytes:
+    if length < 16:
+        return bytes((0x90 | length,))
+    return struct.pack(">BH", 0xDC, length) if length < 0x10000 else struct.pack(">BI", 0xDD, length)
+
+
+def _map_header(length: int) -> bytes:
+    if length < 16:
+        return bytes((0x80 | length,))
+    return struct.pack(">BH", 0xDE, length) if length < 0x10000 else struct.pack(">BI", 0xDF, length)
+
+
+def _extension(code: int, body: bytes) -> bytes:
+    return _encode(msgspec.msgpack.Ext(code, body))
+
+
+def _items(values: Iterable[Any]) -> bytes:
+    return b"".join(map(canonical, values))
+
+
+def _sorted_items(values: Iterable[Any]) -> bytes:
+    return b"".join(sorted(map(canonical, values)))
+
+
+def _text(value: object) -> bytes:
+    return str(value).encode()
+
+
+def _isoformat(value: datetime.datetime | datetime.date | datetime.time) -> bytes:
+    zone = getattr(value, "tzinfo", None)
+    fold = getattr(value, "fold", 0)
+    return _items((value.isoformat(), str(zone) if zone is not None else None, fold))
+
+
+def _named(value: Any, fields: Iterable[tuple[str, Any]]) -> bytes:
+    """A class by its qualified name (not its module: a script is `__main__` only when it is run) and its fields."""
+    return _items((type(value).__qualname__, *chain.from_iterable(fields)))
+
+
+_extensions: dict[type, tuple[int, Callable[[Any], bytes]]] = {
+    list: (1, _items),
+    set: (2, _sorted_items),
+    frozenset: (3, _sorted_items),
+    # 4: an int beyond 64 bits; 5: text with lone surrogates
+    datetime.datetime: (6, _isoformat),
+    datetime.date: (7, _isoformat),
+    datetime.time: (8, _isoformat),
+    datetime.timedelta: (9, lambda value: _items((value.days, value.seconds, value.microseconds))),
+    decimal.Decimal: (10, lambda value: _items(value.as_tuple())),
+    uuid.UUID: (11, lambda value: value.bytes),
+    # 12 to 15: enums, dataclasses, structs, named tuples
+    bytearray: (16, bytes),
+    complex: (17, lambda value: _items((value.real, value.imag))),
+    fractions.Fraction: (18, _text),
+}
+
+
+def _by_family(kind: type, value: Any) -> bytes:
+    if isinstance(value, enum.Enum):
+        return _extension(12, _items((kind.__qualname__, value.name)))
+    if dataclasses.is_dataclass(value):
+        fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare)
+        return _extension(13, _named(value, fields))
+    if isinstance(value, msgspec.Struct):
+        return _extension(14, _named(value, ((name, getattr(value, name)) for name in kind.__struct_fields__)))
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return _extension(15, _named(value, zip(kind._fields, value)))
+    raise NoCanonicalForm(kind)

@@ -1,0 +1,67 @@
+"""What can go wrong, one class for each thing a caller would do differently.
+
+GraphError: fix the graph. StepError: fix a function. InputError: fix the input or its time policy.
+SettingsError: fix the call. SinkError: fix where the output goes. ProcessError: look at the machine, run again.
+DriftBug: a promise of this library is broken; report it.
+"""
+
+from __future__ import annotations
+
+
+class DriftError(Exception):
+    """Base of every error this library raises on purpose."""
+
+
+class GraphError(DriftError):
+    """The graph cannot run; the message names the step and the line that declared it."""
+
+
+class SettingsError(DriftError):
+    """A call was given a value that does not fit."""
+
+
+class StepError(DriftError):
+    """A user's function raised, or gave back something that cannot go on.
+
+    Attributes:
+        step: name of the step.
+        where: "file:line" of the function, or of the step's declaration.
+        meta: meta of the item that was being processed.
+    """
+
+    def __init__(self, message: str, *, step: str = "", where: str = "", meta: bytes = b"") -> None:
+        super().__init__(message)
+        self.step = step
+        self.where = where
+        self.meta = meta
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_step_error, (type(self), str(self), self.step, self.where, self.meta)
+
+
+def _rebuild_step_error(kind: type[StepError], message: str, step: str, where: str, meta: bytes) -> StepError:
+    return kind(message, step=step, where=where, meta=meta)
+
+
+class PayloadError(StepError):
+    """A payload or key has no canonical form, so two runs could not be compared."""
+
+
+class InputError(DriftError):
+    """The input does not fit: a line that cannot be read, a time that is not one, a tie that is not unique."""
+
+
+class LateItem(InputError):
+    """An item came after its source had promised that nothing so old would come."""
+
+
+class SinkError(DriftError):
+    """The output could not be written; the message says what is safe and what is not."""
+
+
+class ProcessError(DriftError):
+    """A process of the run died, hung or lost a message; the message names it."""
+
+
+class DriftBug(DriftError):
+    """An invariant of the library does not hold. The output so far is right; please report it."""

@@ -1,0 +1,86 @@
+"""How a user's function that raised is described, in the same words on every engine."""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+from typing import Any
+
+from drift_graph.canonical import NoCanonicalForm
+from drift_graph.errors import PayloadError, StepError
+from drift_graph.functions import is_ours
+from drift_graph.item import Failure
+from drift_graph.meta import MetaParts
+from drift_graph.operators import Operator, label_of, place_of
+
+#: An item's meta grows with each operator it passes; one this long has been round a cycle that does not end.
+META_BYTES_MAX = 65536
+
+_PAYLOAD_CHARACTERS_MAX = 500
+_no_form = NoCanonicalForm.__qualname__
+
+
+class EndlessCycle(Exception):
+    """Not a user's exception: an item whose meta outgrew META_BYTES_MAX."""
+
+
+def endless_cycle(operator: Operator) -> EndlessCycle:
+    return EndlessCycle(
+        f"an item has come back to {operator.name!r} until its meta passed {META_BYTES_MAX} bytes; the cycle never "
+        f"ends: let a map in it return no payload at some point"
+    )
+
+
+def failed_step(operator: Operator, error: Exception, payload: Any) -> Failure:
+    """What travels in place of the output that an operator's function did not give for a payload."""
+    place = _failing_line(error.__traceback__) or place_of(operator)
+    kind = type(error).__qualname__
+    try:
+        show = getattr(getattr(operator, "function", None), "shown", repr)
+        shown = str(show(payload))
+    except Exception as unprintable:
+        shown = f"<{type(payload).__qualname__}, whose repr raised {type(unprintable).__name__}>"
+    if len(shown) > _PAYLOAD_CHARACTERS_MAX:
+        shown = shown[: _PAYLOAD_CHARACTERS_MAX - 3] + "..."
+    message = (
+        f"step {operator.step!r} ({label_of(operator)}) raised {kind}: {error}\n"
+        f"  at       {place}\n"
+        f"  declared {operator.where}\n"
+        f"  payload  {shown}"
+    )
+    users = [line for line in traceback.extract_tb(error.__traceback__) if not is_ours(line.filename)]
+    trace = "".join(traceback.format_list(users))
+    return Failure(operator.step, kind, message, place, trace)
+
+
+def step_error(failure: Failure, meta: bytes) -> StepError:
+    """The error a run ends with when a failure is released at `meta`."""
+    kind = PayloadError if failure.kind == _no_form else StepError
+    error = kind(
+        f"{failure.message}\n  meta     {MetaParts(meta)} ({meta.hex()})",
+        step=failure.step,
+        where=failure.where,
+        meta=meta,
+    )
+    if failure.trace:
+        error.add_note(f"In the user's code:\n{failure.trace.rstrip()}")
+    return error
+
+
+def no_form_error(step: str, none: NoCanonicalForm, payload: Any, meta: bytes) -> PayloadError:
+    """The error for an item that reaches release and cannot be compared."""
+    return PayloadError(
+        f"step {step!r} made a payload that cannot be compared between runs: {none}\n"
+        f"  payload  {payload!r:.500}\n"
+        f"  meta     {MetaParts(meta)} ({meta.hex()})",
+        step=step,
+        meta=meta,
+    )
+
+
+def _failing_line(trace: TracebackType | None) -> str | None:
+    """ "file:line" of the first frame outside this library: the line of the user's function that failed."""
+    for frame, line in traceback.walk_tb(trace):
+        if not is_ours(frame.f_code.co_filename):
+            return f"{frame.f_code.co_filename}:{line}"
+    return None

@@ -1,0 +1,75 @@
+"""What can be said of a user's function without calling it: where it is, and whether another one is the same."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+#: Folders whose frames are ours; each package adds its own when it is imported.
+own_folders: list[str] = [str(Path(__file__).parent)]
+
+
+def is_ours(filename: str) -> bool:
+    """Whether a source file belongs to this library."""
+    return filename.startswith(tuple(own_folders))
+
+
+def caller() -> str:
+    """ "file:line" of the innermost frame outside this library: the user's line that declared a step."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """A short name for messages and pictures."""
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return str(name).replace("<locals>.", "").rsplit(".", 1)[-1] if "<lambda>" in str(name) else str(name)
+
+
+def line_of(function: Callable[..., Any]) -> str | None:
+    """ "file:line" where a Python function is defined; None for one written in C."""
+    if isinstance(function, functools.partial):
+        return line_of(function.func)
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if isinstance(code, types.CodeType) else None
+
+
+def same_function(left: Any, right: Any) -> bool:
+    """Whether two functions are built of the same code over equal closures, defaults and arguments."""
+    if left is right:
+        return True
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, types.FunctionType):
+        return (
+            left.__code__ == right.__code__
+            and _same_values(left.__defaults__ or (), right.__defaults__ or ())
+            and left.__kwdefaults__ == right.__kwdefaults__
+            and _same_values(_closure(left), _closure(right))
+        )
+    if isinstance(left, types.MethodType):
+        return same_function(left.__func__, right.__func__) and bool(left.__self__ == right.__self__)
+    if isinstance(left, functools.partial):
+        return (
+            same_function(left.func, right.func)
+            and _same_values(left.args, right.args)
+            and left.keywords == right.keywords
+        )
+    return bool(left == right)
+
+
+def _closure(function: types.FunctionType) -> tuple[Any, ...]:
+    return tuple(cell.cell_contents for cell in function.__closure__ or ())
+
+
+def _same_values(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
+    return len(left) == len(right) and all(map(same_function, left, right))

@@ -1,0 +1,156 @@
+"""A graph: `Draft` while it is written down, `Dataflow` once it is a value.
+
+Invariant: a `Dataflow` is complete and checked, never changes, and its ranks depend on its structure alone.
+
+Why: `Dataflow` has no other constructor in use than `Draft.build`, which runs every check; ranks are computed from
+operators in the order of their declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from drift_graph.checks import check
+from drift_graph.errors import GraphError
+from drift_graph.operators import Operator, Sink, Source
+from drift_graph.ranks import structural_ranks
+
+OperatorT = TypeVar("OperatorT", bound=Operator)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Items of `origin` go to `target`; over a feedback edge they return to an operator before it."""
+
+    origin: str
+    target: str
+    feedback: bool = False
+
+
+@dataclass(frozen=True)
+class Dataflow:
+    """A checked graph. Equal to another one built the same way, picklable with cloudpickle.
+
+    Attributes:
+        name: the graph's.
+        operators: in the order of their declaration.
+        edges: in the order of their declaration.
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+    edges: tuple[Edge, ...]
+
+    def __getitem__(self, name: str) -> Operator:
+        return self._by_name[name]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"name": self.name, "operators": self.operators, "edges": self.edges}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Operator]:
+        return {operator.name: operator for operator in self.operators}
+
+    @cached_property
+    def ranks(self) -> dict[str, int]:
+        """Rank of each operator, sources excepted: what it appends to the metas that pass it."""
+        return structural_ranks(self.operators, self.edges)
+
+    @cached_property
+    def sources(self) -> tuple[Source, ...]:
+        """In source rank order: a source's rank is its index here."""
+        return tuple(operator for operator in self.operators if isinstance(operator, Source))
+
+    @cached_property
+    def sinks(self) -> tuple[Sink, ...]:
+        return tuple(operator for operator in self.operators if isinstance(operator, Sink))
+
+    @cached_property
+    def _consumers(self) -> dict[str, tuple[Operator, ...]]:
+        consumers: dict[str, list[Operator]] = {operator.name: [] for operator in self.operators}
+        for edge in self.edges:
+            consumers[edge.origin].append(self[edge.target])
+        return {name: tuple(sorted(found, key=lambda it: self.ranks[it.name])) for name, found in consumers.items()}
+
+    def consumers(self, name: str) -> tuple[Operator, ...]:
+        """The operators that an operator's items go to, over edges of both kinds, lowest rank first."""
+        return self._consumers[name]
+
+
+@dataclass
+class Draft:
+    """A graph being written down; every method checks what can be checked at once."""
+
+    name: str
+    _operators: dict[str, Operator] = field(default_factory=dict)
+    _edges: list[Edge] = field(default_factory=list)
+    _loops: dict[str, str] = field(default_factory=dict)  # name of an open or closed loop -> where it was declared
+    _closed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def add(self, operator: OperatorT, origins: Sequence[str] = ()) -> OperatorT:
+        """Add an operator that takes the items of `origins`, which are operators or loops of this draft."""
+        known = self._operators.get(operator.name)
+        if known is not None:
+            raise GraphError(
+                f"graph {self.name!r} has two steps named {operator.name!r}: at {known.where} and at "
+                f"{operator.where}; give one of them another name"
+            )
+        self._operators[operator.name] = operator
+        for origin in origins:
+            self.connect(origin, operator.name)
+        return operator
+
+    def connect(self, origin: str, target: str) -> None:
+        """Add an edge between two steps by name; the graph's checks come at `build`."""
+        self._edges.append(Edge(origin, target))
+
+    def open_loop(self, name: str, where: str) -> str:
+        """A name for the items of a feedback edge that `close_loop` will provide."""
+        if name in self._loops:
+            raise GraphError(
+                f"graph {self.name!r} has two feedback edges named {name!r}: at {self._loops[name]} and at {where}; "
+                f"give one of them another name"
+            )
+        self._loops[name] = where
+        return name
+
+    def close_loop(self, name: str, origins: Sequence[str]) -> None:
+        """Say which operators' items a loop carries."""
+        if name in self._closed:
+            raise GraphError(f"the feedback edge {name!r} from {self._loops[name]} is closed twice; merge its streams")
+        self._closed[name] = tuple(origins)
+
+    def fresh_name(self, wanted: str) -> str:
+        """`wanted`, or `wanted-2`, `wanted-3`, ... where that name is taken."""
+        name, count = wanted, 1
+        while name in self._operators:
+            count += 1
+            name = f"{wanted}-{count}"
+        return name
+
+    def build(self) -> Dataflow:
+        """The finished value.
+
+        Raises:
+            GraphError: for the first thing that is wrong with it; the message names the step and its line.
+        """
+        for loop, where in self._loops.items():
+            if loop not in self._closed:
+                raise GraphError(
+                    f"the feedback edge {loop!r} at {where} is never closed; end it with stream.feed(loop)"
+                )
+        edges: list[Edge] = []
+        for edge in self._edges:
+            if edge.origin in self._loops:
+                edges += [Edge(origin, edge.target, feedback=True) for origin in self._closed[edge.origin]]
+            else:
+                edges.append(edge)
+        operators = tuple(self._operators.values())
+        check(self.name, operators, tuple(edges))
+        return Dataflow(self.name, operators, tuple(edges))

@@ -1,0 +1,98 @@
+"""Items, as columns between the machines and as objects for people.
+
+Invariant: the lists of a `Columns` have one length, and row i of each is item i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from collections.abc import Sequence
+from itertools import islice
+from operator import lt
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from drift_graph.meta import time_of
+
+T = TypeVar("T")
+
+
+class Columns(NamedTuple):
+    """A batch of items.
+
+    `diffs` holds +1 for an item and -1 for a tombstone; None stands for all +1, the common case.
+    """
+
+    metas: list[bytes]
+    payloads: list[Any]
+    diffs: list[int] | None
+
+
+def is_increasing(metas: list[bytes]) -> bool:
+    """Whether every meta is above the one before it."""
+    return all(map(lt, metas, islice(metas, 1, None)))
+
+
+def sorted_by_meta(columns: Columns) -> Columns:
+    """The same items in the order of their metas; equal metas keep their order."""
+    metas, payloads, diffs = columns
+    if is_increasing(metas):
+        return columns
+    order = sorted(range(len(metas)), key=metas.__getitem__)
+    return Columns(
+        [metas[index] for index in order],
+        [payloads[index] for index in order],
+        None if diffs is None else [diffs[index] for index in order],
+    )
+
+
+def joined(batches: Sequence[Columns]) -> Columns:
+    """One batch of several, in the order given."""
+    if len(batches) == 1:
+        return batches[0]
+    diffs: list[int] | None = None
+    if any(columns.diffs is not None for columns in batches):
+        diffs = [diff for columns in batches for diff in columns.diffs or [1] * len(columns.metas)]
+    return Columns(
+        [meta for columns in batches for meta in columns.metas],
+        [payload for columns in batches for payload in columns.payloads],
+        diffs,
+    )
+
+
+class Item(msgspec.Struct, Generic[T], frozen=True):
+    """An item that the output barrier has released.
+
+    Attributes:
+        payload: what the step made.
+        position: its number in the run's output, from 0, over all sinks.
+        sink: name of the sink it belongs to.
+        meta: its place in the total order, as bytes.
+        time: its source's time (the item's number, milliseconds, or whatever the time function gives).
+    """
+
+    payload: T
+    position: int
+    sink: str
+    meta: bytes
+
+    @property
+    def time(self) -> int:
+        return time_of(self.meta)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Stands in for the output of a user's function that raised, until it is certain that the call was right.
+
+    A function may be called on a window that a late item will still correct. So its error travels as an item: a
+    tombstone takes it back, and only a failure that reaches release ends the run, at the same position every time.
+    Step and kind are its identity; the words may name an address and differ from call to call.
+    """
+
+    step: str
+    kind: str
+    message: str = field(compare=False)
+    where: str = field(compare=False)
+    trace: str = field(compare=False, default="")

@@ -1,0 +1,145 @@
+"""The operators of the core: source, map, group, sink. There is no other, and no operator keeps state of its own.
+
+Invariant: a map's output depends on one payload, a group's on the payloads of one bucket; so every stateful
+computation is a cycle through a group, and everything that remembers is a bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from drift_graph.functions import line_of, name_of, same_function
+from drift_graph.times import TimePolicy
+
+Arity = Literal["many", "one", "keep"]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator.
+
+    Attributes:
+        name: unique in the graph.
+        step: the user's step it belongs to; several operators when the step is sugar.
+        where: "file:line" that declared it; two graphs may be equal though declared in two places.
+    """
+
+    name: str
+    step: str = field(compare=False)
+    where: str = field(compare=False)
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__.lower()
+
+
+@dataclass(frozen=True)
+class Source(Operator):
+    """Where items come from. `time` is the policy a run uses unless it is given another."""
+
+    time: TimePolicy
+
+
+@dataclass(frozen=True, eq=False)
+class Map(Operator):
+    """A pure function from one payload to a sequence of payloads.
+
+    `arity` says how `function` gives the sequence: "many" returns it, "one" returns its only member, "keep" returns
+    whether the payload itself is the only member or there is none.
+    """
+
+    function: Callable[[Any], Any]
+    arity: Arity = "many"
+
+    def children(self, payload: Any) -> Sequence[Any]:
+        """The meaning of the map, for one payload."""
+        result = self.function(payload)
+        if self.arity == "one":
+            return (result,)
+        if self.arity == "keep":
+            return (payload,) if result else ()
+        return as_sequence(result)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Map)
+            and (self.name, self.arity) == (other.name, other.arity)
+            and same_function(self.function, other.function)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.arity))
+
+
+@dataclass(frozen=True, eq=False)
+class Group(Operator):
+    """Windowed grouping: each item gives the tuple of the last `window` payloads of its bucket, itself the last."""
+
+    key: Callable[[Any], Any]
+    window: int
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Group)
+            and (self.name, self.window) == (other.name, other.window)
+            and same_function(self.key, other.key)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.window))
+
+
+@dataclass(frozen=True)
+class Sink(Operator):
+    """Where items leave: a name on the output barrier."""
+
+
+def function_of(operator: Operator) -> Callable[..., Any] | None:
+    """The user's function in an operator, if it has one."""
+    function = getattr(operator, "function", None) or getattr(operator, "key", None)
+    return getattr(function, "user_function", function)
+
+
+def place_of(operator: Operator) -> str:
+    """ "file:line" to look at: of the user's function, or else of the declaration."""
+    function = function_of(operator)
+    return (line_of(function) if function is not None else None) or operator.where
+
+
+def label_of(operator: Operator) -> str:
+    """A few words on what an operator does: `map one len`, `group window 2 by <lambda>`."""
+    function = function_of(operator)
+    called = name_of(function) if function is not None else ""
+    if isinstance(operator, Map):
+        return f"map {operator.arity} {called}"
+    if isinstance(operator, Group):
+        return f"group window {operator.window} by {called}"
+    if isinstance(operator, Source):
+        return f"source, {operator.time.label}"
+    return operator.kind
+
+
+def as_sequence(result: Any) -> Sequence[Any]:
+    """The sequence a many-map returned.
+
+    Raises:
+        TypeError: for what is iterable but surely not meant as a sequence of payloads, and for what is not iterable.
+    """
+    kind = type(result)
+    if kind is list or kind is tuple:
+        return result  # type: ignore[no-any-return]
+    if isinstance(result, (str, bytes, bytearray, dict)):
+        raise TypeError(
+            f"a flat_map function returned a {kind.__name__}, which would become its single characters or keys; "
+            f"use map for one payload, or return it in a list"
+        )
+    if isinstance(result, (set, frozenset)):
+        raise TypeError("a flat_map function returned a set, whose order changes from run to run; return sorted(...)")
+    try:
+        return list(result)
+    except TypeError:
+        raise TypeError(
+            f"a flat_map function returned {kind.__name__}, not a sequence of payloads; use map for one payload"
+        ) from None

@@ -1,0 +1,353 @@
+"""Time policies, and the machine that gives the items of one source their global times.
+
+Invariant: global times are unique; the heartbeat never goes back and no later item of the source is below it. What
+an item's global time is, and whether it is late, depends on the items before it in arrival order (and, for a live
+source, on the clock readings and idle decisions that are passed in), never on how they were cut into batches.
+
+Why: lateness is judged item by item against the running maximum; equal items of one event time are told apart by
+how many came before, and being equal it does not matter which is which.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from operator import lt
+from typing import Any, Literal, NamedTuple
+
+import xxhash
+
+from drift_graph.canonical import NoCanonicalForm, canonical_each, hash64, same
+from drift_graph.errors import InputError, LateItem, PayloadError, SettingsError, StepError
+from drift_graph.functions import line_of, same_function
+from drift_graph.meta import (
+    BEGINNING,
+    END_OF_TIME,
+    TIME_MAX,
+    TIME_MIN,
+    global_time,
+    numbered_metas,
+    pack_time,
+    varint,
+)
+
+
+@dataclass(frozen=True)
+class ArrivalTime:
+    """Items are ordered as they come: item n of a finite source has time n; a live source's items are stamped.
+
+    A live source's stamps are milliseconds since 1970 and never go back.
+    """
+
+    @property
+    def label(self) -> str:
+        return "arrival time"
+
+
+@dataclass(frozen=True, eq=False)
+class EventTime:
+    """Items are ordered by a time that is in them; they may arrive in any order within `lateness`.
+
+    Args:
+        time: gives a payload's time, an int; the unit is yours, milliseconds by custom.
+        lateness: how far an item may be behind the greatest time seen before it, in the unit of `time`, 0 or more.
+        tie: gives what separates items of one time, unique among them: an int, 0 <= n < 2**64, orders them; anything
+            else is hashed. Without it they are separated by the hash of their payload, in no order you would know.
+        late: what to do with an item older than the heartbeat: "error" ends the run with a LateItem, "divert"
+            hands it to the run's late output and counts it.
+        idle_after_ms: a live source that gives nothing for so long promises what it has seen, and what the other
+            sources promise, so that they go on; an older item it brings afterwards is late. None: they wait.
+    """
+
+    time: Callable[[Any], int]
+    lateness: int = 0
+    tie: Callable[[Any], Any] | None = None
+    late: Literal["error", "divert"] = "error"
+    idle_after_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.time):
+            raise SettingsError(f"time={self.time!r} is not a function of the payload")
+        if type(self.lateness) is not int or self.lateness < 0:
+            raise SettingsError(f"lateness={self.lateness!r} is not an int of 0 or more")
+        if self.late not in ("error", "divert"):
+            raise SettingsError(f"late={self.late!r} is neither 'error' nor 'divert'")
+        if self.idle_after_ms is not None and self.idle_after_ms < 0:
+            raise SettingsError(f"idle_after_ms={self.idle_after_ms!r} is below 0")
+
+    @property
+    def label(self) -> str:
+        return f"event time, lateness {self.lateness}, late {self.late}"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, EventTime)
+            and (self.lateness, self.late, self.idle_after_ms) == (other.lateness, other.late, other.idle_after_ms)
+            and same_function(self.time, other.time)
+            and same_function(self.tie, other.tie)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.lateness, self.late, self.idle_after_ms))
+
+
+TimePolicy = ArrivalTime | EventTime
+
+
+class Late(NamedTuple):
+    """A diverted item: it had `time` when its source had promised nothing below `heartbeat`."""
+
+    source: str
+    payload: Any
+    time: int
+    heartbeat: int
+    reason: str
+
+
+class Arrived(NamedTuple):
+    """What a source hands to the dataflow at once, its promise after it, and what did not go in.
+
+    `error` ends the run, once the items before it, which are all here, are on their way.
+    """
+
+    metas: list[bytes]
+    payloads: list[Any]
+    heartbeat: bytes
+    late: list[Late]
+    error: Exception | None
+
+
+_event_meta = struct.Struct(">QBBQ").pack  # time, source rank (one byte), 0xFF: eight bytes follow, tie
+
+
+class SourceMachine:
+    """Gives metas to the items of one source, and counts those that are not settled.
+
+    Args:
+        name: the source's, for messages.
+        rank: its index among the graph's sources.
+        policy: its time policy.
+        live: whether arrival is stamped from a clock (`now_ms` of `take` and `tick`) or numbered.
+    """
+
+    def __init__(self, name: str, rank: int, policy: TimePolicy, *, live: bool = False) -> None:
+        self.name = name
+        self.policy = policy
+        self.live = live
+        self.heartbeat = BEGINNING
+        self.items_in = 0
+        self.late_items = 0
+        self._rank = rank
+        self._stamp = (TIME_MIN, 0)  # live arrival: time and ordinal of the next item at that time
+        self._max_seen: int | None = None
+        self._promised = TIME_MIN  # event time: nothing below is accepted any more
+        self._ordinals: dict[tuple[int, int], tuple[int, Any]] = {}
+        self._ordinals_kept = 4096
+        self._sent: deque[tuple[list[bytes], bytes, int]] = deque()  # sorted metas, the greatest, how many are settled
+
+    @property
+    def finished(self) -> bool:
+        return self.heartbeat == END_OF_TIME
+
+    def take(self, payloads: list[Any], now_ms: int = 0) -> Arrived:
+        """Accept payloads in arrival order."""
+        late: list[Late] = []
+        error: Exception | None = None
+        if isinstance(self.policy, EventTime):
+            times, error = self._times(payloads, self.policy)
+            payloads = payloads[: len(times)]
+            payloads, times, late, too_late = self._judge(payloads, times, self.policy)
+            metas, tie_error = self._event_metas(payloads, times, self.policy)
+            payloads = payloads[: len(metas)]
+            error = tie_error or too_late or error
+            self._promise(self._max_seen, self.policy)
+        elif self.live:
+            metas = self._stamped_metas(len(payloads), now_ms)
+        else:
+            metas = numbered_metas(self.items_in, len(payloads), self._rank)
+            self.heartbeat = pack_time(self.items_in + len(payloads))
+        self.items_in += len(payloads)
+        self.late_items += len(late)
+        if metas:
+            ordered = metas if not isinstance(self.policy, EventTime) else sorted(metas)
+            self._sent.append((ordered, ordered[-1], 0))
+        return Arrived(metas, payloads, self.heartbeat, late, error)
+
+    def finish(self) -> bytes:
+        """The input has ended: the last heartbeat, above every time."""
+        self.heartbeat = END_OF_TIME
+        return self.heartbeat
+
+    def tick(self, now_ms: int) -> bytes:
+        """A live source in arrival time has nothing now, and what comes will be stamped `now_ms` or later."""
+        if isinstance(self.policy, ArrivalTime) and self.live and now_ms > self._stamp[0] and not self.finished:
+            self._stamp = (now_ms, 0)
+            self.heartbeat = pack_time(now_ms)
+        return self.heartbeat
+
+    def idle(self, others: bytes) -> bytes:
+        """The idle policy has decided: promise what was seen, and what the other sources promise at least."""
+        if isinstance(self.policy, EventTime) and not self.finished:
+            promise = self._promised
+            if self._max_seen is not None:
+                promise = max(promise, min(self._max_seen + 1, TIME_MAX))
+            if len(others) >= 8 and others != END_OF_TIME:
+                promise = max(promise, int.from_bytes(others[:8], "big") - 2**63)
+            self._promised = promise
+            self.heartbeat = max(self.heartbeat, pack_time(promise))
+        return self.heartbeat
+
+    def unsettled(self, minimal_time: bytes) -> int:
+        """How many accepted items are at or above minimal time."""
+        while self._sent and self._sent[0][1] < minimal_time:
+            self._sent.popleft()
+        count = 0
+        for index, (metas, greatest, settled) in enumerate(self._sent):
+            if greatest < minimal_time:
+                settled = len(metas)
+            else:
+                settled = bisect_left(metas, minimal_time, settled)
+            self._sent[index] = (metas, greatest, settled)
+            count += len(metas) - settled
+        return count
+
+    def _stamped_metas(self, count: int, now_ms: int) -> list[bytes]:
+        time, ordinal = self._stamp
+        if now_ms > time:
+            time, ordinal = now_ms, 0
+        head = pack_time(time) + varint(self._rank) + varint(0)
+        metas = [head + varint(number) for number in range(ordinal, ordinal + count)]
+        self._stamp = (time, ordinal + count)
+        self.heartbeat = global_time(time, self._rank, 0, ordinal + count)
+        return metas
+
+    def _times(self, payloads: list[Any], policy: EventTime) -> tuple[list[int], Exception | None]:
+        """The payloads' times, up to the first that has none."""
+        times: list[int] = []
+        try:
+            times.extend(map(policy.time, payloads))
+        except Exception as error:
+            bad = payloads[len(times)]
+            where = line_of(policy.time) or "?"
+            return times, StepError(
+                f"the time function of source {self.name!r} ({where}) raised {type(error).__name__}: {error}; "
+                f"payload {_short(bad)}, item {self.items_in + len(times)} of the source",
+                step=self.name,
+                where=where,
+            )
+        if set(map(type, times)) <= {int} and (not times or TIME_MIN <= min(times) <= max(times) <= TIME_MAX):
+            return times, None
+        for index, time in enumerate(times):
+            if type(time) is not int or not TIME_MIN <= time <= TIME_MAX:
+                return times[:index], InputError(
+                    f"the time function of source {self.name!r} gave {time!r} for payload {_short(payloads[index])}; "
+                    f"a time is an int of 64 bits, by custom milliseconds: int(moment.timestamp() * 1000)"
+                )
+        raise AssertionError("a bad time was seen and not found")
+
+    def _judge(
+        self, payloads: list[Any], times: list[int], policy: EventTime
+    ) -> tuple[list[Any], list[int], list[Late], Exception | None]:
+        """Part the late items from the others."""
+        if not times:
+            return payloads, times, [], None
+        if self._max_seen is None:
+            self._max_seen = times[0]
+        seen_before = self._max_seen
+        self._max_seen = max(seen_before, max(times))
+        floor = max(self._max_seen - policy.lateness, self._promised)
+        if min(times) >= floor:
+            return payloads, times, [], None
+        running = accumulate(times, max, initial=seen_before)
+        heartbeats = [max(seen - policy.lateness, self._promised) for seen in islice(running, len(times))]
+        is_late = list(map(lt, times, heartbeats))
+        late = [
+            Late(self.name, payload, time, heartbeat, f"{heartbeat - time} behind the heartbeat")
+            for payload, time, heartbeat, yes in zip(payloads, times, heartbeats, is_late)
+            if yes
+        ]
+        if late and policy.late == "error":
+            first = is_late.index(True)
+            _, payload, time, heartbeat, _ = late[0]
+            self._max_seen = max(seen_before, max(times[:first], default=seen_before))
+            behind = policy.lateness + heartbeat - time
+            return payloads[:first], times[:first], [], LateItem(
+                f"source {self.name!r} got an item at {time} after promising nothing below {heartbeat}; payload "
+                f"{_short(payload)}; set lateness to {behind} or more, or pass late='divert' to keep such items apart"
+            )
+        kept = [index for index, yes in enumerate(is_late) if not yes]
+        return [payloads[index] for index in kept], [times[index] for index in kept], late, None
+
+    def _event_metas(
+        self, payloads: list[Any], times: list[int], policy: EventTime
+    ) -> tuple[list[bytes], Exception | None]:
+        """Global times in event time, up to the first payload that cannot have one."""
+        error: Exception | None = None
+        ties: Sequence[int]
+        if policy.tie is None:
+            try:
+                ties = list(map(xxhash.xxh64_intdigest, canonical_each(payloads)))
+            except NoCanonicalForm as none:
+                ties, error = self._ties_one_by_one(payloads, hash64)
+                error = error or none
+        else:
+            ties, error = self._ties_one_by_one(payloads, policy.tie)
+        rank = varint(self._rank)
+        short_rank = len(rank) == 1
+        ordinals = self._ordinals
+        metas: list[bytes] = []
+        for time, tie, payload in zip(times, ties, payloads):
+            pair = (time, tie)
+            known = ordinals.get(pair)
+            ordinal = 0 if known is None else known[0]
+            if known is not None and policy.tie is not None and not same(known[1], payload):
+                return metas, InputError(
+                    f"the tie function of source {self.name!r} gave one value for two different payloads at time "
+                    f"{time}: {_short(known[1])} and {_short(payload)}; make it unique, or leave tie out"
+                )
+            ordinals[pair] = (ordinal + 1, payload if policy.tie is not None else None)
+            if short_rank and tie >= 0x100000000000000:
+                metas.append(_event_meta(time + 2**63, self._rank, 0xFF, tie) + varint(ordinal))
+            else:
+                metas.append(pack_time(time) + rank + varint(tie) + varint(ordinal))
+        return metas, error
+
+    def _ties_one_by_one(
+        self, payloads: list[Any], tie: Callable[[Any], Any]
+    ) -> tuple[list[int], Exception | None]:
+        ties: list[int] = []
+        for payload in payloads:
+            try:
+                value = tie(payload)
+                ties.append(value if type(value) is int and 0 <= value < 2**64 else hash64(value))
+            except NoCanonicalForm as none:
+                return ties, PayloadError(
+                    f"source {self.name!r}: {none}; or give the time policy a tie function", step=self.name
+                )
+            except Exception as error:
+                where = line_of(tie) or "?"
+                return ties, StepError(
+                    f"the tie function of source {self.name!r} ({where}) raised {type(error).__name__}: {error}; "
+                    f"payload {_short(payload)}",
+                    step=self.name,
+                    where=where,
+                )
+        return ties, None
+
+    def _promise(self, seen: int | None, policy: EventTime) -> None:
+        if seen is None:
+            return
+        self._promised = max(self._promised, seen - policy.lateness, TIME_MIN)
+        self.heartbeat = max(self.heartbeat, pack_time(self._promised))
+        if len(self._ordinals) > self._ordinals_kept:
+            self._ordinals = {pair: known for pair, known in self._ordinals.items() if pair[0] >= self._promised}
+            self._ordinals_kept = max(4096, 2 * len(self._ordinals))
+
+
+def _short(payload: Any) -> str:
+    text = repr(payload)
+    return text if len(text) <= 200 else text[:197] + "..."
