@@ -13,10 +13,6 @@ from pathlib import Path as _Path
 
 import drift_acker as _drift_acker
 import drift_barrier as _drift_barrier
-from drift import sinks, sources
-from drift.engines.base import Progress, Settings
-from drift.run import Report, Run, run
-from drift.streams import Feedback, Graph, Stream
 from drift_graph.canonical import canonical
 from drift_graph.errors import (
     DriftBug,
@@ -34,6 +30,11 @@ from drift_graph.functions import own_folders as _own_folders
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
 from drift_graph.times import ArrivalTime, EventTime, Late
+
+from drift import sinks, sources
+from drift.engines.base import Progress, Settings
+from drift.run import Report, Run, run
+from drift.streams import Feedback, Graph, Stream
 
 __version__ = "0.1.0"
 __all__ = [

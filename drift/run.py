@@ -9,22 +9,22 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count, repeat
 from types import TracebackType
 from typing import Any
+
+from drift_barrier.barrier import Released
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.item import Item, items
+from drift_graph.times import ArrivalTime, EventTime, Late, TimePolicy
 
 from drift.engines.base import Engine, Progress, Settings
 from drift.engines.feed import Feed
 from drift.sinks.base import Sink, as_sink
 from drift.sources.base import as_source
 from drift.streams import Graph
-from drift_barrier.barrier import Released
-from drift_graph.errors import SettingsError
-from drift_graph.graph import Dataflow
-from drift_graph.item import Item
-from drift_graph.times import ArrivalTime, EventTime, Late, TimePolicy
 
 ENGINES = ("local", "reference", "zeromq")
 
@@ -176,7 +176,7 @@ class Run:
                 sink.close()
             self._seconds = time.perf_counter() - self._started
 
-    def _run(self) -> Iterator[Released]:
+    def _run(self) -> Generator[Released, None, None]:
         try:
             for sink in self._sinks.values():
                 sink.open()
@@ -201,10 +201,9 @@ class Run:
                         [piece.payloads[index] for index in at],
                     )
 
-    def _iterate(self) -> Iterator[Item[Any]]:
+    def _iterate(self) -> Generator[Item[Any], None, None]:
         for position, metas, payloads, sinks, _ in self._pieces:
-            names = repeat(sinks) if isinstance(sinks, str) else sinks
-            yield from map(Item, payloads, count(position), names, metas)
+            yield from items(payloads, range(position, position + len(payloads)), sinks, metas)
 
 
 def run(

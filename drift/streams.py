@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from drift.operators import CountStep, ReduceStep, ScanKey, ScanOutput, ScanState
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller, name_of
 from drift_graph.graph import Dataflow, Draft
 from drift_graph.operators import Arity, Group, Map, Sink, Source
 from drift_graph.times import ArrivalTime, TimePolicy
+
+from drift.operators import CountStep, ReduceStep, ScanKey, ScanOutput, ScanState
 
 T = TypeVar("T")
 U = TypeVar("U")

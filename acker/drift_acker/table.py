@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sortedcontainers import SortedDict
-
 from drift_graph.errors import DriftBug
 from drift_graph.meta import BEGINNING, END_OF_TIME
+from sortedcontainers import SortedDict
 
 
 class Ack(NamedTuple):
@@ -38,7 +37,7 @@ class AckTable:
 
     def __init__(self, sources: Iterable[int]) -> None:
         self._cells: SortedDict[bytes, int] = SortedDict()
-        self._heartbeats: dict[int, bytes] = {rank: BEGINNING for rank in sources}
+        self._heartbeats: dict[int, bytes] = dict.fromkeys(sources, BEGINNING)
         self.minimal_time = BEGINNING
 
     def handle(self, ack: Ack) -> bytes | None:

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-from drift_barrier.digest import Algorithm, Digest
 from drift_graph.canonical import NoCanonicalForm, canonical, form_of
 from drift_graph.errors import DriftBug, StepError
 from drift_graph.failures import no_form_error, step_error
-from drift_graph.item import Columns, Failure, is_increasing, sorted_by_meta
-from drift_graph.meta import BEGINNING, MetaParts
+from drift_graph.item import Columns, Failure, sorted_by_meta
+from drift_graph.meta import BEGINNING, MetaParts, Metas, is_increasing
 
+from drift_barrier.digest import Algorithm, Digest
 
 #: In place of a sink's name: where failed calls of any step wait to be taken back or released.
 FAILURES = ""
@@ -33,7 +33,7 @@ class Released(NamedTuple):
     """
 
     position: int
-    metas: list[bytes]
+    metas: Metas
     payloads: list[Any]
     sinks: str | list[str]
     error: Exception | None = None
@@ -101,8 +101,11 @@ class Barrier:
         if not taken:
             return None
         sinks: str | list[str]
-        if len(taken) == 1 and taken[0][1].diffs is None and is_increasing(taken[0][1].metas):
+        metas: Metas
+        if len(taken) == 1 and taken[0][1].diffs is None:
             sinks, (metas, payloads, _) = taken[0]
+            if not is_increasing(metas):
+                raise DriftBug("two items with the same meta are released")
         else:
             metas, payloads, sinks = _settle(taken)
             if not metas:
@@ -111,7 +114,7 @@ class Barrier:
             raise DriftBug(f"an item at {MetaParts(metas[0])} came after the release of {MetaParts(self._last)}")
         return self._hand_over(metas, payloads, sinks)
 
-    def _hand_over(self, metas: list[bytes], payloads: list[Any], sinks: str | list[str]) -> Released:
+    def _hand_over(self, metas: Metas, payloads: list[Any], sinks: str | list[str]) -> Released:
         error: Exception | None = None
         if self._failures:
             first = next((index for index, payload in enumerate(payloads) if type(payload) is Failure), len(metas))
@@ -132,9 +135,7 @@ class Barrier:
             self._last = metas[-1]
         return released
 
-    def _first_without_form(
-        self, metas: list[bytes], payloads: list[Any], sinks: str | list[str]
-    ) -> tuple[int, StepError]:
+    def _first_without_form(self, metas: Metas, payloads: list[Any], sinks: str | list[str]) -> tuple[int, StepError]:
         for index, payload in enumerate(payloads):
             try:
                 canonical(payload)

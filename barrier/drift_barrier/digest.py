@@ -13,8 +13,8 @@ import hashlib
 from typing import Any, Literal
 
 import xxhash
-
-from drift_graph.canonical import encode_many
+from drift_graph.canonical import encode_many, encode_metas
+from drift_graph.meta import Metas
 
 BLOCK_ITEMS = 4096
 Algorithm = Literal["xxh3_128", "sha256"]
@@ -41,7 +41,7 @@ class Digest:
         self._metas: list[bytes] = []
         self._payloads: list[bytes] = []
 
-    def add(self, metas: list[bytes], payloads: list[Any]) -> None:
+    def add(self, metas: Metas, payloads: list[Any]) -> None:
         """The next items of the output, in order.
 
         Raises:
@@ -52,9 +52,9 @@ class Digest:
         while start < len(metas):
             end = min(start + room, len(metas))
             if end - start == len(metas):
-                pieces.append((end, encode_many(metas), encode_many(payloads)))
+                pieces.append((end, encode_metas(metas), encode_many(payloads)))
             else:
-                pieces.append((end - start, encode_many(metas[start:end]), encode_many(payloads[start:end])))
+                pieces.append((end - start, encode_metas(metas[start:end]), encode_many(payloads[start:end])))
             start, room = end, BLOCK_ITEMS
         for count, meta_bytes, payload_bytes in pieces:
             self._count += count

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from drift.sources.base import Reader, Source
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.times import Arrived, EventTime, Late, SourceMachine, TimePolicy
+
+from drift.sources.base import Reader, Source
 
 
 class Fed(NamedTuple):

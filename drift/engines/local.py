@@ -9,16 +9,17 @@ from __future__ import annotations
 import select
 from collections.abc import Iterator
 
-from drift.engines.base import Progress, Settings
-from drift.engines.feed import Fed, Feed
-from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER, Part, Worker
 from drift_acker.ledger import Ledger, ack_of
 from drift_acker.table import AckTable
 from drift_barrier.barrier import Barrier, Released
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME, global_time_of
+from drift_graph.meta import END_OF_TIME, global_time_of, least_meta
+
+from drift.engines.base import Progress, Settings
+from drift.engines.feed import Fed, Feed
+from drift.machines.plan import Plan
+from drift.machines.worker import BARRIER, Part, Worker
 
 #: How long to wait for live items before the clock moves the promises of those sources that have none.
 _TICK_S = 0.001
@@ -66,7 +67,7 @@ class LocalEngine:
         beats = [(each.rank, each.arrived.heartbeat) for each in fed]
         message = []
         if parts:
-            least = min(min(columns.metas) for _, columns in parts)
+            least = min(least_meta(columns.metas) for _, columns in parts)
             message = [(global_time_of(least), self._ledger.checksum())]
         acker = self._acker
         acker.handle(ack_of((), message, beats))

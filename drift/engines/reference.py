@@ -5,9 +5,6 @@ from __future__ import annotations
 import select
 from collections.abc import Iterator
 
-from drift.engines.base import Progress, Settings
-from drift.engines.feed import Feed
-from drift.engines.local import feeding_step
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
 from drift_graph.canonical import NoCanonicalForm
@@ -16,6 +13,10 @@ from drift_graph.failures import no_form_error
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.reference import Reference
+
+from drift.engines.base import Progress, Settings
+from drift.engines.feed import Feed
+from drift.engines.local import feeding_step
 
 
 class ReferenceEngine:
@@ -26,7 +27,7 @@ class ReferenceEngine:
         self._dataflow = dataflow
         self._feed = feed
         self._reference = Reference(dataflow)
-        self._heartbeats = {rank: BEGINNING for rank in range(len(dataflow.sources))}
+        self._heartbeats = dict.fromkeys(range(len(dataflow.sources)), BEGINNING)
         self._digest = Digest(settings.digest)
 
     def released(self) -> Iterator[Released]:

@@ -15,15 +15,16 @@ from collections.abc import Sequence
 from itertools import compress
 from typing import Any
 
-from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.keys import identities
-from drift.machines.maps import Ports
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, varint
+from drift_graph.meta import BEGINNING, Metas, varint
 from drift_graph.operators import Group
+
+from drift.machines.changes import NOTHING, Debts, Difference
+from drift.machines.keys import identities
+from drift.machines.maps import Ports
 
 #: Settled items that a bucket may keep beyond those it needs, so that it need not be trimmed at every turn.
 _SPARE_ITEMS = 16
@@ -31,16 +32,19 @@ _SPARE_ITEMS = 16
 _Change = tuple[bytes, Any, int]
 
 
-def keyed(group: Group, rank: bytes, columns: Columns, ports: Ports) -> tuple[Columns, Sequence[Any]]:
-    """A batch and the identities of its keys; items whose key cannot be had leave as failures."""
+def keyed(
+    group: Group, rank: bytes, columns: Columns, ports: Ports, *, endless: bool = False
+) -> tuple[Columns, Sequence[Any]]:
+    """A batch and the identities of its keys; items whose key cannot be had leave as failures.
+
+    So do, where the grouping is on a cycle that may be `endless`, items that have been round it too often.
+    """
     try:
-        if max(map(len, columns.metas), default=0) > META_BYTES_MAX:
+        if endless and max(map(len, columns.metas), default=0) > META_BYTES_MAX:
             raise endless_cycle(group)
         return columns, identities(list(map(group.key, columns.payloads)))
     except Exception:
-        good = Columns([], [], [])
-        failures = Columns([], [], [])
-        assert good.diffs is not None and failures.diffs is not None
+        good, failures = Difference(), Difference()
         keys: list[Any] = []
         for meta, payload, diff in zip(columns.metas, columns.payloads, columns.diffs or [1] * len(columns.metas)):
             kept = good
@@ -53,14 +57,15 @@ def keyed(group: Group, rank: bytes, columns: Columns, ports: Ports) -> tuple[Co
             kept.metas.append(meta)
             kept.payloads.append(payload)
             kept.diffs.append(diff)
-        ports.setdefault(FAILURES, []).append(failures)
-        return (good if -1 in good.diffs else good._replace(diffs=None)), keys
+        ports.setdefault(FAILURES, []).append(failures.columns())
+        return good.columns(), keys
 
 
 class GroupStage:
     """The machine of one grouping on one worker."""
 
-    def __init__(self, group: Group, rank: int) -> None:
+    def __init__(self, group: Group, rank: int, *, cyclic: bool = False) -> None:
+        self._cyclic = cyclic
         self.suffix = varint(rank)
         self._group = group
         self._window = group.window
@@ -71,16 +76,16 @@ class GroupStage:
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Take a batch sorted by meta; the windows to send and take back, whose metas still lack the suffix."""
-        columns, keys = keyed(self._group, self.suffix, columns, ports)
+        columns, keys = keyed(self._group, self.suffix, columns, ports, endless=self._cyclic)
         metas, payloads, diffs = columns
         if not metas:
             return columns
         changes: dict[Any, list[_Change]] = {}
-        out_metas, windows = metas, []
+        out_metas: Metas = []
+        windows: list[Any] = []
         if diffs is None and not self._debts:
             out_metas, windows = self._append(keys, metas, payloads, changes)
         else:
-            out_metas = []
             for key, meta, payload, diff in zip(keys, metas, payloads, diffs or [1] * len(metas)):
                 changes.setdefault(key, []).append((meta, payload, diff))
         self._touched.append((metas[-1], keys))
@@ -91,11 +96,11 @@ class GroupStage:
             self._change(self._buckets.setdefault(key, ([], [])), changed, difference)
         corrected = difference.columns()
         diffs = None if corrected.diffs is None else [1] * len(windows) + corrected.diffs
-        return Columns(out_metas + corrected.metas, windows + corrected.payloads, diffs)
+        return Columns([*out_metas, *corrected.metas], windows + corrected.payloads, diffs)
 
     def _append(
-        self, keys: Sequence[Any], metas: list[bytes], payloads: list[Any], changes: dict[Any, list[_Change]]
-    ) -> tuple[list[bytes], list[Any]]:
+        self, keys: Sequence[Any], metas: Metas, payloads: list[Any], changes: dict[Any, list[_Change]]
+    ) -> tuple[Metas, list[Any]]:
         """Windows of the items that are last in their bucket; from a key's first other item on, all go to `changes`."""
         buckets = self._buckets
         find, start = buckets.get, -self._window
@@ -121,9 +126,7 @@ class GroupStage:
             kept[index] = 0
         return list(compress(metas, kept)), windows
 
-    def _change(
-        self, bucket: tuple[list[bytes], list[Any]], changes: list[_Change], difference: Difference
-    ) -> None:
+    def _change(self, bucket: tuple[list[bytes], list[Any]], changes: list[_Change], difference: Difference) -> None:
         metas, payloads = bucket
         first = bisect_left(metas, changes[0][0])
         keep = max(first - self._window + 1, 0)  # from here on the old bucket is needed, to know the old windows
@@ -156,8 +159,10 @@ class GroupStage:
         """Send what makes the old windows into the new ones, from index `first` of the bucket on."""
         window = self._window
         old_end, end = len(old_metas), len(metas)
-        while old_end > first - keep and end > first and (
-            old_metas[old_end - 1] == metas[end - 1] and old_payloads[old_end - 1] is payloads[end - 1]
+        while (
+            old_end > first - keep
+            and end > first
+            and (old_metas[old_end - 1] == metas[end - 1] and old_payloads[old_end - 1] is payloads[end - 1])
         ):  # the tail that no change has touched
             old_end, end = old_end - 1, end - 1
         old_end, end = min(old_end + window - 1, len(old_metas)), min(end + window - 1, len(metas))

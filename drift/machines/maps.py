@@ -17,22 +17,22 @@ from drift_barrier.barrier import FAILURES
 from drift_graph.failures import failed_step
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined
-from drift_graph.meta import child_suffixes, varint
+from drift_graph.meta import Metas, child_suffixes, varint, with_suffix
 from drift_graph.operators import Map, Sink, as_sequence
+
+from drift.machines.changes import Difference
 
 
 class _Piece(NamedTuple):
     """A batch whose metas still lack `suffix`."""
 
-    metas: list[bytes]
+    metas: Metas
     suffix: bytes
     payloads: list[Any]
     diffs: list[int] | None
 
     def columns(self, more: bytes = b"") -> Columns:
-        suffix = self.suffix + more
-        metas = [meta + suffix for meta in self.metas] if suffix else self.metas
-        return Columns(metas, self.payloads, self.diffs)
+        return Columns(with_suffix(self.metas, self.suffix + more), self.payloads, self.diffs)
 
 
 #: What a program or a stage gives: for each port (a grouping, a sink, or FAILURES) batches of items.
@@ -65,6 +65,8 @@ class _Step:
             return _Piece(metas, suffix + self._only_child, list(map(function, payloads)), diffs)
         if arity == "keep":
             kept = list(map(bool, map(function, payloads)))
+            if all(kept):
+                return _Piece(metas, suffix + self._only_child, payloads, diffs)
             return _Piece(
                 list(compress(metas, kept)),
                 suffix + self._only_child,
@@ -76,9 +78,7 @@ class _Step:
             families = list(map(as_sequence, families))
         return self._flat(metas, suffix, families, diffs)
 
-    def _flat(
-        self, metas: list[bytes], suffix: bytes, families: list[Sequence[Any]], diffs: list[int] | None
-    ) -> _Piece:
+    def _flat(self, metas: Metas, suffix: bytes, families: list[Sequence[Any]], diffs: list[int] | None) -> _Piece:
         longest = max(map(len, families), default=0)
         if longest > len(self._children):
             self._children = child_suffixes(self._rank_number, 2 * longest)
@@ -95,8 +95,7 @@ class _Step:
         metas: list[bytes] = []
         families: list[Sequence[Any]] = []
         diffs: list[int] = []
-        failures = Columns([], [], [])
-        assert failures.diffs is not None
+        failures = Difference()
         for meta, payload, diff in zip(piece.metas, piece.payloads, piece.diffs or [1] * len(piece.metas)):
             try:
                 family = self.operator.children(payload)
@@ -109,7 +108,7 @@ class _Step:
                 families.append(family)
                 diffs.append(diff)
         if failures.metas:
-            ports.setdefault(FAILURES, []).append(failures)
+            ports.setdefault(FAILURES, []).append(failures.columns())
         return self._flat(metas, piece.suffix, families, diffs if piece.diffs is not None else None)
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from drift_graph.graph import Dataflow
+from drift_graph.operators import Group, Map
+
 from drift.machines.grouping import GroupStage
 from drift.machines.maps import Program
 from drift.machines.scan import ScanStage
 from drift.operators import ScanKey, ScanOutput, ScanState
-from drift_graph.graph import Dataflow
-from drift_graph.operators import Group, Map
 
 Stage = GroupStage | ScanStage
 
@@ -52,14 +53,16 @@ class Plan:
         ranks = self.dataflow.ranks
         stages: dict[str, Stage] = {}
         for component in self.components:
+            cyclic = self.is_cyclic(component)
             for name in component:
                 group = self.dataflow[name]
                 assert isinstance(group, Group)
                 if name in self._scans:
                     state, output = self._scans[name]
-                    stages[name] = ScanStage(group, state, output, (ranks[name], ranks[state.name], ranks[output.name]))
+                    ranked = ranks[name], ranks[state.name], ranks[output.name]
+                    stages[name] = ScanStage(group, state, output, ranked, cyclic=cyclic)
                 else:
-                    stages[name] = GroupStage(group, ranks[name])
+                    stages[name] = GroupStage(group, ranks[name], cyclic=cyclic)
         return stages
 
     def key_of(self, name: str) -> Any:

@@ -19,16 +19,17 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.grouping import keyed
-from drift.machines.maps import Ports
-from drift.operators import ScanKey, ScanState, State, pair_of
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import failed_step
 from drift_graph.item import Columns, Failure, joined
-from drift_graph.meta import BEGINNING, varint
+from drift_graph.meta import BEGINNING, Metas, varint
 from drift_graph.operators import Group, Map
+
+from drift.machines.changes import NOTHING, Debts, Difference
+from drift.machines.grouping import keyed
+from drift.machines.maps import Ports
+from drift.operators import ScanKey, ScanState, State, pair_of
 
 #: In place of a state after a step that raised: what comes after it in its key gives nothing until that is corrected.
 _BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
@@ -44,7 +45,7 @@ class _Segment:
     __slots__ = ("metas", "keys", "payloads", "befores", "outputs", "_places")
 
     def __init__(
-        self, metas: list[bytes], keys: Sequence[Any], payloads: list[Any], befores: list[Any], outputs: list[Any]
+        self, metas: Metas, keys: Sequence[Any], payloads: list[Any], befores: list[Any], outputs: list[Any]
     ) -> None:
         self.metas = metas
         self.keys = keys
@@ -83,7 +84,10 @@ class ScanStage:
         ranks: theirs, in this order.
     """
 
-    def __init__(self, group: Group, state: Map, output: Map, ranks: tuple[int, int, int]) -> None:
+    def __init__(
+        self, group: Group, state: Map, output: Map, ranks: tuple[int, int, int], *, cyclic: bool = False
+    ) -> None:
+        self._cyclic = cyclic
         assert isinstance(group.key, ScanKey) and isinstance(state.function, ScanState)
         group_rank, state_rank, output_rank = map(varint, ranks)
         self.suffix = group_rank + output_rank + varint(0)
@@ -106,7 +110,7 @@ class ScanStage:
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Take a batch sorted by meta; the outputs to send and take back, whose metas still lack the suffix."""
-        columns, keys = keyed(self._keys, self._group_suffix, columns, ports)
+        columns, keys = keyed(self._keys, self._group_suffix, columns, ports, endless=self._cyclic)
         metas, payloads, diffs = columns
         if not metas:
             return columns
@@ -124,7 +128,7 @@ class ScanStage:
             sent.append(self._change(metas[at:], keys[at:], payloads[at:], None, ports))
         return joined(sent)
 
-    def _run(self, metas: list[bytes], keys: Sequence[Any], payloads: list[Any]) -> _Segment:
+    def _run(self, metas: Metas, keys: Sequence[Any], payloads: list[Any]) -> _Segment:
         """Step through items above all others, up to the first whose step raises, and log them."""
         states, step, initial = self._states, self._step, self._initial
         find = states.get
@@ -148,7 +152,7 @@ class ScanStage:
 
     def _change(
         self,
-        metas: Sequence[bytes],
+        metas: Metas,
         keys: Sequence[Any],
         payloads: Sequence[Any],
         diffs: Sequence[int] | None,
@@ -266,7 +270,8 @@ class ScanStage:
     @property
     def held(self) -> int:
         """Items that are not settled, and tombstones that wait for theirs."""
-        metas = [each.metas for each in (*self._segments, *self._histories.values())]
+        metas: list[Metas] = [segment.metas for segment in self._segments]
+        metas += [history.metas for history in self._histories.values()]
         return len(self._debts) + sum(len(each) - bisect_left(each, self._settled) for each in metas)
 
 

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+from drift_graph.item import Columns, joined, sorted_by_meta
+from drift_graph.meta import varint
+from drift_graph.operators import Group
+
 from drift.machines.grouping import keyed
 from drift.machines.keys import Partitioner
 from drift.machines.maps import Ports
 from drift.machines.plan import Plan
-from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import varint
-from drift_graph.operators import Group
 
 #: A batch of items and where it goes: a source's program, a grouping, a sink, or FAILURES.
 Part = tuple[str, Columns]
@@ -79,7 +80,8 @@ def _owned(columns: Columns, owners: list[int], worker: int) -> Columns:
     at = [index for index, owner in enumerate(owners) if owner == worker]
     if len(at) == len(owners):
         return columns
-    metas, payloads, diffs = columns
+    payloads, diffs = columns.payloads, columns.diffs
+    metas = list(columns.metas)
     return Columns(
         [metas[index] for index in at],
         [payloads[index] for index in at],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import Any, Protocol, runtime_checkable
 
 from drift_graph.errors import SettingsError
-from drift_graph.item import Item
+from drift_graph.item import Item, items
+from drift_graph.meta import Metas
 
 
 @runtime_checkable
@@ -17,7 +17,7 @@ class Sink(Protocol):
     def open(self) -> None:
         """Called once, before the first item."""
 
-    def write(self, positions: Sequence[int], metas: Sequence[bytes], payloads: Sequence[Any]) -> None:
+    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
         """Take items that were released together.
 
         Raises:
@@ -38,8 +38,8 @@ class CallableSink:
     def open(self) -> None:
         pass
 
-    def write(self, positions: Sequence[int], metas: Sequence[bytes], payloads: Sequence[Any]) -> None:
-        for item in map(Item, payloads, positions, repeat(self._name), metas):
+    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+        for item in items(payloads, positions, self._name, metas):
             self._function(item)
 
     def close(self) -> None:

@@ -28,6 +28,8 @@ from typing import Any
 import msgspec
 import xxhash
 
+from drift_graph.meta import Metas, NumberedMetas
+
 _encode = msgspec.msgpack.Encoder().encode
 _NAN = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
 _exact = frozenset({str, int, bool, type(None), bytes})
@@ -83,6 +85,13 @@ def encode_many(values: Sequence[Any]) -> bytes:
     return b"".join(map(canonical, values))
 
 
+def encode_metas(metas: Metas) -> bytes:
+    """encode_many of metas."""
+    if type(metas) is NumberedMetas:
+        return metas.joined(canonical(metas[0])[: -len(metas[0])]) if metas else b""
+    return _encode(metas)[len(_array_header(len(metas))) :]
+
+
 def canonical_each(values: Sequence[Any]) -> list[bytes]:
     """[canonical(value) for value in values], faster."""
     if _are_plain(values):
@@ -131,7 +140,8 @@ def _are_plain(values: Collection[Any]) -> bool:
     if kinds <= _scalars:
         return True
     if kinds == {tuple}:
-        return _are_plain(list(chain.from_iterable(values)))
+        inside = set(map(type, chain.from_iterable(values)))
+        return inside <= _exact or _are_plain(list(chain.from_iterable(values)))
     if kinds - {tuple} <= _scalars:
         return _are_plain(list(chain.from_iterable(value for value in values if type(value) is tuple)))
     return False
@@ -222,7 +232,7 @@ def _by_family(kind: type, value: Any) -> bytes:
         fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare)
         return _extension(13, _named(value, fields))
     if isinstance(value, msgspec.Struct):
-        return _extension(14, _named(value, ((name, getattr(value, name)) for name in kind.__struct_fields__)))
+        return _extension(14, _named(value, ((name, getattr(value, name)) for name in value.__struct_fields__)))
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
         return _extension(15, _named(value, zip(kind._fields, value)))
     raise NoCanonicalForm(kind)

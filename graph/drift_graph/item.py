@@ -5,15 +5,14 @@ Invariant: the lists of a `Columns` have one length, and row i of each is item i
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from collections.abc import Sequence
-from itertools import islice
-from operator import lt
+from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from drift_graph.meta import time_of
+from drift_graph.meta import Metas, NumberedMetas, is_increasing, time_of
 
 T = TypeVar("T")
 
@@ -24,14 +23,9 @@ class Columns(NamedTuple):
     `diffs` holds +1 for an item and -1 for a tombstone; None stands for all +1, the common case.
     """
 
-    metas: list[bytes]
+    metas: Metas
     payloads: list[Any]
     diffs: list[int] | None
-
-
-def is_increasing(metas: list[bytes]) -> bool:
-    """Whether every meta is above the one before it."""
-    return all(map(lt, metas, islice(metas, 1, None)))
 
 
 def sorted_by_meta(columns: Columns) -> Columns:
@@ -61,7 +55,7 @@ def joined(batches: Sequence[Columns]) -> Columns:
     )
 
 
-class Item(msgspec.Struct, Generic[T], frozen=True):
+class Item(msgspec.Struct, Generic[T], frozen=True, eq=False):
     """An item that the output barrier has released.
 
     Attributes:
@@ -75,11 +69,38 @@ class Item(msgspec.Struct, Generic[T], frozen=True):
     payload: T
     position: int
     sink: str
-    meta: bytes
+    _meta: bytes | tuple[int, NumberedMetas]  # or the position of the first, and the metas from there on
+
+    @property
+    def meta(self) -> bytes:
+        known = self._meta
+        return known if type(known) is bytes else known[1][self.position - known[0]]  # type: ignore[index, return-value]
 
     @property
     def time(self) -> int:
         return time_of(self.meta)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Item) and (self.payload, self.position, self.sink, self.meta) == (
+            other.payload,
+            other.position,
+            other.sink,
+            other.meta,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.position, self.meta))
+
+    def __repr__(self) -> str:
+        return f"Item(payload={self.payload!r}, position={self.position}, sink={self.sink!r}, time={self.time})"
+
+
+def items(
+    payloads: Iterable[Any], positions: Sequence[int], sinks: str | Sequence[str], metas: Metas
+) -> Iterator[Item[Any]]:
+    """Items of columns; consecutive positions where the metas are computed."""
+    known = repeat((positions[0], metas)) if type(metas) is NumberedMetas and positions else metas
+    return map(Item, payloads, positions, repeat(sinks) if isinstance(sinks, str) else sinks, known)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,10 @@ counts the items that still share it, so a global time is unique per input item 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import lt
+from typing import overload
 
 TIME_MIN = -(2**63)
 TIME_MAX = 2**63 - 1
@@ -102,18 +105,95 @@ class MetaParts:
 _low_halves = [struct.pack(">H", value) for value in range(0x10000)]
 
 
-def numbered_metas(first_time: int, count: int, source_rank: int) -> list[bytes]:
-    """Global times of `count` items at times first_time, first_time + 1, ... of one source, tie and ordinal 0."""
-    tail = varint(source_rank) + b"\x00\x00"
-    metas: list[bytes] = []
-    at, end = first_time + 2**63, first_time + 2**63 + count
-    while at < end:
-        high = (at >> 16).to_bytes(6, "big")
-        low = at & 0xFFFF
-        upto = min(low + end - at, 0x10000)
-        metas += [high + half + tail for half in _low_halves[low:upto]]
-        at += upto - low
-    return metas
+class NumberedMetas(Sequence[bytes]):
+    """The metas of consecutive numbered items that have all passed the same operators: computed when looked at.
+
+    Equal to the list [pack_time(first_time + i) + ending for i in range(length)], which takes 80 bytes and 80 ns an
+    item; most items of a run in arrival order never need theirs.
+
+    Args:
+        first_time: time of the first item, TIME_MIN <= first_time <= TIME_MAX - length.
+        length: how many items.
+        ending: the rest of their global times, and their path.
+    """
+
+    __slots__ = ("first_time", "length", "ending", "_list")
+
+    def __init__(self, first_time: int, length: int, ending: bytes) -> None:
+        self.first_time = first_time
+        self.length = length
+        self.ending = ending
+        self._list: list[bytes] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return NumberedMetas, (self.first_time, self.length, self.ending)
+
+    def __len__(self) -> int:
+        return self.length
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+    @overload
+    def __getitem__(self, at: slice) -> NumberedMetas: ...
+    def __getitem__(self, at: int | slice) -> bytes | NumberedMetas:
+        if isinstance(at, slice):
+            start, stop, step = at.indices(self.length)
+            assert step == 1
+            return NumberedMetas(self.first_time + start, max(stop - start, 0), self.ending)
+        if at < 0:
+            at += self.length
+        if not 0 <= at < self.length:
+            raise IndexError(at)
+        return pack_time(self.first_time + at) + self.ending
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.listed())
+
+    def listed(self) -> list[bytes]:
+        """As a list, which is kept."""
+        if self._list is None:
+            ending = self.ending
+            self._list = [high + low + ending for high, lows in self._halves() for low in lows]
+        return self._list
+
+    def with_suffix(self, suffix: bytes) -> NumberedMetas:
+        return NumberedMetas(self.first_time, self.length, self.ending + suffix)
+
+    def joined(self, head: bytes) -> bytes:
+        """head + meta of every item, joined: one call into C for 65536 of them."""
+        between = self.ending + head
+        pieces = [head + high + (between + high).join(lows) + self.ending for high, lows in self._halves()]
+        return b"".join(pieces)
+
+    def _halves(self) -> Iterator[tuple[bytes, list[bytes]]]:
+        """The packed times: six bytes that some have in common, and two that are their own."""
+        at, end = self.first_time + 2**63, self.first_time + 2**63 + self.length
+        while at < end:
+            low = at & 0xFFFF
+            upto = min(low + end - at, 0x10000)
+            yield (at >> 16).to_bytes(6, "big"), _low_halves[low:upto]
+            at += upto - low
+
+
+#: Metas of a batch, in a list or computed when looked at.
+Metas = list[bytes] | NumberedMetas
+
+
+def with_suffix(metas: Metas, suffix: bytes) -> Metas:
+    """Every meta with the same bytes appended."""
+    if not suffix:
+        return metas
+    return metas.with_suffix(suffix) if type(metas) is NumberedMetas else [meta + suffix for meta in metas]
+
+
+def is_increasing(metas: Metas) -> bool:
+    """Whether every meta is above the one before it."""
+    return type(metas) is NumberedMetas or all(map(lt, metas, islice(metas, 1, None)))
+
+
+def least_meta(metas: Metas) -> bytes:
+    """The least of one meta or more."""
+    return metas[0] if type(metas) is NumberedMetas else min(metas)
 
 
 def child_suffixes(rank: int, count: int) -> Sequence[bytes]:

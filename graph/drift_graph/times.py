@@ -29,8 +29,9 @@ from drift_graph.meta import (
     END_OF_TIME,
     TIME_MAX,
     TIME_MIN,
+    Metas,
+    NumberedMetas,
     global_time,
-    numbered_metas,
     pack_time,
     varint,
 )
@@ -114,7 +115,7 @@ class Arrived(NamedTuple):
     `error` ends the run, once the items before it, which are all here, are on their way.
     """
 
-    metas: list[bytes]
+    metas: Metas
     payloads: list[Any]
     heartbeat: bytes
     late: list[Late]
@@ -147,7 +148,7 @@ class SourceMachine:
         self._promised = TIME_MIN  # event time: nothing below is accepted any more
         self._ordinals: dict[tuple[int, int], tuple[int, Any]] = {}
         self._ordinals_kept = 4096
-        self._sent: deque[tuple[list[bytes], bytes, int]] = deque()  # sorted metas, the greatest, how many are settled
+        self._sent: deque[tuple[Metas, bytes, int]] = deque()  # sorted metas, the greatest, how many are settled
 
     @property
     def finished(self) -> bool:
@@ -157,6 +158,7 @@ class SourceMachine:
         """Accept payloads in arrival order."""
         late: list[Late] = []
         error: Exception | None = None
+        metas: Metas
         if isinstance(self.policy, EventTime):
             times, error = self._times(payloads, self.policy)
             payloads = payloads[: len(times)]
@@ -168,12 +170,12 @@ class SourceMachine:
         elif self.live:
             metas = self._stamped_metas(len(payloads), now_ms)
         else:
-            metas = numbered_metas(self.items_in, len(payloads), self._rank)
+            metas = NumberedMetas(self.items_in, len(payloads), varint(self._rank) + b"\x00\x00")
             self.heartbeat = pack_time(self.items_in + len(payloads))
         self.items_in += len(payloads)
         self.late_items += len(late)
         if metas:
-            ordered = metas if not isinstance(self.policy, EventTime) else sorted(metas)
+            ordered: Metas = metas if not isinstance(self.policy, EventTime) else sorted(metas)
             self._sent.append((ordered, ordered[-1], 0))
         return Arrived(metas, payloads, self.heartbeat, late, error)
 
@@ -275,9 +277,14 @@ class SourceMachine:
             _, payload, time, heartbeat, _ = late[0]
             self._max_seen = max(seen_before, max(times[:first], default=seen_before))
             behind = policy.lateness + heartbeat - time
-            return payloads[:first], times[:first], [], LateItem(
-                f"source {self.name!r} got an item at {time} after promising nothing below {heartbeat}; payload "
-                f"{_short(payload)}; set lateness to {behind} or more, or pass late='divert' to keep such items apart"
+            return (
+                payloads[:first],
+                times[:first],
+                [],
+                LateItem(
+                    f"source {self.name!r} got an item at {time} after promising nothing below {heartbeat}; payload "
+                    f"{_short(payload)}; set lateness to {behind} or more, or pass late='divert' to keep such items apart"
+                ),
             )
         kept = [index for index, yes in enumerate(is_late) if not yes]
         return [payloads[index] for index in kept], [times[index] for index in kept], late, None
@@ -316,9 +323,7 @@ class SourceMachine:
                 metas.append(pack_time(time) + rank + varint(tie) + varint(ordinal))
         return metas, error
 
-    def _ties_one_by_one(
-        self, payloads: list[Any], tie: Callable[[Any], Any]
-    ) -> tuple[list[int], Exception | None]:
+    def _ties_one_by_one(self, payloads: list[Any], tie: Callable[[Any], Any]) -> tuple[list[int], Exception | None]:
         ties: list[int] = []
         for payload in payloads:
             try:
