@@ -31,7 +31,8 @@ class _ByValue:
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(
-            same_function(getattr(self, each.name), getattr(other, each.name)) for each in fields(self)  # type: ignore[arg-type]
+            same_function(getattr(self, each.name), getattr(other, each.name))
+            for each in fields(self)  # type: ignore[arg-type]
         )
 
     def __hash__(self) -> int:

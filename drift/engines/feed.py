@@ -109,7 +109,7 @@ class Feed:
 
         After an error (`error` is set then) the sources give nothing more; their promises stay as they are.
         """
-        if self.error is not None:
+        if self._failed():
             return []
         fed: list[Fed] = []
         least = min((inlet.machine.heartbeat for inlet in self._inlets), default=END_OF_TIME)
@@ -122,9 +122,12 @@ class Feed:
             given = self._read(inlet, minimal_time)
             if given is not None:
                 fed.append(given)
-            if self.error is not None:
+            if self._failed():
                 break
         return fed
+
+    def _failed(self) -> bool:
+        return self.error is not None
 
     def _finite_behind(self, least: bytes) -> bool:
         return any(
@@ -161,9 +164,9 @@ class Feed:
         if inlet.starved:
             return None
         heartbeat = machine.tick(now_ms)
-        if isinstance(machine.policy, EventTime) and machine.policy.idle_after_ms is not None:
-            if (time.monotonic() - inlet.last_item_s) * 1000 >= machine.policy.idle_after_ms:
-                heartbeat = machine.idle(self._others(inlet))
+        idle_after_ms = machine.policy.idle_after_ms if isinstance(machine.policy, EventTime) else None
+        if idle_after_ms is not None and (time.monotonic() - inlet.last_item_s) * 1000 >= idle_after_ms:
+            heartbeat = machine.idle(self._others(inlet))
         return Fed(inlet.name, inlet.rank, Arrived([], [], heartbeat, [], None)) if heartbeat > before else None
 
     def _others(self, inlet: _Inlet) -> bytes:

@@ -1,7 +1,8 @@
 """Canonical bytes: one byte string for each payload, the same in every process, on every machine.
 
 Invariant: two payloads have equal canonical bytes exactly when they have the same types and the same values all the
-way down (a dataclass by the fields it compares); the bytes do not depend on hash seed, set order, dict insertion, object identity or process.
+way down (a dataclass by the fields it compares); the bytes do not depend on hash seed, set order, dict insertion,
+object identity or process.
 
 Why: the form is MessagePack (github.com/msgpack/msgpack, spec.md) in its shortest encodings, where each value says
 its type and length. What MessagePack cannot tell apart is an extension: tuples are plain arrays, so lists are

@@ -74,7 +74,7 @@ class Item(msgspec.Struct, Generic[T], frozen=True, eq=False):
     @property
     def meta(self) -> bytes:
         known = self._meta
-        return known if type(known) is bytes else known[1][self.position - known[0]]  # type: ignore[index, return-value]
+        return known if type(known) is bytes else known[1][self.position - known[0]]  # type: ignore[index]
 
     @property
     def time(self) -> int:
@@ -100,7 +100,7 @@ def items(
 ) -> Iterator[Item[Any]]:
     """Items of columns; consecutive positions where the metas are computed."""
     known = repeat((positions[0], metas)) if type(metas) is NumberedMetas and positions else metas
-    return map(Item, payloads, positions, repeat(sinks) if isinstance(sinks, str) else sinks, known)  # type: ignore[arg-type]
+    return map(Item, payloads, positions, repeat(sinks) if isinstance(sinks, str) else sinks, known)
 
 
 @dataclass(frozen=True)

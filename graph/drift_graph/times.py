@@ -209,10 +209,7 @@ class SourceMachine:
             self._sent.popleft()
         count = 0
         for index, (metas, greatest, settled) in enumerate(self._sent):
-            if greatest < minimal_time:
-                settled = len(metas)
-            else:
-                settled = bisect_left(metas, minimal_time, settled)
+            settled = len(metas) if greatest < minimal_time else bisect_left(metas, minimal_time, settled)
             self._sent[index] = (metas, greatest, settled)
             count += len(metas) - settled
         return count
@@ -283,7 +280,7 @@ class SourceMachine:
                 [],
                 LateItem(
                     f"source {self.name!r} got an item at {time} after promising nothing below {heartbeat}; payload "
-                    f"{_short(payload)}; set lateness to {behind} or more, or pass late='divert' to keep such items apart"
+                    f"{_short(payload)}; set lateness to {behind} or more, or pass late='divert' to keep such items"
                 ),
             )
         kept = [index for index, yes in enumerate(is_late) if not yes]
