@@ -1,0 +1,5 @@
+"""The engine over ZeroMQ."""
+
+from drift.engines.zeromq.engine import ZeromqEngine
+
+__all__ = ["ZeromqEngine"]

@@ -1,0 +1,105 @@
+"""Pipes between the calling process and each process it started: orders down, signs of life up.
+
+Invariant: when the calling process is gone, for whatever reason, the other end of the pipe tells, and the child goes.
+
+A message on a pipe is a length (4 bytes, big-endian) and a body.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import BinaryIO
+
+import msgspec
+
+_length = struct.Struct(">I")
+
+
+class Ready(msgspec.Struct, tag=True):
+    """The process has bound its inbox."""
+
+    address: str
+
+
+class SignOfLife(msgspec.Struct, tag=True):
+    """The process is there.
+
+    Attributes:
+        idle: it has had no message since the last sign.
+        held_by_message: acker: a message in flight holds minimal time.
+        call: worker: seconds spent in the present call of a user's function, and where that is.
+        last: the process ends after this.
+    """
+
+    idle: bool = False
+    held_by_message: bool = False
+    tombstones: int = 0
+    refused_frames: int = 0
+    last_refusal: str = ""
+    peak_memory_bytes: int = 0
+    call: tuple[float, str] = (0.0, "")
+    last: bool = False
+
+
+class Fatal(msgspec.Struct, tag=True):
+    """The process ends with an error: a pickled exception, and its traceback as text."""
+
+    error: bytes
+    trace: str
+
+
+Upward = Ready | SignOfLife | Fatal
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Upward).decode
+
+
+def write_block(file: BinaryIO, body: bytes) -> None:
+    file.write(_length.pack(len(body)) + body)
+    file.flush()
+
+
+def read_block(file: BinaryIO) -> bytes | None:
+    """The next body; None at the end of the pipe."""
+    head = file.read(_length.size)
+    if len(head) < _length.size:
+        return None
+    body = file.read(_length.unpack(head)[0])
+    return body if len(body) == _length.unpack(head)[0] else None
+
+
+def write_upward(number: int, message: Upward) -> None:
+    """Write in one call, so that messages of two threads do not mix (they are shorter than PIPE_BUF, but errors)."""
+    body = _encode(message)
+    data = memoryview(_length.pack(len(body)) + body)
+    while data:
+        data = data[os.write(number, data) :]
+
+
+class UpwardReader:
+    """Reads a child's messages without blocking."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.ended = False
+        self._buffer = b""
+        os.set_blocking(number, False)
+
+    def read(self) -> list[Upward]:
+        """What has come; `ended` is set when the child's end is closed."""
+        while not self.ended:
+            try:
+                data = os.read(self.number, 65536)
+            except BlockingIOError:
+                break
+            if not data:
+                self.ended = True
+            self._buffer += data
+        messages: list[Upward] = []
+        while len(self._buffer) >= _length.size:
+            end = _length.size + _length.unpack_from(self._buffer)[0]
+            if len(self._buffer) < end:
+                break
+            messages.append(_decode(self._buffer[_length.size : end]))
+            self._buffer = self._buffer[end:]
+        return messages

@@ -1,0 +1,367 @@
+"""The engine over ZeroMQ: workers, acker and barrier in processes of their own, fed and read by the calling one.
+
+Invariant: whatever ends a run, the processes, sockets and the folder it made are gone when `close` returns; and the
+output that came before stands.
+
+Why: `close` orders every process to end, kills those that do not, waits for all, and removes the folder. Where the
+calling process itself is killed, the others see their pipe end, remove the folder and go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+import zmq
+from drift_acker.ledger import Ledger, ack_of
+from drift_barrier.barrier import Released
+from drift_graph.errors import ProcessError, SettingsError, StepError
+from drift_graph.graph import Dataflow
+from drift_graph.item import Columns
+
+from drift.engines.base import Progress, Settings
+from drift.engines.feed import Fed, Feed
+from drift.engines.zeromq.control import Fatal, Ready, SignOfLife, UpwardReader, write_block
+from drift.engines.zeromq.process import Order
+from drift.engines.zeromq.roles import Peers, ack_message, batches_of
+from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
+from drift.engines.zeromq.wire import Codec, Finished, MinimalTime, ReleasedMessage
+from drift.machines.plan import Plan
+from drift.machines.worker import BARRIER, Part, Router
+
+_TICK_MS = 1  # while a live source may need its promise moved
+_WAIT_MS = 100
+_STOP_S = 2.0
+_START_S = 60.0
+
+
+class _Child:
+    """A process of the run, and what is known of it."""
+
+    def __init__(self, name: str, role: str) -> None:
+        self.name = name
+        self.role = role
+        down, up = os.pipe()
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", "from drift.engines.zeromq.process import main; main()", str(up)],
+                stdin=subprocess.PIPE,
+                stdout=2,  # what a user's function prints does not mix with what the caller prints
+                pass_fds=(up,),
+                start_new_session=True,  # Ctrl-C is for the calling process, which ends the others
+                env=environment,
+            )
+        finally:
+            os.close(up)
+        self.reader = UpwardReader(down)
+        self.address = ""
+        self.sign = SignOfLife()
+        self.last_sign_s = time.monotonic()
+        self.fatal: Fatal | None = None
+
+    def order(self, block: bytes) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has died: its pipe tells, in `listen`
+            write_block(self.process.stdin, block)
+
+    def listen(self) -> None:
+        """Read what it says of itself."""
+        for message in self.reader.read():
+            self.last_sign_s = time.monotonic()
+            if isinstance(message, Ready):
+                self.address = message.address
+            elif isinstance(message, SignOfLife):
+                self.sign = message
+            else:
+                self.fatal = message
+
+    def failure(self, settings: Settings) -> Exception | None:
+        """What is wrong with it, if anything."""
+        if self.fatal is not None:
+            error: Exception = pickle.loads(self.fatal.error)
+            if not isinstance(error, StepError):
+                error.add_note(f"In {self.name}:\n{self.fatal.trace.rstrip()}")
+            return error
+        if self.reader.ended:
+            code = self.process.wait()
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            return ProcessError(
+                f"{self.name} (pid {self.process.pid}) {how}; everything released before it stands. Run again; if it "
+                f"was killed for memory, lower in_flight_max or use fewer workers"
+            )
+        silent_s = time.monotonic() - self.last_sign_s
+        if silent_s > settings.silence_max_s:
+            return ProcessError(
+                f"{self.name} (pid {self.process.pid}) is hung: no sign of life for {silent_s:.1f} s; everything "
+                f"released before it stands. If a function holds the interpreter that long, raise silence_max_s"
+            )
+        call_s, place = self.sign.call
+        if settings.call_max_s is not None and call_s > settings.call_max_s:
+            return ProcessError(
+                f"{self.name} (pid {self.process.pid}) is hung: it has been in one call of {place} for {call_s:.1f} "
+                f"s; everything released before it stands. If the function needs so long, raise call_max_s"
+            )
+        return None
+
+    def end(self) -> None:
+        """After the order to stop: wait a little, then kill."""
+        deadline = time.monotonic() + _STOP_S
+        while not self.reader.ended and time.monotonic() < deadline:
+            zmq.select([self.reader.number], [], [], 0.05)
+            self.listen()
+        self.process.kill()
+        self.process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+        os.close(self.reader.number)
+
+
+class ZeromqEngine:
+    """See the module."""
+
+    def __init__(self, dataflow: Dataflow, feed: Feed, settings: Settings) -> None:
+        if settings.transport not in ("ipc", "tcp"):
+            raise SettingsError(f"transport={settings.transport!r} is neither 'ipc' nor 'tcp'")
+        if settings.workers > 1024:
+            raise SettingsError(f"workers={settings.workers} is more than 1024")
+        self.progress = Progress()
+        self._dataflow = dataflow
+        self._feed = feed
+        self._settings = settings
+        self._plan = Plan(dataflow, fused=settings.fused)
+        self._router = Router(self._plan, settings.workers)
+        self._ledger = Ledger(0)
+        self._children: list[_Child] = []
+        self._folder = ""
+        self._context: zmq.Context[Any] | None = None
+        self._poller = zmq.Poller()
+        self._finished: Finished | None = None
+        self._given = 0  # items handed to workers, which take turns of batch_items
+        self._quiet_since_s: float | None = None
+        self._closed = False
+
+    # The run.
+
+    def released(self) -> Iterator[Released]:
+        self._start()
+        feed, progress, poller = self._feed, self.progress, self._poller
+        fed: list[Fed] = []
+        while True:
+            may_feed = not feed.finished and feed.error is None and not any(box.waiting for box in self._boxes)
+            fed = feed.poll(progress.minimal_time) if may_feed else []
+            for each in fed:
+                self._send(each)
+            flush_all(self._boxes, poller)
+            busy = bool(fed) and not feed.live
+            poller.poll(0 if busy else _TICK_MS if feed.live else _WAIT_MS)
+            came = False
+            for message in self._inbox.receive(64):
+                if isinstance(message, ReleasedMessage):
+                    came = True
+                    progress.minimal_time = max(progress.minimal_time, message.minimal_time)
+                    progress.items_out = message.released.position + len(message.released.metas)
+                    yield message.released
+                    if message.released.error is not None:
+                        self._await_end()
+                        raise message.released.error
+                elif isinstance(message, MinimalTime):
+                    came = True
+                    progress.minimal_time = max(progress.minimal_time, message.time)
+                    progress.held_by = f"source {feed.name_of(message.held_by)}" if message.held_by >= 0 else ""
+                elif isinstance(message, Finished):
+                    self._finished = message
+            self._note()
+            if self._finished is not None:
+                if feed.error is not None:
+                    raise feed.error
+                return
+            self._check_children()
+            if feed.error is not None and self._is_quiet(came or bool(fed)):
+                raise feed.error
+            if not came and not fed:
+                if not busy:
+                    yield Released(progress.items_out, [], [], "")
+                if (error := feed.out_of_credit()) is not None and self._is_quiet(False):
+                    raise error
+                self._check_for_losses()
+            else:
+                self._quiet_since_s = None
+
+    def _send(self, fed: Fed) -> None:
+        """Items to the workers, then one ack for them and the source's promise."""
+        sent: list[tuple[bytes, int]] = []
+        arrived = fed.arrived
+        if arrived.metas:
+            columns = Columns(arrived.metas, arrived.payloads, None)
+            for receiver, parts in self._route(fed.name, columns).items():
+                for tracked, frame in batches_of(parts, self._ledger, self._codec):
+                    sent.append(tracked)
+                    self._receivers[receiver].send(frame)
+        self._acker.send(self._codec.encode(ack_message(ack_of((), sent, [(fed.rank, arrived.heartbeat)]))))
+
+    def _route(self, source: str, columns: Columns) -> dict[int, list[Part]]:
+        """Maps run on the workers in turn; where a source feeds groupings directly its items go where their keys are."""
+        if self._plan.programs[source].has_maps:
+            worker = self._given // self._settings.batch_items % self._settings.workers
+            self._given += len(columns.metas)
+            return {worker: [(source, columns)]}
+        ports: dict[str, list[Columns]] = {}
+        self._plan.programs[source].run(columns, ports)
+        return self._router.route(ports)
+
+    # Its processes.
+
+    def _start(self) -> None:
+        settings = self._settings
+        secret = secrets.randbits(64)
+        if settings.transport == "ipc":
+            self._folder = _private_folder()
+            transport = Transport(self._folder)
+        else:
+            if not zmq.has("curve"):
+                raise SettingsError("this build of pyzmq has no CURVE, which tcp needs; use transport='ipc'")
+            public_key, secret_key = zmq.curve_keypair()
+            transport = Transport("", public_key, secret_key)
+        names = {"acker": "acker", "barrier": "barrier"}
+        names |= {str(index): f"worker {index}" for index in range(settings.workers)}
+        path = [entry or os.getcwd() for entry in sys.path]
+        for role, name in names.items():
+            self._children.append(_Child(name, role))
+        main = _main_classes()
+        for child in self._children:
+            order = Order(child.role, secret, transport, self._dataflow, settings, main)
+            child.order(pickle.dumps((path, cloudpickle.dumps(order))))
+        context = self._context = zmq.Context()
+        self._codec = Codec(0, secret)
+        self._inbox = Inbox(context, transport, "caller", self._codec)
+        self._poller.register(self._inbox.socket, zmq.POLLIN)
+        deadline = time.monotonic() + _START_S
+        for child in self._children:
+            while not child.address:
+                zmq.select([child.reader.number], [], [], 0.1)
+                child.listen()
+                child.last_sign_s = time.monotonic()
+                if (failure := child.failure(settings)) is not None:
+                    raise failure
+                if time.monotonic() > deadline:
+                    raise ProcessError(f"{child.name} did not start within {_START_S:.0f} s")
+            self._poller.register(child.reader.number, zmq.POLLIN)
+        for number in self._feed.filenos():
+            self._poller.register(number, zmq.POLLIN)
+        address = {child.role: child.address for child in self._children}
+        workers = [address[str(index)] for index in range(settings.workers)]
+        peers = Peers(workers, address["acker"], address["barrier"], self._inbox.address)
+        for child in self._children:
+            child.order(pickle.dumps(tuple(peers)))
+        self._receivers = {index: Outbox(context, transport, each) for index, each in enumerate(workers)}
+        self._receivers[BARRIER] = Outbox(context, transport, peers.barrier)
+        self._acker = Outbox(context, transport, peers.acker)
+        self._boxes = [*self._receivers.values(), self._acker]
+
+    def _check_children(self) -> None:
+        """Raise for the first process that died, failed or hung."""
+        for child in self._children:
+            child.listen()
+        failures = [(child, child.failure(self._settings)) for child in self._children]
+        # A process that says why it failed explains more than those that died of it.
+        failures.sort(key=lambda pair: pair[0].fatal is None)
+        for _, failure in failures:
+            if failure is not None:
+                raise failure
+
+    def _is_quiet(self, active: bool) -> bool:
+        """Whether nothing is being processed: minimal time has come to what the sources promise, and stays."""
+        return not active and all(child.sign.idle for child in self._children) and bool(self.progress.held_by)
+
+    def _check_for_losses(self) -> None:
+        """Every process waits, and yet the acker waits for a message: it will not come."""
+        signs = [child.sign for child in self._children]
+        if not all(sign.idle for sign in signs) or not any(sign.held_by_message for sign in signs):
+            self._quiet_since_s = None
+            return
+        now = time.monotonic()
+        if self._quiet_since_s is None:
+            self._quiet_since_s = now
+        elif now - self._quiet_since_s > self._settings.silence_max_s:
+            refused = sum(sign.refused_frames for sign in signs) + self._inbox.refused
+            raise ProcessError(
+                f"a message was lost between the processes of the run ({refused} frames were refused): all wait, and "
+                f"minimal time is held by a message that does not come; everything released before stands. Run again"
+            )
+
+    def _await_end(self) -> None:
+        """After the last piece, wait for the barrier's digest."""
+        while self._finished is None:
+            self._poller.poll(_WAIT_MS)
+            for message in self._inbox.receive(64):
+                if isinstance(message, Finished):
+                    self._finished = message
+            self._check_children()
+
+    def _note(self) -> None:
+        progress, feed = self.progress, self._feed
+        progress.items_in = feed.items_in
+        progress.late_items = feed.late_items
+        progress.unsettled = feed.unsettled(progress.minimal_time)
+        progress.tombstones = sum(child.sign.tombstones for child in self._children)
+        progress.refused_frames = sum(child.sign.refused_frames for child in self._children) + self._inbox.refused
+        for child in self._children:
+            progress.peak_memory_bytes[child.name] = child.sign.peak_memory_bytes
+        if progress.held_by.startswith("source") and not feed.finished:
+            return
+        busiest = max(self._children, key=lambda child: child.sign.call[0])
+        progress.held_by = busiest.name if busiest.sign.call[0] else progress.held_by
+
+    def hexdigest(self) -> str:
+        return self._finished.digest if self._finished is not None else ""
+
+    def blocks(self) -> list[bytes]:
+        return self._finished.blocks if self._finished is not None else []
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            for child in self._children:
+                child.order(b"stop")
+            for child in self._children:
+                child.end()
+            if self._children:
+                self._note()
+        finally:
+            if self._context is not None:
+                self._context.destroy(linger=0)
+            if self._folder:
+                shutil.rmtree(self._folder, ignore_errors=True)
+            self._feed.close()
+
+
+def _private_folder() -> str:
+    """A new folder that only this user may enter, with a name short enough for a socket's path."""
+    folder = tempfile.mkdtemp(prefix="drift-")  # mode 0700
+    if len(folder) > 80:
+        shutil.rmtree(folder)
+        folder = tempfile.mkdtemp(prefix="drift-", dir="/tmp")
+    return folder
+
+
+def _main_classes() -> dict[str, Any]:
+    """Classes that the running script defines: other processes know them under the same name."""
+    main = sys.modules["__main__"]
+    return {
+        name: value for name, value in vars(main).items() if isinstance(value, type) and value.__module__ == "__main__"
+    }

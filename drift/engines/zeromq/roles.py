@@ -1,0 +1,288 @@
+"""What the processes of a run do: each loop gives its machine what comes in and carries what it returns.
+
+Invariant: a batch is acknowledged in one ack, made after everything it caused has been handed to the sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import zmq
+from drift_acker.ledger import Ledger, ack_of
+from drift_acker.table import Ack, AckTable
+from drift_barrier.barrier import Barrier, Released
+from drift_graph.errors import DriftBug, PayloadError, ProcessError
+from drift_graph.graph import Dataflow
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, least_meta
+
+from drift.engines.base import Settings
+from drift.engines.local import feeding_step
+from drift.engines.zeromq.control import SignOfLife
+from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
+from drift.engines.zeromq.wire import (
+    AckMessage,
+    Batch,
+    Codec,
+    Finished,
+    Message,
+    MinimalTime,
+    Oversized,
+    ReleasedMessage,
+)
+from drift.machines.plan import Plan
+from drift.machines.worker import BARRIER, Part, Worker
+
+#: Frames taken from the inbox at once: enough for late items to meet what they correct, few enough to stay responsive.
+_FRAMES_AT_ONCE = 16
+#: How often the acker tells workers and the calling process of minimal time; the barrier is told at once.
+_NOTICE_INTERVAL_MS = 10
+_POLL_MS = 100
+
+
+class Peers(NamedTuple):
+    """Addresses of the inboxes of a run."""
+
+    workers: list[str]
+    acker: str
+    barrier: str
+    caller: str
+
+
+class Loop:
+    """What every role has: sockets, a poller, counters for its signs of life."""
+
+    def __init__(
+        self, name: str, sender: int, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings
+    ) -> None:
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.codec = Codec(sender, secret)
+        self.transport = transport
+        self.inbox = Inbox(self.context, transport, name, self.codec)
+        self.ledger = Ledger(sender)
+        self.dataflow = dataflow
+        self.settings = settings
+        self.outboxes: list[Outbox] = []
+        self.poller = zmq.Poller()
+        self.poller.register(self.inbox.socket, zmq.POLLIN)
+        self.turns = 0
+
+    def connect(self, address: str) -> Outbox:
+        outbox = Outbox(self.context, self.transport, address)
+        self.outboxes.append(outbox)
+        return outbox
+
+    def start(self, peers: Peers) -> None:
+        """Connect to the others."""
+        raise NotImplementedError
+
+    def turn(self, messages: list[Message]) -> None:
+        """Handle what has come in."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """Forever; the process is ended from outside."""
+        while True:
+            self.poller.poll(_POLL_MS)
+            messages = list(self.inbox.receive(_FRAMES_AT_ONCE))
+            if messages:
+                self.turns += 1
+            self.turn(messages)
+            flush_all(self.outboxes, self.poller)
+
+    def sign(self) -> SignOfLife:
+        """What the process has to say of itself; called from another thread."""
+        return SignOfLife(refused_frames=self.inbox.refused, last_refusal=self.inbox.last_refusal)
+
+
+def batches_of(parts: list[Part], ledger: Ledger, codec: Codec) -> Iterable[tuple[tuple[bytes, int], bytes]]:
+    """Parts for one process as frames, each with its granule and checksum; split until they fit.
+
+    Raises:
+        PayloadError: a payload cannot be pickled, or is too big by itself.
+    """
+    granule = global_time_of(min(least_meta(columns.metas) for _, columns in parts))
+    tracked = granule, ledger.checksum()
+    try:
+        yield tracked, codec.encode(Batch(*tracked, parts))
+    except Oversized as oversized:
+        halves = _halves(parts)
+        if halves is None:
+            raise PayloadError(
+                f"an item for {parts[0][0]!r} cannot be sent to another process: {oversized}", step=parts[0][0]
+            ) from None
+        for half in halves:
+            yield from batches_of(half, ledger, codec)
+    except Exception as error:
+        raise PayloadError(
+            f"an item for {parts[0][0]!r} cannot be sent to another process ({type(error).__name__}: {error}); "
+            f"payloads have to be picklable: no lambdas, open files or locks",
+            step=parts[0][0],
+        ) from error
+
+
+def _halves(parts: list[Part]) -> tuple[list[Part], list[Part]] | None:
+    if len(parts) > 1:
+        return parts[: len(parts) // 2], parts[len(parts) // 2 :]
+    name, (metas, payloads, diffs) = parts[0]
+    middle = len(metas) // 2
+    if middle == 0:
+        return None
+    first = Columns(metas[:middle], payloads[:middle], diffs and diffs[:middle])
+    return [(name, first)], [(name, Columns(metas[middle:], payloads[middle:], diffs and diffs[middle:]))]
+
+
+class WorkerLoop(Loop):
+    """A worker."""
+
+    def __init__(self, index: int, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings) -> None:
+        super().__init__(f"worker-{index}", index + 1, secret, transport, dataflow, settings)
+        self._index = index
+        self._worker = Worker(Plan(dataflow, fused=settings.fused), index, settings.workers)
+
+    def start(self, peers: Peers) -> None:
+        self._peers = {
+            index: self.connect(address) for index, address in enumerate(peers.workers) if index != self._index
+        }
+        self._peers[BARRIER] = self.connect(peers.barrier)
+        self._acker = self.connect(peers.acker)
+
+    def turn(self, messages: list[Message]) -> None:
+        parts: list[Part] = []
+        consumed: list[tuple[bytes, int]] = []
+        minimal_time = BEGINNING
+        for message in messages:
+            if isinstance(message, Batch):
+                consumed.append((message.granule, message.checksum))
+                parts += message.parts
+            elif isinstance(message, MinimalTime):
+                minimal_time = max(minimal_time, message.time)
+        if minimal_time:
+            self._worker.settle(minimal_time)
+        if not consumed:
+            return
+        sent: list[tuple[bytes, int]] = []
+        for receiver, outgoing in self._worker.handle(parts).items():
+            for tracked, frame in batches_of(outgoing, self.ledger, self.codec):
+                sent.append(tracked)
+                self._peers[receiver].send(frame)
+        self._acker.send(self.codec.encode(ack_message(ack_of(consumed, sent))))
+
+    def sign(self) -> SignOfLife:
+        sign = super().sign()
+        sign.tombstones = self._worker.tombstones
+        return sign
+
+
+def ack_message(ack: Ack) -> AckMessage:
+    return AckMessage(list(ack.cells), list(ack.heartbeats))
+
+
+class AckerLoop(Loop):
+    """The acker."""
+
+    def __init__(self, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings) -> None:
+        super().__init__("acker", 0xFFFF, secret, transport, dataflow, settings)
+        self._table = AckTable(range(len(dataflow.sources)))
+        self._told = BEGINNING
+        self._next_notice_ms = 0
+
+    def start(self, peers: Peers) -> None:
+        self._barrier = self.connect(peers.barrier)
+        self._others = [self.connect(address) for address in (*peers.workers, peers.caller)]
+
+    def turn(self, messages: list[Message]) -> None:
+        import time
+
+        table = self._table
+        before = table.minimal_time
+        for message in messages:
+            if isinstance(message, AckMessage):
+                table.handle(Ack(message.cells, message.heartbeats))
+        moved = table.minimal_time != before
+        now_ms = time.monotonic_ns() // 1_000_000
+        if moved or table.minimal_time != self._told:
+            held_by = table.held_by()
+            notice = MinimalTime(table.minimal_time, -1 if held_by is None else held_by, table.in_flight)
+            frame = self.codec.encode(notice)
+            if moved:
+                self._barrier.send(frame)
+            if now_ms >= self._next_notice_ms or table.quiet:
+                self._told = table.minimal_time
+                self._next_notice_ms = now_ms + _NOTICE_INTERVAL_MS
+                for other in self._others:
+                    other.send(frame)
+
+    def sign(self) -> SignOfLife:
+        sign = super().sign()
+        sign.held_by_message = not self._table.quiet and self._table.held_by() is None
+        return sign
+
+
+class BarrierLoop(Loop):
+    """The output barrier."""
+
+    def __init__(self, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings) -> None:
+        super().__init__("barrier", 0xFFFE, secret, transport, dataflow, settings)
+        self._barrier = Barrier(settings.digest, lambda sink: feeding_step(dataflow, sink))
+        self._minimal_time = BEGINNING
+        self._ended = False
+
+    def start(self, peers: Peers) -> None:
+        self._acker = self.connect(peers.acker)
+        self._caller = self.connect(peers.caller)
+
+    def turn(self, messages: list[Message]) -> None:
+        consumed: list[tuple[bytes, int]] = []
+        before = self._minimal_time
+        for message in messages:
+            if isinstance(message, Batch):
+                consumed.append((message.granule, message.checksum))
+                for name, columns in message.parts:
+                    self._barrier.add(name, columns)
+            elif isinstance(message, MinimalTime):
+                self._minimal_time = max(self._minimal_time, message.time)
+        if consumed:
+            self._acker.send(self.codec.encode(ack_message(ack_of(consumed, ()))))
+        if self._minimal_time != before and not self._ended:
+            self._release()
+
+    def _release(self) -> None:
+        released = self._barrier.release(self._minimal_time)
+        if released is not None:
+            self._send(released)
+            self._ended = released.error is not None
+        if self._minimal_time == END_OF_TIME or self._ended:
+            if len(self._barrier) and not self._ended:
+                raise DriftBug(f"{len(self._barrier)} items are left in the barrier at the end of time")
+            self._ended = True
+            digest = self._barrier.digest
+            self._caller.send(self.codec.encode(Finished(digest.hexdigest(), digest.blocks)))
+
+    def _send(self, released: Released) -> None:
+        try:
+            self._caller.send(self.codec.encode(ReleasedMessage(released, self._minimal_time)))
+        except Oversized:
+            position, metas, payloads, sinks, error = released
+            middle = len(metas) // 2
+            if middle == 0:
+                raise ProcessError("an item of the output is longer than a frame may be") from None
+            later = sinks if isinstance(sinks, str) else sinks[middle:]
+            self._send(
+                Released(
+                    position, metas[:middle], payloads[:middle], sinks if isinstance(sinks, str) else sinks[:middle]
+                )
+            )
+            self._send(Released(position + middle, metas[middle:], payloads[middle:], later, error))
+
+
+def make_loop(role: str, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings) -> Loop:
+    """The loop of a role: "acker", "barrier", or a worker's index as text."""
+    loops: dict[str, Callable[[int, Transport, Dataflow, Settings], Loop]] = {
+        "acker": AckerLoop,
+        "barrier": BarrierLoop,
+    }
+    if role in loops:
+        return loops[role](secret, transport, dataflow, settings)
+    return WorkerLoop(int(role), secret, transport, dataflow, settings)

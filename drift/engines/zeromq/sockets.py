@@ -1,0 +1,125 @@
+"""Sockets of a run: ipc in a private folder, or tcp on loopback with CURVE keys.
+
+Invariant: nobody without the run's keys or the user's own rights can connect; every queue has a bound.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import zmq
+
+from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Message, Refused
+
+#: Frames that wait in a socket, for each peer and side. More wait with their sender, whose credit bounds them.
+QUEUE_FRAMES_MAX = 64
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How the sockets of a run are bound and connected.
+
+    Attributes:
+        folder: of the ipc sockets; "" for tcp.
+        public_key, secret_key: the CURVE pair that every process of the run uses, for both sides; tcp only.
+    """
+
+    folder: str
+    public_key: bytes = b""
+    secret_key: bytes = field(default=b"", repr=False)
+
+    def bind(self, socket: zmq.Socket[bytes], name: str) -> str:
+        """Bind an inbox; returns where others connect to."""
+        if self.folder:
+            address = f"ipc://{self.folder}/{name}"
+            socket.bind(address)
+            return address
+        socket.curve_server = True
+        socket.curve_publickey, socket.curve_secretkey = self.public_key, self.secret_key
+        socket.bind("tcp://127.0.0.1:*")
+        return socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def connect(self, socket: zmq.Socket[bytes], address: str) -> None:
+        if not self.folder:
+            socket.curve_serverkey = self.public_key
+            socket.curve_publickey, socket.curve_secretkey = self.public_key, self.secret_key
+        socket.connect(address)
+
+
+class Inbox:
+    """Where a process receives; frames that are not of its run are refused and counted."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], transport: Transport, name: str, codec: Codec) -> None:
+        self._codec = codec
+        self.refused = 0
+        self.last_refusal = ""
+        self.socket = context.socket(zmq.PULL)
+        self.socket.rcvhwm = QUEUE_FRAMES_MAX
+        self.socket.maxmsgsize = 2 * FRAME_BYTES_MAX  # beyond this zmq itself drops the peer
+        self.address = transport.bind(self.socket, name)
+
+    def receive(self, frames_max: int) -> Iterator[Message]:
+        """Messages that are there, at most so many frames."""
+        for _ in range(frames_max):
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                if len(frames) != 1:
+                    raise Refused(f"a message of {len(frames)} frames")
+                message = self._codec.decode(frames[0])
+            except Refused as refused:
+                self.refused += 1
+                self.last_refusal = str(refused)
+            else:
+                yield message
+
+
+class Outbox:
+    """Sends to one process without blocking; what its queue does not take waits here, in order."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], transport: Transport, address: str) -> None:
+        self.socket = context.socket(zmq.PUSH)
+        self.socket.sndhwm = QUEUE_FRAMES_MAX
+        self.socket.linger = 0
+        self._waiting: deque[bytes] = deque()
+        transport.connect(self.socket, address)
+
+    def send(self, frame: bytes) -> None:
+        if self._waiting:
+            self._waiting.append(frame)
+            self.flush()
+            return
+        try:
+            self.socket.send(frame, zmq.NOBLOCK)
+        except zmq.Again:
+            self._waiting.append(frame)
+
+    def flush(self) -> None:
+        """Send what waits, as far as the queue takes it."""
+        while self._waiting:
+            try:
+                self.socket.send(self._waiting[0], zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._waiting.popleft()
+
+    @property
+    def waiting(self) -> int:
+        """Frames that the queue has not taken."""
+        return len(self._waiting)
+
+
+def flush_all(outboxes: Iterable[Outbox], poller: zmq.Poller) -> None:
+    """Flush, and have the poller wake for those that still have something to send, and for those only."""
+    for outbox in outboxes:
+        if outbox.waiting:
+            outbox.flush()
+        known = outbox.socket in poller
+        if outbox.waiting and not known:
+            poller.register(outbox.socket, zmq.POLLOUT)
+        elif known and not outbox.waiting:
+            poller.unregister(outbox.socket)

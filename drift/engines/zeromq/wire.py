@@ -1,0 +1,175 @@
+"""The wire format: what the processes of a run say to each other, as single frames.
+
+Invariant: `decode` gives a message only for a frame that a process of this run made with `encode`, unchanged; for
+anything else it raises `Refused` and has looked at no more than the header and a checksum.
+
+Why: a frame starts with a fixed header, and its checksum is xxh3 over all of it, seeded with a number that only the
+processes of the run know. (That keeps accidents and strangers' frames out. Attackers are kept out before that: ipc
+sockets are in a folder of mode 0700, and tcp sockets take no peer without the run's CURVE keys.)
+
+    magic "DRFT" | version, 1 byte | kind, 1 byte | sender, 2 bytes | body length, 4 bytes | checksum, 8 bytes | body
+
+Integers are big-endian. The body is MessagePack, but for batches of items and released output, whose payloads are any
+Python values: these are pickles, made and read by processes of one run only.
+"""
+
+from __future__ import annotations
+
+import enum
+import pickle
+import struct
+from typing import Any
+
+import msgspec
+import xxhash
+from drift_barrier.barrier import Released
+
+from drift.machines.worker import Part
+
+VERSION = 1
+#: A longer frame is refused; batches are split so that they fit.
+FRAME_BYTES_MAX = 64 * 2**20
+
+_header = struct.Struct(">4sBBHI")
+_checksum = struct.Struct(">Q")
+_HEADER_BYTES = _header.size + _checksum.size
+_MAGIC = b"DRFT"
+
+
+class Kind(enum.IntEnum):
+    """What a body is."""
+
+    BATCH = 1
+    ACK = 2
+    MINIMAL_TIME = 3
+    RELEASED = 4
+    FINISHED = 5
+
+
+class Batch(msgspec.Struct, array_like=True):
+    """Items for a worker or the barrier, tracked by the acker at `granule`."""
+
+    granule: bytes
+    checksum: int
+    parts: list[Part]
+
+
+class AckMessage(msgspec.Struct, array_like=True):
+    """One atomic ack; see `drift_acker.table.Ack`."""
+
+    cells: list[tuple[bytes, int]]
+    heartbeats: list[tuple[int, bytes]]
+
+
+class MinimalTime(msgspec.Struct, array_like=True):
+    """Minimal time has moved. `held_by` is the rank of the source that holds it, or -1 where a message does."""
+
+    time: bytes
+    held_by: int
+    in_flight: int
+
+
+class ReleasedMessage(msgspec.Struct, array_like=True):
+    """A piece of the output."""
+
+    released: Released
+    minimal_time: bytes
+
+
+class Finished(msgspec.Struct, array_like=True):
+    """Everything is released."""
+
+    digest: str
+    blocks: list[bytes]
+
+
+Message = Batch | AckMessage | MinimalTime | ReleasedMessage | Finished
+
+_kinds: dict[type, Kind] = {
+    Batch: Kind.BATCH,
+    AckMessage: Kind.ACK,
+    MinimalTime: Kind.MINIMAL_TIME,
+    ReleasedMessage: Kind.RELEASED,
+    Finished: Kind.FINISHED,
+}
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = {
+    kind: msgspec.msgpack.Decoder(message).decode
+    for message, kind in _kinds.items()
+    if message not in (Batch, ReleasedMessage)
+}
+
+
+class Refused(Exception):
+    """A frame that is not one of this run's; its text says why."""
+
+
+class Oversized(Exception):
+    """A message that is longer than a frame may be."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"a message of {size} bytes is longer than a frame may be, {FRAME_BYTES_MAX} bytes")
+
+
+class Codec:
+    """Encodes and decodes the frames of one process.
+
+    Args:
+        sender: the number of the process, below 2**16.
+        secret: the number that the processes of the run share, 64 bits.
+    """
+
+    def __init__(self, sender: int, secret: int) -> None:
+        self._sender = sender
+        self._secret = secret
+
+    def encode(self, message: Message) -> bytes:
+        """The frame of a message.
+
+        Raises:
+            Oversized: it would not fit.
+        """
+        kind = _kinds[type(message)]
+        if isinstance(message, Batch):
+            body = pickle.dumps((message.granule, message.checksum, message.parts), 5)
+        elif isinstance(message, ReleasedMessage):
+            body = pickle.dumps((message.released, message.minimal_time), 5)
+        else:
+            body = _pack(message)
+        if len(body) + _HEADER_BYTES > FRAME_BYTES_MAX:
+            raise Oversized(len(body) + _HEADER_BYTES)
+        header = _header.pack(_MAGIC, VERSION, kind, self._sender, len(body))
+        return header + _checksum.pack(self._sum(header, body)) + body
+
+    def decode(self, frame: bytes) -> Message:
+        """The message of a frame.
+
+        Raises:
+            Refused: it is malformed, truncated, too long, of another version or of another run.
+        """
+        if not _HEADER_BYTES <= len(frame) <= FRAME_BYTES_MAX:
+            raise Refused(f"a frame of {len(frame)} bytes")
+        header = frame[: _header.size]
+        magic, version, kind, _, length = _header.unpack(header)
+        if magic != _MAGIC:
+            raise Refused("a frame without the magic bytes")
+        if version != VERSION:
+            raise Refused(f"a frame of version {version}, not {VERSION}")
+        body = memoryview(frame)[_HEADER_BYTES:]
+        if len(body) != length:
+            raise Refused(f"a frame with {len(body)} of {length} bytes")
+        if _checksum.unpack_from(frame, _header.size)[0] != self._sum(header, body):
+            raise Refused("a frame with another run's checksum")
+        if kind == Kind.BATCH:
+            return Batch(*pickle.loads(body))
+        if kind == Kind.RELEASED:
+            return ReleasedMessage(*pickle.loads(body))
+        decode = _unpack.get(kind)
+        if decode is None:
+            raise Refused(f"a frame of unknown kind {kind}")
+        return decode(body)
+
+    def _sum(self, header: bytes, body: Any) -> int:
+        state = xxhash.xxh3_64(header, seed=self._secret)
+        state.update(body)
+        return state.intdigest()
