@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from drift_graph.errors import SettingsError
+from drift_graph.errors import SettingsError, SinkError
+from drift_graph.functions import line_of, name_of
 from drift_graph.item import Item, items
 from drift_graph.meta import Metas
 
@@ -39,8 +41,34 @@ class CallableSink:
         pass
 
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+        function = self._function
         for item in items(payloads, positions, self._name, metas):
-            self._function(item)
+            try:
+                function(item)
+            except SinkError:
+                raise
+            except Exception as error:
+                raise SinkError(
+                    f"sink {self._name!r}: {name_of(function)} ({line_of(function) or '?'}) raised "
+                    f"{type(error).__name__} at position {item.position}: {error}; it has taken every item before that"
+                ) from error
+
+    def close(self) -> None:
+        pass
+
+
+class ListSink:
+    """Appends each item to a list."""
+
+    def __init__(self, name: str, taken: list[Item[Any]]) -> None:
+        self._name = name
+        self._taken = taken
+
+    def open(self) -> None:
+        pass
+
+    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+        self._taken.extend(items(payloads, positions, self._name, metas))
 
     def close(self) -> None:
         pass
@@ -51,7 +79,8 @@ def as_sink(name: str, given: Any) -> Sink:
     if isinstance(given, Sink):
         return given
     if isinstance(given, list):
-        return CallableSink(name, given.append)
+        return ListSink(name, given)
     if callable(given):
         return CallableSink(name, given)
-    raise SettingsError(f"sink {name!r} is given {given!r:.80}, which is no drift sink, no list and not callable")
+    hint = "; to write a file use drift.sinks.jsonl(path)" if isinstance(given, (str, os.PathLike)) else ""
+    raise SettingsError(f"sink {name!r} is given {given!r:.80}, which is no drift sink, no list and not callable{hint}")

@@ -1,5 +1,20 @@
 """Where items come from. Any iterable is a source as it is; these read files and live connections."""
 
 from drift.sources.base import IterableSource, Reader, Source, as_source
+from drift.sources.files import csv, jsonl, text
+from drift.sources.sockets import tcp_lines
+from drift.sources.threads import live
+from drift.sources.zeromq import zmq_pull
 
-__all__ = ["IterableSource", "Reader", "Source", "as_source"]
+__all__ = [
+    "IterableSource",
+    "Reader",
+    "Source",
+    "as_source",
+    "csv",
+    "jsonl",
+    "live",
+    "tcp_lines",
+    "text",
+    "zmq_pull",
+]

@@ -5,6 +5,7 @@ Invariant: a reader gives every payload it has read before it raises, so nothing
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
@@ -70,9 +71,10 @@ class IterableReader:
         try:
             batch.extend(islice(self._iterator, items_max))
         except Exception as error:
+            self._error = error
             if not batch:
                 raise
-            self._error = error  # what came before it goes on its way first
+            # What came before it goes on its way first.
         return batch or None
 
     def filenos(self) -> Sequence[int]:
@@ -92,6 +94,11 @@ def as_source(name: str, given: Any) -> Source:
         raise SettingsError(
             f"source {name!r} is given the text {given!r:.80}; to read a file use drift.sources.text(path), and to "
             f"stream its characters list(...)"
+        )
+    if isinstance(given, os.PathLike):
+        raise SettingsError(
+            f"source {name!r} is given the path {given!r:.80}; say what is in the file: drift.sources.text, jsonl or "
+            f"csv(path)"
         )
     if isinstance(given, Iterable):
         return IterableSource(given)

@@ -1,0 +1,248 @@
+"""Items as lines of JSON, in a file or on standard output.
+
+Invariant: a file is at every moment a prefix of the run's output, at most its last line torn; and a line depends on
+its item alone.
+
+Why: lines are appended in the order of their positions. A rerun that continues a file compares what it makes with what
+is there, byte for byte, and writes only where the file ends: the output of a graph and an input is the same each
+time, so a difference means another run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from drift_graph.errors import SettingsError, SinkError
+from drift_graph.meta import Metas, time_of
+
+from drift.sinks.base import Sink
+
+
+def jsonl(path: str | os.PathLike[str], *, resume: Literal["continue", "replace", "error"] = "continue") -> Sink:
+    """One line an item: {"position": 7, "time": 1700000000000, "meta": "80..", "payload": ...}.
+
+    Payloads are written as msgspec writes JSON: tuples, lists and sets as arrays (sets sorted); dicts, dataclasses and
+    Structs as objects (the keys of dicts sorted, numbers among them as text); bytes in base64; Decimal, UUID, dates
+    and times as text; an Enum as its value; NaN and the infinities as null. Anything else is a SinkError. Each `write`
+    hands its lines to the operating system, and `close` waits until they are on the disk.
+
+    Args:
+        resume: what to do with a file that is there. "continue": it must be what an earlier run of the same graph and
+            input wrote, perhaps only half; each line is compared, a torn one mended, and what is missing added.
+            "replace": start anew. "error": refuse.
+    """
+    if resume not in ("continue", "replace", "error"):
+        raise SettingsError(f"resume={resume!r} is neither 'continue' nor 'replace' nor 'error'")
+    try:
+        return JsonLinesSink(os.fsdecode(path), resume)
+    except TypeError:
+        raise SettingsError(f"jsonl({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
+
+
+def stdout(format: Literal["jsonl", "text"] = "jsonl") -> Sink:
+    """Standard output: lines as of `jsonl`, or str(payload) and a newline."""
+    if format not in ("jsonl", "text"):
+        raise SettingsError(f"format={format!r} is neither 'jsonl' nor 'text'")
+    return StdoutSink(format)
+
+
+class JsonLinesSink:
+    """See `jsonl`."""
+
+    def __init__(self, path: str, resume: str) -> None:
+        self._path = path
+        self._resume = resume
+        self._file: io.FileIO | None = None
+        self._regular = False
+        self._comparing = False  # whether the file goes on behind what is known to be right
+        self._lines = 0  # that are known to be right
+        self._safe = "nothing was written"
+
+    def open(self) -> None:
+        self._lines = 0
+        try:
+            path = Path(self._path)
+            self._regular = not path.exists() or path.is_file()
+            # Unbuffered: after a failed write it is known what is in the file, and nothing more is written.
+            flags = os.O_RDWR | os.O_CREAT if self._regular else os.O_WRONLY
+            self._file = file = io.FileIO(os.open(path, flags, 0o666), "r+b" if self._regular else "wb")
+            if not self._regular:
+                return
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            length = file.seek(0, os.SEEK_END)
+            if length and self._resume == "error":
+                raise SinkError(
+                    f"{self._path} is there already, with {length} bytes; take it away, or pass resume='continue' or "
+                    f"resume='replace'"
+                )
+            if self._resume == "replace":
+                file.truncate(0)
+            file.seek(0)
+            self._comparing = length > 0 and self._resume == "continue"
+        except BlockingIOError:
+            raise SinkError(
+                f"another run writes to {self._path}; wait for its end, or give each its own file"
+            ) from None
+        except OSError as error:
+            raise SinkError(
+                f"{self._path} cannot be opened for writing: {error.strerror}; nothing was written; check the path "
+                f"and who may write there"
+            ) from error
+
+    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+        block, fault = encoded(self._path, positions, metas, payloads)
+        if fault is not None:
+            positions = positions[: block.count(b"\n")]
+        try:
+            self._append(self._compare(block, positions) if self._comparing else block, positions)
+        except OSError as error:
+            raise SinkError(
+                f"{self._path} cannot be written: {error.strerror}; {self._safe}; clear that up, and run again with "
+                f"resume='continue'"
+            ) from error
+        if fault is not None:
+            raise SinkError(f"{fault}; {self._safe}") from fault.__cause__
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is None:
+            return
+        try:
+            if self._regular:
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise SinkError(
+                f"{self._path}: the disk did not confirm what was written: {error.strerror}; run again with "
+                f"resume='continue', which compares all of it"
+            ) from error
+        finally:
+            file.close()
+
+    def _append(self, block: bytes, positions: Sequence[int]) -> None:
+        """Write the last part of the lines of these positions; all of it, or an error that knows how far."""
+        assert self._file is not None
+        rest = memoryview(block)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) or 0 :]
+        finally:
+            whole = len(positions) - rest.tobytes().count(b"\n")
+            if whole:
+                self._safe = f"the lines up to position {positions[whole - 1]} are complete"
+            self._lines += whole
+
+    def _compare(self, block: bytes, positions: Sequence[int]) -> bytes:
+        """What of the block is not in the file; where that is something, the file ends where it is to be written."""
+        assert self._file is not None
+        start = self._file.tell()
+        there = self._file.read(len(block)) or b""
+        if there == block:
+            return b""
+        whole = there.rfind(b"\n") + 1
+        at_end = start + len(there) == os.fstat(self._file.fileno()).st_size
+        if at_end and block.startswith(there):
+            self._comparing = False
+            return block[len(there) :]
+        if at_end and block.startswith(there[:whole]) and start + whole:  # the last line is torn, and not by a run
+            self._comparing = False
+            self._file.truncate(start + whole)
+            self._file.seek(start + whole)
+            return block[whole:]
+        pairs = zip(block.split(b"\n"), there.split(b"\n"))
+        same = next(index for index, (ours, theirs) in enumerate(pairs) if ours != theirs)
+        raise SinkError(
+            f"{self._path}, line {self._lines + same + 1}: it is not what this run gives at position "
+            f"{positions[same]}; another graph, input or version wrote the file, and it is left as it was; take another "
+            f"path, or pass resume='replace'"
+        )
+
+
+class StdoutSink:
+    """See `stdout`."""
+
+    def __init__(self, format: str) -> None:
+        self._format = format
+
+    def open(self) -> None:
+        pass
+
+    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+        fault: SinkError | None = None
+        try:
+            if self._format == "text":
+                block = "".join([f"{text}\n" for text in map(str, payloads)])
+            else:
+                lines, fault = encoded("standard output", positions, metas, payloads)
+                block = lines.decode()
+            sys.stdout.write(block)
+            sys.stdout.flush()
+        except Exception as error:
+            if isinstance(error, BrokenPipeError):
+                _drop_stdout()
+            raise SinkError(
+                f"standard output cannot take the items at positions {positions[0]} to {positions[-1]}: "
+                f"{type(error).__name__}: {error}; those before them are out"
+            ) from error
+        if fault is not None:
+            raise fault
+
+    def close(self) -> None:
+        pass
+
+
+def _drop_stdout() -> None:
+    """Nobody reads on: let Python's own flush at exit go nowhere, in place of complaining."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+class _Line(msgspec.Struct):
+    position: int
+    time: int
+    meta: str
+    payload: Any
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_encoder_as_it_comes = msgspec.json.Encoder()
+
+
+def encoded(
+    name: str, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
+) -> tuple[bytes, SinkError | None]:
+    """The lines of items, up to the first whose payload cannot be written, and the error of that one."""
+    rows = list(map(_Line, positions, map(time_of, metas), map(bytes.hex, metas), payloads))
+    with suppress(Exception):
+        return _encoder.encode_lines(rows), None
+    good: list[bytes] = []
+    for row in rows:
+        try:
+            good.append(_encoded_one(row))
+        except Exception as error:
+            fault = SinkError(
+                f"{name}: the payload at position {row.position}, a {type(row.payload).__qualname__}, cannot be "
+                f"written as JSON: {error}; map it to numbers, text, lists and dicts before the sink"
+            )
+            fault.__cause__ = error
+            return b"".join(good), fault
+    raise AssertionError("each line can be written, but not all of them")
+
+
+def _encoded_one(row: _Line) -> bytes:
+    try:
+        return _encoder.encode(row) + b"\n"
+    except TypeError:  # perhaps for a dict with numbers as keys, which this encoder cannot sort
+        plain = _encoder_as_it_comes.encode(row)
+        line = _encoder.encode(msgspec.to_builtins(row, str_keys=True, order="deterministic"))
+        if len(line) != len(plain):
+            raise TypeError("two keys of a dict are the same text in JSON") from None
+        return line + b"\n"

@@ -1,0 +1,372 @@
+"""Files of lines, JSON and CSV, plain or gzip, and standard input.
+
+Invariant: every payload before a fault of the file is given before the fault is raised, and the fault is named by
+file and line. What is given does not depend on how the file was cut into chunks.
+
+Why: chunks are cut into whole lines before anything looks at them, and a fault in the bytes (undecodable, or gzip
+that ends early) is held back until the lines before it have gone.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv as csv_module
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, AnyStr
+
+import msgspec
+from drift_graph.errors import InputError, SettingsError
+
+from drift.sources.base import Reader
+
+_CHUNK_BYTES = 1 << 18
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def text(path: str | os.PathLike[str], encoding: str = "utf-8") -> FileSource:
+    """Each line of a file is a payload, without its newline.
+
+    Args:
+        path: a plain or a gzip file, or "-" for standard input. "\\n", "\\r\\n" and "\\r" end a line.
+        encoding: as for `open`.
+    """
+    _check_encoding(encoding)
+
+    def batches(file: _File) -> Iterator[list[str]]:
+        return _lines(file, _decoder(encoding, translate=True), "\n")
+
+    return FileSource("text", path, batches)
+
+
+def jsonl(path: str | os.PathLike[str], type: Any = Any) -> FileSource:
+    """Each line of a file is a payload, as one JSON value in UTF-8. Lines of white space are passed over.
+
+    Args:
+        path: a plain or a gzip file, or "-" for standard input.
+        type: what each line must be, for instance a dataclass or a msgspec Struct; it is made so.
+    """
+    try:
+        decode = msgspec.json.Decoder(type).decode
+    except TypeError as error:
+        raise SettingsError(f"jsonl type={type!r:.80}: {error}") from None
+    return FileSource("jsonl", path, lambda file: _values(file, decode))
+
+
+def csv(
+    path: str | os.PathLike[str],
+    *,
+    delimiter: str = ",",
+    columns: Sequence[str] | None = None,
+    convert: Mapping[str, Callable[[str], Any]] | None = None,
+    encoding: str = "utf-8-sig",
+    **dialect: Any,
+) -> FileSource:
+    """Each row of a CSV file is a payload: a dict of column name to text. Blank lines are passed over.
+
+    Args:
+        path: a plain or a gzip file, or "-" for standard input.
+        columns: names of the columns, for a file without a header row.
+        convert: for a column, a function that makes its text into a value: {"delay": int}.
+        encoding: as for `open`; the default also takes the byte order mark that spreadsheets write.
+        dialect: other format parameters of `csv.reader`, such as quotechar; strict is True unless given.
+    """
+    _check_encoding(encoding)
+    parameters = {"strict": True, "delimiter": delimiter, **dialect}
+    try:
+        csv_module.reader((), **parameters)
+    except (TypeError, ValueError, csv_module.Error) as error:
+        raise SettingsError(f"csv format parameters {parameters}: {error}") from None
+    if columns is not None:
+        _check_columns("csv", columns, convert or {}, SettingsError)
+    return FileSource("csv", path, lambda file: _rows(file, encoding, parameters, columns, convert or {}))
+
+
+class FileSource:
+    """A file to be read in batches; it can be opened again and again."""
+
+    live = False
+
+    def __init__(
+        self, kind: str, path: str | os.PathLike[str], batches: Callable[[_File], Iterator[list[Any]]]
+    ) -> None:
+        try:
+            self._path = os.fsdecode(path)
+        except TypeError:
+            raise SettingsError(f"{kind}({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
+        self._kind = kind
+        self._batches = batches
+
+    def open(self) -> Reader:
+        file = _File(self._path)
+        return _FileReader(file, self._batches(file))
+
+    def __repr__(self) -> str:
+        return f"{self._kind}({self._path!r})"
+
+
+class _FileReader:
+    """Cuts the batches of a file to the size that is asked for."""
+
+    def __init__(self, file: _File, batches: Iterator[list[Any]]) -> None:
+        self._file = file
+        self._batches = batches
+        self._batch: list[Any] = []
+        self._at = 0
+        self._error: Exception | None = None
+
+    def read(self, items_max: int) -> list[Any] | None:
+        if self._error is not None:
+            raise self._error
+        while self._at >= len(self._batch):
+            try:
+                batch = next(self._batches, None)
+            except Exception as error:
+                self._error = error
+                raise
+            if batch is None:
+                return None
+            self._batch, self._at = batch, 0
+        given = self._batch[self._at : self._at + items_max]
+        self._at += items_max
+        return given
+
+    def filenos(self) -> Sequence[int]:
+        return ()
+
+    def close(self) -> None:
+        self._batch = []
+        self._file.close()
+
+
+class _File:
+    """The bytes of a file as they come, unzipped where they are gzip."""
+
+    def __init__(self, path: str) -> None:
+        self.name = "standard input" if path == "-" else path
+        self._own = path != "-"
+        try:
+            opened = Path(path).open("rb") if self._own else sys.stdin.buffer  # noqa: SIM115
+        except OSError as error:
+            raise InputError(f"{path} cannot be opened: {error.strerror}; {_advice(error)}") from None
+        except AttributeError:
+            raise InputError("standard input is closed, or replaced by something without bytes") from None
+        self._raw: Any = opened
+        self._bytes: Any = opened
+        try:
+            if path.endswith(".gz") or (hasattr(opened, "peek") and opened.peek(2)[:2] == _GZIP_MAGIC):
+                self._bytes = gzip.GzipFile(fileobj=opened)
+        except OSError as error:
+            self.close()
+            raise InputError(f"{path} cannot be read: {error.strerror}; {_advice(error)}") from None
+
+    def chunk(self) -> tuple[bytes, str]:
+        """The next bytes, none at the end; and what is wrong after them, or ""."""
+        try:
+            return self._bytes.read1(_CHUNK_BYTES), ""
+        except EOFError:
+            return b"", "the gzip data end early, the file was cut off; get the whole file"
+        except (gzip.BadGzipFile, zlib.error) as error:
+            return b"", f"the gzip data are broken ({error}); get the file again, or unpack what is sound of it"
+        except (OSError, ValueError) as error:
+            return b"", f"reading failed ({error}); look at the disk or the connection"
+
+    def close(self) -> None:
+        if self._bytes is not self._raw:
+            self._bytes.close()
+        if self._own:
+            self._raw.close()
+
+
+def _advice(error: OSError) -> str:
+    if isinstance(error, IsADirectoryError):
+        return "give one of the files in it"
+    if isinstance(error, PermissionError):
+        return "let this user read it"
+    return "check the path"
+
+
+def _lines(file: _File, decode: Callable[[bytes, bool], AnyStr], newline: AnyStr) -> Iterator[list[AnyStr]]:
+    """The lines of a file without their newlines, in batches.
+
+    Args:
+        decode: an incremental decoder: (bytes, whether they are the last) -> what they stand for.
+    """
+    nothing = newline[:0]
+    unended: list[AnyStr] = []  # pieces of a line whose end has not come
+    given = 0
+    while True:
+        data, fault = file.chunk()
+        try:
+            decoded = decode(data, not data and not fault)
+        except UnicodeDecodeError as error:
+            bad = error.object[error.start : error.end]
+            fault = f"{bad!r:.40} is not {error.encoding} ({error.reason}); pass the encoding that the file has"
+            sound = error.start - (len(error.object) - len(data))  # the decoder may hold bytes of the chunk before
+            decoded = decode(data[: max(sound, 0)], False)
+        lines = decoded.split(newline)
+        unended.append(lines[0])
+        if len(lines) > 1:
+            lines[0] = nothing.join(unended)
+            unended = [lines.pop()]
+        else:
+            lines = []
+        if not data and not fault and (last := nothing.join(unended)):
+            lines.append(last)
+        if lines:
+            given += len(lines)
+            yield lines
+        if fault:
+            raise InputError(f"{file.name}, line {given + 1}: {fault}")
+        if not data:
+            return
+
+
+def _decoder(encoding: str, *, translate: bool) -> Callable[[bytes, bool], str]:
+    # The signature in typeshed wants a str, which is only one of the two things this class takes.
+    newlines: Any = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(), translate=translate)
+    return lambda data, final: newlines.decode(data, final=final)
+
+
+def _check_encoding(encoding: str) -> None:
+    try:
+        "".encode(encoding)
+    except (LookupError, TypeError) as error:
+        raise SettingsError(f"encoding={encoding!r}: {error}") from None
+
+
+def _values(file: _File, decode: Callable[[bytes], Any]) -> Iterator[list[Any]]:
+    """The JSON values of a file, in batches."""
+    lines_before = 0
+    for lines in _lines(file, lambda data, final: data, b"\n"):
+        if not lines_before:
+            lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
+        values: list[Any] = []
+        blank = 0
+        fault: InputError | None = None
+        rest = iter(lines)
+        while True:
+            try:
+                values.extend(map(decode, rest))
+                break
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                at = len(values) + blank
+                if lines[at].strip():
+                    kind = "is not of the type asked for" if isinstance(error, msgspec.ValidationError) else "no JSON"
+                    fault = InputError(
+                        f"{file.name}, line {lines_before + at + 1}: {kind}: {error}; the line is {lines[at]!r:.80}; "
+                        f"correct it or take it out"
+                    )
+                    break
+                blank += 1
+        if values:
+            yield values
+        if fault is not None:
+            raise fault
+        lines_before += len(lines)
+
+
+def _rows(
+    file: _File,
+    encoding: str,
+    parameters: Mapping[str, Any],
+    columns: Sequence[str] | None,
+    convert: Mapping[str, Callable[[str], Any]],
+) -> Iterator[list[dict[str, Any]]]:
+    """The rows of a CSV file, in batches: those of the lines that are there, so that a pipe is not waited for."""
+    lines_read = 0
+
+    def lines() -> Iterator[Iterator[str]]:
+        nonlocal lines_read
+        for batch in _lines(file, _decoder(encoding, translate=False), "\n"):
+            lines_read += len(batch)
+            yield (line + "\n" for line in batch)
+
+    reader = csv_module.reader(chain.from_iterable(lines()), **parameters)
+    header = None if columns is None else list(columns)
+    fault: InputError | None = None
+    more = True
+    while more and fault is None:
+        rows: list[list[str]] = []
+        lines_before: list[int] = []
+        before = reader.line_num
+        try:
+            for row in reader:
+                if row:  # not a blank line
+                    rows.append(row)
+                    lines_before.append(before)
+                before = reader.line_num
+                if before == lines_read:
+                    break
+            else:
+                more = False
+        except csv_module.Error as error:
+            fault = InputError(
+                f"{file.name}, line {before + 1}: the row that starts here is no CSV: {error}; correct it, or pass the "
+                f"format that the file has (delimiter, quotechar, strict=False, ...)"
+            )
+        except InputError as error:
+            fault = error
+        if header is None and rows:
+            header = rows.pop(0)
+            where = f"{file.name}, line {lines_before.pop(0) + 1}"
+            _check_columns(where, header, convert, InputError)
+        if header is not None:
+            payloads, bad = _dicts(file.name, header, rows, lines_before, convert)
+            fault = bad or fault
+            if payloads:
+                yield payloads
+    if fault is not None:
+        raise fault
+    if header is None:
+        raise InputError(f"{file.name}, line 1: the file is empty; CSV starts with a header row, or pass columns=")
+
+
+def _check_columns(
+    where: str, columns: Sequence[str], convert: Mapping[str, Any], kind: type[InputError] | type[SettingsError]
+) -> None:
+    twice = sorted({name for name in columns if list(columns).count(name) > 1})
+    if twice:
+        raise kind(f"{where}: two columns are named {twice[0]!r}; pass columns= with names that differ")
+    unknown = [name for name in convert if name not in columns]
+    if unknown:
+        raise kind(f"{where}: convert names {unknown[0]!r}, but the columns are {', '.join(map(repr, columns))}")
+
+
+def _dicts(
+    file: str,
+    header: Sequence[str],
+    rows: list[list[str]],
+    lines_before: list[int],
+    convert: Mapping[str, Callable[[str], Any]],
+) -> tuple[list[dict[str, Any]], InputError | None]:
+    """Rows as dicts, up to the first that does not fit."""
+    width = len(header)
+    fault: InputError | None = None
+    if set(map(len, rows)) - {width}:
+        at = next(index for index, row in enumerate(rows) if len(row) != width)
+        fault = InputError(
+            f"{file}, line {lines_before[at] + 1}: {len(rows[at])} columns where the header has {width}; the row is "
+            f"{rows[at]!r:.120}; correct it, or quote the fields that hold a delimiter"
+        )
+        rows = rows[:at]
+    payloads: list[dict[str, Any]] = [dict(zip(header, row)) for row in rows]
+    if convert:
+        for at, payload in enumerate(payloads):
+            for name, function in convert.items():
+                try:
+                    payload[name] = function(payload[name])
+                except Exception as error:
+                    fault = InputError(
+                        f"{file}, line {lines_before[at] + 1}: column {name!r} has {payload[name]!r:.80}, for which "
+                        f"its convert function raised {type(error).__name__}: {error}"
+                    )
+                    fault.__cause__ = error
+                    return payloads[:at], fault
+    return payloads, fault

@@ -1,0 +1,268 @@
+"""Lines over TCP.
+
+Invariant: a line is given whole or not at all, lines of one connection in their order; and what is buffered is at
+most one line and one receive of each connection.
+
+Why: nothing is received while lines are waiting to be taken, so a sender that is faster than the run is slowed down
+by TCP itself.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from drift_graph.errors import InputError, SettingsError
+
+from drift.sources.base import Reader
+from drift.sources.wake import Wake
+
+_RECEIVE_BYTES = 1 << 16
+
+
+def tcp_lines(
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    connect: bool = False,
+    until_closed: bool = True,
+    line_bytes_max: int = 1 << 20,
+    connections_max: int = 64,
+) -> TcpLines:
+    """Each line that comes over TCP is a payload: UTF-8, ended by a newline (or by "\\r\\n"), which is taken off.
+
+    The socket listens from this call on; its `address` and `port` are known at once.
+
+    Args:
+        host, port: where to listen, and only this machine can connect to the default; port 0 takes a free one.
+        connect: connect there when the run starts, in place of listening; the input ends with the connection.
+        until_closed: the input ends when every connection that was opened is closed, and there was one.
+        line_bytes_max: a longer line ends the run with an InputError.
+        connections_max: how many are served at a time; others wait.
+
+    Raises:
+        SettingsError: where it cannot listen.
+    """
+    for name, value in (("line_bytes_max", line_bytes_max), ("connections_max", connections_max)):
+        if type(value) is not int or value < 1:
+            raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
+    if connect and not port:
+        raise SettingsError("tcp_lines(connect=True) needs the port to connect to")
+    return TcpLines(host, port, connect, until_closed, line_bytes_max, connections_max)
+
+
+class TcpLines:
+    """See `tcp_lines`. It serves one run; `close` it if none comes.
+
+    Attributes:
+        address: (host, port) where it listens, or will connect to.
+        port: the port of it.
+    """
+
+    live = True
+
+    def __init__(
+        self, host: str, port: int, connect: bool, until_closed: bool, line_bytes_max: int, connections_max: int
+    ) -> None:
+        self._settings = (until_closed, line_bytes_max, connections_max)
+        self._listener: socket.socket | None = None
+        self._used = False
+        self.address = (host, port)
+        if not connect:
+            try:
+                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                self._listener = socket.create_server((host, port), family=family)
+            except (OSError, OverflowError) as error:
+                raise SettingsError(
+                    f"tcp_lines cannot listen at {host}:{port}: {error}; take an address of this machine and a port "
+                    f"that nobody uses, or port=0 for any"
+                ) from None
+            self._listener.setblocking(False)
+            self.address = self._listener.getsockname()[:2]
+
+    @property
+    def port(self) -> int:
+        return self.address[1]
+
+    def open(self) -> Reader:
+        if self._used:
+            raise SettingsError(f"{self!r} has served its run; make a new one for another")
+        self._used = True
+        if self._listener is not None:
+            return _TcpReader(self._listener, None, *self._settings)
+        try:
+            connection = socket.create_connection(self.address, timeout=10)
+        except (OSError, OverflowError) as error:
+            raise InputError(
+                f"tcp_lines cannot connect to {self.address[0]}:{self.address[1]}: {error}; see that the sender "
+                f"listens there"
+            ) from None
+        return _TcpReader(None, connection, *self._settings)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._used = True
+        if self._listener is not None:
+            self._listener.close()
+
+    def __repr__(self) -> str:
+        return f"tcp_lines({self.address[0]!r}, {self.address[1]})"
+
+
+class _Peer:
+    """One connection."""
+
+    def __init__(self, connection: socket.socket, address: Any) -> None:
+        self.connection = connection
+        self.name = f"{address[0]}:{address[1]}"
+        self.lines = 0
+        self.unended: list[bytes] = []  # pieces of a line whose end has not come
+        self.unended_bytes = 0
+
+
+class _TcpReader:
+    """Accepts and receives whenever it is asked for lines and has none."""
+
+    def __init__(
+        self,
+        listener: socket.socket | None,
+        connection: socket.socket | None,
+        until_closed: bool,
+        line_bytes_max: int,
+        connections_max: int,
+    ) -> None:
+        self._listener = listener
+        self._until_closed = until_closed
+        self._line_bytes_max = line_bytes_max
+        self._connections_max = connections_max
+        self._selector: Any = selectors.DefaultSelector()  # an epoll or kqueue: one descriptor for all connections
+        self._wake = Wake()
+        self._selector.register(self._wake, selectors.EVENT_READ, None)
+        if listener is not None:
+            self._selector.register(listener, selectors.EVENT_READ, None)
+        self._peers: list[_Peer] = []
+        self._accepted = 0
+        self._lines: list[str] = []
+        self._at = 0
+        self._error: InputError | None = None
+        if connection is not None:
+            self._add(connection, connection.getpeername())
+
+    def read(self, items_max: int) -> list[str] | None:
+        if self._at >= len(self._lines) and self._error is None:
+            self._lines, self._at = [], 0
+            self._receive()
+        batch = self._lines[self._at : self._at + items_max]
+        self._at += len(batch)
+        over = self._listener is None or self._until_closed
+        ended = over and self._accepted > 0 and not self._peers
+        self._wake.set(self._at < len(self._lines) or self._error is not None or ended)
+        if not batch and self._error is not None:
+            raise self._error
+        return None if ended and not batch else batch
+
+    def filenos(self) -> Sequence[int]:
+        return (self._selector.fileno(),)
+
+    def close(self) -> None:
+        for peer in self._peers:
+            peer.connection.close()
+        self._peers = []
+        if self._listener is not None:
+            self._listener.close()
+        self._selector.close()
+        self._wake.close()
+
+    def _receive(self) -> None:
+        """One receive from every connection that has something."""
+        for key, _ in self._selector.select(0):
+            if key.data is not None and self._error is None:
+                self._receive_from(key.data)
+        self._accept()  # also those that came while the last of the others closed
+
+    def _accept(self) -> None:
+        while self._listener is not None and len(self._peers) < self._connections_max:
+            try:
+                self._add(*self._listener.accept())
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._error = self._error or InputError(
+                    f"tcp_lines at port {self._listener.getsockname()[1]} cannot accept another connection: {error}"
+                )
+                return
+
+    def _add(self, connection: socket.socket, address: Any) -> None:
+        connection.setblocking(False)
+        peer = _Peer(connection, address)
+        self._peers.append(peer)
+        self._accepted += 1
+        self._selector.register(connection, selectors.EVENT_READ, peer)
+        if len(self._peers) == self._connections_max and self._listener is not None:
+            self._selector.unregister(self._listener)
+
+    def _remove(self, peer: _Peer) -> None:
+        if len(self._peers) == self._connections_max and self._listener is not None:
+            self._selector.register(self._listener, selectors.EVENT_READ, None)
+        self._selector.unregister(peer.connection)
+        self._peers.remove(peer)
+        peer.connection.close()
+
+    def _receive_from(self, peer: _Peer) -> None:
+        try:
+            data = peer.connection.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._remove(peer)
+            self._fail(peer, f"the connection broke ({error}), so lines may be missing; see what became of the sender")
+            return
+        if not data:
+            self._remove(peer)
+            if peer.unended_bytes:
+                self._fail(
+                    peer,
+                    f"the connection was closed {peer.unended_bytes} bytes into the line; send a newline after the "
+                    f"last line too",
+                )
+            return
+        lines = data.split(b"\n")
+        peer.unended.append(lines[0])
+        if len(lines) > 1:
+            lines[0] = b"".join(peer.unended)
+            peer.unended = [lines.pop()]
+            peer.unended_bytes = 0
+            self._take(peer, lines)
+        peer.unended_bytes += len(peer.unended[-1])
+        self._check_length(peer, peer.unended_bytes)
+
+    def _take(self, peer: _Peer, lines: list[bytes]) -> None:
+        """Decode whole lines, up to the first that is not allowed."""
+        length = self._line_bytes_max
+        longest = max(map(len, lines))
+        if longest > length:
+            lines = lines[: next(index for index, line in enumerate(lines) if len(line) > length)]
+        before = len(self._lines)
+        try:
+            self._lines.extend(map(bytes.decode, lines))
+        except UnicodeDecodeError as error:
+            peer.lines += len(self._lines) - before
+            self._fail(peer, f"{error.object[error.start : error.end]!r} is not UTF-8 ({error.reason}); send UTF-8")
+        else:
+            peer.lines += len(lines)
+            self._check_length(peer, longest)
+        if any(map(str.endswith, self._lines[before:], ["\r"] * len(lines))):
+            self._lines[before:] = [line.removesuffix("\r") for line in self._lines[before:]]
+
+    def _check_length(self, peer: _Peer, length: int) -> None:
+        if length > self._line_bytes_max:
+            self._fail(
+                peer,
+                f"the line is longer than {self._line_bytes_max} bytes; end each line with a newline, or raise "
+                f"line_bytes_max",
+            )
+
+    def _fail(self, peer: _Peer, fault: str) -> None:
+        self._error = self._error or InputError(f"connection from {peer.name}, line {peer.lines + 1}: {fault}")

@@ -1,0 +1,115 @@
+"""A blocking iterable as a live source: a thread waits for its items.
+
+Invariant: no more than `buffer_items_max` items are between the iterable and the engine, and after `close` the thread
+takes no further item.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from drift_graph.errors import SettingsError
+
+from drift.sources.base import Reader
+from drift.sources.wake import Wake
+
+
+def live(iterable: Iterable[Any], *, buffer_items_max: int = 8192, close_max_s: float = 1.0) -> LiveSource:
+    """An iterable or generator that gives its items in its own time, blocking until it has one.
+
+    It is iterated in a thread of its own. What it raises ends the run, once the items before it are on their way.
+
+    Args:
+        buffer_items_max: after so many items that the engine has not taken the iterable has to wait.
+        close_max_s: how long the end of a run waits for the iterable to give its next item, so that a generator's
+            `finally` is run; nothing can interrupt one that blocks longer, and its thread ends at its next item.
+    """
+    if isinstance(iterable, (str, bytes)) or not isinstance(iterable, Iterable):
+        raise SettingsError(f"live takes an iterable or generator of payloads, not {iterable!r:.80}")
+    if type(buffer_items_max) is not int or buffer_items_max < 1:
+        raise SettingsError(f"buffer_items_max={buffer_items_max!r} is not an int of 1 or more")
+    return LiveSource(iterable, buffer_items_max, close_max_s)
+
+
+class LiveSource:
+    """See `live`."""
+
+    live = True
+
+    def __init__(self, iterable: Iterable[Any], buffer_items_max: int, close_max_s: float) -> None:
+        self._iterable = iterable
+        self._buffer_items_max = buffer_items_max
+        self._close_max_s = close_max_s
+
+    def open(self) -> Reader:
+        return _LiveReader(self._iterable, self._buffer_items_max, self._close_max_s)
+
+
+class _LiveReader:
+    """The engine's end of the buffer, and the thread that fills it."""
+
+    def __init__(self, iterable: Iterable[Any], buffer_items_max: int, close_max_s: float) -> None:
+        self._buffer: deque[Any] = deque()
+        self._buffer_items_max = buffer_items_max
+        self._close_max_s = close_max_s
+        self._changed = threading.Condition()
+        self._ended = False
+        self._closed = False
+        self._error: BaseException | None = None
+        self._wake = Wake()
+        self._thread = threading.Thread(target=self._fill, args=(iterable,), name="drift live source", daemon=True)
+        self._thread.start()
+
+    def _fill(self, iterable: Iterable[Any]) -> None:
+        iterator: Any = None
+        try:
+            iterator = iter(iterable)
+            for payload in iterator:
+                with self._changed:
+                    while len(self._buffer) >= self._buffer_items_max and not self._closed:
+                        self._changed.wait()
+                    if self._closed:
+                        break
+                    self._buffer.append(payload)
+                    self._wake.set()
+        except BaseException as error:  # SystemExit too: were it lost here, the run would wait for ever
+            self._error = error
+        finally:
+            with self._changed:
+                self._ended = True
+                self._wake.set()
+        if self._closed and hasattr(iterator, "close"):
+            iterator.close()
+
+    def read(self, items_max: int) -> list[Any] | None:
+        buffer = self._buffer
+        with self._changed:
+            batch = [buffer.popleft() for _ in range(min(items_max, len(buffer)))]
+            self._wake.set(bool(buffer) or self._ended)
+            self._changed.notify()
+            if batch or not self._ended:
+                return batch
+        if self._error is not None:
+            raise self._error
+        return None
+
+    def filenos(self) -> Sequence[int]:
+        return (self._wake.fileno(),)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._wake.close()
+            self._changed.notify()
+        self._thread.join(self._close_max_s)
+        if self._thread.is_alive():
+            warnings.warn(
+                f"the iterable of a live source has not given its next item within {self._close_max_s} s; its thread "
+                f"ends when it does",
+                ResourceWarning,
+                stacklevel=2,
+            )

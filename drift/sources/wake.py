@@ -1,0 +1,33 @@
+"""A file descriptor that is readable exactly while it is told to be, so that an engine can wait for it."""
+
+from __future__ import annotations
+
+import os
+
+
+class Wake:
+    """A pipe with one byte in it, or none. The caller sees to it that one thread at a time is in here."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        self._ready = False
+        self._open = True
+
+    def fileno(self) -> int:
+        return self._read
+
+    def set(self, ready: bool = True) -> None:
+        """Be readable, or not."""
+        if ready == self._ready or not self._open:
+            return
+        self._ready = ready
+        if ready:
+            os.write(self._write, b"\0")
+        else:
+            os.read(self._read, 1)
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            os.close(self._read)
+            os.close(self._write)
