@@ -27,6 +27,8 @@ from drift.sources.base import as_source
 from drift.streams import Graph
 
 ENGINES = ("local", "reference", "zeromq")
+#: Batches that are long enough to be fast, and no longer: what is in flight has to be kept, and may be corrected.
+_BATCH_ITEMS = {"local": 4096, "reference": 4096, "zeromq": 1024}
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Run:
             dataflow,
             opened,
             times,
-            batch_items=settings.batch_items,
+            batch_items=settings.batch_items or _BATCH_ITEMS[engine],
             in_flight_max=settings.in_flight_max,
             on_late=on_late or self.late.append,
         )
@@ -244,7 +246,7 @@ def run(
         raise SettingsError(f"run has no such setting: {error}") from None
     for name in ("workers", "batch_items", "in_flight_max"):
         value = getattr(settings, name)
-        if type(value) is not int or value < 1:
+        if (type(value) is not int or value < 1) and not (name == "batch_items" and value is None):
             raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
     if engine != "zeromq" and workers != 1:
         raise SettingsError(f"engine {engine!r} is one process; workers={workers} needs engine='zeromq'")

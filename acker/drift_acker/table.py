@@ -70,6 +70,11 @@ class AckTable:
         return minimal
 
     @property
+    def least_in_flight(self) -> bytes:
+        """The least granule with something in flight; END_OF_TIME where there is none."""
+        return self._cells.peekitem(0)[0] if self._cells else END_OF_TIME
+
+    @property
     def in_flight(self) -> int:
         """How many granules have something in flight."""
         return len(self._cells)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-from drift_graph.canonical import NoCanonicalForm, canonical, form_of
+from drift_graph.canonical import NoCanonicalForm, canonical, forms_of
 from drift_graph.errors import DriftBug, StepError
 from drift_graph.failures import no_form_error, step_error
 from drift_graph.item import Columns, Failure, sorted_by_meta
@@ -219,28 +219,33 @@ def _uncancelled(order: list[int], metas: list[bytes], payloads: list[Any], diff
         if end == at + 1 and diffs[order[at]] == 1:
             left.append(order[at])
         else:
-            counts: dict[bytes, int] = {}
-            example: dict[bytes, int] = {}
-            for index in order[at:end]:
-                form = form_of(payloads[index])
-                counts[form] = counts.get(form, 0) + diffs[index]
-                if diffs[index] == 1:
-                    example[form] = index
-            remaining = [form for form, count in counts.items() if count]
-            if any(counts[form] != 1 for form in remaining) or len(remaining) > 1:
-                shown = [(payloads[index], diffs[index]) for index in order[at:end]]
-                raise DriftBug(f"at {MetaParts(meta)} the items {shown!r:.500} do not add up to one item or none")
-            left += [example[form] for form in remaining]
+            left += _what_remains(order[at:end], meta, payloads, diffs)
         at = end
     return left
+
+
+def _what_remains(indices: list[int], meta: bytes, payloads: list[Any], diffs: list[int]) -> list[int]:
+    """Of the items and tombstones of one meta, the index of the one item that is left, if there is one."""
+    counts: dict[bytes, int] = {}
+    example: dict[bytes, int] = {}
+    for index, form in zip(indices, forms_of([payloads[index] for index in indices])):
+        counts[form] = counts.get(form, 0) + diffs[index]
+        if diffs[index] == 1:
+            example[form] = index
+    remaining = [form for form, count in counts.items() if count]
+    if len(remaining) > 1 or any(counts[form] != 1 for form in remaining):
+        shown = [(payloads[index], diffs[index]) for index in indices]
+        raise DriftBug(f"at {MetaParts(meta)} the items {shown!r:.500} do not add up to one item or none")
+    return [example[form] for form in remaining]
 
 
 def _net(taken: list[tuple[str, Columns]]) -> Columns:
     """One batch with equal items and tombstones of several cancelled, whatever remains."""
     counts: dict[tuple[bytes, bytes], list[Any]] = {}
     for _, columns in taken:
-        for meta, payload, diff in zip(columns.metas, columns.payloads, columns.diffs or [1] * len(columns.metas)):
-            counts.setdefault((meta, form_of(payload)), [payload, 0])[1] += diff
+        diffs_of = columns.diffs or [1] * len(columns.metas)
+        for meta, payload, form, diff in zip(columns.metas, columns.payloads, forms_of(columns.payloads), diffs_of):
+            counts.setdefault((meta, form), [payload, 0])[1] += diff
     metas: list[bytes] = []
     payloads: list[Any] = []
     diffs: list[int] = []

@@ -19,7 +19,7 @@ class Settings:
         workers: processes that share the keys (zeromq).
         digest: the hash of the run's digest.
         fused: False runs scans as the cycles they are, item by item; for comparison.
-        batch_items: most items read from a source at once.
+        batch_items: most items read from a source at once; None for what suits the engine.
         in_flight_max: most unsettled items of a source.
         transport: "ipc" or "tcp" (zeromq).
         silence_max_s: after so long without a sign of life a process counts as hung (zeromq).
@@ -29,7 +29,7 @@ class Settings:
     workers: int = 1
     digest: Algorithm = "xxh3_128"
     fused: bool = True
-    batch_items: int = 4096
+    batch_items: int | None = None
     in_flight_max: int = 1_000_000
     transport: str = "ipc"
     silence_max_s: float = 5.0

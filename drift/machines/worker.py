@@ -124,6 +124,16 @@ class Worker:
                 self._run_stage(component[0], waiting.pop(component[0]), waiting, sends)
         return {receiver: _gathered(parts) for receiver, parts in sends.items()}
 
+    def pass_maps(self, parts: Sequence[Part]) -> dict[int, list[Part]]:
+        """Only run sources' batches through their maps; what to send, this worker's own share included.
+
+        An engine that calls this first and `handle` later can let older items of other workers go before.
+        """
+        ports: Ports = {}
+        for name, columns in parts:
+            self._plan.programs[name].run(columns, ports)
+        return {receiver: _gathered(each) for receiver, each in self._router.route(ports).items()}
+
     def settle(self, minimal_time: bytes) -> None:
         """Nothing below minimal time is in flight: forget what only a change there would need."""
         for stage in self._stages.values():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import BinaryIO
+from typing import IO
 
 import msgspec
 
@@ -54,12 +54,12 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Upward).decode
 
 
-def write_block(file: BinaryIO, body: bytes) -> None:
+def write_block(file: IO[bytes], body: bytes) -> None:
     file.write(_length.pack(len(body)) + body)
     file.flush()
 
 
-def read_block(file: BinaryIO) -> bytes | None:
+def read_block(file: IO[bytes]) -> bytes | None:
     """The next body; None at the end of the pipe."""
     head = file.read(_length.size)
     if len(head) < _length.size:

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -29,12 +30,13 @@ from drift_barrier.barrier import Released
 from drift_graph.errors import ProcessError, SettingsError, StepError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING
 
 from drift.engines.base import Progress, Settings
 from drift.engines.feed import Fed, Feed
 from drift.engines.zeromq.control import Fatal, Ready, SignOfLife, UpwardReader, write_block
 from drift.engines.zeromq.process import Order
-from drift.engines.zeromq.roles import Peers, ack_message, batches_of
+from drift.engines.zeromq.roles import Peers, ack_message, batches_of, granule_of
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
 from drift.engines.zeromq.wire import Codec, Finished, MinimalTime, ReleasedMessage
 from drift.machines.plan import Plan
@@ -42,6 +44,10 @@ from drift.machines.worker import BARRIER, Part, Router
 
 _TICK_MS = 1  # while a live source may need its promise moved
 _WAIT_MS = 100
+#: Batches of a source that may be on their way, for each worker and one more.
+_BATCHES_AHEAD_MAX = 2
+#: Items a worker is given before it is the next one's turn: single live items do not overtake each other.
+_TURN_ITEMS = 1024
 _STOP_S = 2.0
 _START_S = 60.0
 
@@ -149,7 +155,9 @@ class ZeromqEngine:
         self._context: zmq.Context[Any] | None = None
         self._poller = zmq.Poller()
         self._finished: Finished | None = None
-        self._given = 0  # items handed to workers, which take turns of batch_items
+        self._sent: list[bytes] = []  # granules of batches that may not be processed yet
+        self._in_flight = BEGINNING
+        self._given = 0  # items handed to workers in turn
         self._quiet_since_s: float | None = None
         self._closed = False
 
@@ -160,7 +168,7 @@ class ZeromqEngine:
         feed, progress, poller = self._feed, self.progress, self._poller
         fed: list[Fed] = []
         while True:
-            may_feed = not feed.finished and feed.error is None and not any(box.waiting for box in self._boxes)
+            may_feed = not feed.finished and feed.error is None and self._has_room()
             fed = feed.poll(progress.minimal_time) if may_feed else []
             for each in fed:
                 self._send(each)
@@ -180,6 +188,7 @@ class ZeromqEngine:
                 elif isinstance(message, MinimalTime):
                     came = True
                     progress.minimal_time = max(progress.minimal_time, message.time)
+                    self._in_flight = message.in_flight
                     progress.held_by = f"source {feed.name_of(message.held_by)}" if message.held_by >= 0 else ""
                 elif isinstance(message, Finished):
                     self._finished = message
@@ -206,21 +215,30 @@ class ZeromqEngine:
         arrived = fed.arrived
         if arrived.metas:
             columns = Columns(arrived.metas, arrived.payloads, None)
+            granule = granule_of([(fed.name, columns)])
+            self._sent.append(granule)
             for receiver, parts in self._route(fed.name, columns).items():
-                for tracked, frame in batches_of(parts, self._ledger, self._codec):
+                for tracked, frame in batches_of(parts, granule, self._ledger, self._codec):
                     sent.append(tracked)
                     self._receivers[receiver].send(frame)
         self._acker.send(self._codec.encode(ack_message(ack_of((), sent, [(fed.rank, arrived.heartbeat)]))))
 
     def _route(self, source: str, columns: Columns) -> dict[int, list[Part]]:
-        """Maps run on the workers in turn; where a source feeds groupings directly its items go where their keys are."""
+        """Maps run on the workers in turn; where a source feeds groupings its items go to their keys."""
         if self._plan.programs[source].has_maps:
-            worker = self._given // self._settings.batch_items % self._settings.workers
+            worker = self._given // _TURN_ITEMS % self._settings.workers
             self._given += len(columns.metas)
             return {worker: [(source, columns)]}
         ports: dict[str, list[Columns]] = {}
         self._plan.programs[source].run(columns, ports)
         return self._router.route(ports)
+
+    def _has_room(self) -> bool:
+        """Whether the workers are near enough to the end of what they were given to be given more."""
+        if any(box.waiting for box in self._boxes):
+            return False
+        self._sent = [granule for granule in self._sent if granule >= self._in_flight]
+        return len(self._sent) < _BATCHES_AHEAD_MAX * (self._settings.workers + 1)
 
     # Its processes.
 
@@ -237,7 +255,7 @@ class ZeromqEngine:
             transport = Transport("", public_key, secret_key)
         names = {"acker": "acker", "barrier": "barrier"}
         names |= {str(index): f"worker {index}" for index in range(settings.workers)}
-        path = [entry or os.getcwd() for entry in sys.path]
+        path = [entry or str(Path.cwd()) for entry in sys.path]
         for role, name in names.items():
             self._children.append(_Child(name, role))
         main = _main_classes()

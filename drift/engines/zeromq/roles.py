@@ -5,7 +5,9 @@ Invariant: a batch is acknowledged in one ack, made after everything it caused h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Iterable
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import zmq
@@ -36,8 +38,12 @@ from drift.machines.worker import BARRIER, Part, Worker
 
 #: Frames taken from the inbox at once: enough for late items to meet what they correct, few enough to stay responsive.
 _FRAMES_AT_ONCE = 16
-#: How often the acker tells workers and the calling process of minimal time; the barrier is told at once.
-_NOTICE_INTERVAL_MS = 10
+#: How often the acker tells workers and the calling process where it stands; the barrier is told at once.
+_NOTICE_INTERVAL_S = 0.001
+#: How long a worker that has nothing else to do holds items back because older ones are in flight.
+_PATIENCE_S = 0.05
+#: Fewer items than this never wait: to correct them costs less.
+_PATIENT_ITEMS_MIN = 100
 _POLL_MS = 100
 
 
@@ -67,6 +73,7 @@ class Loop:
         self.poller = zmq.Poller()
         self.poller.register(self.inbox.socket, zmq.POLLIN)
         self.turns = 0
+        self.poll_ms = _POLL_MS
 
     def connect(self, address: str) -> Outbox:
         outbox = Outbox(self.context, self.transport, address)
@@ -84,7 +91,7 @@ class Loop:
     def run(self) -> None:
         """Forever; the process is ended from outside."""
         while True:
-            self.poller.poll(_POLL_MS)
+            self.poller.poll(self.poll_ms)
             messages = list(self.inbox.receive(_FRAMES_AT_ONCE))
             if messages:
                 self.turns += 1
@@ -96,13 +103,19 @@ class Loop:
         return SignOfLife(refused_frames=self.inbox.refused, last_refusal=self.inbox.last_refusal)
 
 
-def batches_of(parts: list[Part], ledger: Ledger, codec: Codec) -> Iterable[tuple[tuple[bytes, int], bytes]]:
+def granule_of(parts: Iterable[Part]) -> bytes:
+    """The least global time in a source's batch: what all that it causes is tracked at."""
+    return global_time_of(min(least_meta(columns.metas) for _, columns in parts))
+
+
+def batches_of(
+    parts: list[Part], granule: bytes, ledger: Ledger, codec: Codec
+) -> Iterable[tuple[tuple[bytes, int], bytes]]:
     """Parts for one process as frames, each with its granule and checksum; split until they fit.
 
     Raises:
         PayloadError: a payload cannot be pickled, or is too big by itself.
     """
-    granule = global_time_of(min(least_meta(columns.metas) for _, columns in parts))
     tracked = granule, ledger.checksum()
     try:
         yield tracked, codec.encode(Batch(*tracked, parts))
@@ -113,7 +126,7 @@ def batches_of(parts: list[Part], ledger: Ledger, codec: Codec) -> Iterable[tupl
                 f"an item for {parts[0][0]!r} cannot be sent to another process: {oversized}", step=parts[0][0]
             ) from None
         for half in halves:
-            yield from batches_of(half, ledger, codec)
+            yield from batches_of(half, granule, ledger, codec)
     except Exception as error:
         raise PayloadError(
             f"an item for {parts[0][0]!r} cannot be sent to another process ({type(error).__name__}: {error}); "
@@ -134,12 +147,23 @@ def _halves(parts: list[Part]) -> tuple[list[Part], list[Part]] | None:
 
 
 class WorkerLoop(Loop):
-    """A worker."""
+    """A worker.
+
+    It is optimistic with patience. What only passes maps is processed at once. Large batches for a grouping wait
+    while older items are in flight, for as long as there is other work, and then for `_PATIENCE_S`: a neighbour that
+    is only a little behind would have them corrected. Nothing is released later for it: minimal time waits as well.
+    """
 
     def __init__(self, index: int, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings) -> None:
         super().__init__(f"worker-{index}", index + 1, secret, transport, dataflow, settings)
         self._index = index
-        self._worker = Worker(Plan(dataflow, fused=settings.fused), index, settings.workers)
+        plan = Plan(dataflow, fused=settings.fused)
+        self._worker = Worker(plan, index, settings.workers)
+        self._groupings = {name for component in plan.components for name in component}
+        self._waiting: list[tuple[bytes, int, Batch]] = []  # a heap by granule
+        self._came = 0
+        self._waiting_since_s = 0.0
+        self._in_flight = BEGINNING
 
     def start(self, peers: Peers) -> None:
         self._peers = {
@@ -149,24 +173,54 @@ class WorkerLoop(Loop):
         self._acker = self.connect(peers.acker)
 
     def turn(self, messages: list[Message]) -> None:
-        parts: list[Part] = []
-        consumed: list[tuple[bytes, int]] = []
-        minimal_time = BEGINNING
+        at_once: list[Batch] = []
         for message in messages:
             if isinstance(message, Batch):
-                consumed.append((message.granule, message.checksum))
-                parts += message.parts
+                if self.settings.workers == 1:
+                    at_once.append(message)
+                elif message.parts[0][0] in self._groupings:
+                    if sum(len(columns.metas) for _, columns in message.parts) < _PATIENT_ITEMS_MIN:
+                        at_once.append(message)
+                    else:
+                        self._wait(message)
+                else:
+                    self._send([message], self._worker.pass_maps(message.parts))
             elif isinstance(message, MinimalTime):
-                minimal_time = max(minimal_time, message.time)
-        if minimal_time:
-            self._worker.settle(minimal_time)
-        if not consumed:
-            return
+                self._in_flight = message.in_flight
+                self._worker.settle(message.time)
+        while self._waiting and self._waiting[0][0] <= self._in_flight:
+            at_once.append(heappop(self._waiting)[2])
+        now_s = time.monotonic()
+        if at_once:
+            self._handle(at_once)
+            self._waiting_since_s = now_s
+        elif self._waiting and now_s - self._waiting_since_s >= _PATIENCE_S:
+            self._handle([heappop(self._waiting)[2]])
+        self.poll_ms = 10 if self._waiting else _POLL_MS
+
+    def _handle(self, batches: list[Batch]) -> None:
+        self._send(batches, self._worker.handle([part for batch in batches for part in batch.parts]))
+
+    def _wait(self, batch: Batch) -> None:
+        if not self._waiting:
+            self._waiting_since_s = time.monotonic()
+        self._came += 1
+        heappush(self._waiting, (batch.granule, self._came, batch))
+
+    def _send(self, batches: list[Batch], sends: dict[int, list[Part]]) -> None:
+        """Send what batches have caused, and acknowledge them."""
+        granule = min(batch.granule for batch in batches)
         sent: list[tuple[bytes, int]] = []
-        for receiver, outgoing in self._worker.handle(parts).items():
-            for tracked, frame in batches_of(outgoing, self.ledger, self.codec):
+        for receiver, parts in sends.items():
+            if receiver == self._index:
+                tracked = granule, self.ledger.checksum()
+                sent.append(tracked)
+                self._wait(Batch(*tracked, parts))
+                continue
+            for tracked, frame in batches_of(parts, granule, self.ledger, self.codec):
                 sent.append(tracked)
                 self._peers[receiver].send(frame)
+        consumed = [(batch.granule, batch.checksum) for batch in batches]
         self._acker.send(self.codec.encode(ack_message(ack_of(consumed, sent))))
 
     def sign(self) -> SignOfLife:
@@ -185,34 +239,36 @@ class AckerLoop(Loop):
     def __init__(self, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings) -> None:
         super().__init__("acker", 0xFFFF, secret, transport, dataflow, settings)
         self._table = AckTable(range(len(dataflow.sources)))
-        self._told = BEGINNING
-        self._next_notice_ms = 0
+        self._told = BEGINNING, BEGINNING
+        self._next_notice_s = 0.0
 
     def start(self, peers: Peers) -> None:
         self._barrier = self.connect(peers.barrier)
         self._others = [self.connect(address) for address in (*peers.workers, peers.caller)]
 
     def turn(self, messages: list[Message]) -> None:
-        import time
-
         table = self._table
         before = table.minimal_time
         for message in messages:
             if isinstance(message, AckMessage):
                 table.handle(Ack(message.cells, message.heartbeats))
         moved = table.minimal_time != before
-        now_ms = time.monotonic_ns() // 1_000_000
-        if moved or table.minimal_time != self._told:
-            held_by = table.held_by()
-            notice = MinimalTime(table.minimal_time, -1 if held_by is None else held_by, table.in_flight)
-            frame = self.codec.encode(notice)
-            if moved:
-                self._barrier.send(frame)
-            if now_ms >= self._next_notice_ms or table.quiet:
-                self._told = table.minimal_time
-                self._next_notice_ms = now_ms + _NOTICE_INTERVAL_MS
-                for other in self._others:
-                    other.send(frame)
+        news = table.minimal_time, table.least_in_flight
+        self.poll_ms = _POLL_MS
+        if news == self._told:
+            return
+        held_by = table.held_by()
+        frame = self.codec.encode(MinimalTime(*news, -1 if held_by is None else held_by))
+        if moved:
+            self._barrier.send(frame)
+        now_s = time.monotonic()
+        if now_s < self._next_notice_s and not table.quiet:
+            self.poll_ms = 1
+            return
+        self._told = news
+        self._next_notice_s = now_s + _NOTICE_INTERVAL_S
+        for other in self._others:
+            other.send(frame)
 
     def sign(self) -> SignOfLife:
         sign = super().sign()
@@ -279,10 +335,8 @@ class BarrierLoop(Loop):
 
 def make_loop(role: str, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings) -> Loop:
     """The loop of a role: "acker", "barrier", or a worker's index as text."""
-    loops: dict[str, Callable[[int, Transport, Dataflow, Settings], Loop]] = {
-        "acker": AckerLoop,
-        "barrier": BarrierLoop,
-    }
-    if role in loops:
-        return loops[role](secret, transport, dataflow, settings)
+    if role == "acker":
+        return AckerLoop(secret, transport, dataflow, settings)
+    if role == "barrier":
+        return BarrierLoop(secret, transport, dataflow, settings)
     return WorkerLoop(int(role), secret, transport, dataflow, settings)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import enum
 import pickle
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -62,11 +63,17 @@ class AckMessage(msgspec.Struct, array_like=True):
 
 
 class MinimalTime(msgspec.Struct, array_like=True):
-    """Minimal time has moved. `held_by` is the rank of the source that holds it, or -1 where a message does."""
+    """Where the acker's table stands.
+
+    Attributes:
+        time: minimal time.
+        in_flight: the least granule with a message in flight; END_OF_TIME where there is none.
+        held_by: rank of the source that holds minimal time, or -1 where a message does.
+    """
 
     time: bytes
+    in_flight: bytes
     held_by: int
-    in_flight: int
 
 
 class ReleasedMessage(msgspec.Struct, array_like=True):
@@ -93,7 +100,7 @@ _kinds: dict[type, Kind] = {
     Finished: Kind.FINISHED,
 }
 _pack = msgspec.msgpack.Encoder().encode
-_unpack = {
+_unpack: dict[int, Callable[[Any], Message]] = {
     kind: msgspec.msgpack.Decoder(message).decode
     for message, kind in _kinds.items()
     if message not in (Batch, ReleasedMessage)
