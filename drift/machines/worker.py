@@ -154,19 +154,30 @@ class Worker:
         self._send(ports, waiting, sends)
 
     def _run_cycle(self, component: tuple[str, ...], waiting: Ports, sends: dict[int, list[Part]]) -> None:
-        """Run the stages of a cycle item by item, least meta first, until nothing comes back to this worker."""
-        heap: list[tuple[bytes, int, str, Any, int]] = []
+        """Run the stages of a cycle meta by meta, the least first, until nothing comes back to this worker.
+
+        What comes to a stage with one meta, a tombstone and the item that replaces it, is one batch: one after the
+        other, each would change the windows behind it, and so twice as many changes would go round each time.
+        """
+        heap: list[tuple[bytes, str, int, Any, int]] = []
         pushed = 0
         while True:
             for name in component:
-                for metas, payloads, diffs in waiting.pop(name, ()):
-                    for meta, payload, diff in zip(metas, payloads, diffs or [1] * len(metas)):
+                for columns in waiting.pop(name, ()):
+                    ones = columns.diffs or [1] * len(columns.metas)
+                    for meta, payload, diff in zip(columns.metas, columns.payloads, ones):
                         pushed += 1
-                        heappush(heap, (meta, pushed, name, payload, diff))
+                        heappush(heap, (meta, name, pushed, payload, diff))
             if not heap:
                 return
-            meta, _, name, payload, diff = heappop(heap)
-            self._run_stage(name, [Columns([meta], [payload], None if diff == 1 else [diff])], waiting, sends)
+            least, name = heap[0][:2]
+            metas, payloads, diffs = [], [], []
+            while heap and heap[0][0] == least and heap[0][1] == name:
+                meta, _, _, payload, diff = heappop(heap)
+                metas.append(meta)
+                payloads.append(payload)
+                diffs.append(diff)
+            self._run_stage(name, [Columns(metas, payloads, diffs if -1 in diffs else None)], waiting, sends)
 
     def _send(self, ports: Ports, waiting: Ports, sends: dict[int, list[Part]]) -> None:
         """Sort out what is for this worker itself, and add the rest to what it sends."""
