@@ -19,11 +19,15 @@ from drift_graph.graph import Dataflow
 from drift_graph.meta import varint
 from drift_graph.operators import Group, Map, Operator, Sink
 
+#: In place of a rank: a failed call, and its exception.
+_FAILED = -1
+
 
 class Reference:
     """Runs a dataflow in order; `push` input, then `pop` what is certain.
 
-    An item in the heap is (meta, rank of the operator it goes to, payload).
+    An item in the heap is (meta, rank of the operator it goes to, payload). What leaves, for a sink or as a failure,
+    waits there under its last meta: what a sibling of lower rank causes comes before it.
     """
 
     def __init__(self, dataflow: Dataflow) -> None:
@@ -38,7 +42,8 @@ class Reference:
         for operator in self._dataflow.consumers(origin):
             self._pushed += 1  # payloads are never compared: metas of one operator differ, and so do these numbers
             rank = self._dataflow.ranks[operator.name]
-            heappush(self._heap, (meta, rank, self._pushed, payload))
+            at = meta + varint(rank) if isinstance(operator, Sink) else meta
+            heappush(self._heap, (at, rank, self._pushed, payload))
 
     def pop(self, below: bytes) -> Iterator[tuple[str, bytes, Any]]:
         """Process everything below a bound on metas; yields (sink, meta, payload) in order of meta.
@@ -49,20 +54,25 @@ class Reference:
         heap = self._heap
         while heap and heap[0][0] < below:
             meta, rank, _, payload = heappop(heap)
+            if rank == _FAILED:
+                failure, error = payload
+                raise step_error(failure, meta) from error
             operator = self._by_rank[rank]
-            meta += varint(rank)
+            if isinstance(operator, Sink):
+                yield operator.name, meta, payload
+                continue
+            came_with, meta = meta, meta + varint(rank)
             try:
                 if isinstance(operator, Map):
                     for index, child in enumerate(operator.children(payload)):
                         self.push(operator.name, meta + varint(index), child)
                 elif isinstance(operator, Group):
-                    if len(meta) > META_BYTES_MAX:
+                    if len(came_with) > META_BYTES_MAX:
                         raise endless_cycle(operator)
                     self.push(operator.name, meta, self._window(operator, rank, payload))
             except Exception as error:
-                raise step_error(failed_step(operator, error, payload), meta) from error
-            if isinstance(operator, Sink):
-                yield operator.name, meta, payload
+                self._pushed += 1
+                heappush(heap, (meta, _FAILED, self._pushed, (failed_step(operator, error, payload), error)))
 
     def _window(self, operator: Group, rank: int, payload: Any) -> tuple[Any, ...]:
         place = rank, canonical(operator.key(payload))
