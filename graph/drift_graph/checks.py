@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from drift_graph.errors import GraphError
 from drift_graph.operators import Group, Operator, Sink, Source
-from drift_graph.ranks import forward_order
+from drift_graph.ranks import forward_order, late_siblings, structural_ranks
 
 if TYPE_CHECKING:
     from drift_graph.graph import Edge
@@ -24,6 +24,7 @@ def check(name: str, operators: Sequence[Operator], edges: Sequence[Edge]) -> No
         raise GraphError(f"graph {name!r} has no sink, so nothing would come out; end a stream with .sink('name')")
     _check_cycles(by_name, edges)
     _check_reach(by_name, edges)
+    _check_loops(by_name, edges)
 
 
 def _check_edges(name: str, by_name: dict[str, Operator], edges: Iterable[Edge]) -> None:
@@ -121,6 +122,18 @@ def _check_reach(by_name: dict[str, Operator], edges: Sequence[Edge]) -> None:
             raise GraphError(
                 f"step {name!r} (at {operator.where}) leads to no sink, so its work would be lost; give it a sink or "
                 f"take it out"
+            )
+
+
+def _check_loops(by_name: dict[str, Operator], edges: Sequence[Edge]) -> None:
+    operators = list(by_name.values())
+    ranks = structural_ranks(operators, edges)
+    for step, grouping in late_siblings(operators, edges):
+        if ranks[step] < ranks[grouping]:
+            raise GraphError(
+                f"steps {by_name[grouping].step!r} (at {by_name[grouping].where}) and {by_name[step].step!r} (at "
+                f"{by_name[step].where}) take the same stream, and what the second gives comes round to the first "
+                f"before the first has its own state back; put a map between the stream and {by_name[grouping].step!r}"
             )
 
 

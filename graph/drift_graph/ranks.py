@@ -5,6 +5,10 @@ Invariant: along every edge that is not a feedback edge the rank falls, and equa
 Why: ranks are sorted by height, the longest way down to an operator that feeds no other, and along an edge the
 height falls. An operator that ends in a feedback edge has height 0. So what is fed back to a grouping sorts before
 siblings that were derived upstream from the same input, and before what else the same window gives.
+
+Small loops turn before large ones: where a grouping loops through one map (a scan and its state), and another step
+takes the same stream and leads round to the grouping, the step is put above the grouping. Otherwise what it gives
+would come to the grouping before the state does, and the next item would not find it.
 """
 
 from __future__ import annotations
@@ -17,33 +21,71 @@ from drift_graph.operators import Operator, Source
 if TYPE_CHECKING:
     from drift_graph.graph import Edge
 
+#: For each operator the names of those it points to.
+_Arrows = dict[str, list[str]]
+
 
 def forward_order(operators: Sequence[Operator], edges: Iterable[Edge]) -> list[str]:
     """Names in topological order over the edges that are not feedback edges; shorter where these form a cycle."""
-    waits = {operator.name: 0 for operator in operators}
-    targets: dict[str, list[str]] = {operator.name: [] for operator in operators}
-    for edge in edges:
-        if not edge.feedback:
-            waits[edge.target] += 1
-            targets[edge.origin].append(edge.target)
-    order = [name for name, count in waits.items() if count == 0]
-    for name in order:
-        for target in targets[name]:
-            waits[target] -= 1
-            if waits[target] == 0:
-                order.append(target)
-    return order
+    return _topological(_arrows(operators, (edge for edge in edges if not edge.feedback)))
 
 
 def structural_ranks(operators: Sequence[Operator], edges: Sequence[Edge]) -> dict[str, int]:
     """Rank of each operator but the sources, from 0 for the most downstream."""
     heights = {operator.name: 0 for operator in operators}
-    feeds: dict[str, list[str]] = {operator.name: [] for operator in operators}
-    for edge in edges:
-        if not edge.feedback:
-            feeds[edge.origin].append(edge.target)
-    for name in reversed(forward_order(operators, edges)):
+    feeds = _arrows(operators, (edge for edge in edges if not edge.feedback))
+    for step, grouping in late_siblings(operators, edges):
+        if step not in _reached(grouping, feeds):
+            feeds[step].append(grouping)
+    for name in reversed(_topological(feeds)):
         heights[name] = max((heights[target] + 1 for target in feeds[name]), default=0)
     ranked = [operator.name for operator in operators if not isinstance(operator, Source)]
     ranked.sort(key=lambda name: heights[name])  # stable: equal heights keep the order of declaration
     return {name: rank for rank, name in enumerate(ranked)}
+
+
+def late_siblings(operators: Sequence[Operator], edges: Sequence[Edge]) -> list[tuple[str, str]]:
+    """(step, grouping) that take one stream, where the grouping loops through one map and the step leads to it."""
+    every = _arrows(operators, edges)
+    looped = dict.fromkeys(edge.target for edge in edges if edge.feedback and edge.origin in every[edge.target])
+    return [
+        (step, grouping)
+        for grouping in looped
+        for targets in every.values()
+        if grouping in targets
+        for step in targets
+        if step != grouping and grouping in _reached(step, every)
+    ]
+
+
+def _arrows(operators: Iterable[Operator], edges: Iterable[Edge]) -> _Arrows:
+    arrows: _Arrows = {operator.name: [] for operator in operators}
+    for edge in edges:
+        arrows[edge.origin].append(edge.target)
+    return arrows
+
+
+def _reached(start: str, arrows: _Arrows) -> set[str]:
+    reached = {start}
+    todo = [start]
+    for name in todo:
+        for target in arrows[name]:
+            if target not in reached:
+                reached.add(target)
+                todo.append(target)
+    return reached
+
+
+def _topological(arrows: _Arrows) -> list[str]:
+    """Names so that every arrow points forward; those on a cycle, and behind one, are left out."""
+    waits = dict.fromkeys(arrows, 0)
+    for targets in arrows.values():
+        for target in targets:
+            waits[target] += 1
+    order = [name for name, count in waits.items() if count == 0]
+    for name in order:
+        for target in arrows[name]:
+            waits[target] -= 1
+            if waits[target] == 0:
+                order.append(target)
+    return order
