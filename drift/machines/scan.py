@@ -263,7 +263,8 @@ class ScanStage:
             self._histories = {
                 key: history
                 for key, history in self._histories.items()
-                if history.metas and history.metas[-1] >= minimal_time
+                if (history.metas and history.metas[-1] >= minimal_time)
+                or history.segments_read > self._segments_gone  # they may have what a tombstone took from the history
             }
             self._histories_kept = max(_HISTORIES_KEPT_MIN, 2 * len(self._histories))
 
