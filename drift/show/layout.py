@@ -1,0 +1,143 @@
+"""Where the boxes and lines of a graph's picture go: the problem in points, the answer in points.
+
+Graphviz's dot finds it, through pygraphviz, whose wheels bring it along. It is given sizes and no text, so it needs no
+fonts, and its answer depends on the graph alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from drift_graph.errors import SettingsError
+
+
+class Point(NamedTuple):
+    """Points of 1/72 inch, y downwards."""
+
+    x: float
+    y: float
+
+
+class Rectangle(NamedTuple):
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Box:
+    """Something to place. Boxes of one `frame` are placed together, inside it."""
+
+    name: str
+    width: float
+    height: float
+    frame: str = ""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame around boxes, with room for a title at its top."""
+
+    name: str
+    title_width: float
+    title_height: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """From one box to another; one that goes back is led past the boxes between, and does not decide the layers."""
+
+    origin: str
+    target: str
+    back: bool
+
+
+@dataclass
+class Layout:
+    """Where everything is.
+
+    Attributes:
+        curves: for each line the points of a cubic Bezier curve (1 + 3n of them), then the tip of its arrow.
+    """
+
+    width: float = 0.0
+    height: float = 0.0
+    boxes: dict[str, Rectangle] = field(default_factory=dict)
+    frames: dict[str, Rectangle] = field(default_factory=dict)
+    curves: list[tuple[list[Point], Point]] = field(default_factory=list)
+
+
+def lay_out(boxes: Sequence[Box], frames: Sequence[Frame], lines: Sequence[Line]) -> Layout:
+    """Place boxes from top to bottom along the lines.
+
+    Raises:
+        SettingsError: where pygraphviz is not installed.
+    """
+    drawn = _graphviz(boxes, frames, lines)
+    left, bottom, right, top = map(float, drawn["bb"].split(","))
+    layout = Layout(right - left, top - bottom)
+    box_ids = {f"n{index}": box for index, box in enumerate(boxes)}
+    frame_ids = {f"cluster_{index}": frame for index, frame in enumerate(frames)}
+    for each in drawn["objects"]:
+        if each["name"] in box_ids:
+            box = box_ids[each["name"]]
+            x, y = map(float, each["pos"].split(","))
+            layout.boxes[box.name] = Rectangle(x - box.width / 2, top - y - box.height / 2, box.width, box.height)
+        else:
+            x0, y0, x1, y1 = map(float, each["bb"].split(","))
+            layout.frames[frame_ids[each["name"]].name] = Rectangle(x0, top - y1, x1 - x0, y1 - y0)
+    positions = {int(each["id"]): each["pos"] for each in drawn.get("edges", ())}
+    layout.curves = [_curve(positions[index], top, line.back) for index, line in enumerate(lines)]
+    return layout
+
+
+def _graphviz(boxes: Sequence[Box], frames: Sequence[Frame], lines: Sequence[Line]) -> dict[str, Any]:
+    """What dot answers, as its JSON."""
+    try:
+        from pygraphviz import AGraph
+    except ImportError as error:
+        raise SettingsError(
+            f"to lay out a picture drift needs pygraphviz ({error}); pip install 'drifting-state[picture]', or show "
+            f"the graph as text or Mermaid, which need nothing"
+        ) from None
+    graph = AGraph(directed=True, strict=False)
+    graph.graph_attr.update(nodesep="0.45", ranksep="0.5", pad="0", newrank="false")
+    ids = {box.name: f"n{index}" for index, box in enumerate(boxes)}
+    for box in boxes:
+        graph.add_node(
+            ids[box.name], shape="box", label="", fixedsize="true", width=box.width / 72, height=box.height / 72
+        )
+    for index, frame in enumerate(frames):
+        inside = [ids[box.name] for box in boxes if box.frame == frame.name]
+        size = f'fixedsize="true" width="{frame.title_width:.0f}" height="{frame.title_height:.0f}"'
+        title = f'<<table border="0" cellborder="0" cellpadding="0" cellspacing="0" {size}><tr><td></td></tr></table>>'
+        graph.add_subgraph(inside, name=f"cluster_{index}", margin="16", labeljust="l", label=title)
+    for index, line in enumerate(lines):
+        if line.back and line.origin != line.target:  # drawn from its target, so that it runs with the flow
+            ends, more = (line.target, line.origin), {"dir": "back", "tailport": "e", "headport": "e"}
+        else:
+            ends, more = (line.origin, line.target), {}
+        graph.add_edge(ids[ends[0]], ids[ends[1]], key=str(index), id=str(index), **more)
+    answer: dict[str, Any] = json.loads(graph.draw(format="json", prog="dot"))
+    return answer
+
+
+def _curve(position: str, top: float, back: bool) -> tuple[list[Point], Point]:
+    """A line's points from its origin to its target, of "s,x,y e,x,y x,y x,y ..."."""
+    tip: Point | None = None
+    points: list[Point] = []
+    for part in position.split():
+        numbers = part.split(",")
+        point = Point(float(numbers[-2]), top - float(numbers[-1]))
+        if len(numbers) == 3:
+            tip = point
+        else:
+            points.append(point)
+    if position.startswith("s"):
+        points.reverse()
+    assert tip is not None, f"dot gave a line without an arrow: {position}"
+    return points, tip

@@ -1,0 +1,103 @@
+"""The operators of a graph as its writer sees them: steps in the order of the flow.
+
+Invariant: every operator is in one step, and steps follow one another so that an item meets them in this order,
+feedback edges apart, branch by branch.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+from drift_graph.graph import Dataflow
+from drift_graph.operators import Map, Operator, Sink, Source, label_of
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a user's line declared: one operator, or several where it is sugar.
+
+    Attributes:
+        name: the step's; for one operator also the operator's.
+        where: "file:line" of the declaration.
+        operators: in the order of the flow.
+    """
+
+    name: str
+    where: str
+    operators: tuple[Operator, ...]
+
+    @property
+    def is_sugar(self) -> bool:
+        return len(self.operators) > 1
+
+    def short_name(self, operator: Operator) -> str:
+        """An operator's name inside its step: "state" for "count words.state"."""
+        return operator.name.removeprefix(f"{self.name}.") if operator.name != self.name else operator.kind
+
+
+def steps_of(dataflow: Dataflow) -> list[Step]:
+    """The steps in the order of the flow."""
+    members: dict[str, list[Operator]] = {}
+    for name in flow_order(dataflow):
+        operator = dataflow[name]
+        members.setdefault(operator.step or operator.name, []).append(operator)
+    return [Step(name, operators[0].where, tuple(operators)) for name, operators in members.items()]
+
+
+def flow_order(dataflow: Dataflow) -> list[str]:
+    """Names in topological order without the feedback edges, a branch to its end before the next one."""
+    waits = {operator.name: 0 for operator in dataflow.operators}
+    targets: dict[str, list[str]] = {operator.name: [] for operator in dataflow.operators}
+    for edge in dataflow.edges:
+        if not edge.feedback:
+            waits[edge.target] += 1
+            targets[edge.origin].append(edge.target)
+    ready = [name for name in reversed(list(waits)) if waits[name] == 0]
+    order: list[str] = []
+    while ready:
+        name = ready.pop()
+        order.append(name)
+        for target in reversed(targets[name]):
+            waits[target] -= 1
+            if waits[target] == 0:
+                ready.append(target)
+    return order
+
+
+def what_it_does(operator: Operator) -> str:
+    """A few words; for the picture of a graph a source's policy and a sink's kind are enough."""
+    return label_of(operator).strip()
+
+
+def rank_label(dataflow: Dataflow, operator: Operator) -> str:
+    """ "rank 3"; sources have none of their own but their place among the sources."""
+    if isinstance(operator, Source):
+        return f"source rank {dataflow.sources.index(operator)}"
+    return f"rank {dataflow.ranks[operator.name]}"
+
+
+def shape_of(operator: Operator) -> str:
+    """ "source", "sink", "group" or "map"."""
+    if isinstance(operator, (Source, Sink, Map)):
+        return operator.kind
+    return "group"
+
+
+def columns_of(text: str) -> int:
+    """Width of a text in characters: East Asian wide ones take two."""
+    return sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
+
+
+def short_place(where: str, *, full: bool = False) -> str:
+    """ "file:line" without what the reader knows: relative to the working folder if inside it; or the file's name."""
+    file, colon, line = where.rpartition(":")
+    if not colon:
+        return where
+    if not full:
+        return f"{Path(file).name}:{line}"
+    try:
+        return f"{Path(file).relative_to(Path.cwd())}:{line}"
+    except (ValueError, OSError):
+        return where
