@@ -160,8 +160,8 @@ class JsonLinesSink:
         same = next(index for index, (ours, theirs) in enumerate(pairs) if ours != theirs)
         raise SinkError(
             f"{self._path}, line {self._lines + same + 1}: it is not what this run gives at position "
-            f"{positions[same]}; another graph, input or version wrote the file, and it is left as it was; take another "
-            f"path, or pass resume='replace'"
+            f"{positions[same]}; another graph, input or version wrote the file, and it is left as it was; take "
+            f"another path, or pass resume='replace'"
         )
 
 
@@ -234,7 +234,7 @@ def encoded(
             )
             fault.__cause__ = error
             return b"".join(good), fault
-    raise AssertionError("each line can be written, but not all of them")
+    return b"".join(good), None
 
 
 def _encoded_one(row: _Line) -> bytes:
@@ -242,7 +242,8 @@ def _encoded_one(row: _Line) -> bytes:
         return _encoder.encode(row) + b"\n"
     except TypeError:  # perhaps for a dict with numbers as keys, which this encoder cannot sort
         plain = _encoder_as_it_comes.encode(row)
-        line = _encoder.encode(msgspec.to_builtins(row, str_keys=True, order="deterministic"))
+        row.payload = msgspec.to_builtins(row.payload, str_keys=True, order="deterministic")
+        line = _encoder.encode(row)
         if len(line) != len(plain):
             raise TypeError("two keys of a dict are the same text in JSON") from None
         return line + b"\n"

@@ -258,10 +258,9 @@ def _values(file: _File, decode: Callable[[bytes], Any]) -> Iterator[list[Any]]:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 at = len(values) + blank
                 if lines[at].strip():
-                    kind = "is not of the type asked for" if isinstance(error, msgspec.ValidationError) else "no JSON"
                     fault = InputError(
-                        f"{file.name}, line {lines_before + at + 1}: {kind}: {error}; the line is {lines[at]!r:.80}; "
-                        f"correct it or take it out"
+                        f"{file.name}, line {lines_before + at + 1}: cannot be decoded as JSON: {error}; the line is "
+                        f"{lines[at]!r:.80}; correct it or take it out"
                     )
                     break
                 blank += 1

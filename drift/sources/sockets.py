@@ -246,15 +246,13 @@ class _TcpReader:
             lines = lines[: next(index for index, line in enumerate(lines) if len(line) > length)]
         before = len(self._lines)
         try:
-            self._lines.extend(map(bytes.decode, lines))
+            self._lines.extend(map(bytes.decode, [line.removesuffix(b"\r") for line in lines]))
         except UnicodeDecodeError as error:
             peer.lines += len(self._lines) - before
             self._fail(peer, f"{error.object[error.start : error.end]!r} is not UTF-8 ({error.reason}); send UTF-8")
         else:
             peer.lines += len(lines)
             self._check_length(peer, longest)
-        if any(map(str.endswith, self._lines[before:], ["\r"] * len(lines))):
-            self._lines[before:] = [line.removesuffix("\r") for line in self._lines[before:]]
 
     def _check_length(self, peer: _Peer, length: int) -> None:
         if length > self._line_bytes_max:
