@@ -40,12 +40,14 @@ def hear(known: Known, message: Message) -> tuple[Known, tuple[str, int | None, 
             return known, (message[0], None, [])
 
 
+NOTHING: Known = (None, ())
+
 graph = drift.Graph("bfs")
 edges = graph.source("edges")
 roots = graph.source("roots")
 offers = graph.feedback("offers")
 messages = edges.flat_map(both_ways).merge(roots.map(lambda root: (root, "offer", 0)), offers)
-heard = messages.scan(key=node, initial=(None, ()), step=hear)
+heard = messages.scan(key=node, initial=NOTHING, step=hear)
 heard.flat_map(lambda it: it[2], name="offer").feed(offers)
 heard.flat_map(lambda it: [] if it[1] is None else [it[:2]], name="found").sink("distances")
 

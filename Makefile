@@ -1,0 +1,42 @@
+# `make demo` counts the words of Hamlet; `make test` checks everything. Each makes .venv first, from a bare Python.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+
+.PHONY: demo test bench breakages clean
+
+demo: .venv/demo
+	$(BIN)/python examples/wordcount.py
+
+test: .venv/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy examples/*.py
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+bench: .venv/test
+	$(BIN)/python -m bench
+
+breakages: .venv/test
+	$(BIN)/python -m tests.breakages
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp for each set of extras; the project is installed editable, so that only its metadata can make a stamp old.
+.venv/demo: pyproject.toml | .venv/bin/pip
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+.venv/test: pyproject.toml | .venv/bin/pip
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@ .venv/demo
+
+.venv/bin/pip:
+	@test -n "$(PYTHON)" || { echo "drift needs Python 3.11 or newer, and there is no python3 here; install it, or say make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "drift needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1); say make PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv .venv || { rm -rf .venv; echo "$(PYTHON) cannot make .venv; on Debian install python3-venv" >&2; exit 1; }
+	$(BIN)/pip install --quiet --upgrade pip

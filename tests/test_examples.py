@@ -1,0 +1,247 @@
+"""The examples: each gives what plain Python gives, and one digest on every engine, as a library and as a script."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import random
+import subprocess
+import sys
+from collections import Counter, deque
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+import drift
+
+ROOT = Path(__file__).parents[1]
+SHAKESPEARE = ROOT.parent / "shared" / "data" / "shakespeare.txt.gz"
+sys.path.insert(0, str(ROOT / "examples"))  # where workers are to find the examples' functions, too
+
+ENGINES: list[dict[str, Any]] = [
+    {"engine": "reference"},
+    {"engine": "local"},
+    {"engine": "local", "batch_items": 7},
+    {"engine": "local", "fused": False},
+    {"engine": "zeromq", "workers": 1},
+    {"engine": "zeromq", "workers": 2},
+    {"engine": "zeromq", "workers": 3},
+    {"engine": "zeromq", "workers": 3, "fused": False},
+]
+
+#: What each script has for a digest, on every engine and every machine.
+DIGESTS = {
+    "wordcount": "8f910679789bbbadca3cac49055b0332",
+    "grouping": "8f7f2e4d0e190798f766a9798beaceef",
+    "sum_by_cycle": "a6f7836a59cf1290373853eab5453788",
+    "diamond": "b3469bd73776605538ac379b06cd79e5",
+    "bfs": "88da77d131fdd0a928d697a49ad85901",
+    "flights": "a21eaf61df0638bad75a92824b7a3629",
+}
+
+
+def example(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def sources(name: str) -> dict[str, Any]:
+    module = example(name)
+    return {
+        "wordcount": lambda: {"lines": drift.sources.text(module.HAMLET)},
+        "grouping": lambda: {"numbers": range(1, 9)},
+        "sum_by_cycle": lambda: {"numbers": range(1, 11)},
+        "diamond": lambda: {"deposits": module.DEPOSITS},
+        "bfs": lambda: {"edges": module.MARRIAGES, "roots": ["Medici"]},
+        "flights": lambda: {"flights": module.departures()},
+    }[name]()
+
+
+def payloads(run: drift.Run) -> list[Any]:
+    return [item.payload for item in run]
+
+
+def counted(words: list[str]) -> list[tuple[str, int]]:
+    """What a word count gives, by a plain loop."""
+    counts: Counter[str] = Counter()
+    running = []
+    for word in words:
+        counts[word] += 1
+        running.append((word, counts[word]))
+    return running
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(DIGESTS)
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+@pytest.mark.parametrize("settings", ENGINES, ids=lambda given: "-".join(map(str, given.values())))
+def test_an_example_has_one_digest_on_every_engine(name: str, settings: dict[str, Any]) -> None:
+    run = drift.run(example(name).graph, sources(name), **settings)
+    assert run.finish().digest == DIGESTS[name]
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_an_example_run_as_a_script_prints_its_digest(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / f"{name}.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    digests = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("digest ")]
+    assert set(digests) == {DIGESTS[name]}
+    assert len(done.stdout.splitlines()) >= 2
+
+
+def test_wordcount_counts_the_words_of_hamlet() -> None:
+    with gzip.open(example("wordcount").HAMLET, "rt") as text:
+        words = text.read().split()
+    assert len(words) == 31_656
+    assert payloads(drift.run(example("wordcount").graph, sources("wordcount"))) == counted(words)
+
+
+def test_wordcount_takes_the_path_of_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("to be or\nnot to be\n")
+    example("wordcount").main(text)
+    assert "      2  be\n      2  to\n      1  not\n" in capsys.readouterr().out
+
+
+def test_grouping_gives_the_tuples_of_the_paper() -> None:
+    tuples = payloads(drift.run(example("grouping").graph, sources("grouping")))
+    assert tuples == [(1,), (2,), (1, 3), (2, 4), (1, 3, 5), (2, 4, 6), (3, 5, 7), (4, 6, 8)]
+
+
+def test_sum_by_cycle_gives_every_sum_once() -> None:
+    module = example("sum_by_cycle")
+    sums = payloads(drift.run(module.graph, {"numbers": range(1, 501)}, batch_items=50))
+    assert sums == [module.Sum(n * (n + 1) // 2) for n in range(1, 501)]
+
+
+def test_diamond_books_a_deposit_before_its_fee_whatever_comes_first() -> None:
+    module = example("diamond")
+    arrivals = list(module.DEPOSITS)
+    for seed in range(20):
+        random.Random(seed).shuffle(arrivals)
+        run = drift.run(module.graph, {"deposits": arrivals}, batch_items=1 + seed % 3)
+        lines = payloads(run)
+        assert run.digest == DIGESTS["diamond"]
+        assert [line[1:] for line in lines if line[0] == "Ann"] == [
+            ("deposit", 250_00, 250_00),
+            ("fee", -2_50, 247_50),
+            ("deposit", 60_00, 307_50),
+            ("deposit", 120_00, 427_50),
+            ("fee", -1_20, 426_30),
+        ]
+
+
+def distances(edges: list[str], roots: list[str]) -> dict[str, int]:
+    """A plain breadth-first search."""
+    neighbours: dict[str, list[str]] = {}
+    for edge in edges:
+        one, other = edge.split()
+        neighbours.setdefault(one, []).append(other)
+        neighbours.setdefault(other, []).append(one)
+    found = dict.fromkeys(roots, 0)
+    todo = deque(found)
+    while todo:
+        node = todo.popleft()
+        for neighbour in neighbours.get(node, ()):
+            if neighbour not in found:
+                found[neighbour] = found[node] + 1
+                todo.append(neighbour)
+    return found
+
+
+@given(
+    edges=st.lists(st.tuples(st.sampled_from("ABCDEFGH"), st.sampled_from("ABCDEFGH")).map(" ".join), max_size=16),
+    roots=st.lists(st.sampled_from("ABCDEFGH"), max_size=3),
+)
+def test_bfs_gives_the_distances_of_the_graph_so_far_after_every_edge(edges: list[str], roots: list[str]) -> None:
+    items = list(drift.run(example("bfs").graph, {"edges": edges, "roots": roots}, batch_items=5))
+    for time in range(max(len(edges), len(roots))):
+        latest = dict(item.payload for item in items if item.time <= time)
+        assert latest == distances(edges[: time + 1], roots[: time + 1])
+
+
+def test_bfs_gives_the_true_distances_of_a_graph_of_some_size() -> None:
+    draw = random.Random(0)
+    nodes = [str(number) for number in range(100)]
+    edges = [" ".join(draw.sample(nodes, 2)) for _ in range(300)]
+    run = drift.run(example("bfs").graph, {"edges": edges, "roots": ["0", "1"]})
+    assert dict(payloads(run)) == distances(edges, ["0", "1"])
+
+
+def test_flights_gives_the_running_means_of_the_timetable() -> None:
+    module = example("flights")
+    feed = module.departures()
+    flights, minutes = Counter[str](), Counter[str]()
+    means = []
+    for flight in sorted(feed, key=lambda it: (module.scheduled(it), xxhash.xxh64_intdigest(drift.canonical(it)))):
+        origin = flight["origin"]
+        flights[origin] += 1
+        minutes[origin] += int(flight["dep_delay"])
+        name = f"{flight['carrier']} {flight['flight']}"
+        means.append((origin, name, flights[origin], round(minutes[origin] / flights[origin], 2)))
+    assert payloads(drift.run(module.graph, {"flights": feed})) == means
+
+
+def test_flights_have_the_disorder_that_the_example_speaks_of() -> None:
+    module = example("flights")
+    feed = module.departures()
+    assert (len(feed), module.disorder(feed)) == (7856, (4100, 899))
+    report = drift.run(module.graph, {"flights": feed}, batch_items=16).finish()
+    assert report.late_items == 0
+    assert report.tombstones > len(feed)
+
+
+# All of Shakespeare, its lines numbered, so that they may come in another order.
+
+
+def numbered_words(line: tuple[int, str]) -> list[str]:
+    return line[1].split()
+
+
+def numbered_wordcount() -> drift.Graph:
+    graph = drift.Graph("numbered wordcount")
+    lines = graph.source("lines", time=drift.EventTime(time=lambda line: line[0], lateness=2000))
+    lines.flat_map(numbered_words).count(key=lambda word: word).sink("counts")
+    return graph
+
+
+@cache
+def shakespeare() -> list[tuple[int, str]]:
+    if not SHAKESPEARE.exists():
+        pytest.skip(f"{SHAKESPEARE} is not here")
+    with gzip.open(SHAKESPEARE, "rt") as lines:
+        return list(enumerate(line.rstrip("\n") for line in lines))
+
+
+def shuffled(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Lines out of order, none more than 2000 behind."""
+    draw = random.Random(4)
+    return sorted(lines, key=lambda line: line[0] + draw.uniform(0, 2000))
+
+
+def test_wordcount_of_all_shakespeare_is_that_of_a_loop() -> None:
+    lines = shakespeare()
+    run = drift.run(example("wordcount").graph, {"lines": [line for _, line in lines]})
+    assert payloads(run) == counted([word for line in lines for word in numbered_words(line)])
+
+
+@pytest.mark.parametrize("settings", [ENGINES[1], ENGINES[5]], ids=["local", "zeromq-2"])
+def test_wordcount_of_all_shakespeare_has_one_digest_in_any_order_of_arrival(settings: dict[str, Any]) -> None:
+    lines = shakespeare()
+    for arrivals in (lines, shuffled(lines)):
+        report = drift.run(numbered_wordcount(), {"lines": arrivals}, **settings).finish()
+        assert report.digest == reference_digest()
+        assert (report.tombstones > 0) == (arrivals is not lines)
+
+
+@cache
+def reference_digest() -> str:
+    return drift.run(numbered_wordcount(), {"lines": shakespeare()}, engine="reference").finish().digest
