@@ -10,6 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -173,9 +174,10 @@ class Run:
     def _end(self) -> None:
         if self._seconds is None:
             self._digest = self._engine.hexdigest()
-            self._engine.close()
-            for sink in self._sinks.values():
-                sink.close()
+            with ExitStack() as closing:  # each is closed, also where closing another raises
+                for sink in self._sinks.values():
+                    closing.callback(sink.close)
+                self._engine.close()
             self._seconds = time.perf_counter() - self._started
 
     def _run(self) -> Generator[Released, None, None]:

@@ -389,6 +389,26 @@ def test_what_is_no_sink_says_what_to_write() -> None:
         as_sink("out", 7)
 
 
+def test_every_sink_is_closed_also_where_closing_another_raises(tmp_path: Path) -> None:
+    class Broken:
+        def open(self) -> None: ...
+        def write(self, positions: Any, metas: Any, payloads: Any) -> None: ...
+        def close(self) -> None:
+            raise SinkError("the door is stuck")
+
+    graph = drift.Graph("three")
+    numbers = graph.source("numbers")
+    for name in ("a", "b", "c"):
+        numbers.sink(name)
+    files = {name: sinks.jsonl(tmp_path / name) for name in ("a", "c")}
+    with pytest.raises(SinkError, match="the door is stuck"):
+        drift.run(graph, {"numbers": [1]}, sinks={"a": files["a"], "b": Broken(), "c": files["c"]}).finish()
+    for name in files:  # each lets go of its file
+        again = sinks.jsonl(tmp_path / name, resume="replace")
+        again.open()
+        again.close()
+
+
 # Standard output.
 
 

@@ -43,6 +43,7 @@ def drained(source: Source, items_max: int = 1000) -> tuple[list[Any], Exception
                     reader.read(items_max)  # it does not look like the end of the input the next time
                 return given, error
             if batch is None:
+                assert not source.live or not select.select(reader.filenos(), (), (), 0)[0], "an engine would spin"
                 return given, None
             assert len(batch) <= items_max
             assert batch or source.live
@@ -599,6 +600,18 @@ def test_a_connection_that_breaks_is_no_end() -> None:
     assert "the connection broke" in fault and "lines may be missing" in fault
 
 
+def test_who_connects_after_the_end_is_refused() -> None:
+    source = sources.tcp_lines()
+    send(source.address, b"one\n")
+    reader = source.open()
+    while (batch := reader.read(10)) is not None:
+        assert batch or select.select(reader.filenos(), (), (), WAIT_MAX_S)[0]
+    with pytest.raises(ConnectionRefusedError):
+        connected(source)
+    assert reader.read(10) is None
+    reader.close()
+
+
 def test_windows_line_ends_are_taken_off() -> None:
     source = sources.tcp_lines()
     send(source.address, b"one\r\ntwo\r", b"\nthree\n\n")
@@ -806,6 +819,8 @@ def test_what_cannot_be_live_is_refused() -> None:
 
 # In a run.
 
+ENGINES = ("local", "reference")
+
 
 def graph_of(*names: str) -> drift.Graph:
     graph = drift.Graph("live")
@@ -823,20 +838,22 @@ def test_a_bad_line_ends_a_run_after_everything_before_it_is_out(tmp_path: Path)
     assert [item.payload for item in out] == [1, 2]
 
 
-def test_a_live_run_by_event_time_gives_what_the_finite_run_gives() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_live_run_by_event_time_gives_what_the_finite_run_gives(engine: str) -> None:
     lines = [f"{(number * 7919) % 100 + number} {number}" for number in range(500)]
     by_time = {"lines": EventTime(lambda line: int(line.split()[0]), lateness=100)}
     finite = list(drift.run(graph_of("lines"), {"lines": lines}, times=by_time))
     source = sources.tcp_lines()
     thread = in_thread(send, source.address, "".join(f"{line}\n" for line in lines).encode())
-    run = drift.run(graph_of("lines"), {"lines": source}, times=by_time)
+    run = drift.run(graph_of("lines"), {"lines": source}, times=by_time, engine=engine)
     assert list(run) == finite
     thread.join()
-    run = drift.run(graph_of("lines"), {"lines": sources.live(iter(lines))}, times=by_time)
+    run = drift.run(graph_of("lines"), {"lines": sources.live(iter(lines))}, times=by_time, engine=engine)
     assert [item.payload for item in run] == [item.payload for item in finite]
 
 
-def test_a_source_that_is_silent_does_not_stall_another_in_arrival_time() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_source_that_is_silent_does_not_stall_another_in_arrival_time(engine: str) -> None:
     go_on = threading.Event()
 
     def silent() -> Iterator[str]:
@@ -846,40 +863,41 @@ def test_a_source_that_is_silent_does_not_stall_another_in_arrival_time() -> Non
     source = sources.tcp_lines()
     send(source.address, b"one\ntwo\n")
     out = []
-    for item in drift.run(graph_of("loud", "silent"), {"loud": source, "silent": sources.live(silent())}):
+    for item in drift.run(
+        graph_of("loud", "silent"), {"loud": source, "silent": sources.live(silent())}, engine=engine
+    ):
         out.append(item.payload)
         if len(out) == 2:
             go_on.set()
     assert out == ["one", "two", "late riser"]
 
 
-def test_a_source_that_is_silent_does_not_stall_another_in_event_time_with_an_idle_policy() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_source_that_is_silent_does_not_stall_another_in_event_time_with_an_idle_policy(engine: str) -> None:
     go_on = threading.Event()
 
     def loud() -> Iterator[tuple[int, str]]:
         yield from ((1, "one"), (2, "two"), (3, "three"))
-        assert go_on.wait(WAIT_MAX_S), "the other source was stalled"
+        assert go_on.wait(WAIT_MAX_S), "a source was stalled"
         yield (50, "last")
 
     def silent() -> Iterator[tuple[int, str]]:
-        yield (2, "of the silent one")
         assert go_on.wait(WAIT_MAX_S), "the other source was stalled"
+        yield (60, "late riser")
 
-    policy = EventTime(lambda pair: pair[0], lateness=0, idle_after_ms=0)
-    late: list[Any] = []
+    policy = EventTime(lambda pair: pair[0], idle_after_ms=0)
     out = []
     run = drift.run(
         graph_of("loud", "silent"),
         {"loud": sources.live(loud()), "silent": sources.live(silent())},
         times={"loud": policy, "silent": policy},
-        on_late=late.append,
+        engine=engine,
     )
     for item in run:
         out.append(item.payload[1])
-        if "three" in out:
+        if len(out) == 3:
             go_on.set()
-    assert out[0] == "one" and out[-1] == "last" and {"two", "three", "of the silent one"} <= {*out}
-    assert late == []
+    assert out == ["one", "two", "three", "last", "late riser"]
 
 
 def test_an_error_of_a_live_source_ends_the_run_and_nothing_is_left() -> None:

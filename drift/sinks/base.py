@@ -27,7 +27,7 @@ class Sink(Protocol):
         """
 
     def close(self) -> None:
-        """Called once, also after an error: everything written is to be safe now."""
+        """Called at the end, also after an error or without `open`: everything written is to be safe now."""
 
 
 class CallableSink:

@@ -67,7 +67,7 @@ class JsonLinesSink:
         self._safe = "nothing was written"
 
     def open(self) -> None:
-        self._lines = 0
+        self._lines, self._safe = 0, "nothing was written"
         try:
             path = Path(self._path)
             self._regular = not path.exists() or path.is_file()

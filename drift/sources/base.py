@@ -26,7 +26,10 @@ class Reader(Protocol):
         """
 
     def filenos(self) -> Sequence[int]:
-        """For a live source, file descriptors that become readable when `read` may have something."""
+        """For a live source, file descriptors that are readable when `read` may have something: the same ones always.
+
+        They are few, since engines wait with `select`; and after `read` has given None they are not readable.
+        """
 
     def close(self) -> None:
         """Let go of files and connections; called once, also after an error."""

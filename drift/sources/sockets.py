@@ -66,7 +66,7 @@ class TcpLines:
     def __init__(
         self, host: str, port: int, connect: bool, until_closed: bool, line_bytes_max: int, connections_max: int
     ) -> None:
-        self._settings = (until_closed, line_bytes_max, connections_max)
+        self._settings = (until_closed or connect, line_bytes_max, connections_max)
         self._listener: socket.socket | None = None
         self._used = False
         self.address = (host, port)
@@ -156,12 +156,17 @@ class _TcpReader:
             self._receive()
         batch = self._lines[self._at : self._at + items_max]
         self._at += len(batch)
-        over = self._listener is None or self._until_closed
-        ended = over and self._accepted > 0 and not self._peers
-        self._wake.set(self._at < len(self._lines) or self._error is not None or ended)
+        ended = self._until_closed and self._accepted > 0 and not self._peers
+        self._wake.set(self._at < len(self._lines) or (bool(batch) and (self._error is not None or ended)))
         if not batch and self._error is not None:
             raise self._error
-        return None if ended and not batch else batch
+        if batch or not ended:
+            return batch
+        if self._listener is not None:  # who comes too late is told so
+            self._selector.unregister(self._listener)
+            self._listener.close()
+            self._listener = None
+        return None
 
     def filenos(self) -> Sequence[int]:
         return (self._selector.fileno(),)

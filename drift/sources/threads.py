@@ -93,6 +93,7 @@ class _LiveReader:
             self._changed.notify()
             if batch or not self._ended:
                 return batch
+            self._wake.set(False)  # after its end there is nothing to wait for
         if self._error is not None:
             raise self._error
         return None

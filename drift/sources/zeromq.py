@@ -131,7 +131,7 @@ class _ZmqReader:
                 self._error = InputError(f"{self._source!r} failed after message {self._taken}: {error}")
                 break
             self._take(frames, batch)
-        self._wake.set(not emptied)
+        self._wake.set(bool(batch) and not emptied)
         if batch:
             return batch
         if self._error is not None:
