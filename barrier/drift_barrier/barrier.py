@@ -236,20 +236,33 @@ def _what_remains(indices: list[int], meta: bytes, payloads: list[Any], diffs: l
     if len(remaining) > 1 or any(counts[form] != 1 for form in remaining):
         shown = [(payloads[index], diffs[index]) for index in indices]
         raise DriftBug(f"at {MetaParts(meta)} the items {shown!r:.500} do not add up to one item or none")
-    return [example[form] for form in remaining]
+    return [_in_its_words(example[form], indices, payloads, diffs) for form in remaining]
+
+
+def _in_its_words(example: int, indices: list[int], payloads: list[Any], diffs: list[int]) -> int:
+    """Failures that count as equal may differ in their words: the one whose words no tombstone takes back."""
+    if type(payloads[example]) is not Failure:
+        return example
+    words: dict[str, int] = {}
+    failures = [index for index in indices if type(payloads[index]) is Failure]
+    for index in failures:
+        message = payloads[index].message
+        words[message] = words.get(message, 0) + diffs[index]
+    return next((index for index in failures if diffs[index] == 1 and words[payloads[index].message] > 0), example)
 
 
 def _net(taken: list[tuple[str, Columns]]) -> Columns:
     """One batch with equal items and tombstones of several cancelled, whatever remains."""
-    counts: dict[tuple[bytes, bytes], list[Any]] = {}
+    counts: dict[tuple[bytes, bytes, str], list[Any]] = {}
     for _, columns in taken:
         diffs_of = columns.diffs or [1] * len(columns.metas)
         for meta, payload, form, diff in zip(columns.metas, columns.payloads, forms_of(columns.payloads), diffs_of):
-            counts.setdefault((meta, form), [payload, 0])[1] += diff
+            words = payload.message if type(payload) is Failure else ""
+            counts.setdefault((meta, form, words), [payload, 0])[1] += diff
     metas: list[bytes] = []
     payloads: list[Any] = []
     diffs: list[int] = []
-    for (meta, _), (payload, count) in counts.items():
+    for (meta, _, _), (payload, count) in counts.items():
         for _ in range(abs(count)):
             metas.append(meta)
             payloads.append(payload)

@@ -282,4 +282,7 @@ def _replace(meta: bytes, old: Any, new: Any, outputs: Difference, failures: Dif
         outputs.replace(meta, old, new)
         return
     outputs.replace(meta, NOTHING if type(old) is Failure else old, NOTHING if type(new) is Failure else new)
-    failures.replace(meta, old if type(old) is Failure else NOTHING, new if type(new) is Failure else NOTHING)
+    if type(old) is type(new) is Failure and old.message == new.message:
+        return
+    failures.replace(meta, old if type(old) is Failure else NOTHING, NOTHING)  # two are equal in other words as well
+    failures.replace(meta, NOTHING, new if type(new) is Failure else NOTHING)
