@@ -1,7 +1,7 @@
 """Graphs for people to look at: as text, as a Mermaid flowchart, as a picture.
 
-    >>> print(drift.show.as_text(graph.build()))            # or print(graph)
-    >>> drift.show.write_picture(graph.build(), "graph.png")
+>>> print(drift.show.as_text(graph.build()))            # or print(graph)
+>>> drift.show.write_picture(graph.build(), "graph.png")
 """
 
 from __future__ import annotations

@@ -138,8 +138,7 @@ def _drawn_line(points: Sequence[Point], tip: Point, back: bool) -> str:
     path = f"M {numbers[0]} C {', '.join(numbers[1:])}"
     dots = ' stroke-dasharray="2 4" stroke-linecap="round"' if back else ""
     return (
-        f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dots}/>\n'
-        f"{_arrow(points[-1], tip, colour)}"
+        f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dots}/>\n{_arrow(points[-1], tip, colour)}'
     )
 
 

@@ -1,0 +1,86 @@
+"""The command line: `drift run` and `drift show`.
+
+Invariant: the exit code says whose turn it is, and is one of these.
+
+    0    done
+    1    a bug in drift; its traceback is printed
+    2    the call is wrong: an option, a path, a name
+    3    the graph is wrong, or the file it is in raised
+    4    a step failed: a function of the graph raised, or made a payload that cannot be compared
+    5    the input is wrong, or an item came too late
+    6    a process of the run died or hung
+    7    the output could not be written
+    130  stopped by Ctrl-C (143: by SIGTERM); what was released before is intact
+
+Why: every error passes `drift.cli.errors.tell`, which knows the class of each.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from drift.cli.errors import tell
+from drift.cli.run import run_command
+from drift.cli.show import show_command
+
+EXIT_CODES = """\b
+Exit codes:
+  0    done
+  1    a bug in drift; its traceback is printed
+  2    the call is wrong: an option, a path, a name
+  3    the graph is wrong, or the file it is in raised
+  4    a step failed: one of your functions raised
+  5    the input is wrong, or an item came too late
+  6    a process of the run died or hung
+  7    the output could not be written
+  130  stopped by Ctrl-C; what was released before is intact
+"""
+
+
+class _Drift(click.Group):
+    """Tells errors in drift's own way, whoever calls it."""
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> Any:  # type: ignore[override]
+        arguments = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False
+        try:
+            code = super().main(arguments, prog_name or "drift", **extra)
+        except SystemExit:
+            raise
+        except BaseException as error:
+            code = tell(error, as_json="--json" in arguments)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from drift import __version__
+
+        click.echo(f"drift {__version__}")
+        context.exit()
+
+
+@click.group(cls=_Drift, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, callback=_version, expose_value=False, is_eager=True, help="Print the version."
+)
+def drift() -> None:
+    """Deterministic dataflow: one graph, many engines, one output, byte for byte.
+
+    \b
+    drift run wordcount.py:graph --source lines=hamlet.txt --digest
+    drift show wordcount.py:graph --picture graph.svg
+    """
+
+
+drift.add_command(run_command)
+drift.add_command(show_command)
+
+
+def main() -> None:
+    """The entry point of the `drift` command."""
+    drift.main()

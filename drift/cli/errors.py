@@ -1,0 +1,121 @@
+"""How an error ends the command: what is printed, and the exit code.
+
+Invariant: with `--json` standard output is one JSON object, whatever happened; without it, errors go to standard
+error only.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import click
+import msgspec
+from drift_graph.errors import (
+    DriftBug,
+    GraphError,
+    InputError,
+    ProcessError,
+    SettingsError,
+    SinkError,
+    StepError,
+)
+
+_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (click.ClickException, 2),
+    (SettingsError, 2),
+    (GraphError, 3),
+    (StepError, 4),
+    (InputError, 5),
+    (ProcessError, 6),
+    (SinkError, 7),
+)
+_BUG = 1
+
+
+class Ended(Exception):
+    """A run that ended before its end.
+
+    Attributes:
+        error: what ended it.
+        report: what it had done, as for `--json`.
+    """
+
+    def __init__(self, error: BaseException, report: dict[str, Any]) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.report = report
+
+
+class Interrupted(Exception):
+    """Ctrl-C, or another signal that asks the run to end."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code for an error; see `drift.cli`."""
+    if isinstance(error, Interrupted):
+        return error.exit_code
+    if isinstance(error, DriftBug):
+        return _BUG
+    return next((code for kind, code in _CODES if isinstance(error, kind)), _BUG)
+
+
+def tell(error: BaseException, *, as_json: bool) -> int:
+    """Print an error, and give the exit code."""
+    report: dict[str, Any] | None = None
+    if isinstance(error, Ended):
+        report = error.report
+        error = error.error
+    if isinstance(error, (click.Abort, KeyboardInterrupt)):
+        error = Interrupted("interrupted before the run began", 2)
+    code = exit_code(error)
+    if as_json:
+        click.echo(to_json(_as_object(error, code, report)))
+        if code == _BUG:
+            click.echo(_bug_report(error), err=True)
+    elif code == _BUG:
+        click.echo(_bug_report(error), err=True)
+    elif isinstance(error, click.ClickException):
+        error.show()
+    elif not isinstance(error.__cause__, BrokenPipeError):  # `drift ... | head` is no news
+        _print(error, report)
+    return code
+
+
+def to_json(value: Any) -> str:
+    """One line of JSON; what JSON has no form for is shown as Python does."""
+    return msgspec.json.encode(value, enc_hook=repr).decode()
+
+
+def _print(error: BaseException, report: dict[str, Any] | None) -> None:
+    if isinstance(error, Interrupted):
+        click.echo(str(error), err=True)
+        return
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+    for note in getattr(error, "__notes__", ()):
+        click.echo(note, err=True)
+    if report is not None and not isinstance(error, (SinkError, SettingsError)):
+        click.echo(f"{report['items_out']:,} items were released before this; they stand", err=True)
+
+
+def _as_object(error: BaseException, code: int, report: dict[str, Any] | None) -> dict[str, Any]:
+    message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    told: dict[str, Any] = {"error": message, "kind": type(error).__name__, "exit_code": code}
+    if isinstance(error, StepError):
+        told |= {"step": error.step, "where": error.where, "meta": error.meta.hex()}
+    notes = list(getattr(error, "__notes__", ()))
+    return told | ({"notes": notes} if notes else {}) | ({"report": report} if report is not None else {})
+
+
+def _bug_report(error: BaseException) -> str:
+    from drift import __version__
+
+    trace = "".join(traceback.format_exception(error))
+    return (
+        f"{trace}\nThis is a bug in drift {__version__}, not in your graph: please report it with the lines above, the "
+        f"command, and if you can the graph and the input."
+    )

@@ -1,0 +1,56 @@
+"""Ctrl-C between two items, never inside the writing of one.
+
+Invariant: a signal ends the run at once, except while sinks are being written or the run is being closed: then right
+afterwards. A second signal ends it in any case.
+
+Why: the handler is given the frame it interrupts, and looks whether the run is writing or closing further up.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+from drift.run import Run
+
+_UNDISTURBED = (Run._write.__code__, Run._end.__code__)
+
+
+class Interrupts:
+    """Turns SIGINT and SIGTERM into KeyboardInterrupt while it is entered.
+
+    Attributes:
+        number: the signal that came; 0 if none.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._come)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def check(self) -> None:
+        """Call it between two pieces: acts on a signal that came while something was written."""
+        if self.number:
+            raise KeyboardInterrupt
+
+    def _come(self, number: int, frame: FrameType | None) -> None:
+        again = bool(self.number)
+        self.number = number
+        while frame is not None and not again:
+            if frame.f_code in _UNDISTURBED:
+                return
+            frame = frame.f_back
+        raise KeyboardInterrupt

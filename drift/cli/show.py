@@ -1,0 +1,51 @@
+"""`drift show`: what a graph is, as text or as a picture."""
+
+from __future__ import annotations
+
+import click
+from drift_graph.errors import SettingsError, SinkError
+from drift_graph.operators import label_of
+
+from drift.cli.errors import to_json
+from drift.cli.load import load_dataflow
+from drift.show import as_mermaid, as_text, write_picture
+
+
+@click.command("show", short_help="Print or draw a graph.")
+@click.argument("graph", metavar="FILE:GRAPH")
+@click.option("--mermaid", is_flag=True, help="Print a Mermaid flowchart.")
+@click.option("--picture", metavar="PATH", help="Write a picture, .svg or .png (needs the extra `picture`).")
+@click.option("--json", "as_json", is_flag=True, help="Print operators and edges as one JSON object.")
+def show_command(graph: str, mermaid: bool, picture: str | None, as_json: bool) -> None:
+    """Print the steps of a graph, the operators they stand for, and how they are connected.
+
+    \b
+    drift show wordcount.py:graph
+    drift show wordcount.py:graph --picture wordcount.png
+    drift show wordcount.py:graph --mermaid >> README.md
+    """
+    if sum((mermaid, as_json, picture is not None)) > 1:
+        raise SettingsError("--mermaid, --picture and --json are three outputs; ask for one")
+    dataflow = load_dataflow(graph)
+    if mermaid:
+        click.echo(as_mermaid(dataflow), nl=False)
+    elif as_json:
+        operators = [
+            {
+                "name": each.name,
+                "step": each.step,
+                "kind": each.kind,
+                "does": label_of(each),
+                "rank": dataflow.ranks.get(each.name),
+                "where": each.where,
+            }
+            for each in dataflow.operators
+        ]
+        click.echo(to_json({"name": dataflow.name, "operators": operators, "edges": dataflow.edges}))
+    elif picture is not None:
+        try:
+            write_picture(dataflow, picture)
+        except OSError as error:
+            raise SinkError(f"{picture} cannot be written: {error.strerror}") from error
+    else:
+        click.echo(as_text(dataflow))

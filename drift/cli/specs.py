@@ -1,0 +1,166 @@
+"""What the options of `drift run` stand for: sources, sinks and time policies.
+
+Invariant: a value NAME=REST belongs to the source or sink of that name; NAME= may be left out where there is one only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.times import ArrivalTime, EventTime, TimePolicy
+
+from drift import sinks, sources
+from drift.cli.load import load_function
+from drift.sinks.base import Sink
+from drift.sources.base import Source
+
+OnExisting = Literal["continue", "replace", "error"]
+
+_FILES: dict[str, Callable[[str], Source]] = {"text": sources.text, "jsonl": sources.jsonl, "csv": sources.csv}
+_ENDINGS = {".txt": "text", ".log": "text", "": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
+SOURCE_FORMS = "PATH.txt, .log, .jsonl or .csv (also .gz), text:PATH, jsonl:PATH, csv:PATH, -, tcp://HOST:PORT, "
+SOURCE_FORMS += "zmq:ADDRESS or zmq-json:ADDRESS"
+
+
+def by_name(option: str, values: Iterable[str], kind: str, known: Sequence[str]) -> dict[str, str]:
+    """The values of a repeated option by the source or sink they are for."""
+    given: dict[str, str] = {}
+    for value in values:
+        name, rest = _named(option, value, kind, known)
+        if name in given:
+            raise SettingsError(f"{option} is given twice for {kind} {name!r}: {given[name]!r} and {rest!r}")
+        given[name] = rest
+    return given
+
+
+def _named(option: str, value: str, kind: str, known: Sequence[str]) -> tuple[str, str]:
+    fitting = [name for name in known if value.startswith(f"{name}=")]
+    if fitting:
+        name = max(fitting, key=len)
+        return name, value[len(name) + 1 :]
+    names = ", ".join(map(repr, known))
+    if "=" in value and not Path(value).exists():
+        raise SettingsError(f"{option} {value}: the graph has no {kind} {value.split('=')[0]!r}; it has {names}")
+    if len(known) != 1:
+        raise SettingsError(f"{option} {value}: say which {kind}, as NAME={value}; the graph has {names}")
+    return known[0], value
+
+
+def source_of(spec: str) -> Source:
+    """A source for PATH, KIND:PATH, -, tcp://HOST:PORT, zmq:ADDRESS."""
+    kind, colon, rest = spec.partition(":")
+    if colon and kind in _FILES:
+        return _FILES[kind](rest)
+    if colon and kind in ("zmq", "zmq-json"):
+        return sources.zmq_pull(rest, decode="json" if kind == "zmq-json" else "text")
+    if spec.startswith("tcp://"):
+        host, colon, port = spec[len("tcp://") :].rpartition(":")
+        if not colon or not port.isdecimal():
+            raise SettingsError(f"{spec} is not of the form tcp://HOST:PORT")
+        return sources.tcp_lines(host, int(port))
+    if spec == "-":
+        return sources.text("-")
+    path = Path(spec)
+    ending = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
+    if ending not in _ENDINGS:
+        raise SettingsError(f"what is in {spec}? a source is {SOURCE_FORMS}")
+    return _FILES[_ENDINGS[ending]](spec)
+
+
+def sink_of(spec: str, on_existing: OnExisting) -> Sink:
+    """A sink for PATH.jsonl, jsonl:PATH, - and text:-."""
+    if spec in ("-", "jsonl:-"):
+        return sinks.stdout()
+    if spec == "text:-":
+        return sinks.stdout("text")
+    path = spec.removeprefix("jsonl:")
+    if path == spec and not path.endswith((".jsonl", ".ndjson")):
+        raise SettingsError(f"sink {spec} is none of PATH.jsonl, jsonl:PATH, - and text:-; a sink writes lines of JSON")
+    return sinks.jsonl(path, resume=on_existing)
+
+
+def writes_to_stdout(spec: str) -> bool:
+    return spec in ("-", "jsonl:-", "text:-")
+
+
+@dataclasses.dataclass(frozen=True)
+class TimeOptions:
+    """The values of the options on time, as they were given."""
+
+    event_time: Sequence[str] = ()
+    tie: Sequence[str] = ()
+    lateness: Sequence[str] = ()
+    late: Sequence[str] = ()
+    idle: Sequence[str] = ()
+    arrival: Sequence[str] = ()
+
+
+def policies(dataflow: Dataflow, options: TimeOptions) -> dict[str, TimePolicy]:
+    """The time policies that differ from the graph's: what an option does not say stays as the graph has it."""
+    known = [source.name for source in dataflow.sources]
+    changes: dict[str, dict[str, Any]] = {}
+
+    def change(option: str, values: Sequence[str], field: str, made: Callable[[str, str], Any]) -> None:
+        for name, text in by_name(option, values, "source", known).items():
+            changes.setdefault(name, {})[field] = made(f"{option} {name}={text}", text)
+
+    change("--event-time", options.event_time, "time", _time_function)
+    change("--tie", options.tie, "tie", _tie_function)
+    change("--lateness", options.lateness, "lateness", _whole_number)
+    change("--late", options.late, "late", lambda option, text: text)
+    change("--idle", options.idle, "idle_after_ms", _whole_number)
+    made: dict[str, TimePolicy] = {}
+    for source in dataflow.sources:
+        if source.name in changes:
+            made[source.name] = _changed(source.name, source.time, changes[source.name])
+    for name in options.arrival:
+        if name not in known:
+            raise SettingsError(f"--arrival {name}: the graph has no such source; it has {', '.join(map(repr, known))}")
+        if name in made:
+            raise SettingsError(f"--arrival {name}: other options give that source event time")
+        made[name] = ArrivalTime()
+    return made
+
+
+def _changed(name: str, policy: TimePolicy, changes: dict[str, Any]) -> EventTime:
+    if isinstance(policy, EventTime):
+        return dataclasses.replace(policy, **changes)
+    if "time" not in changes:
+        raise SettingsError(f"source {name!r} is in arrival time, where nothing is late; add --event-time {name}=FIELD")
+    return EventTime(**changes)
+
+
+def _whole_number(option: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise SettingsError(f"{option}: {text!r} is not a whole number") from None
+
+
+def _time_function(option: str, text: str) -> Callable[[Any], int]:
+    return load_function(text) if ":" in text else _field(option, text, whole=True)
+
+
+def _tie_function(option: str, text: str) -> Callable[[Any], Any]:
+    return load_function(text) if ":" in text else _field(option, text, whole=False)
+
+
+def _field(option: str, field: str, *, whole: bool) -> Callable[[Any], Any]:
+    """A function that takes a field out of a payload; in messages its place is the option."""
+
+    def value(payload: Any) -> Any:
+        try:
+            found = payload[field]
+        except (LookupError, TypeError):
+            raise LookupError(f"the payload has no field {field!r}") from None
+        return int(found) if whole and isinstance(found, str) else found
+
+    value.__code__ = value.__code__.replace(co_filename=option, co_firstlineno=1)
+    assert isinstance(value, types.FunctionType)
+    return value
