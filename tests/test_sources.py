@@ -874,15 +874,16 @@ def test_a_source_that_is_silent_does_not_stall_another_in_arrival_time(engine: 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_source_that_is_silent_does_not_stall_another_in_event_time_with_an_idle_policy(engine: str) -> None:
-    go_on = threading.Event()
+    three_out, four_out = threading.Event(), threading.Event()
 
     def loud() -> Iterator[tuple[int, str]]:
         yield from ((1, "one"), (2, "two"), (3, "three"))
-        assert go_on.wait(WAIT_MAX_S), "a source was stalled"
-        yield (50, "last")
+        assert three_out.wait(WAIT_MAX_S), "the silent source stalled this one"
+        yield (50, "four")
+        assert four_out.wait(WAIT_MAX_S), "the silent source stalled this one"
 
     def silent() -> Iterator[tuple[int, str]]:
-        assert go_on.wait(WAIT_MAX_S), "the other source was stalled"
+        assert four_out.wait(WAIT_MAX_S), "this source stalled the other one"
         yield (60, "late riser")
 
     policy = EventTime(lambda pair: pair[0], idle_after_ms=0)
@@ -896,8 +897,10 @@ def test_a_source_that_is_silent_does_not_stall_another_in_event_time_with_an_id
     for item in run:
         out.append(item.payload[1])
         if len(out) == 3:
-            go_on.set()
-    assert out == ["one", "two", "three", "last", "late riser"]
+            three_out.set()
+        if len(out) == 4:
+            four_out.set()
+    assert out == ["one", "two", "three", "four", "late riser"]
 
 
 def test_an_error_of_a_live_source_ends_the_run_and_nothing_is_left() -> None:
