@@ -10,7 +10,6 @@ demo: .venv/demo
 
 test: .venv/test
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy examples/*.py
 	$(BIN)/lint-imports

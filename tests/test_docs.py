@@ -1,0 +1,96 @@
+"""What the documents show is what happens: their Python runs, and their commands print what they say they print.
+
+The ```python blocks of a file are one program, run from top to bottom; in one that has prompts, outputs are compared.
+In a ```console block the lines after `$ ` are commands; those that begin with drift or python are run, in a folder
+that has `examples` in it, and what they print is compared with the lines below them, if there are any. `...` stands
+for anything. A block marked otherwise (```python not-run) is left alone.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import drift_acker
+import drift_barrier
+import drift_graph
+import pytest
+
+import drift
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+COMMANDS = ("drift", "python")
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def modules() -> Iterator[str]:
+    for package in (drift_graph, drift_acker, drift_barrier, drift):
+        yield package.__name__
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__"):
+                yield found.name
+
+
+def blocks(document: Path, kind: str) -> list[tuple[int, str]]:
+    """(lines of the file before it, text) of each block of a kind."""
+    text = document.read_text()
+    found = re.finditer(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, match.start(1)), match[1]) for match in found]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place that looks like the checkout, to write in."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("module", list(modules()))
+def test_a_docstring_shows_what_happens(module: str, folder: Path) -> None:
+    assert doctest.testmod(importlib.import_module(module), optionflags=FLAGS).failed == 0
+
+
+@documents
+def test_python_in_a_document_runs(document: Path, folder: Path) -> None:
+    names: dict[str, object] = {"__name__": document.stem}
+    for line, text in blocks(document, "python"):
+        if text.lstrip().startswith(">>>"):
+            test = doctest.DocTestParser().get_doctest(text, {}, document.name, str(document), line)
+            test.globs = names
+            runner = doctest.DocTestRunner(optionflags=FLAGS)
+            assert runner.run(test, clear_globs=False).failed == 0
+        else:
+            exec(compile("\n" * line + text, document, "exec"), names)
+
+
+@documents
+def test_commands_in_a_document_print_what_it_says(document: Path, folder: Path) -> None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "COLUMNS": "120", "NO_COLOR": "1"}
+    for _, text in blocks(document, "console"):
+        for example in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+            first, *rest = example.splitlines(keepends=True)
+            while first.endswith("\\\n") and rest:
+                first += rest.pop(0)
+            if not first.startswith(COMMANDS):
+                continue
+            command = ["bash", "-c", f"exec 2>&1; {first}"]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, timeout=120)
+            expected = "".join(rest).rstrip("\n")
+            if expected:
+                assert doctest.OutputChecker().check_output(expected, done.stdout.rstrip("\n"), FLAGS), (
+                    f"$ {first}prints\n{done.stdout}\nand the document says\n{expected}"
+                )
+            else:
+                assert done.returncode == 0, f"$ {first}{done.stdout}"
