@@ -1,0 +1,31 @@
+"""How long Hypothesis looks: DRIFT_TESTS=long for a night, DRIFT_TESTS=breakages to find a failure and not shrink it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import drift
+from hypothesis import HealthCheck, Phase, settings
+
+_common = {
+    "deadline": None,
+    "print_blob": True,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+}
+settings.register_profile("usual", max_examples=150, **_common)  # type: ignore[arg-type]
+settings.register_profile("long", max_examples=5000, **_common)  # type: ignore[arg-type]
+settings.register_profile(
+    "breakages",
+    max_examples=600,
+    phases=[Phase.explicit, Phase.generate],
+    database=None,
+    derandomize=True,
+    report_multiple_bugs=False,
+    **_common,  # type: ignore[arg-type]
+)
+settings.load_profile(os.environ.get("DRIFT_TESTS", "usual"))
+
+_tree = os.environ.get("DRIFT_TREE")
+if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
+    raise RuntimeError(f"the tests are to run on the copy in {_tree}, and drift was imported from {drift.__file__}")
