@@ -65,7 +65,8 @@ def load_module(place: str) -> ModuleType:
             raise ModuleNotFoundError(f"No module named {place!r}")
     except (ImportError, ValueError) as error:
         raise SettingsError(f"there is no file and no module {place!r} ({error})") from None
-    return _guarded(lambda: importlib.import_module(place), place)
+    module: ModuleType = _guarded(lambda: importlib.import_module(place), place)
+    return module
 
 
 def _parted(place: str) -> tuple[str, str | None]:

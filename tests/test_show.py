@@ -1,0 +1,238 @@
+"""Graphs for people: the text says all, Mermaid cannot be broken by names, the picture has no overlaps."""
+
+from __future__ import annotations
+
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import drift
+from drift.show import as_mermaid, as_svg, as_text, write_picture
+from drift.show.layout import Box, Frame, Layout, Line, Rectangle, lay_out
+from drift.show.steps import flow_order, steps_of
+
+SVG = "{http://www.w3.org/2000/svg}"
+NASTY = 'a "quoted" <b>&amp; #35; `x` ]) --> end;\nnext 日本'
+
+
+def first(payload: Any) -> Any:
+    return payload[0]
+
+
+def step(state: int, payload: Any) -> tuple[int, Any]:
+    return state + 1, payload
+
+
+def word_count() -> drift.Dataflow:
+    graph = drift.Graph("word count")
+    words = graph.source("lines").flat_map(str.split, name="split")
+    words.count(str.lower, name="count words").sink("counts")
+    return graph.build()
+
+
+def diamond() -> drift.Dataflow:
+    graph = drift.Graph("diamond")
+    numbers = graph.source("numbers")
+    left, right = numbers.map(abs, name="left"), numbers.map(abs, name="right")
+    left.merge(right).group(first, 2, name="pairs").sink("out")
+    return graph.build()
+
+
+def loop_in_a_loop() -> drift.Dataflow:
+    graph = drift.Graph("a loop in a loop")
+    outer, inner = graph.feedback("outer"), graph.feedback("inner")
+    unpacked = graph.source("start").merge(outer).group(first, 2, name="outer group").flat_map(list, name="unpack")
+    grouped = unpacked.merge(inner).group(first, 3, name="inner group")
+    grouped.flat_map(list, name="shrink").feed(inner)
+    through = grouped.flat_map(list, name="through")
+    through.flat_map(list, name="return").feed(outer)
+    through.sink("out")
+    return graph.build()
+
+
+def two_sources_three_sinks() -> drift.Dataflow:
+    graph = drift.Graph("two sources, three sinks")
+    orders = graph.source("orders")
+    refunds = graph.source("refunds", time=drift.EventTime(first, lateness=5000, late="divert"))
+    both = orders.filter(bool, name="only the big orders of known customers with a long name").merge(refunds)
+    counts = both.count(first, name="count by customer")
+    counts.sink("counts")
+    both.reduce(first, max, name="largest").sink("the largest")
+    counts.map(abs, name="to trend").scan(first, 0, step, name=NASTY).sink("trend")
+    return graph.build()
+
+
+def chain() -> drift.Dataflow:
+    graph = drift.Graph("thirty")
+    stream = graph.source("in")
+    for number in range(30):
+        stream = stream.count(first) if number % 7 == 0 else stream.map(abs)
+    stream.sink("out")
+    return graph.build()
+
+
+def own_loop() -> drift.Dataflow:
+    graph = drift.Graph("own loop")
+    loop = graph.feedback("loop")
+    grouped = graph.source("in").merge(loop).group(first, 2, name="group")
+    grouped.feed(loop)
+    grouped.sink("out")
+    return graph.build()
+
+
+GRAPHS = [word_count, diamond, loop_in_a_loop, two_sources_three_sinks, chain, own_loop]
+
+
+def row(text: str, name: str) -> str:
+    return next(line for line in text.splitlines() if line.strip().startswith(name + " "))
+
+
+def test_the_text_names_every_step_its_rank_and_the_line_that_declared_it() -> None:
+    dataflow = word_count()
+    text = as_text(dataflow)
+    assert text.startswith("graph 'word count': 1 source, 2 steps, 1 sink, 1 feedback edge\n")
+    assert re.search(r"map many str\.split +4 +\S*test_show\.py:\d+ +lines$", row(text, "split"))
+    assert re.search(r"sink +1 +\S*test_show\.py:\d+ +count words\.output$", row(text, "counts"))
+
+
+def test_the_text_shows_sugar_with_the_operators_it_lowers_to_and_marks_what_comes_back() -> None:
+    text = as_text(word_count())
+    assert "3 operators:" in row(text, "count words")
+    assert re.search(r"group window 2 by str\.lower +3 +split, back from state$", row(text, "group"))
+    assert re.search(r"map many str\.lower +0 +group$", row(text, "state"))
+
+
+def test_printing_a_graph_gives_its_text() -> None:
+    graph = drift.Graph("g")
+    graph.source("in").sink("out")
+    assert str(graph) == as_text(graph.build())
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+def test_the_order_of_the_flow_holds_every_operator_once_and_follows_the_edges(make: Any) -> None:
+    dataflow = make()
+    order = flow_order(dataflow)
+    assert sorted(order) == sorted(operator.name for operator in dataflow.operators)
+    assert all(order.index(edge.origin) < order.index(edge.target) for edge in dataflow.edges if not edge.feedback)
+    assert sum(len(step.operators) for step in steps_of(dataflow)) == len(order)
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+def test_mermaid_has_a_node_for_each_operator_an_arrow_for_each_edge_and_dots_for_feedback(make: Any) -> None:
+    dataflow = make()
+    lines = [line.strip() for line in as_mermaid(dataflow).splitlines()]
+    assert lines[0] == "flowchart TD"
+    assert sum(bool(re.fullmatch(r'n\d+(\(\[|\[\[|\[/|\[)"[^"\n]*"(\]\)|\]\]|/\]|\])', line)) for line in lines) == len(
+        dataflow.operators
+    )
+    assert sum(" --> " in line for line in lines) == sum(not edge.feedback for edge in dataflow.edges)
+    assert sum(" -. feedback .-> " in line for line in lines) == sum(edge.feedback for edge in dataflow.edges)
+    sugar = [step for step in steps_of(dataflow) if step.is_sugar]
+    assert sum(line.startswith("subgraph ") for line in lines) == lines.count("end") == len(sugar)
+
+
+def test_no_name_gets_out_of_its_label_in_mermaid() -> None:
+    for line in as_mermaid(two_sources_three_sinks()).splitlines():
+        assert re.fullmatch(r"[\w \[\]()/.>-]*(\"[^\"<>`]*(<br>[^\"<>`]*)*\"[\])/]*)?", line), line
+
+
+def overlap(one: Rectangle, other: Rectangle) -> bool:
+    return (
+        one.left < other.left + other.width
+        and other.left < one.left + one.width
+        and one.top < other.top + other.height
+        and other.top < one.top + one.height
+    )
+
+
+def laid_out(dataflow: drift.Dataflow) -> tuple[list[Box], Layout]:
+    steps = steps_of(dataflow)
+    boxes = [
+        Box(operator.name, 120, 50, step.name if step.is_sugar else "") for step in steps for operator in step.operators
+    ]
+    frames = [Frame(step.name, 100, 28) for step in steps if step.is_sugar]
+    lines = [Line(edge.origin, edge.target, edge.feedback) for edge in dataflow.edges]
+    return boxes, lay_out(boxes, frames, lines)
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+def test_boxes_do_not_overlap_and_frames_hold_their_own_boxes_only(make: Any) -> None:
+    pytest.importorskip("pygraphviz")
+    boxes, layout = laid_out(make())
+    for index, box in enumerate(boxes):
+        for other in boxes[index + 1 :]:
+            assert not overlap(layout.boxes[box.name], layout.boxes[other.name])
+        for name, frame in layout.frames.items():
+            assert overlap(layout.boxes[box.name], frame) == (box.frame == name)
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+def test_lines_run_down_and_feedback_runs_up(make: Any) -> None:
+    pytest.importorskip("pygraphviz")
+    dataflow = make()
+    _, layout = laid_out(dataflow)
+    for edge, (points, tip) in zip(dataflow.edges, layout.curves):
+        if edge.origin != edge.target:
+            assert (points[0].y > tip.y) == edge.feedback
+        target = layout.boxes[edge.target]
+        assert target.left - 2 <= tip.x <= target.left + target.width + 2
+        assert target.top - 2 <= tip.y <= target.top + target.height + 2
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+def test_the_picture_is_well_formed_and_holds_every_step_and_line(make: Any) -> None:
+    pytest.importorskip("pygraphviz")
+    dataflow = make()
+    root = ElementTree.fromstring(as_svg(dataflow))
+    texts = [element.text or "" for element in root.iter(f"{SVG}text")]
+    tooltips = [element.text or "" for element in root.iter(f"{SVG}title")]
+    assert all(any(tip.startswith(f"{operator.name}\n") for tip in tooltips) for operator in dataflow.operators)
+    assert sum(text.startswith(("rank ", "source rank ")) for text in texts) == len(dataflow.operators)
+    paths = list(root.iter(f"{SVG}path"))
+    assert len(paths) == len(dataflow.edges)
+    assert sum("stroke-dasharray" in path.attrib for path in paths) == sum(edge.feedback for edge in dataflow.edges)
+
+
+def test_no_text_is_wider_than_its_box() -> None:
+    pytest.importorskip("pygraphviz")
+    root = ElementTree.fromstring(as_svg(two_sources_three_sinks()))
+    for group in root.iter(f"{SVG}g"):
+        rectangle = group.find(f"{SVG}rect")
+        if rectangle is not None:
+            for text in group.findall(f"{SVG}text"):
+                assert len(text.text or "") * float(text.attrib["font-size"]) * 0.61 < float(rectangle.attrib["width"])
+
+
+def test_the_picture_of_a_graph_is_the_same_every_time() -> None:
+    pytest.importorskip("pygraphviz")
+    assert as_svg(two_sources_three_sinks()) == as_svg(two_sources_three_sinks())
+
+
+def test_a_picture_is_written_as_svg_or_png(tmp_path: Path) -> None:
+    pytest.importorskip("pygraphviz")
+    pytest.importorskip("resvg_py")
+    write_picture(word_count(), tmp_path / "graph.svg")
+    write_picture(word_count(), tmp_path / "graph.PNG")
+    assert (tmp_path / "graph.svg").read_text().startswith("<svg ")
+    assert (tmp_path / "graph.PNG").read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_a_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(drift.SettingsError, match=r"\.svg or \.png"):
+        write_picture(word_count(), tmp_path / "graph.jpeg")
+
+
+@pytest.mark.parametrize("missing, name", [("pygraphviz", "graph.svg"), ("resvg_py", "graph.png")])
+def test_without_the_extra_the_error_says_what_to_install(
+    missing: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing == "resvg_py":
+        pytest.importorskip("pygraphviz")
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(drift.SettingsError, match=r"pip install 'drifting-state\[picture\]'"):
+        write_picture(word_count(), tmp_path / name)
+    assert as_text(word_count()) and as_mermaid(word_count())
