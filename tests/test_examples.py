@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import random
+import re
 import subprocess
 import sys
 from collections import Counter, deque
@@ -95,6 +96,24 @@ def test_an_example_run_as_a_script_prints_its_digest(name: str, tmp_path: Path)
     digests = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("digest ")]
     assert set(digests) == {DIGESTS[name]}
     assert len(done.stdout.splitlines()) >= 2
+
+
+def commands() -> list[tuple[str, str]]:
+    """(name, command) for each `drift run` that an example's docstring shows."""
+    shown = re.compile(r"^    (drift run examples/(\w+)\.py:graph .*)$", re.MULTILINE)
+    return [
+        (name, command)
+        for path in (ROOT / "examples").glob("*.py")
+        for command, name in shown.findall(path.read_text())
+    ]
+
+
+@pytest.mark.parametrize(("name", "command"), sorted(commands()))
+def test_the_command_that_an_example_shows_gives_its_digest(name: str, command: str) -> None:
+    words = [sys.executable, "-m", "drift.cli", *command.split()[1:], "--digest"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert DIGESTS[name] in done.stdout.splitlines()[-1]
 
 
 def test_wordcount_counts_the_words_of_hamlet() -> None:
