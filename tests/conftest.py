@@ -1,12 +1,13 @@
-"""How long Hypothesis looks: DRIFT_TESTS=long for a night, DRIFT_TESTS=breakages to find a failure and not shrink it."""
+"""How long Hypothesis looks: DRIFT_TESTS=long for a night, =breakages to find a failure, not to shrink it."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-import drift
 from hypothesis import HealthCheck, Phase, settings
+
+import drift
 
 _common = {
     "deadline": None,

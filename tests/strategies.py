@@ -13,16 +13,17 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
 
-import drift
 from hypothesis import strategies as st
+
+import drift
 
 NAN = float("nan")
 
 #: Values that `==`, `hash` or an encoding gets wrong: keys and states are taken from here as well.
 AWKWARD: list[Any] = [
     1, True, 1.0, 0, False, 0.0, -0.0, NAN, "1", b"1", "", None, (), (1,), (True,), (1.0,), (NAN, -0.0),
-    ((1, (2, None)), "x"), 2**64, 2**63 - 1, -(2**63), -(2**63) - 1, 2**200, "\ud800", ("\udfff", 2**70), "\u00e9\u4e2d",
-    [1, [2]], {"b": 1, "a": NAN}, frozenset({1, "1"}), Decimal("1.0"), Decimal("1"), 1e300, float("inf"),
+    ((1, (2, None)), "x"), 2**64, 2**63 - 1, -(2**63), -(2**63) - 1, 2**200, "\ud800", ("\udfff", 2**70),
+    "\u00e9\u4e2d", [1, [2]], {"b": 1, "a": NAN}, frozenset({1, "1"}), Decimal("1.0"), Decimal("1"), 1e300, float("inf"),
 ]  # fmt: skip
 HASHABLE = [value for value in AWKWARD if not isinstance(value, (list, dict))]
 
@@ -168,6 +169,11 @@ class Opaque:
         return f"Opaque({self.value!r})"
 
 
+def boxed_step(step: Callable[[Any, Any], tuple[Any, Any]], state: Opaque, payload: Any) -> tuple[Opaque, Any]:
+    value, output = step(state.value, payload)
+    return Opaque(value), output
+
+
 def failing(divisor: int, payload: Any) -> Any:
     if weigh(payload) % divisor == 0:
         raise ValueError(f"no {small(payload)} please")
@@ -235,8 +241,13 @@ class _Branch(NamedTuple):
     volume: int
 
 
-def build(recipe: Recipe, times: list[drift.ArrivalTime | drift.EventTime] | None = None) -> drift.Dataflow:
-    """The dataflow of a recipe. Streams that nothing takes end in a sink, and so do those in `recipe.sinks`."""
+def build(
+    recipe: Recipe, times: list[drift.ArrivalTime | drift.EventTime] | None = None, *, boxed: bool = False
+) -> drift.Dataflow:
+    """The dataflow of a recipe. Streams that nothing takes end in a sink, and so do those in `recipe.sinks`.
+
+    With `boxed` the states of scans are put into objects that cannot be compared.
+    """
     graph = drift.Graph("generated")
     branches = [
         _Branch(graph.source(f"in{rank}", time=times[rank] if times else None), 1, 1) for rank in range(recipe.sources)
@@ -254,7 +265,7 @@ def build(recipe: Recipe, times: list[drift.ArrivalTime | drift.EventTime] | Non
                 branches.append(branch)
                 continue
             operation, more = "map", ["same"]
-        branches.append(_grown(graph, f"s{number}", branch, operation, more))
+        branches.append(_grown(graph, f"s{number}", branch, operation, more, boxed))
     sunk = 0
     for at, branch in enumerate(branches):
         if at not in taken or at in {sink % len(branches) for sink in recipe.sinks}:
@@ -267,9 +278,11 @@ def _joined(left: _Branch, right: _Branch) -> _Branch:
     return _Branch(left.stream.merge(right.stream), max(left.size, right.size), left.volume + right.volume)
 
 
-def _grown(graph: drift.Graph, name: str, branch: _Branch, operation: str, more: list[Any]) -> _Branch:
+def _grown(
+    graph: drift.Graph, name: str, branch: _Branch, operation: str, more: list[Any], boxed: bool
+) -> _Branch:
     stream, size, volume = branch
-    if operation == "flat" and volume * more[0] > _VOLUME_MAX or operation in ("loop", "diamond") and volume > 4:
+    if (operation == "flat" and volume * more[0] > _VOLUME_MAX) or (operation in ("loop", "diamond") and volume > 4):
         operation, more = "filter", [2]
     if operation == "map":
         return _Branch(stream.map(MAPS[more[0]], name=name), size, volume)
@@ -279,6 +292,8 @@ def _grown(graph: drift.Graph, name: str, branch: _Branch, operation: str, more:
         return _Branch(stream.flat_map(partial(children, more[0]), name=name), 2, volume * max(more[0], 1))
     if operation == "scan":
         initial, step = STEPS[more[1]]
+        if boxed:
+            initial, step = Opaque(initial), partial(boxed_step, step)
         return _Branch(stream.scan(KEYS[more[0]], initial, step, name=name), 2, volume)
     if operation == "diamond":
         left = stream.map(MAPS[more[0]], name=f"{name}-left")
