@@ -62,7 +62,7 @@ def two_sources_three_sinks() -> drift.Dataflow:
     counts = both.count(first, name="count by customer")
     counts.sink("counts")
     both.reduce(first, max, name="largest").sink("the largest")
-    counts.map(abs, name="to trend").scan(first, 0, step, name=NASTY).sink("trend")
+    counts.map(first, name="to trend").scan(first, 0, step, name=NASTY).sink("trend")
     return graph.build()
 
 

@@ -3,17 +3,22 @@
 Invariant: a signal ends the run at once, except while sinks are being written or the run is being closed: then right
 afterwards. A second signal ends it in any case.
 
-Why: the handler is given the frame it interrupts, and looks whether the run is writing or closing further up.
+Why: the handler is given the frame it interrupts, and looks whether the run is writing or closing further up. How far
+the writing came is noted where the handler waits, so that the position it tells is the one in the files.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
+from drift_graph.meta import Metas
+
 from drift.run import Run
+from drift.sinks.base import Sink
 
 _UNDISTURBED = (Run._write.__code__, Run._end.__code__)
 
@@ -54,3 +59,25 @@ class Interrupts:
                 return
             frame = frame.f_back
         raise KeyboardInterrupt
+
+
+class Noted:
+    """A sink that knows how far it was written.
+
+    Attributes:
+        position: after the last item written.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self.position = 0
+        self._sink = sink
+
+    def open(self) -> None:
+        self._sink.open()
+
+    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+        self._sink.write(positions, metas, payloads)
+        self.position = positions[-1] + 1
+
+    def close(self) -> None:
+        self._sink.close()

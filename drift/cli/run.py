@@ -12,7 +12,7 @@ from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 
 from drift.cli.errors import Ended, Interrupted, to_json
-from drift.cli.interrupt import Interrupts
+from drift.cli.interrupt import Interrupts, Noted
 from drift.cli.late import LateOutput
 from drift.cli.load import load_dataflow
 from drift.cli.progress import ProgressLine
@@ -123,7 +123,7 @@ def run_command(
         "engine": engine,
         "workers": workers,
         "times": policies(dataflow, TimeOptions(**times)),
-        "sinks": {name: sink_of(spec, existing) for name, spec in sinks.items()},
+        "sinks": {name: Noted(sink_of(spec, existing)) for name, spec in sinks.items()},
         "digest": digest_algorithm,
         **{name: value for name, value in more.items() if value is not None},
     }
@@ -161,12 +161,13 @@ def _driven(
         running: Run | None = None
         try:
             with run(dataflow, sources, on_late=on_late, **arguments) as running:
+                line.follow(running)
                 for piece in running.pieces():
                     position = piece.position + len(piece.metas)
-                    line.show(running)
                     interrupts.check()
             return running.report
         except KeyboardInterrupt:
+            position = max(position, *(sink.position for sink in arguments["sinks"].values()), 0)
             done = _as_object(running.report) if running is not None else {}
             done = {**done, "items_out": position}
             done.pop("digest", None)  # of more than was handed out, perhaps

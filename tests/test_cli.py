@@ -1,0 +1,504 @@
+"""The command line: what it prints where, and one exit code for each kind of error."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import drift
+import drift.cli.run
+from drift.cli import drift as command
+
+GRAPHS = """
+import drift
+
+def fail_on_bad(line):
+    if line == "bad":
+        raise ValueError("cannot take it")
+    return [line]
+
+def split(line):
+    return line.split()
+
+graph = drift.Graph("words")
+graph.source("lines").flat_map(split, name="split").count(str.lower, name="count").sink("counts")
+
+failing = drift.Graph("failing")
+failing.source("lines").flat_map(fail_on_bad, name="check").sink("out")
+
+two = drift.Graph("two")
+two.source("left").merge(two.source("right")).sink("out")
+
+def minute(row):
+    return int(row["minute"])
+
+timed = drift.Graph("timed")
+timed.source("rows", time=drift.EventTime(minute, lateness=1)).map(minute, name="minute").sink("out")
+
+def made():
+    graph = drift.Graph("made")
+    graph.source("lines").sink("out")
+    return graph
+
+def of_one_argument(x) -> drift.Graph:
+    return x
+
+def wrong():
+    graph = drift.Graph("wrong")
+    graph.source("lines")
+    return graph
+
+def raising():
+    return {}["nothing"]
+
+number = 5
+"""
+WORDS = "to be or\nnot to be\n"
+ROWS = "minute,text\n1,a\n5,b\n3,c\n9,d\n"
+
+numbers = itertools.count()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a file of graphs whose module name no other test has, and inputs."""
+    path, modules = list(sys.path), set(sys.modules)
+    (tmp_path / f"graphs_{next(numbers)}.py").write_text(GRAPHS)
+    (tmp_path / "words.txt").write_text(WORDS)
+    (tmp_path / "rows.csv").write_text(ROWS)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def call(folder: Path) -> Callable[..., Result]:
+    """Calls drift in this process; `GRAPHS` in an argument is the file of graphs."""
+    file = next(folder.glob("graphs_*.py")).name
+
+    def called(*arguments: object, stdin: str | None = None) -> Result:
+        words = [str(argument).replace("GRAPHS", file) for argument in arguments]
+        return CliRunner().invoke(command, words, input=stdin)
+
+    return called
+
+
+def started(folder: Path, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
+    """Starts the real command."""
+    file = next(folder.glob("graphs_*.py")).name
+    words = [argument.replace("GRAPHS", file) for argument in arguments]
+    return subprocess.Popen([sys.executable, "-m", "drift.cli", *words], cwd=folder, **more)
+
+
+def library_digest(payloads: Any) -> str:
+    graph = drift.Graph("words")
+    graph.source("lines").flat_map(str.split).count(str.lower).sink("counts")
+    return drift.run(graph, {"lines": payloads}).finish().digest
+
+
+# What is printed.
+
+
+def test_the_digest_alone_is_on_standard_output_and_equals_the_librarys(folder: Path) -> None:
+    process = started(
+        folder, "run", "GRAPHS:graph", "--source", "lines=words.txt", "--digest",
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    output, errors = process.communicate()
+    assert (process.returncode, errors) == (0, b"")
+    assert output.decode() == library_digest(WORDS.splitlines()) + "\n"
+
+
+@pytest.mark.parametrize("engine", ["local", "reference"])
+def test_engines_give_one_digest(call: Callable[..., Result], engine: str) -> None:
+    result = call("run", "GRAPHS:graph", "--source", "words.txt", "--engine", engine, "--digest")
+    assert result.stdout == library_digest(WORDS.splitlines()) + "\n"
+
+
+def test_worker_processes_import_the_file_and_give_the_same_digest(folder: Path) -> None:
+    process = started(
+        folder, "run", "GRAPHS:graph", "--source", "words.txt", "--engine", "zeromq", "--workers", "2", "--digest",
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.communicate()[0].decode() == library_digest(WORDS.splitlines()) + "\n"
+
+
+def test_json_is_one_object_and_nothing_else(call: Callable[..., Result]) -> None:
+    result = call("run", "GRAPHS:graph", "--source", "words.txt", "--json", "--digest", "--digest-algorithm", "sha256")
+    assert result.stderr == ""
+    assert result.stdout.count("\n") == 1
+    report = json.loads(result.stdout)
+    assert list(report) == [
+        "graph", "engine", "workers", "digest", "items_in", "items_out", "tombstones", "late_items", "seconds",
+        "items_per_second", "peak_memory_bytes", "refused_frames",
+    ]  # fmt: skip
+    assert (report["graph"], report["engine"], report["items_in"], report["items_out"]) == ("words", "local", 2, 6)
+    assert len(report["digest"]) == 64
+
+
+def test_without_options_there_is_a_summary_on_standard_error(call: Callable[..., Result]) -> None:
+    result = call("run", "GRAPHS:graph", "--source", "words.txt")
+    assert result.stdout == ""
+    assert "words: 2 items in, 6 out in " in result.stderr
+    assert f"xxh3_128 {library_digest(WORDS.splitlines())}" in result.stderr
+
+
+def test_quiet_is_quiet(call: Callable[..., Result]) -> None:
+    result = call("run", "GRAPHS:graph", "--source", "words.txt", "--quiet")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_items_go_to_standard_output_and_the_digest_is_the_last_line(call: Callable[..., Result]) -> None:
+    result = call("run", "GRAPHS:graph", "--source", "-", "--sink", "text:-", "--digest", stdin=WORDS)
+    assert result.stdout.splitlines()[:2] == ["('to', 1)", "('be', 1)"]
+    assert result.stdout.splitlines()[6:] == [library_digest(WORDS.splitlines())]
+    result = call("run", "GRAPHS:graph", "--source", "-", "--sink", "counts=-", stdin=WORDS)
+    assert [json.loads(line)["payload"] for line in result.stdout.splitlines()][-1] == ["be", 2]
+
+
+def test_the_progress_line_is_drawn_on_a_terminal_and_gone_at_the_end(folder: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = started(
+        folder, "run", "GRAPHS:graph", "--source", "-", "--digest",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+    )  # fmt: skip
+    os.close(theirs)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(WORDS.encode())
+    process.stdin.flush()
+    drawn = b""
+    while b"at time 2, held by source lines" not in drawn:  # while the input is still open
+        drawn += os.read(ours, 4096)
+    assert b"in 2 (" in drawn and b"out 6 (" in drawn
+    process.stdin.close()
+    while True:
+        try:
+            chunk = os.read(ours, 4096)
+        except OSError:  # how a pseudo-terminal ends on Linux
+            break
+        if not chunk:
+            break
+        drawn += chunk
+    assert process.wait() == 0
+    assert b"words: 2 items in, 6 out in " in drawn.rpartition(b"\x1b[2K")[2]  # erased before the summary
+    assert process.stdout.read().decode() == library_digest(WORDS.splitlines()) + "\n"
+    process.stdout.close()
+    os.close(ours)
+
+
+def test_the_version_is_the_packages(call: Callable[..., Result]) -> None:
+    assert call("--version").stdout == f"drift {drift.__version__}\n"
+
+
+def test_help_tells_the_exit_codes_and_gives_examples(call: Callable[..., Result]) -> None:
+    assert "130  stopped by Ctrl-C" in call("--help").stdout
+    assert "drift run wordcount.py:graph" in call("run", "--help").stdout
+    assert "drift show wordcount.py:graph" in call("show", "--help").stdout
+
+
+# Graphs, sources, sinks.
+
+
+def test_a_graph_may_be_made_by_a_function_and_found_in_a_module(call: Callable[..., Result], folder: Path) -> None:
+    assert call("run", "GRAPHS:made", "--source", "words.txt", "--digest").exit_code == 0
+    module = next(folder.glob("graphs_*.py")).stem
+    assert call("run", f"{module}:graph", "--source", "words.txt", "--digest").exit_code == 0
+
+
+def test_the_name_may_be_left_out_where_a_file_has_one_graph(call: Callable[..., Result], folder: Path) -> None:
+    (folder / "only_one_graph_here.py").write_text(
+        "import drift\nmine = drift.Graph('mine')\nmine.source('in').sink('out')\n"
+    )
+    assert "graph 'mine'" in call("show", "only_one_graph_here.py").stdout
+
+
+def test_an_input_may_be_plain_or_gzip_text_json_or_csv(call: Callable[..., Result], folder: Path) -> None:
+    import gzip
+
+    (folder / "words.txt.gz").write_bytes(gzip.compress(WORDS.encode()))
+    (folder / "words.jsonl").write_text("".join(json.dumps(line) + "\n" for line in WORDS.splitlines()))
+    (folder / "words").write_text(WORDS)
+    (folder / "words.data").write_text(WORDS)
+    for spec in ("words.txt.gz", "words.jsonl", "words", "text:words.data", "lines=text:words.data"):
+        result = call("run", "GRAPHS:graph", "--source", spec, "--digest")
+        assert result.stdout == library_digest(WORDS.splitlines()) + "\n", result.stderr
+    assert call("run", "GRAPHS:timed", "--source", "rows.csv", "--lateness", "2", "--digest").exit_code == 0
+
+
+def test_a_sink_file_is_continued_replaced_or_refused(call: Callable[..., Result], folder: Path) -> None:
+    run = ("run", "GRAPHS:graph", "--source", "words.txt", "--sink", "counts=out.jsonl")
+    assert call(*run).exit_code == 0
+    whole = (folder / "out.jsonl").read_bytes()
+    assert len(whole.splitlines()) == 6
+    (folder / "out.jsonl").write_bytes(whole[: len(whole) // 2])
+    assert call(*run).exit_code == 0
+    assert (folder / "out.jsonl").read_bytes() == whole
+    assert call(*run, "--on-existing", "error").exit_code == 7
+    (folder / "out.jsonl").write_text("something else\n")
+    assert call(*run).exit_code == 7
+    assert call(*run, "--on-existing", "replace").exit_code == 0
+    assert (folder / "out.jsonl").read_bytes() == whole
+
+
+# Time.
+
+
+def payloads(result: Result) -> list[Any]:
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line)["payload"] for line in result.stdout.splitlines()]
+
+
+def test_event_time_from_a_field_orders_the_output(call: Callable[..., Result]) -> None:
+    (rows,) = [("run", "GRAPHS:made", "--source", "rows.csv", "--sink", "-")]
+    assert [row["text"] for row in payloads(call(*rows))] == ["a", "b", "c", "d"]
+    by_field = payloads(call(*rows, "--event-time", "minute", "--lateness", "lines=2"))
+    assert [row["text"] for row in by_field] == ["a", "c", "b", "d"]
+    by_function = payloads(call(*rows, "--event-time", "lines=GRAPHS:minute", "--lateness", "2", "--tie", "text"))
+    assert [row["text"] for row in by_function] == ["a", "c", "b", "d"]
+
+
+def test_lateness_alone_changes_the_graphs_own_policy_and_arrival_replaces_it(call: Callable[..., Result]) -> None:
+    run = ("run", "GRAPHS:timed", "--source", "rows.csv", "--sink", "-")
+    assert call(*run).exit_code == 5
+    assert payloads(call(*run, "--lateness", "2")) == [1, 3, 5, 9]
+    assert payloads(call(*run, "--arrival", "rows")) == [1, 5, 3, 9]
+
+
+def test_diverted_items_are_kept_with_their_reason_or_counted_aloud(call: Callable[..., Result], folder: Path) -> None:
+    run = ("run", "GRAPHS:timed", "--source", "rows.csv", "--late", "divert", "--digest")
+    assert "1 late items were diverted and not kept; --late-output PATH keeps them" in call(*run).stderr
+    for _ in range(2):  # a rerun diverts the same items again
+        assert call(*run, "--late-output", "late.jsonl").stderr == ""
+    (late,) = map(json.loads, (folder / "late.jsonl").read_text().splitlines())
+    assert late == {
+        "source": "rows",
+        "payload": {"minute": "3", "text": "c"},
+        "time": 3,
+        "heartbeat": 4,
+        "reason": late["reason"],
+    }
+    assert call(*run, "--late-output", "late.jsonl", "--on-existing", "error").exit_code == 7
+
+
+def test_a_payload_without_the_field_names_the_option(call: Callable[..., Result]) -> None:
+    result = call("run", "GRAPHS:made", "--source", "rows.csv", "--event-time", "moment")
+    assert "--event-time lines=moment" in result.stderr and "no field 'moment'" in result.stderr
+
+
+# Exit codes.
+
+
+def test_a_bug_of_ours_is_1_with_its_traceback_and_a_request(
+    call: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bug in (drift.DriftBug("a count is 2"), RuntimeError("unforeseen")):
+
+        def broken(*arguments: object, error: Exception = bug, **more: object) -> None:
+            raise error
+
+        monkeypatch.setattr(drift.cli.run, "run", broken)
+        result = call("run", "GRAPHS:graph", "--source", "words.txt")
+        assert result.exit_code == 1
+        assert "Traceback" in result.stderr and str(bug) in result.stderr and "please report it" in result.stderr
+        result = call("run", "GRAPHS:graph", "--source", "words.txt", "--json")
+        assert json.loads(result.stdout)["exit_code"] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["run"], "Missing argument"),
+        (["run", "GRAPHS:graph", "--engine", "quantum"], "quantum"),
+        (["run", "nowhere.py:graph"], "nowhere.py does not exist"),
+        (["run", "no_such_module_at_all:graph"], "no file and no module"),
+        (["run", "GRAPHS:grap"], "it has graph, failing, two, timed, made(), wrong(), raising()"),
+        (["run", "GRAPHS"], "say which graph"),
+        (["run", "GRAPHS:number"], "no drift.Graph"),
+        (["run", "GRAPHS:of_one_argument"], "takes arguments"),
+        (["run", "GRAPHS:graph"], "nothing is given for source 'lines'"),
+        (["run", "GRAPHS:graph", "--source", "linse=words.txt"], "has no source 'linse'; it has 'lines'"),
+        (["run", "GRAPHS:two", "--source", "words.txt"], "say which source, as NAME=words.txt"),
+        (["run", "GRAPHS:graph", "--source", "words.txt", "--source", "lines=words.txt"], "given twice"),
+        (["run", "GRAPHS:graph", "--source", "words.parquet"], "what is in words.parquet?"),
+        (["run", "GRAPHS:graph", "--source", "tcp://here"], "tcp://HOST:PORT"),
+        (["run", "GRAPHS:graph", "--source", "words.txt", "--sink", "out.csv"], "lines of JSON"),
+        (["run", "GRAPHS:graph", "--source", "words.txt", "--sink", "-", "--json"], "give the sink a file"),
+        (["run", "GRAPHS:graph", "--source", "words.txt", "--workers", "2"], "needs engine='zeromq'"),
+        (["run", "GRAPHS:graph", "--source", "words.txt", "--in-flight-max", "0"], "in_flight_max=0"),
+        (["run", "GRAPHS:graph", "--source", "words.txt", "--lateness", "5"], "add --event-time lines=FIELD"),
+        (["run", "GRAPHS:timed", "--source", "rows.csv", "--lateness", "much"], "not a whole number"),
+        (["run", "GRAPHS:timed", "--source", "rows.csv", "--late", "drop"], "'divert'"),
+        (["run", "GRAPHS:timed", "--source", "rows.csv", "--arrival", "row"], "no such source"),
+        (["show", "GRAPHS:graph", "--mermaid", "--json"], "ask for one"),
+        (["show", "GRAPHS:graph", "--picture", "graph.gif"], ".svg or .png"),
+    ],
+)
+def test_a_wrong_call_is_2(call: Callable[..., Result], arguments: list[str], words: str) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert words in (result.stdout if "--json" in arguments else result.stderr)
+    assert "Traceback" not in result.stderr
+    if "--json" not in arguments:
+        told = call(*arguments, "--json")
+        assert told.exit_code == 2
+        assert list(json.loads(told.stdout))[:3] == ["error", "kind", "exit_code"]
+
+
+def test_a_wrong_graph_is_3(call: Callable[..., Result]) -> None:
+    result = call("run", "GRAPHS:wrong", "--source", "words.txt")
+    assert result.exit_code == 3
+    assert "error: graph 'wrong' has no sink" in result.stderr
+
+
+def test_a_file_that_raises_is_3_and_shows_the_users_frames_only(call: Callable[..., Result], folder: Path) -> None:
+    result = call("run", "GRAPHS:raising", "--source", "words.txt")
+    assert result.exit_code == 3
+    assert "raised KeyError: 'nothing'" in result.stderr and 'return {}["nothing"]' in result.stderr
+    (folder / "broken_syntax.py").write_text("graph = (\n")
+    (folder / "imports_nothing.py").write_text("import json\nimport no_such_module_at_all\n")
+    assert "graph = (" in call("show", "broken_syntax.py:graph").stderr
+    result = call("show", "imports_nothing.py:graph")
+    assert result.exit_code == 3
+    assert result.stderr.count("File ") == 1 and 'imports_nothing.py", line 2' in result.stderr
+
+
+def test_a_failing_step_is_4_with_step_line_payload_and_frames(call: Callable[..., Result], folder: Path) -> None:
+    run = ("run", "GRAPHS:failing", "--source", "-")
+    result = call(*run, "--sink", "out.jsonl", stdin="good\ngood\nbad\n")
+    assert result.exit_code == 4
+    for words in ("step 'check'", "ValueError: cannot take it", "'bad'", "meta", "In the user's code", "fail_on_bad"):
+        assert words in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "2 items were released before this" in result.stderr
+    assert len((folder / "out.jsonl").read_text().splitlines()) == 2
+    told = json.loads(call(*run, "--json", stdin="good\nbad\n").stdout)
+    assert (told["kind"], told["exit_code"], told["step"], told["report"]["items_out"]) == ("StepError", 4, "check", 1)
+
+
+def test_a_wrong_or_late_input_is_5(call: Callable[..., Result]) -> None:
+    assert call("run", "GRAPHS:graph", "--source", "missing.txt").exit_code == 5
+    result = call("run", "GRAPHS:timed", "--source", "rows.csv")
+    assert result.exit_code == 5
+    assert "set lateness to 2 or more" in result.stderr
+
+
+def test_a_worker_that_dies_is_6(folder: Path) -> None:
+    (folder / "deadly.py").write_text(
+        "import os, signal\nimport drift\n"
+        "def die(line):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "graph = drift.Graph('deadly')\ngraph.source('lines').map(die).sink('out')\n"
+    )
+    process = started(
+        folder,
+        "run",
+        "deadly.py:graph",
+        "--source",
+        "words.txt",
+        "--engine",
+        "zeromq",
+        "--json",
+        stdout=subprocess.PIPE,
+    )
+    told = json.loads(process.communicate()[0])
+    assert (process.returncode, told["kind"]) == (6, "ProcessError")
+
+
+def test_an_output_that_cannot_be_written_is_7(call: Callable[..., Result]) -> None:
+    result = call("run", "GRAPHS:graph", "--source", "words.txt", "--sink", "missing/out.jsonl")
+    assert result.exit_code == 7
+    assert "cannot be opened for writing" in result.stderr
+
+
+def test_a_reader_that_goes_away_ends_the_run_in_silence(folder: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    process = started(
+        folder, "run", "GRAPHS:graph", "--source", "words.txt", "--sink", "-", stdout=write, stderr=subprocess.PIPE
+    )
+    os.close(write)
+    assert process.communicate()[1] == b""
+    assert process.returncode == 7
+
+
+def test_ctrl_c_ends_an_endless_run_with_130_and_what_was_released_stands(folder: Path) -> None:
+    process = started(
+        folder, "run", "GRAPHS:made", "--source", "-", "--sink", "-",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(b"one\ntwo\nthree\n")
+    process.stdin.flush()
+    lines = [json.loads(process.stdout.readline())["payload"] for _ in range(3)]
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate()[1].decode()
+    assert (process.returncode, lines) == (130, ["one", "two", "three"])
+    assert errors == "interrupted at position 3: the 3 items before it are released and intact\n"
+
+
+def test_ctrl_c_ends_live_sources_and_worker_processes_too(folder: Path) -> None:
+    process = started(
+        folder, "run", "GRAPHS:made", "--source", "tcp://127.0.0.1:0", "--sink", "-", "--engine", "zeromq",
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    told = process.stderr.readline().decode()
+    port = int(told.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"one\ntwo\n")
+        lines = [json.loads(process.stdout.readline())["payload"] for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate()[1].decode()
+    assert (process.returncode, lines) == (130, ["one", "two"])
+    assert "interrupted at position 2" in errors and "Traceback" not in errors
+
+
+def test_ctrl_c_with_json_is_still_one_object(folder: Path) -> None:
+    process = started(
+        folder, "run", "GRAPHS:made", "--source", "-", "--sink", "out.jsonl", "--json",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(b"one\ntwo\n")
+    process.stdin.flush()
+    while not (folder / "out.jsonl").exists() or (folder / "out.jsonl").read_bytes().count(b"\n") < 2:
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    told = json.loads(process.communicate()[0])
+    assert (process.returncode, told["exit_code"], told["kind"]) == (130, 130, "Interrupted")
+    assert told["report"]["items_out"] == 2 and "digest" not in told["report"]
+
+
+# Show.
+
+
+def test_show_prints_text_mermaid_or_json(call: Callable[..., Result]) -> None:
+    assert call("show", "GRAPHS:graph").stdout.startswith("graph 'words': 1 source, 2 steps, 1 sink, 1 feedback edge\n")
+    assert call("show", "GRAPHS:graph", "--mermaid").stdout.startswith("flowchart TD\n")
+    shown = json.loads(call("show", "GRAPHS:graph", "--json").stdout)
+    assert [operator["name"] for operator in shown["operators"]] == [
+        "lines", "split", "count", "count.state", "count.output", "counts",
+    ]  # fmt: skip
+    assert {"origin": "count.state", "target": "count", "feedback": True} in shown["edges"]
+
+
+def test_show_writes_a_picture(call: Callable[..., Result], folder: Path) -> None:
+    pytest.importorskip("pygraphviz")
+    assert call("show", "GRAPHS:graph", "--picture", "graph.svg").exit_code == 0
+    assert (folder / "graph.svg").read_text().startswith("<svg ")
+    assert call("show", "GRAPHS:graph", "--picture", "missing/graph.svg").exit_code == 7
