@@ -1,7 +1,9 @@
 """Graphs for people to look at: as text, as a Mermaid flowchart, as a picture.
 
->>> print(drift.show.as_text(graph.build()))            # or print(graph)
->>> drift.show.write_picture(graph.build(), "graph.png")
+A `drift.Graph` prints as its text, and a notebook shows its picture. For files:
+
+    import drift.show
+    drift.show.write_picture(graph.build(), "graph.png")
 """
 
 from __future__ import annotations
