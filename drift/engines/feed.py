@@ -5,6 +5,7 @@ Invariant: no source has more than `in_flight_max` unsettled items, and the sour
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -36,6 +37,7 @@ class _Inlet:
         self.reader: Reader = source.open()
         self.last_item_s = time.monotonic()
         self.starved = False  # has input but no credit
+        self.promised = BEGINNING  # its heartbeat while it had not ended
 
 
 class Feed:
@@ -101,8 +103,9 @@ class Feed:
         return self._inlets[rank].name
 
     def filenos(self) -> Sequence[int]:
-        """What to wait on for live items."""
-        return [number for inlet in self._inlets if not inlet.machine.finished for number in inlet.reader.filenos()]
+        """What to wait on for live items: that of sources which may be read."""
+        ready = [inlet for inlet in self._inlets if not inlet.machine.finished and not inlet.starved]
+        return [number for inlet in ready for number in inlet.reader.filenos()]
 
     def poll(self, minimal_time: bytes) -> list[Fed]:
         """What the sources have now: blocks only where every source that could be read is finite.
@@ -152,6 +155,7 @@ class Feed:
             self.error.__cause__ = error
             return None
         if payloads is None:
+            inlet.promised = machine.above_all_seen()
             return Fed(inlet.name, inlet.rank, Arrived([], [], machine.finish(), [], None))
         now_ms = time.time_ns() // 1_000_000 if inlet.live else 0
         if payloads:
@@ -160,6 +164,7 @@ class Feed:
             for late in arrived.late:
                 self._on_late(late)
             self.error = arrived.error
+            inlet.promised = machine.heartbeat
             return Fed(inlet.name, inlet.rank, arrived)
         if inlet.starved:
             return None
@@ -167,12 +172,12 @@ class Feed:
         idle_after_ms = machine.policy.idle_after_ms if isinstance(machine.policy, EventTime) else None
         if idle_after_ms is not None and (time.monotonic() - inlet.last_item_s) * 1000 >= idle_after_ms:
             heartbeat = machine.idle(self._others(inlet))
+        inlet.promised = heartbeat
         return Fed(inlet.name, inlet.rank, Arrived([], [], heartbeat, [], None)) if heartbeat > before else None
 
     def _others(self, inlet: _Inlet) -> bytes:
-        """The least promise of the other sources that have not ended."""
-        beats = [each.machine.heartbeat for each in self._inlets if each is not inlet and not each.machine.finished]
-        return min(beats, default=BEGINNING)
+        """The least promise of the other sources; one that has ended counts with the last it made before."""
+        return min((each.promised for each in self._inlets if each is not inlet), default=BEGINNING)
 
     def out_of_credit(self) -> SettingsError | None:
         """The error to end with where nothing is being processed and no source may be read."""
@@ -187,5 +192,6 @@ class Feed:
         )
 
     def close(self) -> None:
-        for inlet in self._inlets:
-            inlet.reader.close()
+        with contextlib.ExitStack() as stack:
+            for inlet in self._inlets:
+                stack.callback(inlet.reader.close)

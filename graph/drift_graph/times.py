@@ -179,6 +179,12 @@ class SourceMachine:
             self._sent.append((ordered, ordered[-1], 0))
         return Arrived(metas, payloads, self.heartbeat, late, error)
 
+    def above_all_seen(self) -> bytes:
+        """A promise past every item so far, which a source that ends could have made."""
+        if self._max_seen is None or self._max_seen == TIME_MAX:
+            return self.heartbeat
+        return max(self.heartbeat, pack_time(self._max_seen + 1))
+
     def finish(self) -> bytes:
         """The input has ended: the last heartbeat, above every time."""
         self.heartbeat = END_OF_TIME

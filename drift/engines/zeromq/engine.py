@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,7 @@ class ZeromqEngine:
         self._given = 0  # items handed to workers in turn
         self._quiet_since_s: float | None = None
         self._closed = False
+        self._watched: set[int] = set()
 
     # The run.
 
@@ -173,6 +174,7 @@ class ZeromqEngine:
             for each in fed:
                 self._send(each)
             flush_all(self._boxes, poller)
+            self._watch(feed.filenos() if may_feed else ())
             busy = bool(fed) and not feed.live
             poller.poll(0 if busy else _TICK_MS if feed.live else _WAIT_MS)
             came = False
@@ -233,6 +235,15 @@ class ZeromqEngine:
         self._plan.programs[source].run(columns, ports)
         return self._router.route(ports)
 
+    def _watch(self, numbers: Sequence[int]) -> None:
+        """Have the poller wake for live items of the sources that may be read, and of no others."""
+        if set(numbers) != self._watched:
+            for number in self._watched.difference(numbers):
+                self._poller.unregister(number)
+            for number in set(numbers).difference(self._watched):
+                self._poller.register(number, zmq.POLLIN)
+            self._watched = set(numbers)
+
     def _has_room(self) -> bool:
         """Whether the workers are near enough to the end of what they were given to be given more."""
         if any(box.waiting for box in self._boxes):
@@ -277,8 +288,6 @@ class ZeromqEngine:
                 if time.monotonic() > deadline:
                     raise ProcessError(f"{child.name} did not start within {_START_S:.0f} s")
             self._poller.register(child.reader.number, zmq.POLLIN)
-        for number in self._feed.filenos():
-            self._poller.register(number, zmq.POLLIN)
         address = {child.role: child.address for child in self._children}
         workers = [address[str(index)] for index in range(settings.workers)]
         peers = Peers(workers, address["acker"], address["barrier"], self._inbox.address)

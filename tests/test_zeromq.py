@@ -1,0 +1,399 @@
+"""The engine over ZeroMQ: the same output, and an end that leaves nothing behind, whatever happens to a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from drift_barrier.barrier import Released
+from drift_graph.item import Columns
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from zmq.utils.monitor import recv_monitor_message
+
+import drift
+from drift.engines.zeromq.engine import ZeromqEngine
+from drift.engines.zeromq.wire import (
+    FRAME_BYTES_MAX,
+    AckMessage,
+    Batch,
+    Codec,
+    Finished,
+    MinimalTime,
+    Refused,
+    ReleasedMessage,
+)
+
+WORDS = ["to be or not to be", "that is the question", "to be"] * 40
+
+
+def one(text: str) -> str:
+    return text
+
+
+def counted(count: int, word: str) -> tuple[int, tuple[str, int]]:
+    return count + 1, (word, count + 1)
+
+
+def wordcount() -> drift.Graph:
+    graph = drift.Graph("wordcount")
+    graph.source("lines").flat_map(str.split).scan(key=one, initial=0, step=counted).sink("counts")
+    return graph
+
+
+def numbers(step: Callable[[int], Any] = lambda n: n) -> drift.Graph:
+    graph = drift.Graph("numbers")
+    graph.source("numbers").map(step).group(key=lambda n: n % 3, window=2).sink("pairs")
+    return graph
+
+
+def engine_of(run: drift.Run) -> ZeromqEngine:
+    engine = run._engine
+    assert isinstance(engine, ZeromqEngine)
+    return engine
+
+
+def child(run: drift.Run, name: str) -> subprocess.Popen[bytes]:
+    return next(each.process for each in engine_of(run)._children if each.name == name)
+
+
+def folders() -> set[str]:
+    return set(map(str, Path(tempfile.gettempdir()).glob("drift-*")))
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return (
+        Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z" if sys.platform == "linux" else True
+    )
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Polls; the bound only keeps a broken build from hanging."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"still not: {what}"
+        time.sleep(0.02)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    before = folders()
+    yield
+    assert folders() <= before, "a run left its folder"
+
+
+def endless() -> Iterator[int]:
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_every_number_of_workers_gives_the_digest_of_the_reference(workers: int) -> None:
+    expected = drift.run(wordcount(), {"lines": WORDS}, engine="reference").finish().digest
+    report = drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=workers, batch_items=7).finish()
+    assert report.digest == expected
+    assert report.items_out == sum(len(line.split()) for line in WORDS)
+
+
+def test_tcp_with_keys_gives_the_same_digest() -> None:
+    expected = drift.run(wordcount(), {"lines": WORDS}).finish().digest
+    assert (
+        drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=2, transport="tcp").finish().digest
+        == expected
+    )
+
+
+def test_items_come_out_as_from_the_local_engine() -> None:
+    local = list(drift.run(wordcount(), {"lines": WORDS}))
+    assert list(drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=2)) == local
+
+
+@pytest.mark.parametrize("name", ["worker 1", "acker", "barrier"])
+def test_a_killed_process_ends_the_run_with_its_name_and_what_was_released_stands(name: str) -> None:
+    run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=2)
+    released: list[Any] = []
+    with pytest.raises(drift.ProcessError, match=f"{name} .*was killed by SIGKILL"):
+        for item in run:
+            released.append(item)
+            if len(released) == 50:
+                child(run, name).kill()
+    expected = drift.run(numbers(), {"numbers": range(len(released) + 4096)})
+    assert released == [item for item, _ in zip(expected, released)]
+
+
+@pytest.mark.parametrize("name", ["worker 0", "acker", "barrier"])
+def test_a_stopped_process_ends_the_run_as_hung(name: str) -> None:
+    run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=2, silence_max_s=1.0)
+    with pytest.raises(drift.ProcessError, match=f"{name} .* is hung: no sign of life"):
+        for item in run:
+            if item.position == 50:
+                child(run, name).send_signal(signal.SIGSTOP)
+
+
+def spin_at_7(number: int) -> int:
+    while number == 7:
+        pass
+    return number
+
+
+def test_a_function_that_never_returns_is_named_with_its_line() -> None:
+    run = drift.run(numbers(spin_at_7), {"numbers": range(100)}, engine="zeromq", workers=2, call_max_s=1.0)
+    with pytest.raises(
+        drift.ProcessError, match=r"is hung: it has been in one call of spin_at_7 \(.*test_zeromq.py:\d+"
+    ):
+        run.finish()
+
+
+def slow(number: int) -> int:
+    time.sleep(0.05)
+    return number
+
+
+def test_a_slow_function_is_not_taken_for_a_hung_one() -> None:
+    run = drift.run(numbers(slow), {"numbers": range(60)}, engine="zeromq", call_max_s=1.0, silence_max_s=1.0)
+    assert run.finish().items_out == 60
+
+
+def fail_at_50(number: int) -> int:
+    if number == 50:
+        raise ValueError("fifty")
+    return number
+
+
+def test_a_failing_function_ends_the_run_at_the_same_item_as_in_the_reference() -> None:
+    outputs = []
+    for engine in ("reference", "zeromq"):
+        items: list[Any] = []
+        run = drift.run(numbers(fail_at_50), {"numbers": range(100)}, engine=engine, batch_items=8)
+        with pytest.raises(drift.StepError, match="fifty") as caught:
+            items.extend(run)  # keeps what came before the error
+        outputs.append((items, caught.value.meta, str(caught.value), run.digest))
+    assert len(outputs[0][0]) == 50
+    assert outputs[0] == outputs[1]
+
+
+def test_a_payload_that_cannot_be_sent_is_a_clear_error() -> None:
+    run = drift.run(numbers(lambda n: lambda: n), {"numbers": range(3)}, engine="zeromq", workers=2)
+    with pytest.raises(drift.StepError):
+        run.finish()
+
+
+def test_batches_longer_than_a_frame_are_split() -> None:
+    graph = drift.Graph("big")
+    graph.source("sizes").map(bytes).sink("blobs")
+    sizes = [FRAME_BYTES_MAX // 3] * 5
+    report = drift.run(graph, {"sizes": sizes}, engine="zeromq").finish()
+    assert report.digest == drift.run(graph, {"sizes": sizes}).finish().digest
+
+
+def test_an_item_longer_than_a_frame_is_a_clear_error() -> None:
+    graph = drift.Graph("huge")
+    graph.source("sizes").map(bytes).sink("blobs")
+    with pytest.raises(drift.PayloadError, match="longer than a frame may be"):
+        drift.run(graph, {"sizes": [FRAME_BYTES_MAX]}, engine="zeromq").finish()
+
+
+def test_leaving_a_run_in_the_middle_ends_its_processes() -> None:
+    run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=2)
+    next(run)
+    pids = [each.process.pid for each in engine_of(run)._children]
+    run.close()
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_a_run_that_was_never_iterated_starts_nothing() -> None:
+    run = drift.run(numbers(), {"numbers": range(3)}, engine="zeromq", workers=2)
+    assert engine_of(run)._children == []
+    run.close()
+
+
+def test_foreign_and_broken_frames_are_refused_and_counted_and_the_run_goes_on() -> None:
+    run = drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=2, batch_items=4)
+    items = [next(run)]
+    context: zmq.Context[Any] = zmq.Context()
+    good = Codec(0, 12345).encode(Batch(b"\x80" * 11, 1, [("lines", Columns([b"\x80" * 11], ["x"], None))]))
+    frames = [b"", b"GET / HTTP/1.1\r\n\r\n", good, good[:-1], good[:20], b"DRFT" + good[4:][::-1], b"\0" * 1000]
+    for address in Path(engine_of(run)._folder).iterdir():
+        socket = context.socket(zmq.PUSH)
+        socket.connect(f"ipc://{address}")
+        for frame in frames:
+            socket.send(frame)
+        socket.send_multipart([good, good])
+        socket.close(linger=2000)
+    context.term()
+    items += list(run)
+    assert items == list(drift.run(wordcount(), {"lines": WORDS}))
+    assert run.report.refused_frames == (len(frames) + 1) * 5  # two workers, acker, barrier, caller
+
+
+def test_over_tcp_a_peer_without_the_keys_gets_nothing_in() -> None:
+    run = drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=1, transport="tcp", batch_items=4)
+    items = [next(run)]
+    context: zmq.Context[Any] = zmq.Context()
+    socket = context.socket(zmq.PUSH)
+    events = socket.get_monitor_socket()
+    socket.connect(engine_of(run)._inbox.address)
+    refused = False
+    while not refused:
+        assert events.poll(30000), "no answer to the handshake"
+        event = recv_monitor_message(events)["event"]
+        assert event != zmq.EVENT_HANDSHAKE_SUCCEEDED
+        refused = event in (
+            zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
+            zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
+            zmq.EVENT_DISCONNECTED,
+        )
+    context.destroy(linger=0)
+    items += list(run)
+    assert items == list(drift.run(wordcount(), {"lines": WORDS}))
+
+
+SCRIPT = """
+import signal
+from dataclasses import dataclass
+import drift
+
+@dataclass(frozen=True)
+class Reading:
+    value: int
+
+def endless():
+    number = 0
+    while True:
+        yield Reading(number)
+        number += 1
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start background jobs with it ignored
+graph = drift.Graph("readings")
+graph.source("readings").map(lambda r: Reading(r.value + 1)).group(key=lambda r: r.value % 2, window=2).sink("pairs")
+run = drift.run(graph, {"readings": endless()}, engine="zeromq", workers=2)
+for item in run:
+    assert type(item.payload[-1]) is Reading
+    if item.position == 100:
+        print(run._engine._folder, *(each.process.pid for each in run._engine._children), flush=True)
+"""
+
+
+def started_script() -> tuple[subprocess.Popen[str], str, list[int]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    folder, *pids = process.stdout.readline().split()
+    return process, folder, [int(pid) for pid in pids]
+
+
+def test_ctrl_c_ends_every_process_and_removes_the_folder() -> None:
+    process, folder, pids = started_script()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert "KeyboardInterrupt" in errors
+    assert not any(alive(pid) for pid in pids)
+    assert not Path(folder).exists()
+
+
+def test_when_the_calling_process_is_killed_the_others_go_and_remove_the_folder() -> None:
+    process, folder, pids = started_script()
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not any(alive(pid) for pid in pids), "all processes are gone")
+    assert not Path(folder).exists()
+
+
+def test_the_folder_of_the_sockets_is_private() -> None:
+    run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq")
+    next(run)
+    assert Path(engine_of(run)._folder).stat().st_mode & 0o777 == 0o700
+    run.close()
+
+
+def test_classes_of_the_running_script_travel_as_payloads(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+        from dataclasses import dataclass
+        import drift
+
+        @dataclass(frozen=True)
+        class Point:
+            x: int
+
+        graph = drift.Graph("points")
+        graph.source("numbers").map(Point).filter(lambda p: type(p) is Point).group(lambda p: p.x % 2, 2).sink("out")
+        digests = [drift.run(graph, {"numbers": range(9)}, engine=e).finish().digest for e in ("local", "zeromq")]
+        assert digests[0] == digests[1]
+        print("same")
+        """)
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("same\n", "", 0)
+
+
+def test_a_message_that_is_lost_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=2, batch_items=8, silence_max_s=1.0)
+    next(run)
+    boxes = engine_of(run)._receivers
+    monkeypatch.setattr(boxes[0], "send", lambda frame: None)
+    with pytest.raises(drift.ProcessError, match="a message was lost"):
+        run.finish()
+
+
+def test_a_consumer_that_takes_its_time_is_not_an_error() -> None:
+    run = drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=1, batch_items=8, silence_max_s=1.0)
+    items = [next(run)]
+    time.sleep(2.5)  # longer than silence_max_s: the signs of life wait in the pipe
+    assert items + list(run) == list(drift.run(wordcount(), {"lines": WORDS}))
+
+
+messages = st.one_of(
+    st.builds(Batch, st.binary(), st.integers(0, 2**64 - 1), st.just([("a", Columns([b"x"], [(1, "y")], None))])),
+    st.builds(
+        AckMessage,
+        st.lists(st.tuples(st.binary(), st.integers(0, 2**64 - 1))),
+        st.lists(st.tuples(st.integers(0, 9), st.binary())),
+    ),
+    st.builds(MinimalTime, st.binary(), st.binary(), st.integers(-1, 9)),
+    st.builds(ReleasedMessage, st.just(Released(0, [b"m"], [None], "sink")), st.binary()),
+    st.builds(Finished, st.text(), st.lists(st.binary())),
+)
+
+
+@given(messages)
+@settings(deadline=None)
+def test_the_wire_gives_back_every_message(message: Any) -> None:
+    assert Codec(1, 2).decode(Codec(3, 2).encode(message)) == message
+
+
+@given(messages, st.data())
+@settings(deadline=None)
+def test_the_wire_refuses_every_changed_frame(message: Any, data: st.DataObject) -> None:
+    frame = bytearray(Codec(3, 2).encode(message))
+    at = data.draw(st.integers(0, len(frame) - 1))
+    frame[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(Refused):
+        Codec(1, 2).decode(bytes(frame))
+    with pytest.raises(Refused):
+        Codec(1, 2).decode(bytes(Codec(3, 2).encode(message)[: data.draw(st.integers(0, len(frame) - 1))]))
+
+
+@given(st.binary())
+@settings(deadline=None)
+def test_the_wire_refuses_any_bytes_of_strangers(frame: bytes) -> None:
+    with pytest.raises(Refused):
+        Codec(1, 2).decode(frame)
