@@ -23,9 +23,9 @@ NAN = float("nan")
 AWKWARD: list[Any] = [
     1, True, 1.0, 0, False, 0.0, -0.0, NAN, "1", b"1", "", None, (), (1,), (True,), (1.0,), (NAN, -0.0),
     ((1, (2, None)), "x"), 2**64, 2**63 - 1, -(2**63), -(2**63) - 1, 2**200, "\ud800", ("\udfff", 2**70),
-    "\u00e9\u4e2d", [1, [2]], {"b": 1, "a": NAN}, frozenset({1, "1"}), Decimal("1.0"), Decimal("1"), 1e300, float("inf"),
+    "\u00e9\u4e2d", [1, [2]],
+    {"b": 1, "a": NAN}, frozenset({1, "1"}), Decimal("1.0"), Decimal("1"), 1e300, float("inf"),
 ]  # fmt: skip
-HASHABLE = [value for value in AWKWARD if not isinstance(value, (list, dict))]
 
 
 # Functions of payloads.
