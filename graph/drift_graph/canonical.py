@@ -35,6 +35,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _NAN = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
 _exact = frozenset({str, int, bool, type(None), bytes})
 _scalars = _exact | {float}
+_looked_into = _scalars | {tuple}
 
 
 class NoCanonicalForm(TypeError):
@@ -151,6 +152,8 @@ def forms_of(values: Sequence[Any]) -> list[bytes]:
 def _are_plain(values: Collection[Any]) -> bool:
     """Whether msgspec's own encoding of every value is its canonical form (huge ints and surrogates excepted)."""
     kinds = set(map(type, values))
+    if not kinds <= _looked_into:
+        return False
     if float in kinds and any(value != value for value in values):  # a NaN differs from itself
         return False
     if kinds <= _scalars:
@@ -158,9 +161,7 @@ def _are_plain(values: Collection[Any]) -> bool:
     if kinds == {tuple}:
         inside = set(map(type, chain.from_iterable(values)))
         return inside <= _exact or _are_plain(list(chain.from_iterable(values)))
-    if kinds - {tuple} <= _scalars:
-        return _are_plain(list(chain.from_iterable(value for value in values if type(value) is tuple)))
-    return False
+    return _are_plain(list(chain.from_iterable(value for value in values if type(value) is tuple)))
 
 
 _key_orders: dict[tuple[Any, ...], tuple[str, ...]] = {}
