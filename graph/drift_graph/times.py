@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import accumulate, islice
 from operator import lt
 from typing import Any, Literal, NamedTuple
@@ -148,7 +148,9 @@ class SourceMachine:
         self._promised = TIME_MIN  # event time: nothing below is accepted any more
         self._ordinals: dict[tuple[int, int], tuple[int, Any]] = {}
         self._ordinals_kept = 4096
-        self._sent: deque[tuple[Metas, bytes, int]] = deque()  # sorted metas, the greatest, how many are settled
+        self._unsettled = 0
+        self._batches = 0
+        self._sent: list[tuple[bytes, int, Metas, int]] = []  # a heap: next unsettled meta, number, metas, its index
 
     @property
     def finished(self) -> bool:
@@ -160,10 +162,17 @@ class SourceMachine:
         error: Exception | None = None
         metas: Metas
         if isinstance(self.policy, EventTime):
+            seen_before = self._max_seen
             times, error = self._times(payloads, self.policy)
-            payloads = payloads[: len(times)]
-            payloads, times, late, too_late = self._judge(payloads, times, self.policy)
-            metas, tie_error = self._event_metas(payloads, times, self.policy)
+            kept, late, too_late = self._judge(payloads, times, self.policy)
+            if kept is not None:
+                payloads, times = [payloads[index] for index in kept], [times[index] for index in kept]
+            metas, tie_error = self._event_metas(payloads[: len(times)], times, self.policy)
+            if tie_error is not None:  # what came after that item counts as not seen, neither its time nor as late
+                bad = len(metas) if kept is None else kept[len(metas)]
+                late = late[: bad - len(metas)]
+                seen = times[: len(metas)] if seen_before is None else [*times[: len(metas)], seen_before]
+                self._max_seen = max(seen, default=None)
             payloads = payloads[: len(metas)]
             error = tie_error or too_late or error
             self._promise(self._max_seen, self.policy)
@@ -176,7 +185,9 @@ class SourceMachine:
         self.late_items += len(late)
         if metas:
             ordered: Metas = metas if not isinstance(self.policy, EventTime) else sorted(metas)
-            self._sent.append((ordered, ordered[-1], 0))
+            self._batches += 1
+            self._unsettled += len(ordered)
+            heappush(self._sent, (ordered[0], self._batches, ordered, 0))
         return Arrived(metas, payloads, self.heartbeat, late, error)
 
     def above_all_seen(self) -> bytes:
@@ -210,15 +221,15 @@ class SourceMachine:
         return self.heartbeat
 
     def unsettled(self, minimal_time: bytes) -> int:
-        """How many accepted items are at or above minimal time."""
-        while self._sent and self._sent[0][1] < minimal_time:
-            self._sent.popleft()
-        count = 0
-        for index, (metas, greatest, settled) in enumerate(self._sent):
-            settled = len(metas) if greatest < minimal_time else bisect_left(metas, minimal_time, settled)
-            self._sent[index] = (metas, greatest, settled)
-            count += len(metas) - settled
-        return count
+        """How many accepted items are at or above minimal time, which must not go back from call to call."""
+        sent = self._sent
+        while sent and sent[0][0] < minimal_time:
+            _, number, metas, settled = heappop(sent)
+            end = bisect_left(metas, minimal_time, settled)
+            self._unsettled -= end - settled
+            if end < len(metas):
+                heappush(sent, (metas[end], number, metas, end))
+        return self._unsettled
 
     def _stamped_metas(self, count: int, now_ms: int) -> list[bytes]:
         time, ordinal = self._stamp
@@ -240,7 +251,7 @@ class SourceMachine:
             where = line_of(policy.time) or "?"
             return times, StepError(
                 f"the time function of source {self.name!r} ({where}) raised {type(error).__name__}: {error}; "
-                f"payload {_short(bad)}, item {self.items_in + len(times)} of the source",
+                f"payload {_short(bad)}, item {self.items_in + self.late_items + len(times)} of the source",
                 step=self.name,
                 where=where,
             )
@@ -256,17 +267,17 @@ class SourceMachine:
 
     def _judge(
         self, payloads: list[Any], times: list[int], policy: EventTime
-    ) -> tuple[list[Any], list[int], list[Late], Exception | None]:
-        """Part the late items from the others."""
+    ) -> tuple[list[int] | None, list[Late], Exception | None]:
+        """Indices of the items to take, where not all are; the late ones; and the late one that ends the run."""
         if not times:
-            return payloads, times, [], None
+            return None, [], None
         if self._max_seen is None:
             self._max_seen = times[0]
         seen_before = self._max_seen
         self._max_seen = max(seen_before, max(times))
         floor = max(self._max_seen - policy.lateness, self._promised)
         if min(times) >= floor:
-            return payloads, times, [], None
+            return None, [], None
         running = accumulate(times, max, initial=seen_before)
         heartbeats = [max(seen - policy.lateness, self._promised) for seen in islice(running, len(times))]
         is_late = list(map(lt, times, heartbeats))
@@ -281,16 +292,14 @@ class SourceMachine:
             self._max_seen = max(seen_before, max(times[:first], default=seen_before))
             behind = policy.lateness + heartbeat - time
             return (
-                payloads[:first],
-                times[:first],
+                list(range(first)),
                 [],
                 LateItem(
                     f"source {self.name!r} got an item at {time} after promising nothing below {heartbeat}; payload "
                     f"{_short(payload)}; set lateness to {behind} or more, or pass late='divert' to keep such items"
                 ),
             )
-        kept = [index for index, yes in enumerate(is_late) if not yes]
-        return [payloads[index] for index in kept], [times[index] for index in kept], late, None
+        return [index for index, yes in enumerate(is_late) if not yes], late, None
 
     def _event_metas(
         self, payloads: list[Any], times: list[int], policy: EventTime
