@@ -1,0 +1,788 @@
+"""Each machine alone, against a model that is too simple to be wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from strategies import (
+    AWKWARD,
+    STEPS,
+    Opaque,
+    Recipe,
+    build,
+    event_inputs,
+    event_time,
+    few_keys,
+    one_key,
+    payloads,
+    recipes,
+    same_payload,
+)
+
+import drift
+from drift.machines.changes import NOTHING, Debts, Difference
+from drift.machines.grouping import _SPARE_ITEMS, GroupStage
+from drift.machines.keys import Partitioner, identities
+from drift.machines.maps import Ports
+from drift.machines.plan import Plan
+from drift.machines.scan import ScanStage
+from drift.machines.worker import BARRIER, Router, Worker
+from drift_acker.ledger import Ledger, ack_of
+from drift_acker.table import Ack, AckTable
+from drift_barrier.barrier import Barrier, Released
+from drift_barrier.digest import BLOCK_ITEMS, Digest, block_bytes, hash_block
+from drift_graph.canonical import (
+    NoCanonicalForm,
+    canonical,
+    canonical_each,
+    encode_many,
+    form_of,
+    forms_of,
+    same,
+)
+from drift_graph.item import Columns, joined, sorted_by_meta
+from drift_graph.meta import (
+    BEGINNING,
+    END_OF_TIME,
+    TIME_MAX,
+    TIME_MIN,
+    MetaParts,
+    NumberedMetas,
+    global_time,
+    global_time_of,
+    is_increasing,
+    least_meta,
+    pack_time,
+    read_varint,
+    time_of,
+    varint,
+    with_suffix,
+)
+from drift_graph.times import SourceMachine
+
+numbers = st.integers(0, 300) | st.integers(0, 2**64 - 1)
+times = st.integers(-5, 5) | st.integers(TIME_MIN, TIME_MAX)
+global_times = st.tuples(times, st.integers(0, 300), numbers, numbers)
+
+
+# Metas.
+
+
+@given(numbers, numbers)
+def test_varints_sort_as_their_numbers_and_read_back(left: int, right: int) -> None:
+    assert (varint(left) < varint(right)) == (left < right)
+    assert read_varint(b"x" + varint(left) + b"more", 1) == (left, 1 + len(varint(left)))
+
+
+@given(global_times, global_times, st.lists(numbers, max_size=4), st.lists(numbers, max_size=4))
+def test_metas_sort_as_their_parts(
+    left: tuple[int, ...], right: tuple[int, ...], left_path: list[int], right_path: list[int]
+) -> None:
+    left_meta = global_time(*left) + b"".join(map(varint, left_path))
+    right_meta = global_time(*right) + b"".join(map(varint, right_path))
+    assert (left_meta < right_meta) == ((left, left_path) < (right, right_path))
+    assert global_time_of(left_meta) == global_time(*left)
+    assert time_of(left_meta) == left[0]
+    parts = MetaParts(left_meta)
+    assert (parts.time, parts.source_rank, parts.tie, parts.ordinal, parts.path) == (*left, tuple(left_path))
+
+
+@given(global_times)
+def test_beginning_and_end_are_outside_of_every_global_time(time: tuple[int, ...]) -> None:
+    assert BEGINNING < global_time(*time) < END_OF_TIME
+    assert pack_time(time[0]) < global_time(*time)
+
+
+@given(
+    st.sampled_from([0, 5, 2**16 - 3, 2**17 - 1, 2**32 - 2]), st.integers(0, 10), st.binary(max_size=3), st.data()
+)
+def test_numbered_metas_are_the_list_that_they_stand_for(
+    first: int, length: int, ending: bytes, data: st.DataObject
+) -> None:
+    metas = NumberedMetas(first, length, ending)
+    expected = [pack_time(first + at) + ending for at in range(length)]
+    assert list(metas) == expected == metas.listed() and len(metas) == length
+    start, stop = data.draw(st.integers(-12, 12)), data.draw(st.integers(-12, 12))
+    assert list(metas[start:stop]) == expected[start:stop]
+    assert list(with_suffix(metas, b"ab")) == [meta + b"ab" for meta in expected]
+    assert is_increasing(metas) and is_increasing(expected)
+    if length:
+        assert metas[-1] == expected[-1] and metas[0] == expected[0] == least_meta(metas)
+        assert metas.joined(b"head") == b"".join(b"head" + meta for meta in expected)
+
+
+@given(recipes())
+def test_ranks_fall_along_every_edge_and_are_one_for_each_operator(recipe: Recipe) -> None:
+    dataflow = build(recipe)
+    ranks = dataflow.ranks
+    for edge in dataflow.edges:
+        if edge.origin in ranks and not edge.feedback:
+            assert ranks[edge.origin] > ranks[edge.target]
+    assert sorted(ranks.values()) == list(range(len(ranks)))
+    assert set(ranks) == {operator.name for operator in dataflow.operators if operator.kind != "source"}
+    assert build(recipe).ranks == ranks
+
+
+def test_what_leads_round_to_a_scan_has_a_higher_rank_than_the_scan() -> None:
+    dataflow = build(Recipe(1, [("loop", 0, "plain", 1, 0, 1), ("scan", 0, "one", "mixing")], []))
+    assert dataflow.ranks["s0-back"] > dataflow.ranks["s1"]
+
+
+# Canonical bytes.
+
+values = st.recursive(
+    st.sampled_from(AWKWARD) | st.integers(-3, 3) | st.floats() | st.text(max_size=3) | st.binary(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=2) | st.integers(0, 3) | st.booleans(), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def described(value: Any) -> Any:
+    """What makes a value the value it is, so that `==` compares types as well."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return kind, tuple(map(described, value))
+    if kind is frozenset:
+        return kind, frozenset(map(described, value))
+    if kind is dict:
+        return kind, frozenset((described(key), described(item)) for key, item in value.items())
+    return kind, repr(value)
+
+
+@given(values, values)
+@example(1, True)
+@example(0.0, -0.0)
+@example((1,), [1])
+@example("1", b"1")
+@example(Decimal("1"), Decimal("1.0"))
+def test_canonical_bytes_are_equal_exactly_for_the_same_value(left: Any, right: Any) -> None:
+    equal = described(left) == described(right)
+    assert (canonical(left) == canonical(right)) == equal
+    assert same(left, right) == equal
+    assert same(left, left)
+
+
+@given(st.lists(values, max_size=6))
+@example([1.0, Decimal("sNaN")])
+@example([(1, float("nan")), 2, "x"])
+@example([True, 1, 1.0])
+def test_the_fast_ways_to_canonical_bytes_give_the_same_bytes(given_values: list[Any]) -> None:
+    each = [canonical(value) for value in given_values]
+    assert encode_many(given_values) == b"".join(each)
+    assert canonical_each(given_values) == forms_of(given_values) == each
+
+
+@given(st.lists(st.tuples(st.text(max_size=2), payloads), unique_by=lambda pair: pair[0], max_size=5), st.data())
+def test_the_order_of_insertion_does_not_show(pairs: list[tuple[str, Any]], data: st.DataObject) -> None:
+    shuffled = data.draw(st.permutations(pairs))
+    assert canonical(dict(pairs)) == canonical(dict(shuffled))
+    assert canonical({key for key, _ in pairs}) == canonical({key for key, _ in shuffled})
+
+
+def test_hash_seeds_do_not_show() -> None:
+    code = "from drift_graph.canonical import *; print(canonical({'a': {'b', 'c', 'd', 1, (2, None)}, 'e': 1.5}).hex())"
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(seen) == 1
+
+
+class Hidden(str):
+    """A subclass may mean something else."""
+
+
+@pytest.mark.parametrize("value", [object(), Opaque(1), len, Hidden("x"), Exception("x"), range(3), iter([])])
+def test_what_has_no_canonical_form_is_refused_at_any_depth(value: Any) -> None:
+    name = type(value).__qualname__
+    for place in (value, [value], (1, (value,)), {"a": value}, {"b": [value]}):
+        with pytest.raises(NoCanonicalForm, match=name):
+            canonical(place)
+        with pytest.raises(NoCanonicalForm, match=name):
+            encode_many([1, place])
+        assert forms_of([place, 1])[1] == canonical(1)
+    assert not same(value, [value]) and same(value, value)
+    assert form_of(value) != form_of(1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Left:
+    value: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Right:
+    value: int
+
+
+def test_two_classes_with_the_same_fields_are_two_values() -> None:
+    assert canonical(Left(1)) == canonical(Left(1))
+    assert len({canonical(value) for value in (Left(1), Right(1), Left(2), (1,), Fraction(1), 1)}) == 6
+
+
+# Keys.
+
+
+@given(st.lists(values, max_size=8))
+def test_identities_of_keys_are_equal_exactly_where_the_keys_are_the_same(keys: list[Any]) -> None:
+    found = identities(keys)
+    for left, left_identity in zip(keys, found):
+        for right, right_identity in zip(keys, found):
+            assert (left_identity == right_identity) == (canonical(left) == canonical(right))
+    assert len(set(found)) == len(set(map(canonical, keys)))
+
+
+@given(st.lists(values, max_size=8), st.integers(1, 5))
+def test_a_key_has_one_owner_however_it_is_asked_for(keys: list[Any], workers: int) -> None:
+    partitioner = Partitioner(workers)
+    owners = partitioner.owners(identities(keys))
+    assert owners == [Partitioner(workers).owner(key) for key in identities(keys)]
+    assert all(0 <= owner < workers for owner in owners)
+    assert partitioner.owners(identities(keys)) == owners
+
+
+# Minimal time.
+
+
+def test_checksums_of_all_senders_differ_and_are_not_zero() -> None:
+    ledgers = [Ledger(sender) for sender in (0, 1, 255, 256, 65535)]
+    checksums = [ledger.checksum() for ledger in ledgers for _ in range(2000)]
+    assert len(set(checksums)) == len(checksums) and all(0 < checksum < 2**64 for checksum in checksums)
+
+
+def test_an_ack_is_one_for_what_came_and_what_went() -> None:
+    ack = ack_of([(b"b", 5), (b"a", 3)], [(b"b", 6), (b"b", 8)], [(0, b"c")])
+    assert ack == Ack([(b"a", 3), (b"b", 5 ^ 6 ^ 8)], [(0, b"c")])
+
+
+@given(st.data())
+def test_minimal_time_is_the_least_of_what_is_in_flight_and_promised(data: st.DataObject) -> None:
+    """Messages are sent and consumed at random, and every ack comes at once: then nothing else may hold it back."""
+    table, ledger = AckTable([0, 1]), Ledger(0)
+    heartbeats = {0: 0, 1: 0}
+    in_flight: list[tuple[bytes, int]] = []
+    for _ in range(data.draw(st.integers(0, 12))):
+        before = table.minimal_time
+        if in_flight and data.draw(st.booleans()):
+            message = in_flight.pop(data.draw(st.integers(0, len(in_flight) - 1)))
+            later = [message[0][0] + data.draw(st.integers(0, 3)) for _ in range(data.draw(st.integers(0, 2)))]
+            sent = [(bytes((time,)), ledger.checksum()) for time in later]
+            moved = table.handle(ack_of([message], sent))
+        else:
+            rank = data.draw(st.integers(0, 1))
+            sent = [(bytes((heartbeats[rank] + 1,)), ledger.checksum())]
+            heartbeats[rank] += data.draw(st.integers(1, 3))
+            moved = table.handle(ack_of((), sent, [(rank, bytes((heartbeats[rank],)))]))
+        in_flight += sent
+        least = min([granule for granule, _ in in_flight] + [bytes((beat,)) for beat in heartbeats.values() if beat])
+        if 0 in heartbeats.values():
+            least = BEGINNING
+        assert table.minimal_time == max(before, least)
+        assert moved == (table.minimal_time if table.minimal_time > before else None)
+        assert table.in_flight == len({granule for granule, _ in in_flight})
+
+
+def test_an_ack_below_minimal_time_and_a_heartbeat_that_goes_back_are_bugs() -> None:
+    table = AckTable([0])
+    assert table.handle(Ack((), [(0, b"\x05")])) == b"\x05"
+    assert table.held_by() == 0
+    with pytest.raises(drift.DriftBug, match="below minimal time"):
+        table.handle(Ack([(b"\x04", 1)]))
+    with pytest.raises(drift.DriftBug, match="went back"):
+        table.handle(Ack((), [(0, b"\x04")]))
+    table.handle(Ack([(b"\x06", 1)], [(0, END_OF_TIME)]))
+    assert (table.minimal_time, table.quiet, table.held_by()) == (b"\x06", False, None)
+    assert table.handle(Ack([(b"\x06", 1)])) == END_OF_TIME and table.quiet
+
+
+# The barrier.
+
+
+def meta_at(number: int) -> bytes:
+    return global_time(number, 0, 0, 0)
+
+
+def columns_of(changes: Sequence[tuple[int, Any, int]]) -> Columns:
+    diffs = [diff for _, _, diff in changes]
+    return Columns(
+        [meta_at(number) for number, _, _ in changes],
+        [payload for _, payload, _ in changes],
+        diffs if -1 in diffs else None,
+    )
+
+
+@given(
+    st.dictionaries(st.integers(0, 9), payloads, max_size=6),
+    st.lists(st.tuples(st.integers(0, 9), payloads), max_size=6),
+    st.data(),
+)
+def test_the_barrier_releases_what_tombstones_leave_in_order(
+    final: dict[int, Any], cancelled: list[tuple[int, Any]], data: st.DataObject
+) -> None:
+    """Any items, and items with their tombstones, in any order and any batches, over two sinks."""
+    changes = [(number, payload, 1) for number, payload in final.items()]
+    for number, payload in cancelled:
+        changes += [(number, payload, 1), (number, payload, -1)]
+    changes = data.draw(st.permutations(changes))
+    barrier = Barrier()
+    while changes:
+        size = data.draw(st.integers(1, len(changes)))
+        batch, changes = changes[:size], changes[size:]
+        for parity, sink in enumerate(("even", "odd")):
+            barrier.add(sink, columns_of([change for change in batch if change[0] % 2 == parity]))
+        if data.draw(st.booleans()):
+            barrier._compact()
+    released: list[tuple[int, bytes, bytes, str]] = []
+    for bound in [*sorted(data.draw(st.lists(st.integers(0, 10), max_size=3))), None]:
+        time = END_OF_TIME if bound is None else meta_at(bound)
+        piece = barrier.release(time)
+        if piece is not None:
+            released += rows(piece)
+        assert [row[1] for row in released] == [meta_at(number) for number in sorted(final) if meta_at(number) < time]
+    assert released == [
+        (position, meta_at(number), canonical(final[number]), ("even", "odd")[number % 2])
+        for position, number in enumerate(sorted(final))
+    ]
+    digest = Digest()
+    digest.add([meta_at(number) for number in sorted(final)], [final[number] for number in sorted(final)])
+    assert barrier.digest.hexdigest() == digest.hexdigest()
+    assert len(barrier) == 0 and barrier.tombstones == len(cancelled)
+
+
+def rows(piece: Released) -> list[tuple[int, bytes, bytes, str]]:
+    names = [piece.sinks] * len(piece.metas) if isinstance(piece.sinks, str) else piece.sinks
+    return [
+        (piece.position + at, meta, canonical(payload), sink)
+        for at, (meta, payload, sink) in enumerate(zip(piece.metas, piece.payloads, names))
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [(1, "a", 1), (1, "b", 1)],
+        [(1, "a", 1), (1, "a", 1)],
+        [(1, "a", -1)],
+        [(1, "a", 1), (1, "b", -1)],
+        [(1, 1, 1), (1, True, -1)],
+        [(1, "a", 1), (1, "a", -1), (1, "a", -1)],
+    ],
+)
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_does_not_add_up_at_release_is_a_bug(changes: list[tuple[int, Any, int]], apart: bool) -> None:
+    barrier = Barrier()
+    for batch in [[change] for change in changes] if apart else [changes]:
+        barrier.add("out", columns_of(batch))
+    with pytest.raises(drift.DriftBug):
+        barrier.release(END_OF_TIME)
+
+
+def test_what_comes_after_the_release_of_something_greater_is_a_bug() -> None:
+    barrier = Barrier()
+    barrier.add("out", columns_of([(2, "a", 1)]))
+    assert barrier.release(meta_at(3)) is not None
+    barrier.add("out", columns_of([(1, "b", 1)]))
+    with pytest.raises(drift.DriftBug, match="came after"):
+        barrier.release(meta_at(3))
+
+
+def test_an_item_at_minimal_time_is_not_released() -> None:
+    barrier = Barrier()
+    barrier.add("out", columns_of([(1, "a", 1), (2, "b", 1)]))
+    piece = barrier.release(meta_at(2))
+    assert piece is not None and piece.payloads == ["a"]
+
+
+@given(
+    st.lists(payloads | st.text(max_size=2), max_size=30), st.data(), st.sampled_from(["xxh3_128", "sha256"])
+)
+def test_a_digest_does_not_depend_on_batches(given_payloads: list[Any], data: st.DataObject, algorithm: Any) -> None:
+    metas = [meta_at(number) for number in range(len(given_payloads))]
+    whole, pieces = Digest(algorithm), Digest(algorithm)
+    whole.add(metas, given_payloads)
+    at = 0
+    while at < len(metas):
+        size = data.draw(st.integers(1, len(metas)))
+        pieces.add(metas[at : at + size], given_payloads[at : at + size])
+        at += size
+    assert whole.hexdigest() == pieces.hexdigest()
+
+
+def test_blocks_of_a_digest_can_be_hashed_apart() -> None:
+    count = 2 * BLOCK_ITEMS + 5
+    metas = [meta_at(number) for number in range(count)]
+    given_payloads = [(number, None, float(number)) for number in range(count)]
+    digest = Digest()
+    for start in range(0, count, 1000):
+        digest.add(metas[start : start + 1000], given_payloads[start : start + 1000])
+    hashes = []
+    for start in range(0, count, BLOCK_ITEMS):
+        block = slice(start, start + BLOCK_ITEMS)
+        data = block_bytes(len(metas[block]), encode_many(metas[block]), encode_many(given_payloads[block]))
+        hashes.append(hash_block("xxh3_128", data))
+    assert digest.blocks == hashes[:2]
+    assert digest.hexdigest() == hash_block("xxh3_128", b"".join(hashes)).hex()
+
+
+# Changes.
+
+
+@given(payloads, payloads)
+def test_a_difference_holds_nothing_where_old_and_new_are_the_same(old: Any, new: Any) -> None:
+    difference = Difference()
+    difference.replace(b"m", old, new)
+    equal = canonical(old) == canonical(new)
+    assert difference.columns() == (Columns([], [], None) if equal else Columns([b"m"] * 2, [old, new], [-1, 1]))
+    only = Difference()
+    only.replace(b"m", NOTHING, new)
+    only.replace(b"m", old, NOTHING)
+    assert only.diffs == [1, -1]
+
+
+def test_a_debt_takes_back_one_equal_item_each() -> None:
+    debts = Debts()
+    debts.owe(b"m", 1)
+    debts.owe(b"m", 1)
+    assert not debts.settles(b"m", True) and not debts.settles(b"n", 1)
+    assert debts.settles(b"m", 1) and debts.settles(b"m", 1) and not debts.settles(b"m", 1)
+    assert len(debts) == 0
+
+
+# Stages: items and tombstones come at random; what was sent must add up to what the naive model gives.
+
+Stage = GroupStage | ScanStage
+
+
+def stage_of(grow: Callable[[drift.Stream[Any]], drift.Stream[Any]]) -> Stage:
+    graph = drift.Graph("one stage")
+    grow(graph.source("in")).sink("out")
+    plan = Plan(graph.build())
+    (stage,) = plan.stages().values()
+    return stage
+
+
+def naive_windows(items: list[tuple[bytes, Any]], window: int, key: Callable[[Any], Any]) -> list[tuple[bytes, Any]]:
+    buckets: dict[bytes, list[Any]] = {}
+    windows = []
+    for meta, payload in sorted(items, key=lambda item: item[0]):
+        bucket = buckets.setdefault(canonical(key(payload)), [])
+        bucket.append(payload)
+        windows.append((meta, tuple(bucket[-window:])))
+    return windows
+
+
+def naive_scan(
+    items: list[tuple[bytes, Any]], initial: Any, step: Callable[[Any, Any], tuple[Any, Any]], key: Callable[[Any], Any]
+) -> list[tuple[bytes, Any]]:
+    states: dict[bytes, Any] = {}
+    outputs = []
+    for meta, payload in sorted(items, key=lambda item: item[0]):
+        place = canonical(key(payload))
+        states[place], output = step(states.get(place, initial), payload)
+        outputs.append((meta, output))
+    return outputs
+
+
+def one_at_a_meta(came: Counter[tuple[int, bytes]]) -> bool:
+    """Whether no tombstone is ahead of its item, and no item of the one that it replaces."""
+    there = [number for (number, _), count in came.items() if count]
+    return set(came.values()) <= {0, 1} and len(set(there)) == len(there)
+
+
+def check_stage(
+    data: st.DataObject, stage: Stage, naive: Callable[[list[tuple[bytes, Any]]], list[tuple[bytes, Any]]]
+) -> None:
+    """Feed a stage changes in drawn batches, tombstones before their items as well, settling on the way."""
+    final: dict[int, Any] = data.draw(st.dictionaries(st.integers(0, 12), payloads, max_size=8))
+    taken_back = data.draw(st.lists(st.tuples(st.integers(0, 12), payloads), max_size=6))
+    changes = [(number, payload, 1) for number, payload in final.items()]
+    for number, payload in taken_back:
+        changes += [(number, payload, 1), (number, payload, -1)]
+    changes = data.draw(st.permutations(changes))
+    came: Counter[tuple[int, bytes]] = Counter()
+    sent: Counter[tuple[bytes, bytes]] = Counter()
+    values_of = {canonical(payload): payload for _, payload, _ in changes}
+    while changes:
+        size = data.draw(st.integers(1, len(changes)))
+        batch, changes = changes[:size], changes[size:]
+        orderly = one_at_a_meta(came)
+        for number, payload, diff in batch:
+            came[number, canonical(payload)] += diff
+        ports: Ports = {}
+        out = stage.process(sorted_by_meta(columns_of(batch)), ports)
+        assert not ports
+        batch_counts: Counter[tuple[bytes, bytes]] = Counter()
+        for meta, payload, diff in zip(out.metas, out.payloads, out.diffs or [1] * len(out.metas)):
+            batch_counts[meta, canonical(payload)] += diff
+            sent[meta, canonical(payload)] += diff
+        if orderly and one_at_a_meta(came):
+            assert sum(map(abs, batch_counts.values())) == len(out.metas), "an item was made and unmade in one batch"
+        if out.metas:
+            assert min(out.metas) >= meta_at(min(number for number, _, _ in batch)), "an effect before its cause"
+        if data.draw(st.booleans()):
+            stage.settle(meta_at(min((number for number, _, _ in changes), default=100)))
+        if one_at_a_meta(came):
+            there = [(meta_at(number), values_of[form]) for (number, form), count in came.items() if count]
+            assert {place for place, count in sent.items() if count} == {
+                (meta, canonical(payload)) for meta, payload in naive(there)
+            }
+            assert set(sent.values()) <= {0, 1}
+    stage.settle(END_OF_TIME)
+    assert stage.held == 0
+
+
+@given(st.integers(1, 5), st.sampled_from([one_key, few_keys, same_payload]), st.data())
+def test_a_grouping_sends_what_makes_its_windows_right(
+    window: int, key: Callable[[Any], Any], data: st.DataObject
+) -> None:
+    stage = stage_of(lambda stream: stream.group(key, window))
+    check_stage(data, stage, partial(naive_windows, window=window, key=key))
+
+
+@given(st.sampled_from(sorted(STEPS)), st.sampled_from([one_key, few_keys, same_payload]), st.data())
+def test_a_scan_sends_what_makes_its_outputs_right(step: str, key: Callable[[Any], Any], data: st.DataObject) -> None:
+    initial, function = STEPS[step]
+    stage = stage_of(lambda stream: stream.scan(key, initial, function))
+    assert isinstance(stage, ScanStage)
+    check_stage(data, stage, partial(naive_scan, initial=initial, step=function, key=key))
+
+
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_a_grouping_keeps_no_more_of_the_settled_than_it_needs(window: int) -> None:
+    stage = stage_of(lambda stream: stream.group(one_key, window))
+    assert isinstance(stage, GroupStage)
+    for start in range(0, 1000, 10):
+        stage.process(columns_of([(number, number, 1) for number in range(start, start + 10)]), {})
+        stage.settle(meta_at(start + 10))
+        assert stage.held == 0
+        assert max(len(metas) for metas, _ in stage._buckets.values()) <= window - 1 + _SPARE_ITEMS + 10
+
+
+def test_a_scan_keeps_one_state_of_what_is_settled() -> None:
+    stage = stage_of(lambda stream: stream.scan(few_keys, 0, STEPS["mixing"][1]))
+    assert isinstance(stage, ScanStage)
+    for start in range(0, 1000, 10):
+        late = [(number, number, 1) for number in range(start, start + 10)]
+        stage.process(columns_of(late[5:]), {})
+        stage.process(columns_of(late[:5]), {})
+        stage.settle(meta_at(start + 10))
+        assert stage.held == 0
+        assert len(stage._segments) <= 1
+        assert all(len(history.metas) <= 100 for history in stage._histories.values())
+    assert len(stage._states) == 3
+
+
+def test_a_window_that_ends_up_the_same_is_not_sent_again() -> None:
+    stage = stage_of(lambda stream: stream.group(one_key, 2))
+    stage.process(columns_of([(number, 0, 1) for number in (1, 2, 4, 5)]), {})
+    out = stage.process(columns_of([(3, 0, 1)]), {})
+    assert (out.metas, out.payloads, out.diffs) == ([meta_at(3)], [(0, 0)], None)
+
+
+def test_a_scan_stops_where_a_recomputed_state_is_the_old_one() -> None:
+    calls: list[int] = []
+
+    def parity(state: int, payload: int) -> tuple[int, int]:
+        calls.append(payload)
+        return payload % 2, state
+
+    stage = stage_of(lambda stream: stream.scan(one_key, 0, parity))
+    stage.process(columns_of([(number, number, 1) for number in range(0, 100, 2)]), {})
+    calls.clear()
+    out = stage.process(columns_of([(41, 41, 1)]), {})
+    assert calls == [41, 42] and len(out.metas) == 3
+
+
+# Workers.
+
+
+def test_a_worker_sends_each_key_to_its_owner_and_nothing_to_itself() -> None:
+    graph = drift.Graph("keys")
+    graph.source("in").group(same_payload, 1, name="windows").sink("out")
+    plan = Plan(graph.build())
+    columns = columns_of([(number, number, 1) for number in range(50)])
+    sends = Router(plan, 3).route({"windows": [columns]})
+    partitioner = Partitioner(3)
+    for owner, parts in sends.items():
+        for _, part in parts:
+            assert {partitioner.owner(payload) for payload in part.payloads} == {owner}
+    assert sorted(meta for parts in sends.values() for _, part in parts for meta in part.metas) == list(columns.metas)
+    worker = Worker(plan, 1, 3)
+    assert set(worker.handle([("in", columns)])) == {BARRIER, 0, 2}
+
+
+# Sources.
+
+
+def machine(policy: drift.ArrivalTime | drift.EventTime, **more: Any) -> SourceMachine:
+    return SourceMachine("in", 0, policy, **more)
+
+
+def bad_time(row: Any) -> Any:
+    return None if row[1] == "no time" else row[0]
+
+
+def bad_tie(row: Any) -> Any:
+    if row[1] == "no tie":
+        raise ValueError("no tie")
+    return Opaque(1) if row[1] == "tie without form" else row[1]
+
+
+_bad_rows = st.lists(
+    st.tuples(
+        st.integers(0, 6),
+        st.integers(0, 9) | st.integers(0, 9) | st.sampled_from(["no time", "no tie", "tie without form", Opaque(1)]),
+    ),
+    max_size=12,
+)
+
+
+@given(_bad_rows, st.integers(0, 3), st.sampled_from(["error", "divert"]), st.sampled_from([None, bad_tie]), st.data())
+def test_how_a_bad_input_is_cut_into_batches_does_not_show(
+    given_rows: list[Any], lateness: int, late: Any, tie: Any, data: st.DataObject
+) -> None:
+    check_cuts(drift.EventTime(bad_time, lateness, tie, late), given_rows, data)
+
+
+@given(event_inputs(20, late="divert"), st.data())
+def test_how_an_input_is_cut_into_batches_does_not_show(given_input: Any, data: st.DataObject) -> None:
+    check_cuts(given_input.time, given_input.payloads, data)
+
+
+def check_cuts(policy: drift.EventTime, given_payloads: list[Any], data: st.DataObject) -> None:
+    """One batch and any cut into several give the same metas, promises, late items and error."""
+    whole, cut = machine(policy), machine(policy)
+    expected = whole.take(list(given_payloads))
+    left = list(given_payloads)
+    metas: list[bytes] = []
+    late: list[Any] = []
+    error: Exception | None = None
+    heartbeat = cut.heartbeat
+    while left and error is None:
+        size = data.draw(st.integers(1, len(left)))
+        arrived = cut.take(left[:size])
+        left, error = left[size:], arrived.error
+        assert all(meta >= heartbeat for meta in arrived.metas), "an item below the promise"
+        assert arrived.heartbeat >= heartbeat
+        heartbeat = arrived.heartbeat
+        metas += arrived.metas
+        late += arrived.late
+    assert metas == list(expected.metas) and len(set(metas)) == len(metas)
+    assert [(each.time, each.heartbeat, form_of(each.payload)) for each in late] == [
+        (each.time, each.heartbeat, form_of(each.payload)) for each in expected.late
+    ]
+    assert (type(error), str(error)) == (type(expected.error), str(expected.error))
+    assert cut.heartbeat == whole.heartbeat
+    assert (cut.items_in, cut.late_items) == (whole.items_in, whole.late_items) == (len(metas), len(late))
+
+
+@given(event_inputs(20, late="divert"), st.data())
+def test_unsettled_items_are_those_at_or_above_minimal_time(given_input: Any, data: st.DataObject) -> None:
+    source = machine(given_input.time)
+    metas: list[bytes] = []
+    minimal_time = BEGINNING
+    for payload in given_input.payloads:
+        metas += source.take([payload]).metas
+        if data.draw(st.booleans()):
+            minimal_time = max(minimal_time, source.heartbeat)
+        assert source.unsettled(minimal_time) == sum(meta >= minimal_time for meta in metas)
+    assert source.unsettled(END_OF_TIME) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), payloads), max_size=8), st.data())
+def test_global_times_of_equal_event_times_do_not_depend_on_arrival(
+    rows: list[tuple[int, Any]], data: st.DataObject
+) -> None:
+    shuffled = data.draw(st.permutations(rows))
+    policy = drift.EventTime(event_time, lateness=3)
+
+    def placed(given_rows: Sequence[tuple[int, Any]]) -> list[tuple[bytes, bytes]]:
+        arrived = machine(policy).take(list(given_rows))
+        assert arrived.error is None
+        return sorted(zip(arrived.metas, map(canonical, arrived.payloads)))
+
+    assert placed(rows) == placed(shuffled)
+
+
+def test_live_items_are_stamped_and_stamps_never_go_back() -> None:
+    source = machine(drift.ArrivalTime(), live=True)
+    metas = [
+        meta for now in (5, 5, 4, 9, 8) for meta in source.take(["a", "b"], now_ms=now).metas
+    ]
+    assert metas == sorted(set(metas))
+    assert [time_of(meta) for meta in metas] == [5] * 6 + [9] * 4
+    assert source.tick(8) == source.heartbeat > metas[-1]
+    assert source.tick(12) == pack_time(12)
+    assert time_of(source.take(["c"], now_ms=3).metas[0]) == 12
+
+
+def test_an_idle_source_promises_what_it_has_seen_and_what_the_others_promise() -> None:
+    source = machine(drift.EventTime(event_time, lateness=10, late="divert", idle_after_ms=100))
+    source.take([(20, "a")])
+    assert source.heartbeat == pack_time(10)
+    assert source.idle(BEGINNING) == pack_time(21)
+    assert source.idle(pack_time(50)) == pack_time(50)
+    arrived = source.take([(49, "b"), (50, "c")])
+    assert [late.payload for late in arrived.late] == [(49, "b")]
+    assert [time_of(meta) for meta in arrived.metas] == [50]
+    assert source.finish() == END_OF_TIME == source.idle(BEGINNING)
+
+
+def test_a_time_that_is_none_ends_the_run_after_the_items_before_it() -> None:
+    for policy, error, words in [
+        (drift.EventTime(lambda row: row["t"]), drift.StepError, "raised KeyError"),
+        (drift.EventTime(lambda row: row.get("t", 1.5)), drift.InputError, "gave 1.5"),
+        (drift.EventTime(lambda row: row.get("t", True)), drift.InputError, "gave True"),
+        (drift.EventTime(lambda row: row.get("t", 2**63)), drift.InputError, "64 bits"),
+        (drift.EventTime(lambda row: 1, tie=lambda row: row["t"]), drift.StepError, "tie function"),
+        (drift.EventTime(lambda row: 1, tie=lambda row: 7), drift.InputError, "two different payloads"),
+        (drift.EventTime(lambda row: 1, tie=lambda row: row.get("t", object())), drift.PayloadError, "object"),
+    ]:
+        arrived = machine(policy).take([{"t": 1}, {"u": 2}, {"t": 3}])
+        assert len(arrived.metas) == len(arrived.payloads) == 1
+        assert isinstance(arrived.error, error) and words in str(arrived.error)
+        assert "'in'" in str(arrived.error)
+
+
+def one_time(payload: Any) -> int:
+    return 1
+
+
+def test_a_payload_that_cannot_be_hashed_has_no_place_in_event_time() -> None:
+    arrived = machine(drift.EventTime(one_time)).take([1, 2, Opaque(3), 4])
+    assert len(arrived.metas) == 2
+    assert isinstance(arrived.error, drift.PayloadError) and "Opaque" in str(arrived.error)
+
+
+@given(st.lists(st.tuples(payloads, st.sampled_from([1, -1])), max_size=6), st.integers(0, 3))
+def test_joined_and_sorted_columns_keep_their_rows(changes: list[tuple[Any, int]], cut: int) -> None:
+    assume(len(changes) >= cut)
+    batch = [(index * 7 % 5, payload, diff) for index, (payload, diff) in enumerate(changes)]
+    whole = joined([columns_of(batch[:cut]), columns_of(batch[cut:])])
+    result = sorted_by_meta(whole)
+
+    def listed(columns: Columns) -> list[tuple[bytes, bytes, int]]:
+        diffs = columns.diffs or [1] * len(columns.metas)
+        return [(meta, canonical(payload), diff) for meta, payload, diff in zip(columns.metas, columns.payloads, diffs)]
+
+    assert listed(result) == sorted(listed(whole), key=lambda row: row[0])
