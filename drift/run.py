@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from drift_barrier.barrier import Released
-from drift_graph.errors import SettingsError
-from drift_graph.graph import Dataflow
-from drift_graph.item import Item, items
-from drift_graph.times import ArrivalTime, EventTime, Late, TimePolicy
-
 from drift.engines.base import Engine, Progress, Settings
 from drift.engines.feed import Feed
 from drift.sinks.base import Sink, as_sink
 from drift.sources.base import as_source
 from drift.streams import Graph
+from drift_barrier.barrier import Released
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.item import Item, items
+from drift_graph.times import ArrivalTime, EventTime, Late, TimePolicy
 
 ENGINES = ("local", "reference", "zeromq")
 #: Batches that are long enough to be fast, and no longer: what is in flight has to be kept, and may be corrected.

@@ -5,16 +5,17 @@ Invariant: every method adds sources, maps, groups, sinks and edges to the draft
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from drift_graph.errors import GraphError
+from drift.operators import CountStep, ReduceStep, ScanKey, ScanOutput, ScanState
+from drift_graph.errors import GraphError, SettingsError
 from drift_graph.functions import caller, name_of
 from drift_graph.graph import Dataflow, Draft
 from drift_graph.operators import Arity, Group, Map, Sink, Source
 from drift_graph.times import ArrivalTime, TimePolicy
-
-from drift.operators import CountStep, ReduceStep, ScanKey, ScanOutput, ScanState
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -73,7 +74,10 @@ class Graph:
         from drift.show import as_mermaid, as_svg
 
         dataflow = self.build()
-        return {"image/svg+xml": as_svg(dataflow), "text/vnd.mermaid": as_mermaid(dataflow), "text/plain": str(self)}
+        bundle = {"text/vnd.mermaid": as_mermaid(dataflow), "text/plain": str(self)}
+        with contextlib.suppress(SettingsError):  # the extra that draws is not installed
+            bundle["image/svg+xml"] = as_svg(dataflow)
+        return bundle
 
 
 class Stream(Generic[T]):
@@ -178,8 +182,6 @@ class Stream(Generic[T]):
         return self._add(Map(self._name(name, kind, function), "", where, function, arity))
 
     def _add(self, operator: Map | Group) -> Stream[Any]:
-        import dataclasses
-
         added = self._graph._draft.add(dataclasses.replace(operator, step=operator.name), self._origins)
         return Stream(self._graph, (added.name,))
 

@@ -18,12 +18,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import drift_acker
-import drift_barrier
-import drift_graph
 import pytest
 
 import drift
+import drift_acker
+import drift_barrier
+import drift_graph
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+
+import drift
+from drift.machines.keys import Partitioner, identities
 from drift_barrier.digest import Digest
 from drift_graph.canonical import canonical, hash64
 from drift_graph.meta import END_OF_TIME, NumberedMetas, global_time, pack_time, varint
-
-import drift
-from drift.machines.keys import Partitioner
 
 
 class Colour(enum.Enum):
@@ -158,7 +158,8 @@ KEYS: list[tuple[Any, int, int]] = [
 def test_a_key_belongs_to_the_same_partition_for_ever(key: Any, hashed: int, owner: int) -> None:
     assert hash64(key) == hashed
     assert Partitioner(7).owner(key) == owner
-    assert Partitioner(7).owners([key, "other", key])[::2] == [owner, owner]
+    assert Partitioner(7).owners(identities([key, "other", key]))[::2] == [owner, owner]
+    assert Partitioner(7).owners(identities([key])) == [owner]
 
 
 def number(text: str) -> int:

@@ -11,11 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
-from drift_barrier.barrier import FAILURES
-from drift_graph.canonical import canonical, form_of
-from drift_graph.meta import END_OF_TIME, global_time_of, varint
-from drift_graph.operators import Group
-from drift_graph.reference import Reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import (
@@ -41,6 +36,11 @@ import drift.machines.grouping as grouping_module
 import drift.machines.scan as scan_module
 from drift.engines.simulated import Outcome, Simulation
 from drift.operators import State
+from drift_barrier.barrier import FAILURES
+from drift_graph.canonical import canonical, form_of
+from drift_graph.meta import END_OF_TIME, global_time_of, varint
+from drift_graph.operators import Group
+from drift_graph.reference import Reference
 
 
 class Output(NamedTuple):

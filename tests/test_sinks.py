@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from drift_graph.meta import NumberedMetas, global_time, time_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import drift
 from drift import SettingsError, SinkError, sinks
 from drift.sinks import Sink, as_sink
+from drift_graph.meta import NumberedMetas, global_time, time_of
 
 pytestmark = pytest.mark.filterwarnings("error")
 

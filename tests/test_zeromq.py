@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 import zmq
-from drift_barrier.barrier import Released
-from drift_graph.item import Columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from zmq.utils.monitor import recv_monitor_message
@@ -33,6 +31,8 @@ from drift.engines.zeromq.wire import (
     Refused,
     ReleasedMessage,
 )
+from drift_barrier.barrier import Released
+from drift_graph.item import Columns
 
 WORDS = ["to be or not to be", "that is the question", "to be"] * 40
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from sortedcontainers import SortedDict
+
 from drift_graph.errors import DriftBug
 from drift_graph.meta import BEGINNING, END_OF_TIME
-from sortedcontainers import SortedDict
 
 
 class Ack(NamedTuple):

@@ -14,13 +14,12 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
+from drift_barrier.digest import Algorithm, Digest
 from drift_graph.canonical import NoCanonicalForm, canonical, forms_of
 from drift_graph.errors import DriftBug, StepError
 from drift_graph.failures import no_form_error, step_error
 from drift_graph.item import Columns, Failure, sorted_by_meta
 from drift_graph.meta import BEGINNING, MetaParts, Metas, is_increasing
-
-from drift_barrier.digest import Algorithm, Digest
 
 #: In place of a sink's name: where failed calls of any step wait to be taken back or released.
 FAILURES = ""

@@ -13,6 +13,7 @@ import hashlib
 from typing import Any, Literal
 
 import xxhash
+
 from drift_graph.canonical import encode_many, encode_metas
 from drift_graph.meta import Metas
 

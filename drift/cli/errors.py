@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import msgspec
+
 from drift_graph.errors import (
     DriftBug,
     GraphError,

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
-from drift_graph.meta import Metas
-
 from drift.run import Run
 from drift.sinks.base import Sink
+from drift_graph.meta import Metas
 
 _UNDISTURBED = (Run._write.__code__, Run._end.__code__)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import IO
 
-from drift_graph.errors import SinkError
-from drift_graph.times import Late
-
 from drift.cli.errors import to_json
 from drift.cli.specs import OnExisting
+from drift_graph.errors import SinkError
+from drift_graph.times import Late
 
 
 class LateOutput:

@@ -17,11 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from drift.streams import Graph
 from drift_graph.errors import DriftError, GraphError, SettingsError
 from drift_graph.functions import is_ours
 from drift_graph.graph import Dataflow
-
-from drift.streams import Graph
 
 
 def load_dataflow(place: str) -> Dataflow:

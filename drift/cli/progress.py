@@ -12,16 +12,17 @@ import time
 from collections import deque
 from types import TracebackType
 
-from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from drift.engines.base import Progress
 from drift.run import Run
+from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
 _DRAWN_PER_SECOND = 5
 _RATE_OVER_S = 2.0
+_BAR_CELLS = 12
 
 
 class ProgressLine:
@@ -76,8 +77,12 @@ class ProgressLine:
 def line_text(progress: Progress, rates: tuple[float, float], seconds: float) -> str:
     """The line's words; what matters most stands first, since a narrow terminal cuts the rest."""
     minutes, rest = divmod(int(seconds), 60)
+    clock = f"{minutes}:{rest:02}"
+    if progress.fraction:
+        left_m, left_s = divmod(int(seconds / progress.fraction - seconds), 60)
+        clock += f" {_bar(progress.fraction)} {progress.fraction:.0%}, {left_m}:{left_s:02} left"
     parts = [
-        f"{minutes}:{rest:02}",
+        clock,
         f"in {progress.items_in:,} ({rates[0]:,.0f}/s)",
         f"out {progress.items_out:,} ({rates[1]:,.0f}/s)",
         f"unsettled {progress.unsettled:,}",
@@ -88,6 +93,11 @@ def line_text(progress: Progress, rates: tuple[float, float], seconds: float) ->
     if progress.late_items:
         parts.append(f"late {progress.late_items:,}")
     return "  ".join(parts)
+
+
+def _bar(fraction: float) -> str:
+    full = round(fraction * _BAR_CELLS)
+    return "━" * full + "╌" * (_BAR_CELLS - full)
 
 
 def _time_text(minimal_time: bytes) -> str:

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import click
-from drift_graph.errors import SettingsError
-from drift_graph.graph import Dataflow
 
 from drift.cli.errors import Ended, Interrupted, to_json
 from drift.cli.interrupt import Interrupts, Noted
@@ -18,6 +16,8 @@ from drift.cli.load import load_dataflow
 from drift.cli.progress import ProgressLine
 from drift.cli.specs import OnExisting, TimeOptions, by_name, policies, sink_of, source_of, writes_to_stdout
 from drift.run import ENGINES, Report, Run, run
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
 
 _JSON_FIELDS = (
     "graph", "engine", "workers", "digest", "items_in", "items_out", "tombstones", "late_items", "seconds",

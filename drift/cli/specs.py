@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from drift_graph.errors import SettingsError
-from drift_graph.graph import Dataflow
-from drift_graph.times import ArrivalTime, EventTime, TimePolicy
-
 from drift import sinks, sources
 from drift.cli.load import load_function
 from drift.sinks.base import Sink
 from drift.sources.base import Source
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.times import ArrivalTime, EventTime, TimePolicy
 
 OnExisting = Literal["continue", "replace", "error"]
 

@@ -42,6 +42,7 @@ class Progress:
 
     Attributes:
         unsettled: items read whose output is not complete.
+        fraction: how much of the input has been read, 0 to 1; None where that is not known.
         held_by: what minimal time waits for: a source's or a worker's name, or "".
     """
 
@@ -52,6 +53,7 @@ class Progress:
     late_items: int = 0
     minimal_time: bytes = BEGINNING
     held_by: str = ""
+    fraction: float | None = None
     refused_frames: int = 0
     peak_memory_bytes: dict[str, int] = field(default_factory=dict)
 

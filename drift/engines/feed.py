@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from drift.sources.base import Reader, Source
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.times import Arrived, EventTime, Late, SourceMachine, TimePolicy
-
-from drift.sources.base import Reader, Source
 
 
 class Fed(NamedTuple):
@@ -98,6 +97,12 @@ class Feed:
     def unsettled(self, minimal_time: bytes) -> int:
         """Items of all sources at or above minimal time."""
         return sum(inlet.machine.unsettled(minimal_time) for inlet in self._inlets)
+
+    def fraction(self) -> float | None:
+        """How much of the input has been read, 0 to 1, as far as the sources know."""
+        known = [inlet.reader.fraction() for inlet in self._inlets if hasattr(inlet.reader, "fraction")]
+        parts = [part for part in known if part is not None]
+        return min(parts) if parts and len(parts) == len(self._inlets) else None
 
     def name_of(self, rank: int) -> str:
         return self._inlets[rank].name

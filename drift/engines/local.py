@@ -9,17 +9,16 @@ from __future__ import annotations
 import select
 from collections.abc import Iterator
 
+from drift.engines.base import Progress, Settings
+from drift.engines.feed import Fed, Feed
+from drift.machines.plan import Plan
+from drift.machines.worker import BARRIER, Part, Worker
 from drift_acker.ledger import Ledger, ack_of
 from drift_acker.table import AckTable
 from drift_barrier.barrier import Barrier, Released
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time_of, least_meta
-
-from drift.engines.base import Progress, Settings
-from drift.engines.feed import Fed, Feed
-from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER, Part, Worker
 
 #: How long to wait for live items before the clock moves the promises of those sources that have none.
 _TICK_S = 0.001
@@ -45,11 +44,10 @@ class LocalEngine:
                 self._process(fed)
                 released = barrier.release(self._acker.minimal_time)
                 self._note()
-                if released is not None:
-                    yield released
-                    if released.error is not None:
-                        raise released.error
-            elif feed.error is None and feed.live:
+                yield released or Released(barrier.position, [], [], "")
+                if released is not None and released.error is not None:
+                    raise released.error
+            elif feed.error is None and (feed.live or feed.filenos()):
                 yield Released(barrier.position, [], [], "")
                 select.select(feed.filenos(), (), (), _TICK_S)
             if feed.error is not None:
@@ -80,6 +78,7 @@ class LocalEngine:
         progress, feed = self.progress, self._feed
         progress.items_in = feed.items_in
         progress.late_items = feed.late_items
+        progress.fraction = feed.fraction()
         progress.tombstones = self._worker.tombstones
         progress.minimal_time = self._acker.minimal_time
         holder = self._acker.held_by()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import select
 from collections.abc import Iterator
 
+from drift.engines.base import Progress, Settings
+from drift.engines.feed import Feed
+from drift.engines.local import feeding_step
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
 from drift_graph.canonical import NoCanonicalForm
@@ -13,10 +16,6 @@ from drift_graph.failures import no_form_error
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.reference import Reference
-
-from drift.engines.base import Progress, Settings
-from drift.engines.feed import Feed
-from drift.engines.local import feeding_step
 
 
 class ReferenceEngine:
@@ -40,6 +39,8 @@ class ReferenceEngine:
                     self._reference.push(name, meta, payload)
             progress.minimal_time = min(self._heartbeats.values())
             progress.items_in, progress.late_items = feed.items_in, feed.late_items
+            progress.unsettled = feed.unsettled(progress.minimal_time)
+            progress.held_by = f"source {feed.name_of(min(self._heartbeats, key=self._heartbeats.__getitem__))}"
             yield from self._pop()
             if feed.error is not None:
                 raise feed.error

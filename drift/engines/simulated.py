@@ -20,6 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from drift.engines.local import feeding_step
+from drift.machines.plan import Plan
+from drift.machines.worker import BARRIER, Part, Worker
 from drift_acker.ledger import Ledger, ack_of
 from drift_acker.table import Ack, AckTable
 from drift_barrier.barrier import Barrier, Released
@@ -29,10 +32,6 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time_of
 from drift_graph.times import Late, SourceMachine, TimePolicy
-
-from drift.engines.local import feeding_step
-from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER, Part, Worker
 
 Choose = Callable[[int], int]
 

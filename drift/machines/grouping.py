@@ -15,16 +15,15 @@ from collections.abc import Sequence
 from itertools import compress
 from typing import Any
 
+from drift.machines.changes import NOTHING, Debts, Difference
+from drift.machines.keys import identities
+from drift.machines.maps import Ports
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, Metas, varint
 from drift_graph.operators import Group
-
-from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.keys import identities
-from drift.machines.maps import Ports
 
 #: Settled items that a bucket may keep beyond those it needs, so that it need not be trimmed at every turn.
 _SPARE_ITEMS = 16

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import xxhash
+
 from drift_graph.canonical import canonical, hash64
 
 _themselves = frozenset({str, int, type(None)})
@@ -39,16 +41,21 @@ class Partitioner:
         """The worker of one key, by index."""
         return hash64(key) % self.workers
 
-    def owners(self, keys: Sequence[Any]) -> list[int]:
-        """The worker of each key; owners of plain keys are remembered."""
-        if not set(map(type, keys)) <= _themselves:
-            return [self.owner(key) for key in keys]
+    def owners(self, identities: Sequence[Any]) -> list[int]:
+        """The worker of each key, by its identity; owners of plain keys are remembered."""
+        if not set(map(type, identities)) <= _themselves:
+            return list(map(self._owner_of, identities))
         known = self._owners
-        found = list(map(known.get, keys))
+        found = list(map(known.get, identities))
         if None in found:
             if len(known) > _OWNERS_MAX:
                 known.clear()
             for index, owner in enumerate(found):
                 if owner is None:
-                    found[index] = known[keys[index]] = self.owner(keys[index])
+                    found[index] = known[identities[index]] = self.owner(identities[index])
         return found  # type: ignore[return-value]
+
+    def _owner_of(self, identity: Any) -> int:
+        """The owner of the key; an identity of type bytes is the key's canonical bytes already."""
+        form = identity if type(identity) is bytes else canonical(identity)
+        return xxhash.xxh64_intdigest(form) % self.workers

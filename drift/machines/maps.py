@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from itertools import chain, compress
 from typing import Any, NamedTuple
 
+from drift.machines.changes import Difference
 from drift_barrier.barrier import FAILURES
 from drift_graph.failures import failed_step
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined
 from drift_graph.meta import Metas, child_suffixes, varint, with_suffix
 from drift_graph.operators import Map, Sink, as_sequence
-
-from drift.machines.changes import Difference
 
 
 class _Piece(NamedTuple):

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from drift_graph.graph import Dataflow
-from drift_graph.operators import Group, Map
-
 from drift.machines.grouping import GroupStage
 from drift.machines.maps import Program
 from drift.machines.scan import ScanStage
 from drift.operators import ScanKey, ScanOutput, ScanState
+from drift_graph.graph import Dataflow
+from drift_graph.operators import Group, Map
 
 Stage = GroupStage | ScanStage
 

@@ -19,17 +19,16 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+from drift.machines.changes import NOTHING, Debts, Difference
+from drift.machines.grouping import keyed
+from drift.machines.maps import Ports
+from drift.operators import ScanKey, ScanState, State, pair_of
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import failed_step
 from drift_graph.item import Columns, Failure, joined
 from drift_graph.meta import BEGINNING, Metas, varint
 from drift_graph.operators import Group, Map
-
-from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.grouping import keyed
-from drift.machines.maps import Ports
-from drift.operators import ScanKey, ScanState, State, pair_of
 
 #: In place of a state after a step that raised: what comes after it in its key gives nothing until that is corrected.
 _BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()

@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import varint
-from drift_graph.operators import Group
-
 from drift.machines.grouping import keyed
 from drift.machines.keys import Partitioner
 from drift.machines.maps import Ports
 from drift.machines.plan import Plan
+from drift_graph.item import Columns, joined, sorted_by_meta
+from drift_graph.meta import varint
+from drift_graph.operators import Group
 
 #: A batch of items and where it goes: a source's program, a grouping, a sink, or FAILURES.
 Part = tuple[str, Columns]

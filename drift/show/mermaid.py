@@ -5,10 +5,9 @@ Invariant: names of the user's never appear outside a quoted label, so no name c
 
 from __future__ import annotations
 
+from drift.show.steps import rank_label, shape_of, short_place, steps_of, what_it_does
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Operator
-
-from drift.show.steps import rank_label, shape_of, short_place, steps_of, what_it_does
 
 _SHAPES = {"source": ("([", "])"), "sink": ("[/", "/]"), "group": ("[[", "]]"), "map": ("[", "]")}
 _ENTITIES = {"&": "amp", '"': "quot", "<": "lt", ">": "gt", "#": "35", "`": "96", ";": "59", "\\": "92", "*": "42"}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from drift.show.svg import as_svg
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
-
-from drift.show.svg import as_svg
 
 _PNG_ZOOM = 2.0  # pixels for each point
 

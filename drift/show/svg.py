@@ -10,11 +10,10 @@ import math
 from collections.abc import Sequence
 from xml.sax.saxutils import escape, quoteattr
 
-from drift_graph.graph import Dataflow
-from drift_graph.operators import Operator, Sink, Source
-
 from drift.show.layout import Box, Frame, Layout, Line, Point, Rectangle, lay_out
 from drift.show.steps import Step, columns_of, rank_label, shape_of, short_place, steps_of, what_it_does
+from drift_graph.graph import Dataflow
+from drift_graph.operators import Operator, Sink, Source
 
 _FONT = "'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', monospace"
 _CHARACTER = 0.61  # of the font size; Menlo and DejaVu have 0.602, the others less

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from drift.show.steps import Step, columns_of, short_place, steps_of, what_it_does
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Operator
-
-from drift.show.steps import Step, columns_of, short_place, steps_of, what_it_does
 
 _HEADINGS = ("step", "what it does", "rank", "declared", "takes")
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from drift_graph.errors import SettingsError, SinkError
-from drift_graph.meta import Metas, time_of
 
 from drift.sinks.base import Sink
+from drift_graph.errors import SettingsError, SinkError
+from drift_graph.meta import Metas, time_of
 
 
 def jsonl(path: str | os.PathLike[str], *, resume: Literal["continue", "replace", "error"] = "continue") -> Sink:

@@ -19,14 +19,15 @@ class Reader(Protocol):
     def read(self, items_max: int) -> list[Any] | None:
         """Up to `items_max` payloads; None at the end of the input.
 
-        A finite source blocks until it has some. A live one never blocks: it returns [] when nothing is there now.
+        A finite source blocks until it has some, unless it has `filenos`. Then, as a live one, it never blocks: it
+        returns [] when nothing is there now.
 
         Raises:
             InputError: where the input cannot be read; everything before was returned by earlier calls.
         """
 
     def filenos(self) -> Sequence[int]:
-        """For a live source, file descriptors that are readable when `read` may have something: the same ones always.
+        """For a live source or a pipe, descriptors that are readable when `read` may have something: always the same.
 
         They are few, since engines wait with `select`; and after `read` has given None they are not readable.
         """

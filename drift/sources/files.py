@@ -14,6 +14,8 @@ import csv as csv_module
 import gzip
 import io
 import os
+import select
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,9 +24,9 @@ from pathlib import Path
 from typing import Any, AnyStr
 
 import msgspec
-from drift_graph.errors import InputError, SettingsError
 
 from drift.sources.base import Reader
+from drift_graph.errors import InputError, SettingsError
 
 _CHUNK_BYTES = 1 << 18
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -125,6 +127,8 @@ class _FileReader:
         if self._error is not None:
             raise self._error
         while self._at >= len(self._batch):
+            if not self._file.is_ready():
+                return []
             try:
                 batch = next(self._batches, None)
             except Exception as error:
@@ -138,7 +142,11 @@ class _FileReader:
         return given
 
     def filenos(self) -> Sequence[int]:
-        return ()
+        return () if self._file.pipe is None else (self._file.pipe,)
+
+    def fraction(self) -> float | None:
+        """How much of the file has been read, 0 to 1; None where nobody knows how long it is."""
+        return self._file.fraction()
 
     def close(self) -> None:
         self._batch = []
@@ -159,12 +167,20 @@ class _File:
             raise InputError("standard input is closed, or replaced by something without bytes") from None
         self._raw: Any = opened
         self._bytes: Any = opened
+        self._size, self.pipe = _size_or_pipe(opened)
         try:
             if path.endswith(".gz") or (hasattr(opened, "peek") and opened.peek(2)[:2] == _GZIP_MAGIC):
                 self._bytes = gzip.GzipFile(fileobj=opened)
         except OSError as error:
             self.close()
             raise InputError(f"{path} cannot be read: {error.strerror}; {_advice(error)}") from None
+
+    def is_ready(self) -> bool:
+        """Whether the next chunk is there, or its end; a pipe's may have to be waited for."""
+        return self.pipe is None or bool(select.select([self.pipe], [], [], 0)[0])
+
+    def fraction(self) -> float | None:
+        return self._raw.tell() / self._size if self._size else None
 
     def chunk(self) -> tuple[bytes, str]:
         """The next bytes, none at the end; and what is wrong after them, or ""."""
@@ -182,6 +198,15 @@ class _File:
             self._bytes.close()
         if self._own:
             self._raw.close()
+
+
+def _size_or_pipe(opened: Any) -> tuple[int, int | None]:
+    """The bytes of a regular file, or the descriptor of something that gives them in its own time."""
+    try:
+        status = os.fstat(opened.fileno())
+    except (OSError, AttributeError):
+        return 0, None
+    return (status.st_size, None) if stat.S_ISREG(status.st_mode) else (0, opened.fileno())
 
 
 def _advice(error: OSError) -> str:

@@ -14,10 +14,9 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from drift_graph.errors import InputError, SettingsError
-
 from drift.sources.base import Reader
 from drift.sources.wake import Wake
+from drift_graph.errors import InputError, SettingsError
 
 _RECEIVE_BYTES = 1 << 16
 

@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from drift_graph.errors import SettingsError
-
 from drift.sources.base import Reader
 from drift.sources.wake import Wake
+from drift_graph.errors import SettingsError
 
 
 def live(iterable: Iterable[Any], *, buffer_items_max: int = 8192, close_max_s: float = 1.0) -> LiveSource:

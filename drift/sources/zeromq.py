@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
-from drift_graph.errors import InputError, SettingsError
 
 from drift.sources.base import Reader
 from drift.sources.wake import Wake
+from drift_graph.errors import InputError, SettingsError
 
 
 def zmq_pull(

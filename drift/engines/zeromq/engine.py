@@ -25,12 +25,6 @@ from typing import Any
 
 import cloudpickle
 import zmq
-from drift_acker.ledger import Ledger, ack_of
-from drift_barrier.barrier import Released
-from drift_graph.errors import ProcessError, SettingsError, StepError
-from drift_graph.graph import Dataflow
-from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING
 
 from drift.engines.base import Progress, Settings
 from drift.engines.feed import Fed, Feed
@@ -41,6 +35,12 @@ from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
 from drift.engines.zeromq.wire import Codec, Finished, MinimalTime, ReleasedMessage
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Router
+from drift_acker.ledger import Ledger, ack_of
+from drift_barrier.barrier import Released
+from drift_graph.errors import ProcessError, SettingsError, StepError
+from drift_graph.graph import Dataflow
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING
 
 _TICK_MS = 1  # while a live source may need its promise moved
 _WAIT_MS = 100
@@ -342,6 +342,7 @@ class ZeromqEngine:
         progress, feed = self.progress, self._feed
         progress.items_in = feed.items_in
         progress.late_items = feed.late_items
+        progress.fraction = feed.fraction()
         progress.unsettled = feed.unsettled(progress.minimal_time)
         progress.tombstones = sum(child.sign.tombstones for child in self._children)
         progress.refused_frames = sum(child.sign.refused_frames for child in self._children) + self._inbox.refused

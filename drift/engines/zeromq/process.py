@@ -22,14 +22,14 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import cloudpickle
-from drift_graph.errors import DriftBug, DriftError
-from drift_graph.functions import is_ours
-from drift_graph.graph import Dataflow
 
 from drift.engines.base import Settings
 from drift.engines.zeromq.control import Fatal, Ready, read_block, write_upward
 from drift.engines.zeromq.roles import Loop, Peers, make_loop
 from drift.engines.zeromq.sockets import Transport
+from drift_graph.errors import DriftBug, DriftError
+from drift_graph.functions import is_ours
+from drift_graph.graph import Dataflow
 
 SIGN_INTERVAL_S = 0.25
 

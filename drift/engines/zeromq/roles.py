@@ -11,13 +11,6 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 import zmq
-from drift_acker.ledger import Ledger, ack_of
-from drift_acker.table import Ack, AckTable
-from drift_barrier.barrier import Barrier, Released
-from drift_graph.errors import DriftBug, PayloadError, ProcessError
-from drift_graph.graph import Dataflow
-from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, least_meta
 
 from drift.engines.base import Settings
 from drift.engines.local import feeding_step
@@ -35,6 +28,13 @@ from drift.engines.zeromq.wire import (
 )
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Worker
+from drift_acker.ledger import Ledger, ack_of
+from drift_acker.table import Ack, AckTable
+from drift_barrier.barrier import Barrier, Released
+from drift_graph.errors import DriftBug, PayloadError, ProcessError
+from drift_graph.graph import Dataflow
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, least_meta
 
 #: Frames taken from the inbox at once: enough for late items to meet what they correct, few enough to stay responsive.
 _FRAMES_AT_ONCE = 16

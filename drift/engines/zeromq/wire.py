@@ -23,9 +23,9 @@ from typing import Any
 
 import msgspec
 import xxhash
-from drift_barrier.barrier import Released
 
 from drift.machines.worker import Part
+from drift_barrier.barrier import Released
 
 VERSION = 1
 #: A longer frame is refused; batches are split so that they fit.
