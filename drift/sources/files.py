@@ -167,6 +167,7 @@ class _File:
             raise InputError("standard input is closed, or replaced by something without bytes") from None
         self._raw: Any = opened
         self._bytes: Any = opened
+        self._begun = False
         self._size, self.pipe = _size_or_pipe(opened)
         try:
             if path.endswith(".gz") or (hasattr(opened, "peek") and opened.peek(2)[:2] == _GZIP_MAGIC):
@@ -177,13 +178,16 @@ class _File:
 
     def is_ready(self) -> bool:
         """Whether the next chunk is there, or its end; a pipe's may have to be waited for."""
-        return self.pipe is None or bool(select.select([self.pipe], [], [], 0)[0])
+        if self.pipe is None or not self._begun:  # looking for gzip has waited for the first bytes already
+            return True
+        return bool(select.select([self.pipe], [], [], 0)[0])
 
     def fraction(self) -> float | None:
         return self._raw.tell() / self._size if self._size else None
 
     def chunk(self) -> tuple[bytes, str]:
         """The next bytes, none at the end; and what is wrong after them, or ""."""
+        self._begun = True
         try:
             return self._bytes.read1(_CHUNK_BYTES), ""
         except EOFError:
