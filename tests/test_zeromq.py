@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,10 +68,6 @@ def child(run: drift.Run, name: str) -> subprocess.Popen[bytes]:
     return next(each.process for each in engine_of(run)._children if each.name == name)
 
 
-def folders() -> set[str]:
-    return set(map(str, Path(tempfile.gettempdir()).glob("drift-*")))
-
-
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -90,10 +87,14 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    before = folders()
+def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    folder = Path(tempfile.mkdtemp(prefix="t-"))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
     yield
-    assert folders() <= before, "a run left its folder"
+    left = list(folder.iterdir())
+    shutil.rmtree(folder)
+    assert not left, "a run left its folder"
 
 
 def endless() -> Iterator[int]:
