@@ -160,6 +160,7 @@ class ZeromqEngine:
         self._given = 0  # items handed to workers in turn
         self._quiet_since_s: float | None = None
         self._closed = False
+        self._sockets: list[zmq.Socket[bytes]] = []
         self._watched: set[int] = set()
 
     # The run.
@@ -276,6 +277,7 @@ class ZeromqEngine:
         context = self._context = zmq.Context()
         self._codec = Codec(0, secret)
         self._inbox = Inbox(context, transport, "caller", self._codec)
+        self._sockets.append(self._inbox.socket)
         self._poller.register(self._inbox.socket, zmq.POLLIN)
         deadline = time.monotonic() + _START_S
         for child in self._children:
@@ -296,6 +298,7 @@ class ZeromqEngine:
         self._receivers = {index: Outbox(context, transport, each) for index, each in enumerate(workers)}
         self._receivers[BARRIER] = Outbox(context, transport, peers.barrier)
         self._acker = Outbox(context, transport, peers.acker)
+        self._sockets += [box.socket for box in (*self._receivers.values(), self._acker)]
         self._boxes = [*self._receivers.values(), self._acker]
 
     def _check_children(self) -> None:
@@ -371,8 +374,10 @@ class ZeromqEngine:
             if self._children:
                 self._note()
         finally:
+            for socket in self._sockets:  # by name: while the interpreter ends, the context has forgotten them
+                socket.close(linger=0)
             if self._context is not None:
-                self._context.destroy(linger=0)
+                self._context.term()
             if self._folder:
                 shutil.rmtree(self._folder, ignore_errors=True)
             self._feed.close()
