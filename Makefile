@@ -16,7 +16,7 @@ test: .venv/test
 	$(BIN)/pytest
 
 bench: .venv/test
-	$(BIN)/python -m bench
+	$(BIN)/python -m benchmarks
 
 breakages: .venv/test
 	$(BIN)/python -m tests.breakages

@@ -1,0 +1,46 @@
+"""Latency of live items: from when a line is due at its sender to when the caller has its output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks.rounds import Options, Target, interleaved, median
+from benchmarks.tables import decimals, medians, table, whole
+from benchmarks.workloads import KEYS
+
+_ENGINES = {"local": ("local", 1, 1.5, 5.0), "zeromq 2 workers": ("zeromq", 2, 3.0, 15.0)}
+_NUMBERS = ("p50_ms", "p95_ms", "p99_ms", "max_ms")
+
+
+def latency(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
+    specs: dict[str, dict[str, Any]] = {
+        label: {
+            "kind": "latency",
+            "engine": engine,
+            "workers": workers,
+            "items": options.latency_items,
+            "items_per_second": options.latency_rate,
+        }
+        for label, (engine, workers, _, _) in _ENGINES.items()
+    }
+    rounds = interleaved(specs, options.rounds, "latency", options.tell)
+    caption = (
+        f"Running count of each of {KEYS:,} keys over lines that another process sends over TCP, in arrival time. From "
+        f"when the line is due there to when run.pieces() yields its output; the first second is left out. "
+        f"{medians(options.rounds)}, but 'worst' is the greatest of all."
+    )
+    title = f"Latency at {options.latency_rate:,} items/s"
+    made = table(title, ("", "items counted", "p50 ms", "p95 ms", "p99 ms", "max ms", "worst ms"), caption)
+    targets: list[Target] = []
+    data: dict[str, Any] = {"rounds": rounds, "summary": {}}
+    for label, (_, _, p50_bound, p99_bound) in _ENGINES.items():
+        numbers = {name: median(each[label][name] for each in rounds) for name in _NUMBERS}
+        numbers["worst_ms"] = max(each[label]["max_ms"] for each in rounds)
+        data["summary"][label] = numbers
+        counted = sum(each[label]["counted"] for each in rounds)
+        made.add_row(label, whole(counted), *[decimals(value) for value in numbers.values()])
+        targets.append(Target(f"latency {label}, p50", numbers["p50_ms"], p50_bound, at_least=False, unit="ms"))
+        targets.append(Target(f"latency {label}, p99", numbers["p99_ms"], p99_bound, at_least=False, unit="ms"))
+    return [made], targets, data

@@ -1,0 +1,65 @@
+"""The benchmark command at tiny sizes: that it compares equal things and tells what it found, not how fast."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import drift
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.measure import latency  # noqa: E402
+from benchmarks.workloads import WORKLOADS, mixed, moved  # noqa: E402
+
+
+@pytest.mark.parametrize("name", list(WORKLOADS))
+def test_the_plain_loop_computes_what_the_graph_does(name: str) -> None:
+    workload = WORKLOADS[name]
+    payloads = workload.inputs(3000)
+    expected = list(workload.plain(payloads))
+    assert [item.payload for item in drift.run(workload.graph(), {"in": payloads})] == expected
+
+
+@pytest.mark.parametrize("name", list(WORKLOADS))
+def test_moved_items_come_out_in_order_in_event_time(name: str) -> None:
+    workload = WORKLOADS[name]
+    payloads = mixed(workload.inputs(3000))
+    arriving = moved(list(enumerate(payloads)), 0.5)
+    assert arriving != sorted(arriving) == list(enumerate(payloads))
+    run = drift.run(workload.event_time_graph(), {"in": arriving}, batch_items=50)
+    assert [item.payload for item in run] == list(workload.plain(payloads))
+
+
+def test_latency_is_measured_from_when_a_line_is_due() -> None:
+    found = latency({"engine": "local", "workers": 1, "items": 700, "items_per_second": 500})
+    assert found["items"] == 700
+    assert found["counted"] == 200
+    assert 0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
+
+
+def test_the_command_prints_tables_and_writes_json(tmp_path: Path) -> None:
+    path = tmp_path / "found.json"
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--items", "3000", "--json", str(path)]
+    command += ["--only", "throughput", "--only", "disorder", "--only", "scaling", "--only", "sum"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for title in ("Throughput, in order", "Throughput, out of order", "Scaling", "Targets"):
+        assert title in done.stdout
+    found = json.loads(path.read_text())
+    assert found["machine"]["cores"] >= 1
+    assert set(found["sections"]) == {"throughput", "disorder", "scaling"}
+    assert found["sections"]["throughput"]["workloads"]["sum"]["summary"]["local, items"]["ratio_to_plain"] > 0
+    assert all({"name", "measured", "bound", "met"} <= set(target) for target in found["targets"])
+
+
+def test_an_unknown_name_is_refused() -> None:
+    command = [sys.executable, "-m", "benchmarks", "--only", "nothing"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "invalid choice: 'nothing'" in done.stderr
