@@ -15,9 +15,9 @@ from hypothesis import given
 from strategies import Recipe, build, few_keys, is_kept, recipes, same_payload
 
 import drift
-from drift_graph.graph import Draft, Edge
+from drift_graph.graph import Draft
 from drift_graph.item import Item
-from drift_graph.operators import Group, Map, Operator, Sink, Source
+from drift_graph.operators import Edge, Group, Map, Operator, Sink, Source
 
 
 def lines_of(message: str) -> list[int]:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from drift_graph.errors import GraphError
-from drift_graph.operators import Group, Operator, Sink, Source
+from drift_graph.operators import Edge, Group, Operator, Sink, Source
 from drift_graph.ranks import forward_order, late_siblings, structural_ranks
-
-if TYPE_CHECKING:
-    from drift_graph.graph import Edge
 
 
 def check(name: str, operators: Sequence[Operator], edges: Sequence[Edge]) -> None:

@@ -15,19 +15,10 @@ from typing import TypeVar
 
 from drift_graph.checks import check
 from drift_graph.errors import GraphError
-from drift_graph.operators import Operator, Sink, Source
+from drift_graph.operators import Edge, Operator, Sink, Source
 from drift_graph.ranks import structural_ranks
 
 OperatorT = TypeVar("OperatorT", bound=Operator)
-
-
-@dataclass(frozen=True)
-class Edge:
-    """Items of `origin` go to `target`; over a feedback edge they return to an operator before it."""
-
-    origin: str
-    target: str
-    feedback: bool = False
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,15 @@ class Sink(Operator):
     """Where items leave: a name on the output barrier."""
 
 
+@dataclass(frozen=True)
+class Edge:
+    """Items of `origin` go to `target`; over a feedback edge they return to an operator before it."""
+
+    origin: str
+    target: str
+    feedback: bool = False
+
+
 def function_of(operator: Operator) -> Callable[..., Any] | None:
     """The user's function in an operator, if it has one."""
     function = getattr(operator, "function", None) or getattr(operator, "key", None)

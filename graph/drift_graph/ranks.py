@@ -14,12 +14,8 @@ would come to the grouping before the state does, and the next item would not fi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from drift_graph.operators import Operator, Source
-
-if TYPE_CHECKING:
-    from drift_graph.graph import Edge
+from drift_graph.operators import Edge, Operator, Source
 
 #: For each operator the names of those it points to.
 _Arrows = dict[str, list[str]]
