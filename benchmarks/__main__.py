@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.disorder import disorder
@@ -111,19 +112,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.print(f"{on['cores']} cores ({on['processor']}), {on['python']}, drift {on['drift']}", highlight=False)
     started = time.monotonic()
     targets: list[Target] = []
+    failed: dict[str, str] = {}
     with progress.status("") as status:
         options.tell = status.update if progress.is_terminal else lambda line: None
         for name in sections_of(given.only):
             try:
                 tables, wanted, data = SECTIONS[name](options)
-            except Failed as failed:
-                console.print(f"{name}: {failed}", highlight=False)
-                return 1
+            except Failed as error:
+                failed[name] = str(error)
+                progress.print(f"[red]{name} failed:[/] {escape(str(error))}", highlight=False)
+                continue
             result["sections"][name] = data
             targets += wanted
             for each in tables:
                 console.print(each)
     console.print(targets_table(targets))
+    result["failed"] = failed
     busy = others_cores(result["sections"])
     result["targets"] = [{**vars(each), "met": each.met} for each in targets]
     result["seconds"] = time.monotonic() - started
@@ -138,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print(note + (warning if loaded else "") + ".", highlight=False)
     given.json.write_text(json.dumps(result, indent=1) + "\n")
     console.print(f"{result['seconds']:.0f} s; written to {given.json}", highlight=False)
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -72,7 +72,10 @@ def measure(spec: Spec) -> Result:
     """One measurement; adds `others_cores`, how many cores were busy with anything else meanwhile."""
     watch = _Watch()
     command = [sys.executable, "-m", "benchmarks.measure", json.dumps(spec)]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=_MEASUREMENT_MAX_S)
+    try:
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=_MEASUREMENT_MAX_S)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"the measurement {spec} did not end within {_MEASUREMENT_MAX_S} s") from None
     if done.returncode != 0:
         raise Failed(f"the measurement {spec} ended with exit code {done.returncode}; what it said is above")
     result: Result = json.loads(done.stdout.splitlines()[-1])

@@ -419,6 +419,30 @@ def test_a_function_that_raises_ends_every_engine_at_the_same_item_in_the_same_w
     law()
 
 
+#: Calls that fail before a correction as after it, on another payload; steps that fail and are corrected.
+HARD_FAILING = [
+    Recipe(1, [("group", 0, "one", 2), ("fails", 0, "map", 2)], []),
+    Recipe(1, [("group", 0, "one", 3), ("fails", 0, "flat", 3)], []),
+    Recipe(1, [("group", 0, "one", 2), ("fails", 0, "key", 3)], []),
+    Recipe(1, [("group", 0, "one", 2), ("fails", 0, "scan key", 3)], []),
+    Recipe(1, [("fails", 0, "step", 3)], []),
+    Recipe(1, [("scan", 0, "few", "mixing"), ("fails", 0, "pair", 5), ("group", 0, "few", 2)], []),
+    Recipe(1, [("fails", 0, "step", 9), ("fails", 0, "step", 9), ("count", 0, "few")], [1]),
+]
+
+
+@every_engine
+@pytest.mark.parametrize("recipe", HARD_FAILING, ids=[f"hard {number}" for number in range(len(HARD_FAILING))])
+def test_failures_that_are_corrected_are_told_as_the_reference_tells_them(engine: Engine, recipe: Recipe) -> None:
+    @examples(engine.share / 10)
+    @given(event_inputs(10), st.data())
+    def law(given_input: Input, data: st.DataObject) -> None:
+        case = Case(recipe, [given_input])
+        assert engine.run(case, data) == reference(case, data)
+
+    law()
+
+
 @every_engine
 def test_an_item_that_is_too_late_ends_every_engine_after_the_same_output(engine: Engine) -> None:
     @examples(engine.share / 4)
