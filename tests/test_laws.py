@@ -100,6 +100,8 @@ ENGINES = [
     Engine("simulated, 2 workers", partial(simulated, workers=2)),
     Engine("simulated, 3 workers", partial(simulated, workers=3)),
     Engine("simulated, 2 workers, scans as cycles", partial(simulated, workers=2, fused=False)),
+    Engine("zeromq, 1 worker", partial(run_with, engine="zeromq", batch_items=2), 0.03),
+    Engine("zeromq, 3 workers", partial(run_with, engine="zeromq", workers=3, batch_items=2), 0.03),
 ]
 every_engine = pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 
