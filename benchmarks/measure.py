@@ -38,6 +38,12 @@ def own_peak_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def cpu_seconds() -> float:
+    """Of this process and of those it started that have ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
 def one_by_one(numbers: range) -> Iterable[int]:
     """A source that nobody has in memory."""
     yield from numbers
@@ -49,15 +55,18 @@ def plain(spec: dict[str, Any]) -> dict[str, Any]:
     if spec.get("mixed"):
         payloads = mixed(payloads)
     before = peak_memory_bytes()
+    cpu = cpu_seconds()
     started = time.perf_counter()
     for _ in workload.plain(payloads):
         pass
     seconds = time.perf_counter() - started
+    cpu = cpu_seconds() - cpu
     peak = peak_memory_bytes()
     count = sum(1 for _ in workload.plain(payloads))
     return {
         "items": count,
         "seconds": seconds,
+        "cpu_seconds": cpu,
         "inputs": len(payloads),
         "memory_before_bytes": before,
         "peak_memory_bytes": peak,
@@ -78,6 +87,7 @@ def with_drift(spec: dict[str, Any]) -> dict[str, Any]:
     if spec["engine"] == "local":
         drift.run(workload.graph(), {"in": []}).finish()
     before = peak_memory_bytes()
+    cpu = cpu_seconds()
     started = time.perf_counter()
     settings = {name: spec[name] for name in ("engine", "workers", "batch_items") if name in spec}
     run = drift.run(graph, {"in": payloads}, **settings)
@@ -90,6 +100,7 @@ def with_drift(spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "items": report.items_out,
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds() - cpu,
         "inputs": inputs,
         "steady_items": report.items_out - in_first,
         "steady_seconds": last - first,

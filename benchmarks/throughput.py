@@ -35,8 +35,8 @@ _CAPTION = (
     "{medians}, ratios within a round. columns: run.pieces(), no item objects; items: for item in "
     "run; the plain loop is a generator whose results are consumed one by one. items/s: plain and local from start to "
     "end; zeromq from the first released piece to the last, and 'wall s' is its whole time with starting and stopping "
-    "the processes. Peak memory is that of all processes of a run; a process with Python and drift loaded has "
-    "{bare} MB before it starts."
+    "the processes. CPU time and peak memory are those of all processes of a run; other work on the machine changes CPU "
+    "time the least. A process with Python and drift loaded has {bare} MB before it starts."
 )
 
 
@@ -55,7 +55,7 @@ def throughput(options: Options) -> tuple[list[Table], list[Target], dict[str, A
         rows.append((f"{name}: {WORKLOADS[name].title}{text}, {items:,} {WORKLOADS[name].unit}",))
         rows += [_row(label, numbers) for label, numbers in summary.items()]
         targets += _targets(name, summary)
-    columns = ("", "items/s", "of plain", "of local", "wall s", "peak MB")
+    columns = ("", "items/s", "of plain", "of local", "wall s", "cpu s", "peak MB")
     made = table(
         "Throughput, in order", columns, _CAPTION.format(medians=medians(options.rounds), bare=megabytes(min(bare)))
     )
@@ -104,6 +104,7 @@ def _numbers(rounds: list[Round], label: str) -> dict[str, float | None]:
         "ratio_to_plain": median_of(rounds, lambda each: ratio(each, "plain loop")),
         "ratio_to_local": median_of(rounds, lambda each: ratio(each, local)) if label.startswith("zeromq") else None,
         "wall_seconds": median_of(rounds, lambda each: each[label]["seconds"]),
+        "cpu_seconds": median_of(rounds, lambda each: each[label]["cpu_seconds"]),
         "peak_memory_bytes": median_of(rounds, lambda each: each[label]["peak_memory_bytes"]),
     }
 
@@ -119,6 +120,7 @@ def _row(label: str, numbers: dict[str, float | None]) -> tuple[str, ...]:
         decimals(numbers["ratio_to_plain"]),
         decimals(numbers["ratio_to_local"]),
         decimals(numbers["wall_seconds"]),
+        decimals(numbers["cpu_seconds"]),
         megabytes(numbers["peak_memory_bytes"]),
     )
 
