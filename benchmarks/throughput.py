@@ -35,8 +35,8 @@ _CAPTION = (
     "{medians}, ratios within a round. columns: run.pieces(), no item objects; items: for item in "
     "run; the plain loop is a generator whose results are consumed one by one. items/s: plain and local from start to "
     "end; zeromq from the first released piece to the last, and 'wall s' is its whole time with starting and stopping "
-    "the processes. CPU time and peak memory are those of all processes of a run; other work on the machine changes CPU "
-    "time the least. A process with Python and drift loaded has {bare} MB before it starts."
+    "the processes. CPU time and peak memory are those of all processes of a run; other work on the machine changes "
+    "CPU time the least. A process with Python and drift loaded has {bare} MB before it starts."
 )
 
 
