@@ -18,7 +18,7 @@ settings.register_profile("usual", max_examples=150, **_common)  # type: ignore[
 settings.register_profile("long", max_examples=5000, **_common)  # type: ignore[arg-type]
 settings.register_profile(
     "breakages",
-    max_examples=300,
+    max_examples=150,
     phases=[Phase.explicit, Phase.generate],
     database=None,
     derandomize=True,

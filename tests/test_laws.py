@@ -1,6 +1,7 @@
 """The laws of the design, 1 to 6 and 8, over generated dataflows, inputs and schedules.
 
-Each engine is compared with the reference, which is too simple to be wrong. Law 7, recovery from crashes, comes with recovery.
+Each engine is compared with the reference, which is too simple to be wrong. Law 7 is about
+recovery, and comes with it.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from strategies import (
 )
 
 import drift
+import drift.machines.scan as scan_module
 from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.grouping import _SPARE_ITEMS, GroupStage
 from drift.machines.keys import Partitioner, identities
@@ -40,7 +41,7 @@ from drift.machines.scan import ScanStage
 from drift.machines.worker import BARRIER, Router, Worker
 from drift_acker.ledger import Ledger, ack_of
 from drift_acker.table import Ack, AckTable
-from drift_barrier.barrier import Barrier, Released
+from drift_barrier.barrier import FAILURES, Barrier, Released
 from drift_barrier.digest import BLOCK_ITEMS, Digest, block_bytes, hash_block
 from drift_graph.canonical import (
     NoCanonicalForm,
@@ -51,7 +52,7 @@ from drift_graph.canonical import (
     forms_of,
     same,
 )
-from drift_graph.item import Columns, joined, sorted_by_meta
+from drift_graph.item import Columns, Failure, joined, sorted_by_meta
 from drift_graph.meta import (
     BEGINNING,
     END_OF_TIME,
@@ -397,6 +398,19 @@ def test_what_does_not_add_up_at_release_is_a_bug(changes: list[tuple[int, Any, 
         barrier.release(END_OF_TIME)
 
 
+@given(st.permutations([("first", 1), ("first", -1), ("second", 1), ("second", -1), ("third", 1)]), st.booleans())
+def test_of_equal_failures_the_last_one_is_told(changes: list[tuple[str, int]], compacted: bool) -> None:
+    barrier = Barrier()
+    barrier.add("out", columns_of([(0, "before", 1), (2, "after", 1)]))
+    for words, diff in changes:
+        barrier.add(FAILURES, columns_of([(1, Failure("step", "ValueError", words, "file:1"), diff)]))
+        if compacted:
+            barrier._compact()
+    piece = barrier.release(END_OF_TIME)
+    assert piece is not None and piece.payloads == ["before"]
+    assert isinstance(piece.error, drift.StepError) and str(piece.error).startswith("third\n")
+
+
 def test_what_comes_after_the_release_of_something_greater_is_a_bug() -> None:
     barrier = Barrier()
     barrier.add("out", columns_of([(2, "a", 1)]))
@@ -576,6 +590,38 @@ def test_a_grouping_keeps_no_more_of_the_settled_than_it_needs(window: int) -> N
         stage.settle(meta_at(start + 10))
         assert stage.held == 0
         assert max(len(metas) for metas, _ in stage._buckets.values()) <= window - 1 + _SPARE_ITEMS + 10
+
+
+def test_a_scan_takes_back_several_items_of_a_key_though_the_state_after_the_first_is_the_same() -> None:
+    def parity(state: int, payload: int) -> tuple[int, tuple[int, int]]:
+        return payload % 2, (state, payload)
+
+    stage = stage_of(lambda stream: stream.scan(one_key, 0, parity))
+    stage.process(columns_of([(number, number, 1) for number in range(0, 20, 2)]), {})
+    out = stage.process(columns_of([(2, 2, -1), (8, 8, -1), (12, 12, -1)]), {})
+    assert (out.metas, out.payloads, out.diffs) == (
+        [meta_at(number) for number in (2, 8, 12)],
+        [(0, 2), (0, 8), (0, 12)],
+        [-1, -1, -1],
+    )
+    out = stage.process(columns_of([(5, 5, 1)]), {})
+    assert sorted(zip(out.metas, out.payloads, out.diffs or [])) == [
+        (meta_at(5), (0, 5), 1),
+        (meta_at(6), (0, 6), -1),
+        (meta_at(6), (1, 6), 1),
+    ]
+
+
+def test_what_a_tombstone_took_from_a_scan_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the memory of it seems settled while the batch that it came in is not."""
+    monkeypatch.setattr(scan_module, "_HISTORIES_KEPT_MIN", 0)
+    stage = stage_of(lambda stream: stream.scan(one_key, 0, STEPS["mixing"][1]))
+    stage.process(columns_of([(1, 1, 1), (9, 9, 1)]), {})
+    stage.process(columns_of([(9, 9, -1)]), {})
+    stage.settle(meta_at(5))
+    out = stage.process(columns_of([(8, 8, 1)]), {})
+    expected = naive_scan([(meta_at(1), 1), (meta_at(8), 8)], 0, STEPS["mixing"][1], one_key)
+    assert list(zip(out.metas, out.payloads)) == expected[1:] and out.diffs is None
 
 
 def test_a_scan_keeps_one_state_of_what_is_settled() -> None:
