@@ -6,16 +6,14 @@ when the iteration ends, for whatever reason, everything the run had started or 
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any
 
-from drift.engines.base import Engine, Progress, Settings
+from drift.engines.base import Engine, Progress, Settings, peak_memory_bytes
 from drift.engines.feed import Feed
 from drift.sinks.base import Sink, as_sink
 from drift.sources.base import as_source
@@ -27,8 +25,6 @@ from drift_graph.item import Item, items
 from drift_graph.times import ArrivalTime, EventTime, Late, TimePolicy
 
 ENGINES = ("local", "reference", "zeromq")
-#: Batches that are long enough to be fast, and no longer: what is in flight has to be kept, and may be corrected.
-_BATCH_ITEMS = {"local": 4096, "reference": 4096, "zeromq": 1024}
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,7 @@ class Run:
             dataflow,
             opened,
             times,
-            batch_items=settings.batch_items or _BATCH_ITEMS[engine],
+            batch_items=settings.batch_items,
             in_flight_max=settings.in_flight_max,
             on_late=on_late or self.late.append,
         )
@@ -110,6 +106,7 @@ class Run:
             raise
         self._pieces = self._run()
         self._digest = ""
+        self._begun = False
         self._items = self._iterate()
 
     def __iter__(self) -> Iterator[Item[Any]]:
@@ -135,7 +132,13 @@ class Run:
 
     @property
     def digest(self) -> str:
-        """Digest of what was released so far."""
+        """Digest of what was released so far; over zeromq, of a run that has ended.
+
+        Raises:
+            SettingsError: nothing has run yet, and the digest of nothing would equal that of any other such run.
+        """
+        if not self._begun:
+            raise SettingsError("the run has not begun, so there is no digest: iterate over it, or call finish()")
         return self._digest or self._engine.hexdigest()
 
     @property
@@ -146,15 +149,19 @@ class Run:
             graph=self.dataflow.name,
             engine=self.engine,
             workers=self.settings.workers if self.engine == "zeromq" else 1,
-            digest=self.digest,
+            digest=self.digest if self._begun else "",
             items_in=progress.items_in,
             items_out=progress.items_out,
             tombstones=progress.tombstones,
             late_items=progress.late_items,
             seconds=self._seconds if self._seconds is not None else time.perf_counter() - self._started,
-            peak_memory_bytes=_own_peak_bytes() + sum(progress.peak_memory_bytes.values()),
+            peak_memory_bytes=peak_memory_bytes() + sum(progress.peak_memory_bytes.values()),
             refused_frames=progress.refused_frames,
         )
+
+    def __repr__(self) -> str:
+        state = "ended" if self._seconds is not None else "running" if self._begun else "not begun"
+        return f"<drift.Run of {self.dataflow.name!r} on {self.engine}, {state}, {self.progress.items_out} items out>"
 
     def close(self) -> None:
         """End the run where it is; nothing it started is left. Called by itself at the end of the iteration."""
@@ -180,6 +187,7 @@ class Run:
             self._seconds = time.perf_counter() - self._started
 
     def _run(self) -> Generator[Released, None, None]:
+        self._begun = True
         try:
             for sink in self._sinks.values():
                 sink.open()
@@ -243,14 +251,20 @@ def run(
         raise SettingsError(f"digest={digest!r} is neither 'xxh3_128' nor 'sha256'")
     try:
         settings = Settings(workers=workers, digest=digest, **more)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise SettingsError(f"run has no such setting: {error}") from None
+    except TypeError:
+        known = [field.name for field in fields(Settings)]
+        unknown = ", ".join(repr(name) for name in more if name not in known)
+        raise SettingsError(f"run has no setting {unknown}; it has {', '.join(known)}") from None
     for name in ("workers", "batch_items", "in_flight_max"):
         value = getattr(settings, name)
-        if (type(value) is not int or value < 1) and not (name == "batch_items" and value is None):
+        if type(value) is not int or value < 1:
             raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
     if engine != "zeromq" and workers != 1:
         raise SettingsError(f"engine {engine!r} is one process; workers={workers} needs engine='zeromq'")
+    if not isinstance(sources, Mapping):
+        raise SettingsError(
+            f"sources={sources!r:.80} is no dict; name the sources of the graph: drift.run(graph, {{'lines': ...}})"
+        )
     dataflow = graph.build() if isinstance(graph, Graph) else graph
     if not isinstance(dataflow, Dataflow):
         raise SettingsError(f"run takes a drift.Graph, not {dataflow!r:.80}")
@@ -290,8 +304,3 @@ def _check_names(
     missing = sorted(known - set(given)) if complete else []
     if missing:
         raise SettingsError(f"nothing is given for {kind} {', '.join(map(repr, missing))} of graph {dataflow.name!r}")
-
-
-def _own_peak_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

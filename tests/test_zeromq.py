@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,7 +88,8 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    tmp_path_factory.getbasetemp()  # pytest's own folder is not to be in ours
     folder = Path(tempfile.mkdtemp(prefix="t-"))
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -184,7 +186,9 @@ def test_a_failing_function_ends_the_run_at_the_same_item_as_in_the_reference() 
         run = drift.run(numbers(fail_at_50), {"numbers": range(100)}, engine=engine, batch_items=8)
         with pytest.raises(drift.StepError, match="fifty") as caught:
             items.extend(run)  # keeps what came before the error
-        outputs.append((items, caught.value.meta, str(caught.value), run.digest))
+        notes = getattr(caught.value, "__notes__", [])
+        outputs.append((items, caught.value.meta, str(caught.value), notes, run.digest))
+        assert notes
     assert len(outputs[0][0]) == 50
     assert outputs[0] == outputs[1]
 
@@ -193,6 +197,14 @@ def test_a_payload_that_cannot_be_sent_is_a_clear_error() -> None:
     run = drift.run(numbers(lambda n: lambda: n), {"numbers": range(3)}, engine="zeromq", workers=2)
     with pytest.raises(drift.StepError):
         run.finish()
+
+
+def test_a_function_that_cannot_be_sent_is_named_before_anything_starts() -> None:
+    lock = threading.Lock()
+    run = drift.run(numbers(lambda n: (n, lock)[0]), {"numbers": range(3)}, engine="zeromq")
+    with pytest.raises(drift.GraphError, match=r"step 'map <lambda>' .*test_zeromq.py:\d+\) cannot be sent"):
+        run.finish()
+    assert engine_of(run)._children == []
 
 
 def test_batches_longer_than_a_frame_are_split() -> None:

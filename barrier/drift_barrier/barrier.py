@@ -10,7 +10,7 @@ well. Items and tombstones are counted by meta and canonical payload, so the ord
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from drift_barrier.digest import Algorithm, Digest
 from drift_graph.canonical import NoCanonicalForm, canonical, forms_of
 from drift_graph.errors import DriftBug, StepError
 from drift_graph.failures import no_form_error, step_error
-from drift_graph.item import Columns, Failure, sorted_by_meta
+from drift_graph.item import Columns, Failure, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, MetaParts, Metas, is_increasing
 
 #: In place of a sink's name: where failed calls of any step wait to be taken back or released.
@@ -174,96 +174,84 @@ class Barrier:
 
     def _compact(self) -> None:
         """Cancel what can be cancelled already, so that held tombstones do not outgrow the items they cancel."""
-        sinks: dict[str, list[tuple[str, Columns]]] = {}
+        sinks: dict[str, list[Columns]] = {}
         for sink, columns in self._cut(b"\xff" * 16):
-            sinks.setdefault(sink, []).append((sink, columns))
-        for sink, taken in sinks.items():
-            columns = _net(taken)
+            sinks.setdefault(sink, []).append(columns)
+        for sink, batches in sinks.items():
+            columns = _without_pairs(sorted_by_meta(joined(batches)), final=False)
             if columns.metas:
                 self._push(_Run(sink, columns))
                 self._held += len(columns.metas)
                 self._tombstones_held += (columns.diffs or []).count(-1)
 
 
-def _settle(taken: list[tuple[str, Columns]]) -> tuple[list[bytes], list[Any], str | list[str]]:
-    """Merge batches in the order of metas, with tombstones and what they cancel gone."""
-    metas = [meta for _, columns in taken for meta in columns.metas]
-    payloads = [payload for _, columns in taken for payload in columns.payloads]
-    one_sink = len({sink for sink, _ in taken}) == 1
-    sinks = [] if one_sink else [sink for sink, columns in taken for _ in columns.metas]
-    order = sorted(range(len(metas)), key=metas.__getitem__)
-    if any(columns.diffs is not None for _, columns in taken):
-        diffs = [diff for _, columns in taken for diff in columns.diffs or [1] * len(columns.metas)]
-        order = _uncancelled(order, metas, payloads, diffs)
-    metas = [metas[index] for index in order]
-    payloads = [payloads[index] for index in order]
-    if not is_increasing(metas):
-        raise DriftBug("two items with the same meta are released")
-    return metas, payloads, taken[0][0] if one_sink else [sinks[index] for index in order]
-
-
-def _uncancelled(order: list[int], metas: list[bytes], payloads: list[Any], diffs: list[int]) -> list[int]:
-    """The indices that are left when every tombstone has met its item.
+def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | list[str]]:
+    """Merge batches in the order of metas, with tombstones and what they cancel gone.
 
     Raises:
-        DriftBug: something is left that is not exactly one item.
+        DriftBug: something is left at a meta that is not exactly one item.
     """
+    names = dict.fromkeys(sink for sink, _ in taken)
+    merged = [
+        _without_pairs(sorted_by_meta(joined([columns for sink, columns in taken if sink == name])), final=True)
+        for name in names
+    ]
+    for metas, payloads, diffs in merged:
+        if diffs is not None:
+            shown = [(MetaParts(metas[at]), payloads[at]) for at, diff in enumerate(diffs) if diff < 0]
+            raise DriftBug(f"tombstones are left that take nothing back: {[f'{m} {p!r}' for m, p in shown]!s:.500}")
+    sinks = [name for name, columns in zip(names, merged) for _ in columns.metas]
+    metas, payloads, _ = joined(merged)
+    if len(merged) > 1:
+        order = sorted(range(len(metas)), key=list(metas).__getitem__)
+        metas = [metas[index] for index in order]
+        payloads = [payloads[index] for index in order]
+        sinks = [sinks[index] for index in order]
+    if not is_increasing(metas):
+        raise DriftBug("two items with the same meta are released")
+    return metas, payloads, sinks if len(merged) > 1 else taken[0][0]
+
+
+def _without_pairs(columns: Columns, *, final: bool) -> Columns:
+    """Columns sorted by meta, without the tombstones and items of one meta that cancel each other.
+
+    Failures that count as equal may differ in their words, and the words that nothing takes back are to stay: so
+    equal words cancel first, and others only where nothing more will come (`final`).
+    """
+    metas, payloads, diffs = columns
+    if diffs is None:
+        return columns
     left: list[int] = []
-    at = 0
-    while at < len(order):
-        meta = metas[order[at]]
+    at, count = 0, len(metas)
+    metas = list(metas)
+    forms = forms_of(payloads)
+    while at < count:
+        meta = metas[at]
         end = at + 1
-        while end < len(order) and metas[order[end]] == meta:
+        while end < count and metas[end] == meta:
             end += 1
-        if end == at + 1 and diffs[order[at]] == 1:
-            left.append(order[at])
+        if end == at + 1:
+            left.append(at)
         else:
-            left += _what_remains(order[at:end], meta, payloads, diffs)
+            indices = list(range(at, end))
+            if any(type(payloads[index]) is Failure for index in indices):
+                words = {index: (forms[index], getattr(payloads[index], "message", "")) for index in indices}
+                indices = _unpaired(indices, words, diffs)
+                left += _unpaired(indices, forms, diffs) if final else indices
+            else:
+                left += _unpaired(indices, forms, diffs)
         at = end
-    return left
+    kept = [diffs[index] for index in left]
+    return Columns([metas[index] for index in left], [payloads[index] for index in left], kept if -1 in kept else None)
 
 
-def _what_remains(indices: list[int], meta: bytes, payloads: list[Any], diffs: list[int]) -> list[int]:
-    """Of the items and tombstones of one meta, the index of the one item that is left, if there is one."""
-    counts: dict[bytes, int] = {}
-    example: dict[bytes, int] = {}
-    for index, form in zip(indices, forms_of([payloads[index] for index in indices])):
-        counts[form] = counts.get(form, 0) + diffs[index]
-        if diffs[index] == 1:
-            example[form] = index
-    remaining = [form for form, count in counts.items() if count]
-    if len(remaining) > 1 or any(counts[form] != 1 for form in remaining):
-        shown = [(payloads[index], diffs[index]) for index in indices]
-        raise DriftBug(f"at {MetaParts(meta)} the items {shown!r:.500} do not add up to one item or none")
-    return [_in_its_words(example[form], indices, payloads, diffs) for form in remaining]
-
-
-def _in_its_words(example: int, indices: list[int], payloads: list[Any], diffs: list[int]) -> int:
-    """Failures that count as equal may differ in their words: the one whose words no tombstone takes back."""
-    if type(payloads[example]) is not Failure:
-        return example
-    words: dict[str, int] = {}
-    failures = [index for index in indices if type(payloads[index]) is Failure]
-    for index in failures:
-        message = payloads[index].message
-        words[message] = words.get(message, 0) + diffs[index]
-    return next((index for index in failures if diffs[index] == 1 and words[payloads[index].message] > 0), example)
-
-
-def _net(taken: list[tuple[str, Columns]]) -> Columns:
-    """One batch with equal items and tombstones of several cancelled, whatever remains."""
-    counts: dict[tuple[bytes, bytes, str], list[Any]] = {}
-    for _, columns in taken:
-        diffs_of = columns.diffs or [1] * len(columns.metas)
-        for meta, payload, form, diff in zip(columns.metas, columns.payloads, forms_of(columns.payloads), diffs_of):
-            words = payload.message if type(payload) is Failure else ""
-            counts.setdefault((meta, form, words), [payload, 0])[1] += diff
-    metas: list[bytes] = []
-    payloads: list[Any] = []
-    diffs: list[int] = []
-    for (meta, _, _), (payload, count) in counts.items():
-        for _ in range(abs(count)):
-            metas.append(meta)
-            payloads.append(payload)
-            diffs.append(1 if count > 0 else -1)
-    return Columns(metas, payloads, diffs)
+def _unpaired(indices: Sequence[int], keys: Mapping[int, Any] | Sequence[Any], diffs: list[int]) -> list[int]:
+    """The indices that remain when an item and a tombstone with equal keys take each other away."""
+    waiting: dict[Any, list[int]] = {}
+    for index in indices:
+        same = waiting.setdefault(keys[index], [])
+        if same and diffs[same[-1]] != diffs[index]:
+            same.pop()
+        else:
+            same.append(index)
+    return sorted(index for same in waiting.values() for index in same)

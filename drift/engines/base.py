@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from drift_barrier.barrier import Released
@@ -19,7 +22,7 @@ class Settings:
         workers: processes that share the keys (zeromq).
         digest: the hash of the run's digest.
         fused: False runs scans as the cycles they are, item by item; for comparison.
-        batch_items: most items read from a source at once; None for what suits the engine.
+        batch_items: most items read from a source at once: enough to be fast, and what may have to be corrected.
         in_flight_max: most unsettled items of a source.
         transport: "ipc" or "tcp" (zeromq).
         silence_max_s: after so long without a sign of life a process counts as hung (zeromq).
@@ -29,7 +32,7 @@ class Settings:
     workers: int = 1
     digest: Algorithm = "xxh3_128"
     fused: bool = True
-    batch_items: int | None = None
+    batch_items: int = 4096
     in_flight_max: int = 1_000_000
     transport: str = "ipc"
     silence_max_s: float = 5.0
@@ -56,6 +59,16 @@ class Progress:
     fraction: float | None = None
     refused_frames: int = 0
     peak_memory_bytes: dict[str, int] = field(default_factory=dict)
+
+
+def peak_memory_bytes() -> int:
+    """The most memory this process has had resident; on Linux since its program was loaded, on others since a fork."""
+    try:
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024
+    except (OSError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
 
 
 class Engine(Protocol):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from drift.sources.base import Reader, Source
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.item import Columns, joined
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.times import Arrived, EventTime, Late, SourceMachine, TimePolicy
 
@@ -200,3 +201,53 @@ class Feed:
         with contextlib.ExitStack() as stack:
             for inlet in self._inlets:
                 stack.callback(inlet.reader.close)
+
+
+class Gathering:
+    """Batches that wait to be processed together, where optimism has proved wasteful.
+
+    Where most of what is processed is taken back, by items that come later with earlier times, every batch does most of
+    the work again. Then the next ones are gathered until they are as many as what they may correct: so the work grows
+    with the items times the logarithm of their number, not with its square. A live source is not waited for.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._waiting: list[Fed] = []
+        self._items = 0
+        self._wasteful = False
+
+    def add(self, fed: list[Fed]) -> None:
+        """What the feed gave."""
+        self._waiting += fed
+        self._items += sum(len(each.arrived.metas) for each in fed)
+
+    def is_due(self, minimal_time: bytes, *, more: bool) -> bool:
+        """Whether to go on with what has been gathered; `more` where the feed has just given something."""
+        if not self._waiting:
+            return False
+        if not self._wasteful or not more or self._feed.finished or self._feed.error is not None:
+            return True
+        return 2 * self._items >= self._feed.unsettled(minimal_time)
+
+    def take(self) -> list[Fed]:
+        """What has been gathered: one batch and the last promise for each source."""
+        by_rank: dict[int, list[Fed]] = {}
+        for fed in self._waiting:
+            by_rank.setdefault(fed.rank, []).append(fed)
+        self._waiting, self._items = [], 0
+        return [_as_one(several) for several in by_rank.values()]
+
+    def learn(self, items: int, tombstones: int) -> None:
+        """What was processed since the last time, and how much of what was sent before was taken back for it."""
+        if items:
+            self._wasteful = 2 * tombstones > items
+
+
+def _as_one(several: list[Fed]) -> Fed:
+    if len(several) == 1:
+        return several[0]
+    name, rank, last = several[-1]
+    batches = [Columns(fed.arrived.metas, fed.arrived.payloads, None) for fed in several if fed.arrived.metas]
+    metas, payloads, _ = joined(batches) if batches else Columns([], [], None)
+    return Fed(name, rank, last._replace(metas=metas, payloads=payloads))

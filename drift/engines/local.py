@@ -6,11 +6,12 @@ they promise, and all that is held is what their promises hold.
 
 from __future__ import annotations
 
+import gc
 import select
 from collections.abc import Iterator
 
 from drift.engines.base import Progress, Settings
-from drift.engines.feed import Fed, Feed
+from drift.engines.feed import Fed, Feed, Gathering
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Worker
 from drift_acker.ledger import Ledger, ack_of
@@ -22,6 +23,7 @@ from drift_graph.meta import END_OF_TIME, global_time_of, least_meta
 
 #: How long to wait for live items before the clock moves the promises of those sources that have none.
 _TICK_S = 0.001
+_GC_THRESHOLD = 100_000
 
 
 class LocalEngine:
@@ -37,17 +39,31 @@ class LocalEngine:
         self._barrier = Barrier(settings.digest, lambda sink: feeding_step(dataflow, sink))
 
     def released(self) -> Iterator[Released]:
+        """See `Engine`. While it runs, the garbage collector waits longer: items by the thousand are no garbage."""
+        thresholds = gc.get_threshold()
+        gc.set_threshold(max(thresholds[0], _GC_THRESHOLD), *thresholds[1:])
+        try:
+            yield from self._released()
+        finally:
+            gc.set_threshold(*thresholds)
+
+    def _released(self) -> Iterator[Released]:
         feed, barrier = self._feed, self._barrier
+        gathering = Gathering(feed)
         while True:
             fed = feed.poll(self._acker.minimal_time)
-            if fed:
-                self._process(fed)
+            gathering.add(fed)
+            if gathering.is_due(self._acker.minimal_time, more=bool(fed)):
+                gathered = gathering.take()
+                before = self._worker.tombstones
+                self._process(gathered)
+                gathering.learn(sum(len(each.arrived.metas) for each in gathered), self._worker.tombstones - before)
                 released = barrier.release(self._acker.minimal_time)
                 self._note()
                 yield released or Released(barrier.position, [], [], "")
                 if released is not None and released.error is not None:
                     raise released.error
-            elif feed.error is None and (feed.live or feed.filenos()):
+            elif not fed and feed.error is None and (feed.live or feed.filenos()):
                 yield Released(barrier.position, [], [], "")
                 select.select(feed.filenos(), (), (), _TICK_S)
             if feed.error is not None:

@@ -161,7 +161,8 @@ class JsonLinesSink:
         raise SinkError(
             f"{self._path}, line {self._lines + same + 1}: it is not what this run gives at position "
             f"{positions[same]}; another graph, input or version wrote the file, and it is left as it was; take "
-            f"another path, or pass resume='replace'"
+            f"another path, or pass resume='replace' (--on-existing replace). Live items in arrival time are stamped "
+            f"by the clock, so that no rerun gives them again: use event time"
         )
 
 

@@ -6,7 +6,7 @@ Invariant: a reader gives every payload it has read before it raises, so nothing
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
@@ -103,6 +103,13 @@ def as_source(name: str, given: Any) -> Source:
         raise SettingsError(
             f"source {name!r} is given the path {given!r:.80}; say what is in the file: drift.sources.text, jsonl or "
             f"csv(path)"
+        )
+    if isinstance(given, Mapping):
+        raise SettingsError(f"source {name!r} is given a dict, which would be its keys only; use .items() or .values()")
+    if hasattr(given, "itertuples"):
+        raise SettingsError(
+            f"source {name!r} is given a {type(given).__name__}, which would be its column names; use "
+            f"frame.to_dict('records') for dicts, or frame.itertuples(index=False, name=None) for tuples"
         )
     if isinstance(given, Iterable):
         return IterableSource(given)

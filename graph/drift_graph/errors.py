@@ -36,7 +36,8 @@ class StepError(DriftError):
         self.meta = meta
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_step_error, (type(self), str(self), self.step, self.where, self.meta)
+        notes = {"__notes__": self.__notes__} if hasattr(self, "__notes__") else None
+        return _rebuild_step_error, (type(self), str(self), self.step, self.where, self.meta), notes
 
 
 def _rebuild_step_error(kind: type[StepError], message: str, step: str, where: str, meta: bytes) -> StepError:

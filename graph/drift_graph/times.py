@@ -261,7 +261,7 @@ class SourceMachine:
             if type(time) is not int or not TIME_MIN <= time <= TIME_MAX:
                 return times[:index], InputError(
                     f"the time function of source {self.name!r} gave {time!r} for payload {_short(payloads[index])}; "
-                    f"a time is an int of 64 bits, by custom milliseconds: int(moment.timestamp() * 1000)"
+                    f"a time is an int of 64 bits: {_how_to_int(time)}"
                 )
         raise AssertionError("a bad time was seen and not found")
 
@@ -363,6 +363,14 @@ class SourceMachine:
         if len(self._ordinals) > self._ordinals_kept:
             self._ordinals = {pair: known for pair, known in self._ordinals.items() if pair[0] >= self._promised}
             self._ordinals_kept = max(4096, 2 * len(self._ordinals))
+
+
+def _how_to_int(time: Any) -> str:
+    if isinstance(time, str):
+        return "this is text, which int(...) or the source's convert= makes a number"
+    if hasattr(time, "timestamp"):
+        return "by custom milliseconds, int(moment.timestamp() * 1000)"
+    return "choose a unit in which it is whole, and round"
 
 
 def _short(payload: Any) -> str:

@@ -27,7 +27,7 @@ import cloudpickle
 import zmq
 
 from drift.engines.base import Progress, Settings
-from drift.engines.feed import Fed, Feed
+from drift.engines.feed import Fed, Feed, Gathering
 from drift.engines.zeromq.control import Fatal, Ready, SignOfLife, UpwardReader, write_block
 from drift.engines.zeromq.process import Order
 from drift.engines.zeromq.roles import Peers, ack_message, batches_of, granule_of
@@ -37,17 +37,16 @@ from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Router
 from drift_acker.ledger import Ledger, ack_of
 from drift_barrier.barrier import Released
-from drift_graph.errors import ProcessError, SettingsError, StepError
+from drift_graph.errors import GraphError, ProcessError, SettingsError, StepError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING
+from drift_graph.operators import place_of
 
 _TICK_MS = 1  # while a live source may need its promise moved
 _WAIT_MS = 100
 #: Batches of a source that may be on their way, for each worker and one more.
 _BATCHES_AHEAD_MAX = 2
-#: Items a worker is given before it is the next one's turn: single live items do not overtake each other.
-_TURN_ITEMS = 1024
 _STOP_S = 2.0
 _START_S = 60.0
 
@@ -157,7 +156,9 @@ class ZeromqEngine:
         self._finished: Finished | None = None
         self._sent: list[bytes] = []  # granules of batches that may not be processed yet
         self._in_flight = BEGINNING
-        self._given = 0  # items handed to workers in turn
+        self._given = (
+            0  # items handed to workers, which take turns of batch_items: live ones do not overtake each other
+        )
         self._quiet_since_s: float | None = None
         self._closed = False
         self._sockets: list[zmq.Socket[bytes]] = []
@@ -168,12 +169,16 @@ class ZeromqEngine:
     def released(self) -> Iterator[Released]:
         self._start()
         feed, progress, poller = self._feed, self.progress, self._poller
+        gathering = Gathering(feed)
+        learned = 0, 0  # items in and tombstones when the gathering last learned of them
         fed: list[Fed] = []
         while True:
             may_feed = not feed.finished and feed.error is None and self._has_room()
             fed = feed.poll(progress.minimal_time) if may_feed else []
-            for each in fed:
-                self._send(each)
+            gathering.add(fed)
+            if self._has_room() and gathering.is_due(progress.minimal_time, more=bool(fed)):
+                for each in gathering.take():
+                    self._send(each)
             flush_all(self._boxes, poller)
             self._watch(feed.filenos() if may_feed else ())
             busy = bool(fed) and not feed.live
@@ -196,6 +201,9 @@ class ZeromqEngine:
                 elif isinstance(message, Finished):
                     self._finished = message
             self._note()
+            if progress.tombstones != learned[1]:
+                gathering.learn(progress.items_in - learned[0], progress.tombstones - learned[1])
+                learned = progress.items_in, progress.tombstones
             if self._finished is not None:
                 if feed.error is not None:
                     raise feed.error
@@ -229,7 +237,7 @@ class ZeromqEngine:
     def _route(self, source: str, columns: Columns) -> dict[int, list[Part]]:
         """Maps run on the workers in turn; where a source feeds groupings its items go to their keys."""
         if self._plan.programs[source].has_maps:
-            worker = self._given // _TURN_ITEMS % self._settings.workers
+            worker = self._given // self._settings.batch_items % self._settings.workers
             self._given += len(columns.metas)
             return {worker: [(source, columns)]}
         ports: dict[str, list[Columns]] = {}
@@ -256,6 +264,7 @@ class ZeromqEngine:
 
     def _start(self) -> None:
         settings = self._settings
+        work = _pickled(self._dataflow)
         secret = secrets.randbits(64)
         if settings.transport == "ipc":
             self._folder = _private_folder()
@@ -270,10 +279,9 @@ class ZeromqEngine:
         path = [entry or str(Path.cwd()) for entry in sys.path]
         for role, name in names.items():
             self._children.append(_Child(name, role))
-        main = _main_classes()
         for child in self._children:
-            order = Order(child.role, secret, transport, self._dataflow, settings, main)
-            child.order(pickle.dumps((path, cloudpickle.dumps(order))))
+            order = Order(child.role, secret, transport, settings)
+            child.order(pickle.dumps((path, order, work)))
         context = self._context = zmq.Context()
         self._codec = Codec(0, secret)
         self._inbox = Inbox(context, transport, "caller", self._codec)
@@ -371,7 +379,7 @@ class ZeromqEngine:
                 child.order(b"stop")
             for child in self._children:
                 child.end()
-            if self._children:
+            if self._sockets:
                 self._note()
         finally:
             for socket in self._sockets:  # by name: while the interpreter ends, the context has forgotten them
@@ -398,3 +406,25 @@ def _main_classes() -> dict[str, Any]:
     return {
         name: value for name, value in vars(main).items() if isinstance(value, type) and value.__module__ == "__main__"
     }
+
+
+def _pickled(dataflow: Dataflow) -> bytes:
+    """The dataflow for other processes, and the classes of the running script.
+
+    Raises:
+        GraphError: a function holds on to something that cannot be sent; the message names its step.
+    """
+    try:
+        work: bytes = cloudpickle.dumps((dataflow, _main_classes()))
+        return work
+    except Exception as error:
+        for operator in dataflow.operators:
+            try:
+                cloudpickle.dumps(operator)
+            except Exception as reason:
+                raise GraphError(
+                    f"step {operator.step!r} (at {place_of(operator)}) cannot be sent to other processes ({reason}); "
+                    f"its function holds on to something like a lock, a connection or a logger: make that inside the "
+                    f"function, or use engine='local'"
+                ) from reason
+        raise GraphError(f"the graph cannot be sent to other processes: {error}") from error

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import resource
 import shutil
 import signal
 import sys
@@ -19,11 +18,11 @@ import threading
 import time
 import traceback
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cloudpickle
 
-from drift.engines.base import Settings
+from drift.engines.base import Settings, peak_memory_bytes
 from drift.engines.zeromq.control import Fatal, Ready, read_block, write_upward
 from drift.engines.zeromq.roles import Loop, Peers, make_loop
 from drift.engines.zeromq.sockets import Transport
@@ -35,18 +34,12 @@ SIGN_INTERVAL_S = 0.25
 
 
 class Order(NamedTuple):
-    """What a process is told first.
-
-    Attributes:
-        main: classes of the calling process's `__main__`, by name: payloads of these are pickled by name.
-    """
+    """What a process is told first."""
 
     role: str
     secret: int
     transport: Transport
-    dataflow: Dataflow
     settings: Settings
-    main: dict[str, Any]
 
 
 class _Signs:
@@ -67,7 +60,7 @@ class _Signs:
 
     def give(self, *, last: bool = False) -> None:
         sign = self._loop.sign()
-        sign.idle = self._loop.turns == self._turns and not self._in_call()[0]
+        sign.idle = self._loop.waits and self._loop.turns == self._turns
         self._turns = self._loop.turns
         sign.call = self._in_call()
         sign.peak_memory_bytes = peak_memory_bytes()
@@ -95,12 +88,6 @@ def _called_by_us(frame: FrameType) -> bool:
     return caller is not None and "/machines/" in caller.f_code.co_filename and is_ours(caller.f_code.co_filename)
 
 
-def peak_memory_bytes() -> int:
-    """The most memory this process has had resident."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
 def _obey(signs: _Signs, folder: str) -> None:
     """The thread that waits for the end: an order, or the end of the pipe."""
     order = read_block(sys.stdin.buffer)
@@ -121,13 +108,15 @@ def main() -> None:
     block = read_block(sys.stdin.buffer)
     if block is None:
         return
-    path, order_pickle = pickle.loads(block)
+    order: Order
+    path, order, work = pickle.loads(block)
     sys.path[:] = path
     try:
-        order: Order = cloudpickle.loads(order_pickle)
-        for name, value in order.main.items():
+        dataflow: Dataflow
+        dataflow, main_classes = cloudpickle.loads(work)
+        for name, value in main_classes.items():  # payloads of these classes are pickled by name
             setattr(sys.modules["__main__"], name, value)
-        loop = make_loop(order.role, order.secret, order.transport, order.dataflow, order.settings)
+        loop = make_loop(order.role, order.secret, order.transport, dataflow, order.settings)
         write_upward(number, Ready(loop.inbox.address))
         peers = read_block(sys.stdin.buffer)
         if peers is None:

@@ -73,6 +73,7 @@ class Loop:
         self.poller = zmq.Poller()
         self.poller.register(self.inbox.socket, zmq.POLLIN)
         self.turns = 0
+        self.waits = False
         self.poll_ms = _POLL_MS
 
     def connect(self, address: str) -> Outbox:
@@ -91,7 +92,9 @@ class Loop:
     def run(self) -> None:
         """Forever; the process is ended from outside."""
         while True:
+            self.waits = True
             self.poller.poll(self.poll_ms)
+            self.waits = False
             messages = list(self.inbox.receive(_FRAMES_AT_ONCE))
             if messages:
                 self.turns += 1
