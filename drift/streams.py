@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from drift.operators import CountStep, ReduceStep, ScanKey, ScanOutput, ScanState
@@ -24,7 +25,7 @@ K = TypeVar("K")
 
 
 class Graph:
-    """A graph being written down. `build` gives the finished value; `drift.run` and `drift.show` do so themselves.
+    """A graph being written down. `build` gives the finished value; `drift.run`, `print` and `draw` do so themselves.
 
     Args:
         name: for messages and pictures.
@@ -58,6 +59,12 @@ class Graph:
             GraphError: naming the step and the line, for the first thing that is wrong.
         """
         return self._draft.build()
+
+    def draw(self, path: str | Path) -> None:
+        """Write a picture, .svg or .png; needs the extra `picture`."""
+        from drift.show import write_picture
+
+        write_picture(self.build(), path)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Graph) and self.build() == other.build()
