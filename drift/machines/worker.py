@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from itertools import compress
 from typing import Any
 
 from drift.machines.grouping import keyed
@@ -76,15 +77,14 @@ def _gathered(parts: list[Part]) -> list[Part]:
 
 
 def _owned(columns: Columns, owners: list[int], worker: int) -> Columns:
-    at = [index for index, owner in enumerate(owners) if owner == worker]
-    if len(at) == len(owners):
+    chosen = [owner == worker for owner in owners]
+    if all(chosen):
         return columns
-    payloads, diffs = columns.payloads, columns.diffs
-    metas = list(columns.metas)
+    metas, payloads, diffs = columns
     return Columns(
-        [metas[index] for index in at],
-        [payloads[index] for index in at],
-        None if diffs is None else [diffs[index] for index in at],
+        list(compress(metas, chosen)),
+        list(compress(payloads, chosen)),
+        None if diffs is None else list(compress(diffs, chosen)),
     )
 
 

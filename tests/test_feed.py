@@ -1,0 +1,104 @@
+"""The shell around the sources: what it gathers, whom it waits for, when it stops."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import drift
+
+
+def running_total() -> drift.Graph:
+    graph = drift.Graph("total")
+    graph.source("numbers").scan(key=lambda n: 0, initial=0, step=lambda total, n: (total + n, total + n)).sink("out")
+    return graph
+
+
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+def test_wholly_shuffled_input_is_not_corrected_batch_by_batch(engine: str) -> None:
+    numbers = list(range(4000))
+    random.Random(1).shuffle(numbers)
+    times = {"numbers": drift.EventTime(time=int, tie=int, lateness=4000)}
+    run = drift.run(running_total(), {"numbers": numbers}, times=times, engine=engine, batch_items=20)
+    expected = drift.run(running_total(), {"numbers": numbers}, times=times, engine="reference").finish()
+    report = run.finish()
+    assert report.digest == expected.digest
+    # One key: a batch takes back half of what came before. 200 batches would take back 400,000 outputs.
+    assert 0 < report.tombstones < (10 if engine == "local" else 40) * len(numbers)
+
+
+def test_a_live_source_is_never_gathered_for() -> None:
+    """Items come one by one, each before the last: all optimism is wasted, and each is processed all the same."""
+    processed: list[int] = []
+    seen = threading.Event()
+
+    def step(total: int, number: int) -> tuple[int, int]:
+        processed.append(number)
+        seen.set()
+        return total + number, total + number
+
+    def backwards() -> Iterator[int]:
+        for number in range(50, 0, -1):
+            seen.clear()
+            yield number
+            assert seen.wait(60), "an item was held back"
+
+    graph = drift.Graph("backwards")
+    by_number = drift.EventTime(time=int, lateness=100)
+    graph.source("numbers", time=by_number).scan(key=lambda n: 0, initial=0, step=step).sink("out")
+    items = list(drift.run(graph, {"numbers": drift.sources.live(backwards())}))
+    assert [item.time for item in items] == list(range(1, 51))
+
+
+def test_an_idle_source_goes_past_one_that_has_ended() -> None:
+    released = threading.Event()
+
+    def silent() -> Iterator[Any]:
+        assert released.wait(60), "the last item of the other source was held back"
+        yield from ()
+
+    graph = drift.Graph("two")
+    idle = drift.EventTime(time=int, idle_after_ms=0)
+    first, second = graph.source("first", time=idle), graph.source("second", time=idle)
+    first.merge(second).sink("out")
+    sources = {"first": drift.sources.live(iter([1, 2, 3])), "second": drift.sources.live(silent())}
+    items = []
+    for item in drift.run(graph, sources):
+        items.append(item.payload)
+        if item.payload == 3:
+            released.set()
+    assert items == [1, 2, 3]
+
+
+def test_too_little_credit_for_the_lateness_is_an_error_that_says_so() -> None:
+    times = {"numbers": drift.EventTime(time=int, lateness=1000)}
+    for engine in ("local", "reference", "zeromq"):
+        run = drift.run(running_total(), {"numbers": range(100)}, times=times, in_flight_max=10, engine=engine)
+        with pytest.raises(drift.SettingsError, match="raise in_flight_max or lower the lateness"):
+            run.finish()
+
+
+def test_a_run_that_has_not_begun_has_no_digest() -> None:
+    run = drift.run(running_total(), {"numbers": [1]})
+    with pytest.raises(drift.SettingsError, match="has not begun"):
+        _ = run.digest
+    assert run.finish().digest == run.digest
+
+
+@pytest.mark.parametrize(
+    ("sources", "words"),
+    [
+        ({"numbers": {"a": 1}}, "would be its keys only"),
+        ({"numbers": "text"}, "to read a file use drift.sources.text"),
+        ("numbers.txt", "name the sources of the graph"),
+        ({"number": [1]}, "has no source 'number'; it has 'numbers'"),
+        ({}, "nothing is given for source 'numbers'"),
+    ],
+)
+def test_what_is_no_stream_is_refused_with_what_to_do(sources: Any, words: str) -> None:
+    with pytest.raises(drift.SettingsError, match=words):
+        drift.run(running_total(), sources)
