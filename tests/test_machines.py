@@ -677,6 +677,23 @@ def test_a_worker_sends_each_key_to_its_owner_and_nothing_to_itself() -> None:
     assert set(worker.handle([("in", columns)])) == {BARRIER, 0, 2}
 
 
+def test_a_correction_goes_round_a_cycle_once() -> None:
+    """Each window behind it is made anew once; not twice as many at every turn."""
+    calls: list[int] = []
+
+    def total(state: int, payload: int) -> tuple[int, int]:
+        calls.append(payload)
+        return state + payload, state
+
+    graph = drift.Graph("cycle")
+    graph.source("in").scan(one_key, 0, total).sink("out")
+    worker = Worker(Plan(graph.build(), fused=False))
+    worker.handle([("in", columns_of([(number, number, 1) for number in range(1, 41)]))])
+    calls.clear()
+    worker.handle([("in", columns_of([(0, 100, 1)]))])
+    assert len(calls) <= 8 * 41
+
+
 # Sources.
 
 
