@@ -215,7 +215,7 @@ def test_flights_have_the_disorder_that_the_example_speaks_of() -> None:
     assert (len(feed), module.disorder(feed)) == (7856, (4100, 899))
     report = drift.run(module.graph, {"flights": feed}, batch_items=16).finish()
     assert report.late_items == 0
-    assert report.tombstones > len(feed)
+    assert 0 < report.tombstones < len(feed)  # more than that is gathered for
 
 
 # All of Shakespeare, its lines numbered, so that they may come in another order.
