@@ -259,6 +259,12 @@ def run(
         value = getattr(settings, name)
         if type(value) is not int or value < 1:
             raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
+    if settings.transport not in ("ipc", "tcp"):
+        raise SettingsError(f"transport={settings.transport!r} is neither 'ipc' nor 'tcp'")
+    for name in ("silence_max_s", "call_max_s"):
+        value = getattr(settings, name)
+        if (type(value) not in (int, float) or value <= 0) and not (name == "call_max_s" and value is None):
+            raise SettingsError(f"{name}={value!r} is not a number of seconds above 0")
     if engine != "zeromq" and workers != 1:
         raise SettingsError(f"engine {engine!r} is one process; workers={workers} needs engine='zeromq'")
     if not isinstance(sources, Mapping):

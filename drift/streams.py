@@ -16,7 +16,7 @@ from drift_graph.errors import GraphError, SettingsError
 from drift_graph.functions import caller, name_of
 from drift_graph.graph import Dataflow, Draft
 from drift_graph.operators import Arity, Group, Map, Sink, Source
-from drift_graph.times import ArrivalTime, TimePolicy
+from drift_graph.times import ArrivalTime, EventTime, TimePolicy
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -45,6 +45,12 @@ class Graph:
             time: the time policy unless the run gives another; arrival time if None.
         """
         where = caller()
+        _check_name("source", name, where)
+        if time is not None and not isinstance(time, (ArrivalTime, EventTime)):
+            raise GraphError(
+                f"source {name!r} (at {where}) has time={time!r:.80}, which is no time policy; for a function of the "
+                f"payload pass drift.EventTime(function, lateness=...)"
+            )
         self._draft.add(Source(name, name, where, time or ArrivalTime()))
         return Stream(self, (name,))
 
@@ -130,7 +136,9 @@ class Stream(Generic[T]):
 
     def sink(self, name: str) -> None:
         """Release the items of this stream through the output barrier, under this name."""
-        self._graph._draft.add(Sink(name, name, caller()), self._origins)
+        where = caller()
+        _check_name("sink", name, where)
+        self._graph._draft.add(Sink(name, name, where), self._origins)
 
     # Sugar.
 
@@ -196,6 +204,7 @@ class Stream(Generic[T]):
         if not callable(function):
             raise GraphError(f"{kind} takes a function, not {function!r} (at {caller()})")
         if name is not None:
+            _check_name("step", name, caller())
             return name
         return self._graph._draft.fresh_name(f"{kind} {name_of(function)}")
 
@@ -207,6 +216,11 @@ class Stream(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Stream {', '.join(self._origins)} of graph {self._graph.name!r}>"
+
+
+def _check_name(kind: str, name: object, where: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise GraphError(f"a {kind} is named {name!r:.80} (at {where}); a name is a text that is not empty")
 
 
 class Feedback(Stream[T]):

@@ -366,8 +366,8 @@ BREAKAGES = [
     _one(
         "dicts in the order of insertion",
         _CANONICAL,
-        "    pairs = sorted((canonical(key), canonical(item)) for key, item in value.items())",
-        "    pairs = [(canonical(key), canonical(item)) for key, item in value.items()]",
+        "    pairs = sorted((_canonical(key), _canonical(item)) for key, item in value.items())",
+        "    pairs = [(_canonical(key), _canonical(item)) for key, item in value.items()]",
         _MACHINES,
     ),
     _one("1 and True one value", _CANONICAL, "    if type(left) is not type(right):\n", "    if False:\n", _MACHINES),

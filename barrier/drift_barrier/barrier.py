@@ -17,12 +17,18 @@ from typing import Any, NamedTuple
 from drift_barrier.digest import Algorithm, Digest
 from drift_graph.canonical import NoCanonicalForm, canonical, forms_of
 from drift_graph.errors import DriftBug, StepError
-from drift_graph.failures import no_form_error, step_error
+from drift_graph.failures import no_form_error, safe_text, step_error
 from drift_graph.item import Columns, Failure, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, MetaParts, Metas, is_increasing
 
 #: In place of a sink's name: where failed calls of any step wait to be taken back or released.
 FAILURES = ""
+
+
+_IMPURE = (
+    "this happens where a function gives two answers for one payload: it reads a clock, a random number, a global or "
+    "the order of a set, or changes a payload or state in place. If yours are pure, it is a bug of ours: report it"
+)
 
 
 class Released(NamedTuple):
@@ -104,7 +110,7 @@ class Barrier:
         if len(taken) == 1 and taken[0][1].diffs is None:
             sinks, (metas, payloads, _) = taken[0]
             if not is_increasing(metas):
-                raise DriftBug("two items with the same meta are released")
+                raise DriftBug(f"two items with the same meta are released; {_IMPURE}")
         else:
             metas, payloads, sinks = _settle(taken)
             if not metas:
@@ -198,8 +204,9 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | l
     ]
     for metas, payloads, diffs in merged:
         if diffs is not None:
-            shown = [(MetaParts(metas[at]), payloads[at]) for at, diff in enumerate(diffs) if diff < 0]
-            raise DriftBug(f"tombstones are left that take nothing back: {[f'{m} {p!r}' for m, p in shown]!s:.500}")
+            at = diffs.index(-1)
+            shown = f"{MetaParts(metas[at])} {safe_text(repr, payloads[at], 500)}"
+            raise DriftBug(f"a tombstone is left that takes nothing back, at {shown}; {_IMPURE}")
     sinks = [name for name, columns in zip(names, merged) for _ in columns.metas]
     metas, payloads, _ = joined(merged)
     if len(merged) > 1:
@@ -208,7 +215,7 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | l
         payloads = [payloads[index] for index in order]
         sinks = [sinks[index] for index in order]
     if not is_increasing(metas):
-        raise DriftBug("two items with the same meta are released")
+        raise DriftBug(f"two items with the same meta are released; {_IMPURE}")
     return metas, payloads, sinks if len(merged) > 1 else taken[0][0]
 
 

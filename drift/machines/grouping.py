@@ -17,7 +17,7 @@ from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.keys import identities
-from drift.machines.maps import Ports
+from drift.machines.maps import Ports, called
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
@@ -41,7 +41,7 @@ def keyed(
     try:
         if endless and max(map(len, columns.metas), default=0) > META_BYTES_MAX:
             raise endless_cycle(group)
-        return columns, identities(list(map(group.key, columns.payloads)))
+        return columns, identities(called(group.key, columns.payloads))
     except Exception:
         good, failures = Difference(), Difference()
         keys: list[Any] = []

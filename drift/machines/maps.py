@@ -9,7 +9,7 @@ one child the index is 0, so the bytes of a whole chain are known beforehand and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, compress
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from drift_graph.failures import failed_step
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined
 from drift_graph.meta import Metas, child_suffixes, varint, with_suffix
-from drift_graph.operators import Map, Sink, as_sequence
+from drift_graph.operators import Map, Operator, Sink, as_sequence
 
 
 class _Piece(NamedTuple):
@@ -36,6 +36,18 @@ class _Piece(NamedTuple):
 
 #: What a program or a stage gives: for each port (a grouping, a sink, or FAILURES) batches of items.
 Ports = dict[str, list[Columns]]
+
+
+def called(function: Callable[[Any], Any], payloads: list[Any]) -> list[Any]:
+    """What a function gives for each payload.
+
+    Raises:
+        RuntimeError: it raised StopIteration, which `map` takes for the end of the payloads.
+    """
+    results = list(map(function, payloads))
+    if len(results) != len(payloads):
+        raise RuntimeError("the function raised StopIteration")
+    return results
 
 
 class _Step:
@@ -61,9 +73,9 @@ class _Step:
         metas, suffix, payloads, diffs = piece
         function, arity = self.operator.function, self.operator.arity
         if arity == "one":
-            return _Piece(metas, suffix + self._only_child, list(map(function, payloads)), diffs)
+            return _Piece(metas, suffix + self._only_child, called(function, payloads), diffs)
         if arity == "keep":
-            kept = list(map(bool, map(function, payloads)))
+            kept = called(bool, called(function, payloads))
             if all(kept):
                 return _Piece(metas, suffix + self._only_child, payloads, diffs)
             return _Piece(
@@ -72,7 +84,7 @@ class _Step:
                 list(compress(payloads, kept)),
                 None if diffs is None else list(compress(diffs, kept)),
             )
-        families: list[Sequence[Any]] = list(map(function, payloads))
+        families: list[Sequence[Any]] = called(function, payloads)
         if not set(map(type, families)) <= {list, tuple}:
             families = list(map(as_sequence, families))
         return self._flat(metas, suffix, families, diffs)
@@ -183,13 +195,15 @@ def _maps_below(dataflow: Dataflow, start: str) -> list[str]:
     """
     order: list[str] = []
     done: set[str] = set()
-
-    def visit(name: str) -> None:
-        for consumer in dataflow.consumers(name):
+    todo: list[tuple[str, Iterator[Operator]]] = [(start, iter(dataflow.consumers(start)))]
+    while todo:
+        name, consumers = todo[-1]
+        for consumer in consumers:
             if isinstance(consumer, Map) and consumer.name not in done:
                 done.add(consumer.name)
-                visit(consumer.name)
-                order.append(consumer.name)
-
-    visit(start)
-    return order[::-1]
+                todo.append((consumer.name, iter(dataflow.consumers(consumer.name))))
+                break
+        else:
+            order.append(name)
+            todo.pop()
+    return order[-2::-1]  # without the start

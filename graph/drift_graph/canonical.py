@@ -35,16 +35,17 @@ _encode = msgspec.msgpack.Encoder().encode
 _NAN = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
 _exact = frozenset({str, int, bool, type(None), bytes})
 _scalars = _exact | {float}
+_PLAIN_DEPTH_MAX = 50
 _looked_into = _scalars | {tuple}
 
 
 class NoCanonicalForm(TypeError):
     """Raised with the type that has none; whoever knows the step turns it into a PayloadError."""
 
-    def __init__(self, kind: type) -> None:
+    def __init__(self, kind: type, how: str = "") -> None:
         name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
         super().__init__(
-            f"a {name} has no canonical form; use numbers, text, bytes, None, tuples, lists, dicts, sets, dates, "
+            f"a {name}{how} has no canonical form; use numbers, text, bytes, None, tuples, lists, dicts, sets, dates, "
             f"Decimal, UUID, Enum, dataclasses or msgspec Structs, or convert it before it becomes a payload"
         )
         self.kind = kind
@@ -54,8 +55,15 @@ def canonical(value: Any) -> bytes:
     """The canonical bytes of one value.
 
     Raises:
-        NoCanonicalForm: for a type outside the list, at any depth.
+        NoCanonicalForm: for a type outside the list, at any depth, and for what is nested too deep or in itself.
     """
+    try:
+        return _canonical(value)
+    except RecursionError:
+        raise NoCanonicalForm(type(value), ", nested too deep or in itself,") from None
+
+
+def _canonical(value: Any) -> bytes:
     kind = type(value)
     if kind in _exact:
         try:
@@ -72,7 +80,7 @@ def canonical(value: Any) -> bytes:
                 return _encode(value)
             except (OverflowError, UnicodeEncodeError):
                 pass
-        return _array_header(len(value)) + b"".join(map(canonical, value))
+        return _array_header(len(value)) + b"".join(map(_canonical, value))
     if kind is dict:
         return _canonical_dict(value)
     extension = _extensions.get(kind)
@@ -149,8 +157,10 @@ def forms_of(values: Sequence[Any]) -> list[bytes]:
         return list(map(form_of, values))
 
 
-def _are_plain(values: Collection[Any]) -> bool:
+def _are_plain(values: Collection[Any], depth: int = 0) -> bool:
     """Whether msgspec's own encoding of every value is its canonical form (huge ints and surrogates excepted)."""
+    if depth > _PLAIN_DEPTH_MAX:
+        return False
     kinds = set(map(type, values))
     if not kinds <= _looked_into:
         return False
@@ -160,8 +170,8 @@ def _are_plain(values: Collection[Any]) -> bool:
         return True
     if kinds == {tuple}:
         inside = set(map(type, chain.from_iterable(values)))
-        return inside <= _exact or _are_plain(list(chain.from_iterable(values)))
-    return _are_plain(list(chain.from_iterable(value for value in values if type(value) is tuple)))
+        return inside <= _exact or _are_plain(list(chain.from_iterable(values)), depth + 1)
+    return _are_plain(list(chain.from_iterable(value for value in values if type(value) is tuple)), depth + 1)
 
 
 _key_orders: dict[tuple[Any, ...], tuple[str, ...]] = {}
@@ -181,7 +191,7 @@ def _canonical_dict(value: dict[Any, Any]) -> bytes:
             return _encode({key: value[key] for key in order})
         except (OverflowError, UnicodeEncodeError):
             pass
-    pairs = sorted((canonical(key), canonical(item)) for key, item in value.items())
+    pairs = sorted((_canonical(key), _canonical(item)) for key, item in value.items())
     return _map_header(len(pairs)) + b"".join(chain.from_iterable(pairs))
 
 
@@ -202,11 +212,11 @@ def _extension(code: int, body: bytes) -> bytes:
 
 
 def _items(values: Iterable[Any]) -> bytes:
-    return b"".join(map(canonical, values))
+    return b"".join(map(_canonical, values))
 
 
 def _sorted_items(values: Iterable[Any]) -> bytes:
-    return b"".join(sorted(map(canonical, values)))
+    return b"".join(sorted(map(_canonical, values)))
 
 
 def _text(value: object) -> bytes:

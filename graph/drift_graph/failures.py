@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +18,8 @@ from drift_graph.operators import Operator, label_of, place_of
 META_BYTES_MAX = 65536
 
 _PAYLOAD_CHARACTERS_MAX = 500
+_MESSAGE_CHARACTERS_MAX = 2000
+_META_CHARACTERS_MAX = 1000
 _no_form = NoCanonicalForm.__qualname__
 
 
@@ -35,15 +38,11 @@ def failed_step(operator: Operator, error: Exception, payload: Any) -> Failure:
     """What travels in place of the output that an operator's function did not give for a payload."""
     place = _failing_line(error.__traceback__) or place_of(operator)
     kind = type(error).__qualname__
-    try:
-        show = getattr(getattr(operator, "function", None), "shown", repr)
-        shown = str(show(payload))
-    except Exception as unprintable:
-        shown = f"<{type(payload).__qualname__}, whose repr raised {type(unprintable).__name__}>"
-    if len(shown) > _PAYLOAD_CHARACTERS_MAX:
-        shown = shown[: _PAYLOAD_CHARACTERS_MAX - 3] + "..."
+    show = getattr(getattr(operator, "function", None), "shown", repr)
+    shown = safe_text(show, payload, _PAYLOAD_CHARACTERS_MAX)
+    said = safe_text(str, error, _MESSAGE_CHARACTERS_MAX)
     message = (
-        f"step {operator.step!r} ({label_of(operator)}) raised {kind}: {error}\n"
+        f"step {operator.step!r} ({label_of(operator)}) raised {kind}: {said}\n"
         f"  at       {place}\n"
         f"  declared {operator.where}\n"
         f"  payload  {shown}"
@@ -57,7 +56,7 @@ def step_error(failure: Failure, meta: bytes) -> StepError:
     """The error a run ends with when a failure is released at `meta`."""
     kind = PayloadError if failure.kind == _no_form else StepError
     error = kind(
-        f"{failure.message}\n  meta     {MetaParts(meta)} ({meta.hex()})",
+        f"{failure.message}\n  meta     {_shown_meta(meta)}",
         step=failure.step,
         where=failure.where,
         meta=meta,
@@ -67,12 +66,25 @@ def step_error(failure: Failure, meta: bytes) -> StepError:
     return error
 
 
+def safe_text(show: Callable[[Any], object], value: object, characters_max: int) -> str:
+    """What `show` says of a value, cut to a length; also where it raises, or says no text."""
+    try:
+        text = str(show(value))
+    except Exception as error:
+        return f"<{type(value).__qualname__}, which cannot be shown: {type(error).__name__}>"
+    return text if len(text) <= characters_max else text[: characters_max - 3] + "..."
+
+
+def _shown_meta(meta: bytes) -> str:
+    return safe_text(str, f"{MetaParts(meta)} ({meta.hex()})", _META_CHARACTERS_MAX)
+
+
 def no_form_error(step: str, none: NoCanonicalForm, payload: Any, meta: bytes) -> PayloadError:
     """The error for an item that reaches release and cannot be compared."""
     return PayloadError(
         f"step {step!r} made a payload that cannot be compared between runs: {none}\n"
-        f"  payload  {payload!r:.500}\n"
-        f"  meta     {MetaParts(meta)} ({meta.hex()})",
+        f"  payload  {safe_text(repr, payload, _PAYLOAD_CHARACTERS_MAX)}\n"
+        f"  meta     {_shown_meta(meta)}",
         step=step,
         meta=meta,
     )

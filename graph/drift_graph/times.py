@@ -77,8 +77,10 @@ class EventTime:
             raise SettingsError(f"lateness={self.lateness!r} is not an int of 0 or more")
         if self.late not in ("error", "divert"):
             raise SettingsError(f"late={self.late!r} is neither 'error' nor 'divert'")
-        if self.idle_after_ms is not None and self.idle_after_ms < 0:
-            raise SettingsError(f"idle_after_ms={self.idle_after_ms!r} is below 0")
+        if self.tie is not None and not callable(self.tie):
+            raise SettingsError(f"tie={self.tie!r} is not a function of the payload")
+        if self.idle_after_ms is not None and (type(self.idle_after_ms) is not int or self.idle_after_ms < 0):
+            raise SettingsError(f"idle_after_ms={self.idle_after_ms!r} is not an int of 0 or more")
 
     @property
     def label(self) -> str:
@@ -246,6 +248,8 @@ class SourceMachine:
         times: list[int] = []
         try:
             times.extend(map(policy.time, payloads))
+            if len(times) != len(payloads):  # it raised StopIteration, which is taken for the end
+                policy.time(payloads[len(times)])
         except Exception as error:
             bad = payloads[len(times)]
             where = line_of(policy.time) or "?"

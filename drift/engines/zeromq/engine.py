@@ -28,6 +28,7 @@ import zmq
 
 from drift.engines.base import Progress, Settings
 from drift.engines.feed import Fed, Feed, Gathering
+from drift.engines.zeromq import process
 from drift.engines.zeromq.control import Fatal, Ready, SignOfLife, UpwardReader, write_block
 from drift.engines.zeromq.process import Order
 from drift.engines.zeromq.roles import Peers, ack_message, batches_of, granule_of
@@ -38,6 +39,7 @@ from drift.machines.worker import BARRIER, Part, Router
 from drift_acker.ledger import Ledger, ack_of
 from drift_barrier.barrier import Released
 from drift_graph.errors import GraphError, ProcessError, SettingsError, StepError
+from drift_graph.functions import own_folders
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING
@@ -51,6 +53,19 @@ _STOP_S = 2.0
 _START_S = 60.0
 
 
+#: -P keeps the current folder off the path until ours is imported: a user's types.py there is not Python's.
+_PROGRAM = "import sys; sys.path += sys.argv[2:]; from drift.engines.zeromq.process import main; main()"
+
+
+def _flags() -> list[str]:
+    """The interpreter's own options, such as -O, for its children."""
+    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
+
+
+def _own_folders() -> list[str]:
+    return list(dict.fromkeys(str(Path(folder).parent) for folder in own_folders))
+
+
 class _Child:
     """A process of the run, and what is known of it."""
 
@@ -61,7 +76,7 @@ class _Child:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", "from drift.engines.zeromq.process import main; main()", str(up)],
+                [sys.executable, *_flags(), "-P", "-c", _PROGRAM, str(up), *_own_folders()],
                 stdin=subprocess.PIPE,
                 stdout=2,  # what a user's function prints does not mix with what the caller prints
                 pass_fds=(up,),
@@ -138,8 +153,6 @@ class ZeromqEngine:
     """See the module."""
 
     def __init__(self, dataflow: Dataflow, feed: Feed, settings: Settings) -> None:
-        if settings.transport not in ("ipc", "tcp"):
-            raise SettingsError(f"transport={settings.transport!r} is neither 'ipc' nor 'tcp'")
         if settings.workers > 1024:
             raise SettingsError(f"workers={settings.workers} is more than 1024")
         self.progress = Progress()
@@ -264,6 +277,11 @@ class ZeromqEngine:
 
     def _start(self) -> None:
         settings = self._settings
+        if process.importing:
+            raise GraphError(
+                "a module runs a graph on engine 'zeromq' while it is imported, and the processes of that run import "
+                "it again; put the run under if __name__ == '__main__': or into a function"
+            )
         work = _pickled(self._dataflow)
         secret = secrets.randbits(64)
         if settings.transport == "ipc":
@@ -403,9 +421,16 @@ def _private_folder() -> str:
 def _main_classes() -> dict[str, Any]:
     """Classes that the running script defines: other processes know them under the same name."""
     main = sys.modules["__main__"]
-    return {
-        name: value for name, value in vars(main).items() if isinstance(value, type) and value.__module__ == "__main__"
-    }
+    classes = {name: each for name, each in vars(main).items() if isinstance(each, type)}
+    return {name: each for name, each in classes.items() if each.__module__ == "__main__" and _can_be_pickled(each)}
+
+
+def _can_be_pickled(value: Any) -> bool:
+    try:
+        cloudpickle.dumps(value)
+    except Exception:  # whatever it says: a payload of this class will say it again
+        return False
+    return True
 
 
 def _pickled(dataflow: Dataflow) -> bytes:

@@ -32,6 +32,9 @@ from drift_graph.graph import Dataflow
 
 SIGN_INTERVAL_S = 0.25
 
+#: Whether this process is importing the user's modules to get at the graph.
+importing = False
+
 
 class Order(NamedTuple):
     """What a process is told first."""
@@ -102,6 +105,7 @@ def _obey(signs: _Signs, folder: str) -> None:
 
 def main() -> None:
     """Read the order, bind, tell the address, read the others', and run."""
+    global importing
     number = int(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(100_000, 20, 100)
@@ -113,7 +117,9 @@ def main() -> None:
     sys.path[:] = path
     try:
         dataflow: Dataflow
+        importing = True
         dataflow, main_classes = cloudpickle.loads(work)
+        importing = False
         for name, value in main_classes.items():  # payloads of these classes are pickled by name
             setattr(sys.modules["__main__"], name, value)
         loop = make_loop(order.role, order.secret, order.transport, dataflow, order.settings)
