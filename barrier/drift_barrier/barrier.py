@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from drift_barrier.digest import Algorithm, Digest
 from drift_graph.canonical import NoCanonicalForm, canonical, forms_of
 from drift_graph.errors import DriftBug, StepError
-from drift_graph.failures import no_form_error, safe_text, step_error
+from drift_graph.failures import no_form_error, step_error
+from drift_graph.functions import safe_text
 from drift_graph.item import Columns, Failure, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, MetaParts, Metas, is_increasing
 

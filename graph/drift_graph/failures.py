@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from drift_graph.canonical import NoCanonicalForm
 from drift_graph.errors import PayloadError, StepError
-from drift_graph.functions import is_ours
+from drift_graph.functions import is_ours, safe_text
 from drift_graph.item import Failure
 from drift_graph.meta import MetaParts
 from drift_graph.operators import Operator, label_of, place_of
@@ -64,15 +63,6 @@ def step_error(failure: Failure, meta: bytes) -> StepError:
     if failure.trace:
         error.add_note(f"In the user's code:\n{failure.trace.rstrip()}")
     return error
-
-
-def safe_text(show: Callable[[Any], object], value: object, characters_max: int) -> str:
-    """What `show` says of a value, cut to a length; also where it raises, or says no text."""
-    try:
-        text = str(show(value))
-    except Exception as error:
-        return f"<{type(value).__qualname__}, which cannot be shown: {type(error).__name__}>"
-    return text if len(text) <= characters_max else text[: characters_max - 3] + "..."
 
 
 def _shown_meta(meta: bytes) -> str:

@@ -43,6 +43,15 @@ def line_of(function: Callable[..., Any]) -> str | None:
     return f"{code.co_filename}:{code.co_firstlineno}" if isinstance(code, types.CodeType) else None
 
 
+def safe_text(show: Callable[[Any], object], value: object, characters_max: int) -> str:
+    """What `show` says of a value, cut to a length; also where it raises, or says no text."""
+    try:
+        text = str(show(value))
+    except Exception as error:
+        return f"<{type(value).__qualname__}, which cannot be shown: {type(error).__name__}>"
+    return text if len(text) <= characters_max else text[: characters_max - 3] + "..."
+
+
 def same_function(left: Any, right: Any) -> bool:
     """Whether two functions are built of the same code over equal closures, defaults and arguments."""
     if left is right:

@@ -23,7 +23,7 @@ import xxhash
 
 from drift_graph.canonical import NoCanonicalForm, canonical_each, hash64, same
 from drift_graph.errors import InputError, LateItem, PayloadError, SettingsError, StepError
-from drift_graph.functions import line_of, same_function
+from drift_graph.functions import line_of, safe_text, same_function
 from drift_graph.meta import (
     BEGINNING,
     END_OF_TIME,
@@ -254,7 +254,7 @@ class SourceMachine:
             bad = payloads[len(times)]
             where = line_of(policy.time) or "?"
             return times, StepError(
-                f"the time function of source {self.name!r} ({where}) raised {type(error).__name__}: {error}; "
+                f"the time function of source {self.name!r} ({where}) raised {_said(error)}; "
                 f"payload {_short(bad)}, item {self.items_in + self.late_items + len(times)} of the source",
                 step=self.name,
                 where=where,
@@ -352,7 +352,7 @@ class SourceMachine:
             except Exception as error:
                 where = line_of(tie) or "?"
                 return ties, StepError(
-                    f"the tie function of source {self.name!r} ({where}) raised {type(error).__name__}: {error}; "
+                    f"the tie function of source {self.name!r} ({where}) raised {_said(error)}; "
                     f"payload {_short(payload)}",
                     step=self.name,
                     where=where,
@@ -378,5 +378,8 @@ def _how_to_int(time: Any) -> str:
 
 
 def _short(payload: Any) -> str:
-    text = repr(payload)
-    return text if len(text) <= 200 else text[:197] + "..."
+    return safe_text(repr, payload, 200)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {safe_text(str, error, 500)}"
