@@ -555,10 +555,6 @@ def _opened(boxes: tuple[Opaque, ...]) -> list[Any]:
     return [box.value for box in boxes]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="two payloads of one type without canonical form count as equal, so a tombstone takes back the wrong one",
-)
 def test_a_payload_without_canonical_form_inside_a_graph_is_right_or_refused() -> None:
     graph = drift.Graph("boxes")
     windows = graph.source("in", time=drift.EventTime(event_time, lateness=5)).group(one_key, 3)

@@ -474,7 +474,7 @@ def test_a_difference_holds_nothing_where_old_and_new_are_the_same(old: Any, new
 
 
 def test_a_debt_takes_back_one_equal_item_each() -> None:
-    debts = Debts()
+    debts = Debts("step")
     debts.owe(b"m", 1)
     debts.owe(b"m", 1)
     assert not debts.settles(b"m", True) and not debts.settles(b"n", 1)

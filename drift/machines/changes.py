@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from drift_graph.canonical import form_of, same
+from drift_graph.canonical import NoCanonicalForm, canonical, form_of, same
+from drift_graph.errors import PayloadError
 from drift_graph.item import Columns
 
 #: Stands for "nothing is sent here", since None is a payload.
@@ -47,14 +48,25 @@ class Difference:
 class Debts:
     """Tombstones that came before their items: each takes back the next equal item with its meta."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: str) -> None:
+        self._step = step
         self._counts: dict[tuple[bytes, bytes], int] = {}
 
     def __len__(self) -> int:
         return len(self._counts)
 
     def owe(self, meta: bytes, payload: Any) -> None:
-        place = meta, form_of(payload)
+        """Remember a tombstone.
+
+        Raises:
+            PayloadError: for a payload without canonical form: nobody could say which item it takes back.
+        """
+        try:
+            place = meta, canonical(payload)
+        except NoCanonicalForm as none:
+            raise PayloadError(
+                f"step {self._step!r} is to take back an item that cannot be told from others: {none}", step=self._step
+            ) from None
         self._counts[place] = self._counts.get(place, 0) + 1
 
     def settles(self, meta: bytes, payload: Any) -> bool:

@@ -69,7 +69,7 @@ class GroupStage:
         self._group = group
         self._window = group.window
         self._buckets: dict[Any, tuple[list[bytes], list[Any]]] = {}
-        self._debts = Debts()
+        self._debts = Debts(group.step)
         self._touched: deque[tuple[bytes, Sequence[Any]]] = deque()
         self._settled = BEGINNING
 

@@ -102,7 +102,7 @@ class ScanStage:
         self._segments_gone = 0
         self._histories: dict[Any, _History] = {}
         self._histories_kept = _HISTORIES_KEPT_MIN
-        self._debts = Debts()
+        self._debts = Debts(group.step)
         self._blocked_keys: dict[Any, None] = {}
         self._last = BEGINNING
         self._settled = BEGINNING
