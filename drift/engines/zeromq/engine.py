@@ -184,7 +184,6 @@ class ZeromqEngine:
         feed, progress, poller = self._feed, self.progress, self._poller
         gathering = Gathering(feed)
         learned = 0, 0  # items in and tombstones when the gathering last learned of them
-        fed: list[Fed] = []
         while True:
             may_feed = not feed.finished and feed.error is None and self._has_room()
             fed = feed.poll(progress.minimal_time) if may_feed else []
@@ -225,8 +224,7 @@ class ZeromqEngine:
             if feed.error is not None and self._is_quiet(came or bool(fed)):
                 raise feed.error
             if not came and not fed:
-                if not busy:
-                    yield Released(progress.items_out, [], [], "")
+                yield Released(progress.items_out, [], [], "")
                 if (error := feed.out_of_credit()) is not None and self._is_quiet(False):
                     raise error
                 self._check_for_losses()
