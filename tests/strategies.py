@@ -24,7 +24,7 @@ AWKWARD: list[Any] = [
     1, True, 1.0, 0, False, 0.0, -0.0, NAN, "1", b"1", "", None, (), (1,), (True,), (1.0,), (NAN, -0.0),
     ((1, (2, None)), "x"), 2**64, 2**63 - 1, -(2**63), -(2**63) - 1, 2**200, "\ud800", ("\udfff", 2**70),
     "\u00e9\u4e2d", [1, [2]],
-    {"b": 1, "a": NAN}, frozenset({1, "1"}), Decimal("1.0"), Decimal("1"), 1e300, float("inf"),
+    {"b": 1, "a": NAN}, frozenset({1, 2}), Decimal("1.0"), Decimal("1"), 1e300, float("inf"),
 ]  # fmt: skip
 
 
@@ -32,7 +32,11 @@ AWKWARD: list[Any] = [
 
 
 def weigh(payload: Any) -> int:
-    """A number that depends on all of a payload, and on its types."""
+    """A number that depends on all of a payload, and on its types.
+
+    By `repr`, which is the same in every process as long as no set in `AWKWARD` holds a text: the order of
+    such a set hangs on the hash seed.
+    """
     return zlib.crc32(repr(payload).encode("utf-8", "surrogatepass"))
 
 
