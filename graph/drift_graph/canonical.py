@@ -6,7 +6,7 @@ object identity or process.
 
 Why: the form is MessagePack (github.com/msgpack/msgpack, spec.md) in its shortest encodings, where each value says
 its type and length. What MessagePack cannot tell apart is an extension: tuples are plain arrays, so lists are
-extension 1, and so on down `_extensions`. Maps and sets are sorted by the canonical bytes of what they hold. A NaN
+extension 1, and so on down `_forms`. Maps and sets are sorted by the canonical bytes of what they hold. A NaN
 has one form. `1`, `1.0` and `True` are three values, as are `0.0` and `-0.0`.
 
 `encode_many` is the hot path: where a quick look at the types shows only plain values it is one call into msgspec,
@@ -63,31 +63,19 @@ def canonical(value: Any) -> bytes:
         raise NoCanonicalForm(type(value), ", nested too deep or in itself,") from None
 
 
-def _canonical(value: Any) -> bytes:
-    kind = type(value)
-    if kind in _exact:
-        try:
-            return _encode(value)
-        except OverflowError:
-            return _extension(4, value.to_bytes((value.bit_length() + 8) >> 3, "big", signed=True))
-        except UnicodeEncodeError:
-            return _extension(5, value.encode("utf-8", "surrogatepass"))
-    if kind is float:
-        return _encode(value) if value == value else _NAN
-    if kind is tuple:
-        if set(map(type, value)) <= _exact:
-            try:
-                return _encode(value)
-            except (OverflowError, UnicodeEncodeError):
-                pass
-        return _array_header(len(value)) + b"".join(map(_canonical, value))
-    if kind is dict:
-        return _canonical_dict(value)
-    extension = _extensions.get(kind)
-    if extension is not None:
-        code, body = extension
-        return _extension(code, body(value))
-    return _by_family(kind, value)
+def stored(value: Any) -> bytes:
+    """The canonical bytes, but with the entries of dicts in the dict's own order.
+
+    For what has to come back as it was: a function may go by the order of a dict, and two dicts that differ in nothing
+    else are one value to `canonical`.
+
+    Raises:
+        NoCanonicalForm: as `canonical` does.
+    """
+    try:
+        return _stored(value)
+    except RecursionError:
+        raise NoCanonicalForm(type(value), ", nested too deep or in itself,") from None
 
 
 def encode_many(values: Sequence[Any]) -> bytes:
@@ -115,6 +103,18 @@ def canonical_each(values: Sequence[Any]) -> list[bytes]:
         except (OverflowError, UnicodeEncodeError):
             pass
     return list(map(canonical, values))
+
+
+def stored_each(values: Sequence[Any]) -> list[bytes]:
+    """[stored(value) for value in values], faster."""
+    rows = set(map(type, values)) == {dict} and set(map(type, chain.from_iterable(values))) <= {str}
+    inside = list(chain.from_iterable(map(dict.values, values))) if rows else values
+    if _are_plain(inside):
+        try:
+            return list(map(_encode, values))
+        except (OverflowError, UnicodeEncodeError):
+            pass
+    return list(map(stored, values))
 
 
 def hash64(value: Any) -> int:
@@ -178,7 +178,7 @@ _key_orders: dict[tuple[Any, ...], tuple[str, ...]] = {}
 _KEY_ORDERS_MAX = 4096
 
 
-def _canonical_dict(value: dict[Any, Any]) -> bytes:
+def _sorted_map(value: dict[Any, Any]) -> bytes:
     """A map sorted by the canonical bytes of its keys; rows with the same text keys share one remembered order."""
     if set(map(type, value)) == {str} and _are_plain(value.values()):
         keys = tuple(value)
@@ -193,6 +193,10 @@ def _canonical_dict(value: dict[Any, Any]) -> bytes:
             pass
     pairs = sorted((_canonical(key), _canonical(item)) for key, item in value.items())
     return _map_header(len(pairs)) + b"".join(chain.from_iterable(pairs))
+
+
+def _map_as_it_is(value: dict[Any, Any]) -> bytes:
+    return _map_header(len(value)) + b"".join(map(_stored, chain.from_iterable(value.items())))
 
 
 def _array_header(length: int) -> bytes:
@@ -211,55 +215,85 @@ def _extension(code: int, body: bytes) -> bytes:
     return _encode(msgspec.msgpack.Ext(code, body))
 
 
-def _items(values: Iterable[Any]) -> bytes:
-    return b"".join(map(_canonical, values))
-
-
-def _sorted_items(values: Iterable[Any]) -> bytes:
-    return b"".join(sorted(map(_canonical, values)))
-
-
 def _text(value: object) -> bytes:
     return str(value).encode()
 
 
-def _isoformat(value: datetime.datetime | datetime.date | datetime.time) -> bytes:
-    zone = getattr(value, "tzinfo", None)
-    fold = getattr(value, "fold", 0)
-    return _items((value.isoformat(), str(zone) if zone is not None else None, fold))
+def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes]:
+    """The function from a value to its bytes, with that for maps."""
+
+    def form(value: Any) -> bytes:
+        kind = type(value)
+        if kind in _exact:
+            try:
+                return _encode(value)
+            except OverflowError:
+                return _extension(4, value.to_bytes((value.bit_length() + 8) >> 3, "big", signed=True))
+            except UnicodeEncodeError:
+                return _extension(5, value.encode("utf-8", "surrogatepass"))
+        if kind is float:
+            return _encode(value) if value == value else _NAN
+        if kind is tuple:
+            if set(map(type, value)) <= _exact:
+                try:
+                    return _encode(value)
+                except (OverflowError, UnicodeEncodeError):
+                    pass
+            return _array_header(len(value)) + b"".join(map(form, value))
+        if kind is dict:
+            return map_form(value)
+        extension = extensions.get(kind)
+        if extension is not None:
+            code, body = extension
+            return _extension(code, body(value))
+        return by_family(kind, value)
+
+    def items(values: Iterable[Any]) -> bytes:
+        return b"".join(map(form, values))
+
+    def sorted_items(values: Iterable[Any]) -> bytes:
+        return b"".join(sorted(map(form, values)))
+
+    def isoformat(value: datetime.datetime | datetime.date | datetime.time) -> bytes:
+        zone = getattr(value, "tzinfo", None)
+        fold = getattr(value, "fold", 0)
+        return items((value.isoformat(), str(zone) if zone is not None else None, fold))
+
+    def named(value: Any, fields: Iterable[tuple[str, Any]]) -> bytes:
+        """A class by its qualified name (not its module: a script is `__main__` only when it is run) and its fields."""
+        return items((type(value).__qualname__, *chain.from_iterable(fields)))
+
+    extensions: dict[type, tuple[int, Callable[[Any], bytes]]] = {
+        list: (1, items),
+        set: (2, sorted_items),
+        frozenset: (3, sorted_items),
+        # 4: an int beyond 64 bits; 5: text with lone surrogates
+        datetime.datetime: (6, isoformat),
+        datetime.date: (7, isoformat),
+        datetime.time: (8, isoformat),
+        datetime.timedelta: (9, lambda value: items((value.days, value.seconds, value.microseconds))),
+        decimal.Decimal: (10, lambda value: items(value.as_tuple())),
+        uuid.UUID: (11, lambda value: value.bytes),
+        # 12 to 15: enums, dataclasses, structs, named tuples
+        bytearray: (16, bytes),
+        complex: (17, lambda value: items((value.real, value.imag))),
+        fractions.Fraction: (18, _text),
+    }
+
+    def by_family(kind: type, value: Any) -> bytes:
+        if isinstance(value, enum.Enum):
+            return _extension(12, items((kind.__qualname__, value.name)))
+        if dataclasses.is_dataclass(value):
+            fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare)
+            return _extension(13, named(value, fields))
+        if isinstance(value, msgspec.Struct):
+            return _extension(14, named(value, ((name, getattr(value, name)) for name in value.__struct_fields__)))
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            return _extension(15, named(value, zip(kind._fields, value)))
+        raise NoCanonicalForm(kind)
+
+    return form
 
 
-def _named(value: Any, fields: Iterable[tuple[str, Any]]) -> bytes:
-    """A class by its qualified name (not its module: a script is `__main__` only when it is run) and its fields."""
-    return _items((type(value).__qualname__, *chain.from_iterable(fields)))
-
-
-_extensions: dict[type, tuple[int, Callable[[Any], bytes]]] = {
-    list: (1, _items),
-    set: (2, _sorted_items),
-    frozenset: (3, _sorted_items),
-    # 4: an int beyond 64 bits; 5: text with lone surrogates
-    datetime.datetime: (6, _isoformat),
-    datetime.date: (7, _isoformat),
-    datetime.time: (8, _isoformat),
-    datetime.timedelta: (9, lambda value: _items((value.days, value.seconds, value.microseconds))),
-    decimal.Decimal: (10, lambda value: _items(value.as_tuple())),
-    uuid.UUID: (11, lambda value: value.bytes),
-    # 12 to 15: enums, dataclasses, structs, named tuples
-    bytearray: (16, bytes),
-    complex: (17, lambda value: _items((value.real, value.imag))),
-    fractions.Fraction: (18, _text),
-}
-
-
-def _by_family(kind: type, value: Any) -> bytes:
-    if isinstance(value, enum.Enum):
-        return _extension(12, _items((kind.__qualname__, value.name)))
-    if dataclasses.is_dataclass(value):
-        fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare)
-        return _extension(13, _named(value, fields))
-    if isinstance(value, msgspec.Struct):
-        return _extension(14, _named(value, ((name, getattr(value, name)) for name in value.__struct_fields__)))
-    if isinstance(value, tuple) and hasattr(kind, "_fields"):
-        return _extension(15, _named(value, zip(kind._fields, value)))
-    raise NoCanonicalForm(kind)
+_canonical = _forms(_sorted_map)
+_stored = _forms(_map_as_it_is)

@@ -1,0 +1,273 @@
+"""Values again from their bytes: the other direction of `canonical` and of `stored`.
+
+Invariant: what comes back has the very bytes it was read from, so it is the same value of the same types; where that
+cannot be, `CannotRestore` says why. Reading bytes of a stranger is safe: nothing is imported, and no code is run but
+that of the classes that the caller names.
+
+Why: the form says each value's type and length; a class is looked up by its qualified name among the given ones and
+never anywhere else; and what was built is encoded again and compared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import types
+import uuid
+import zoneinfo
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgpack
+import msgspec
+
+from drift_graph.canonical import NoCanonicalForm, encode_many, stored_each
+from drift_graph.errors import InputError
+
+#: Classes by qualified name.
+Classes = Mapping[str, type]
+
+
+class CannotRestore(InputError):
+    """Bytes that are no canonical form, or the form of a class that is not known here or cannot be rebuilt."""
+
+
+def restored(data: bytes, classes: Classes | None = None) -> Any:
+    """The value whose bytes are given.
+
+    Args:
+        data: what `canonical` or `stored` gave for one value.
+        classes: enums, dataclasses, Structs and named tuples that may be in it; see `classes_near`.
+
+    Raises:
+        CannotRestore: see there.
+    """
+    values = restored_all(data, classes)
+    if len(values) != 1:
+        raise CannotRestore(f"{len(data)} bytes hold {len(values)} values where one was expected")
+    return values[0]
+
+
+def restored_all(data: bytes, classes: Classes | None = None) -> list[Any]:
+    """The values whose canonical bytes follow each other in `data`: the other direction of `encode_many`.
+
+    Raises:
+        CannotRestore: see there.
+    """
+    builder = _Builder(classes or {})
+    try:
+        values = builder.values(data)
+    except CannotRestore:
+        raise
+    except RecursionError:
+        raise CannotRestore("the value is nested too deep to be read") from None
+    except Exception as error:
+        raise CannotRestore(f"these are no canonical bytes: {type(error).__name__}: {error}") from error
+    if not _is_form_of(data, values):
+        raise CannotRestore(
+            f"what the bytes are read as has other bytes: they were changed, or a class was since they were written; "
+            f"they begin {data[:40].hex()}"
+        )
+    return values
+
+
+def _is_form_of(data: bytes, values: list[Any]) -> bool:
+    try:
+        return b"".join(stored_each(values)) == data or encode_many(values) == data
+    except NoCanonicalForm:
+        return False
+
+
+class _Builder:
+    """Builds values from the inside out."""
+
+    def __init__(self, classes: Classes) -> None:
+        self._classes = classes
+
+    def values(self, data: bytes | memoryview) -> list[Any]:
+        unpacker = msgpack.Unpacker(
+            use_list=False, strict_map_key=False, ext_hook=self._extension, max_buffer_size=max(len(data), 1)
+        )
+        unpacker.feed(data)
+        values = list(unpacker)
+        if unpacker.tell() != len(data):
+            raise CannotRestore(f"the bytes end within a value, {unpacker.tell()} of {len(data)} bytes were read")
+        return values
+
+    def _extension(self, code: int, body: bytes) -> Any:
+        read = _extensions.get(code)
+        if read is not None:
+            return read(self.values(body))
+        if code == 1:
+            return self.values(body)
+        if code in (2, 3):
+            return (set if code == 2 else frozenset)(self.values(body))
+        if code == 4:
+            return int.from_bytes(body, "big", signed=True)
+        if code == 5:
+            return body.decode("utf-8", "surrogatepass")
+        if code == 11:
+            return uuid.UUID(bytes=body)
+        if code == 16:
+            return bytearray(body)
+        if code == 18:
+            return fractions.Fraction(body.decode("ascii"))
+        if code in _families:
+            name, *rest = self.values(body)
+            return _families[code](self._class(name), rest)
+        raise CannotRestore(f"extension {code} is none that this version knows; a newer drift may have written it")
+
+    def _class(self, name: str) -> type:
+        known = self._classes.get(name)
+        if known is None:
+            raise CannotRestore(
+                f"class {name!r} is not known here: load the graph from the file that defines it, or name it in "
+                f"classes="
+            )
+        return known
+
+
+def _datetime(parts: list[Any]) -> datetime.datetime:
+    text, zone, fold = parts
+    return _zoned(datetime.datetime.fromisoformat(text), zone, fold)  # type: ignore[return-value]
+
+
+def _time(parts: list[Any]) -> datetime.time:
+    text, zone, fold = parts
+    return _zoned(datetime.time.fromisoformat(text), zone, fold)  # type: ignore[return-value]
+
+
+def _zoned(moment: Any, zone: str | None, fold: int) -> datetime.datetime | datetime.time:
+    """A moment in its own zone: the isoformat has its offset, and only that."""
+    moment = moment.replace(fold=fold)
+    if zone is None or str(moment.tzinfo) == zone:
+        return moment  # type: ignore[no-any-return]
+    try:
+        return moment.replace(tzinfo=zoneinfo.ZoneInfo(zone))  # type: ignore[no-any-return]
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        offset = moment.utcoffset()
+        if offset is None:
+            raise CannotRestore(f"time zone {zone!r} is not known on this machine; install tzdata") from None
+        return moment.replace(tzinfo=datetime.timezone(offset, zone))  # type: ignore[no-any-return]
+
+
+#: Built from the values in the body.
+_extensions: dict[int, Callable[[list[Any]], Any]] = {
+    6: _datetime,
+    7: lambda parts: datetime.date.fromisoformat(parts[0]),
+    8: _time,
+    9: lambda parts: datetime.timedelta(*parts),
+    10: lambda parts: decimal.Decimal(tuple(parts)),
+    17: lambda parts: complex(*parts),
+}
+
+
+def _enum(kind: type, parts: list[Any]) -> Any:
+    if not issubclass(kind, enum.Enum):
+        raise CannotRestore(f"class {kind.__qualname__!r} is no Enum here")
+    return kind[parts[0]]
+
+
+def _fields(parts: list[Any]) -> dict[str, Any]:
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _dataclass(kind: type, parts: list[Any]) -> Any:
+    """Its fields are set as they were; its __init__ and __post_init__ have run before, when it was made."""
+    if not dataclasses.is_dataclass(kind):
+        raise CannotRestore(f"class {kind.__qualname__!r} is no dataclass here")
+    values = _fields(parts)
+    value = object.__new__(kind)
+    for field in dataclasses.fields(kind):
+        object.__setattr__(value, field.name, values.get(field.name) if field.compare else _default_of(kind, field))
+    return value
+
+
+def _default_of(kind: type, field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    raise CannotRestore(
+        f"field {field.name!r} of {kind.__qualname__} does not compare, so it is not kept; give it a default, or let "
+        f"it compare"
+    )
+
+
+def _struct(kind: type, parts: list[Any]) -> Any:
+    if not issubclass(kind, msgspec.Struct):
+        raise CannotRestore(f"class {kind.__qualname__!r} is no msgspec Struct here")
+    return kind(**_fields(parts))
+
+
+def _named_tuple(kind: type, parts: list[Any]) -> Any:
+    if not issubclass(kind, tuple):
+        raise CannotRestore(f"class {kind.__qualname__!r} is no named tuple here")
+    values = _fields(parts)
+    return tuple.__new__(kind, [values[name] for name in kind._fields])  # type: ignore[attr-defined]
+
+
+#: Built from a class and what follows its name.
+_families: dict[int, Callable[[type, list[Any]], Any]] = {12: _enum, 13: _dataclass, 14: _struct, 15: _named_tuple}
+
+
+def classes_near(functions: Iterable[Callable[..., Any]], more: Iterable[type] = ()) -> dict[str, type]:
+    """The classes that payloads of a graph may be of: those that the modules of its functions know by a name.
+
+    Args:
+        functions: the graph's functions.
+        more: classes to add; one of these is meant where several have the same name.
+
+    Raises:
+        CannotRestore: two classes have one qualified name, and `more` has neither.
+    """
+    found: dict[str, type] = {}
+    several: dict[str, tuple[type, type]] = {}
+    seen: set[int] = set()
+    for function in functions:
+        names = getattr(_plain(function), "__globals__", {})
+        if id(names) in seen:
+            continue
+        seen.add(id(names))
+        for kind in _classes_in(names.values()):
+            known = found.setdefault(kind.__qualname__, kind)
+            if known is not kind:
+                several[kind.__qualname__] = known, kind
+    for kind in more:
+        found[kind.__qualname__] = kind
+        several.pop(kind.__qualname__, None)
+    if several:
+        name, pair = next(iter(several.items()))
+        modules = " and ".join(kind.__module__ for kind in pair)
+        raise CannotRestore(f"{modules} both have a class {name!r}; rename one, or name the one meant in classes=")
+    return found
+
+
+def _plain(function: Any) -> Any:
+    """The Python function behind partials and methods; of an object that is called, its __call__."""
+    while hasattr(function, "func"):
+        function = function.func
+    function = getattr(function, "__func__", function)
+    return function if isinstance(function, types.FunctionType) else vars(type(function)).get("__call__", function)
+
+
+def _classes_in(values: Iterable[Any], *, into_modules: bool = True) -> Iterator[type]:
+    for value in list(values):
+        if isinstance(value, type):
+            if _is_of_a_family(value):
+                yield value
+            if value.__module__ not in ("builtins", "typing"):
+                yield from (each for each in vars(value).values() if isinstance(each, type) and _is_of_a_family(each))
+        elif isinstance(value, types.ModuleType) and into_modules:
+            yield from _classes_in(vars(value).values(), into_modules=False)
+
+
+def _is_of_a_family(kind: type) -> bool:
+    return (
+        dataclasses.is_dataclass(kind)
+        or issubclass(kind, enum.Enum | msgspec.Struct)
+        or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    )
