@@ -103,6 +103,14 @@ class Barrier:
         Raises:
             DriftBug: an item below minimal time counts neither 0 nor +1, or comes after a greater one.
         """
+        settled = self.settled(minimal_time)
+        return self._hand_over(*settled) if settled is not None else None
+
+    def settled(self, minimal_time: bytes) -> tuple[Metas, list[Any], str | list[str]] | None:
+        """What `release` would take: metas, payloads (failures too) and sinks, neither numbered nor in the digest.
+
+        For an engine with a buffer for each worker, where tombstones come to the buffer of what they take back.
+        """
         taken = self._cut(minimal_time)
         if not taken:
             return None
@@ -118,7 +126,8 @@ class Barrier:
                 return None
         if metas[0] <= self._last:
             raise DriftBug(f"an item at {MetaParts(metas[0])} came after the release of {MetaParts(self._last)}")
-        return self._hand_over(metas, payloads, sinks)
+        self._last = metas[-1]
+        return metas, payloads, sinks
 
     def _hand_over(self, metas: Metas, payloads: list[Any], sinks: str | list[str]) -> Released:
         error: Exception | None = None
@@ -137,8 +146,6 @@ class Barrier:
             sinks = sinks[: len(metas)]
         released = Released(self.position, metas, payloads, sinks, error)
         self.position += len(metas)
-        if metas:
-            self._last = metas[-1]
         return released
 
     def _first_without_form(self, metas: Metas, payloads: list[Any], sinks: str | list[str]) -> tuple[int, StepError]:

@@ -8,6 +8,7 @@ of window 2 with the two maps of a scan, which nothing else listens to, becomes 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from drift.machines.grouping import GroupStage
@@ -26,13 +27,14 @@ class Plan:
     Args:
         dataflow: the graph.
         fused: whether scans run as one loop; False runs their cycles item by item, as written.
+        only: names of the groupings to run, whole components of them; items for others leave as those for sinks do.
 
     Attributes:
         programs: the maps after each source and each stage, by its name.
         components: names of the groupings, in an order in which items flow; those on a common cycle together.
     """
 
-    def __init__(self, dataflow: Dataflow, *, fused: bool = True) -> None:
+    def __init__(self, dataflow: Dataflow, *, fused: bool = True, only: Collection[str] | None = None) -> None:
         self.dataflow = dataflow
         self._scans: dict[str, tuple[Map, Map]] = {}
         groups = [operator for operator in dataflow.operators if isinstance(operator, Group)]
@@ -45,7 +47,11 @@ class Plan:
         for group in groups:
             start = self._scans[group.name][1].name if group.name in self._scans else group.name
             self.programs[group.name] = Program(dataflow, start)
-        self.components = self._components([group.name for group in groups])
+        self.components = [
+            component
+            for component in self._components([group.name for group in groups])
+            if only is None or component[0] in only
+        ]
 
     def stages(self) -> dict[str, Stage]:
         """New machines for every grouping, for one worker."""

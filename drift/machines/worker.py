@@ -40,10 +40,11 @@ class Router:
     def __init__(self, plan: Plan, workers: int) -> None:
         self._plan = plan
         self._partitioner = Partitioner(workers)
+        inside = {name for component in plan.components for name in component}
         self._groups = {
             name: (Group(name, operator.step, operator.where, plan.key_of(name), operator.window), varint(rank))
             for name, rank in plan.dataflow.ranks.items()
-            if isinstance(operator := plan.dataflow[name], Group)
+            if name in inside and isinstance(operator := plan.dataflow[name], Group)
         }
 
     def route(self, ports: Ports) -> dict[int, list[Part]]:
@@ -124,13 +125,18 @@ class Worker:
         return {receiver: _gathered(parts) for receiver, parts in sends.items()}
 
     def pass_maps(self, parts: Sequence[Part]) -> dict[int, list[Part]]:
-        """Only run sources' batches through their maps; what to send, this worker's own share included.
+        """Only run sources' batches through their maps, and find whose the items for groupings are.
+
+        Returns what to send, this worker's own share included.
 
         An engine that calls this first and `handle` later can let older items of other workers go before.
         """
         ports: Ports = {}
         for name, columns in parts:
-            self._plan.programs[name].run(columns, ports)
+            if name in self._stages:
+                ports.setdefault(name, []).append(columns)
+            else:
+                self._plan.programs[name].run(columns, ports)
         return {receiver: _gathered(each) for receiver, each in self._router.route(ports).items()}
 
     def settle(self, minimal_time: bytes) -> None:

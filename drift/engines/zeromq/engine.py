@@ -23,11 +23,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import zmq
 
 from drift.engines.base import Progress, Settings
 from drift.engines.feed import Fed, Feed, Gathering
+from drift.engines.shipping import packed
 from drift.engines.zeromq import process
 from drift.engines.zeromq.control import Fatal, Ready, SignOfLife, UpwardReader, write_block
 from drift.engines.zeromq.process import Order
@@ -43,7 +43,6 @@ from drift_graph.functions import own_folders
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING
-from drift_graph.operators import place_of
 
 _TICK_MS = 1  # while a live source may need its promise moved
 _WAIT_MS = 100
@@ -280,7 +279,7 @@ class ZeromqEngine:
                 "a module runs a graph on engine 'zeromq' while it is imported, and the processes of that run import "
                 "it again; put the run under if __name__ == '__main__': or into a function"
             )
-        work = _pickled(self._dataflow)
+        work = packed(self._dataflow)
         secret = secrets.randbits(64)
         if settings.transport == "ipc":
             self._folder = _private_folder()
@@ -414,40 +413,3 @@ def _private_folder() -> str:
         shutil.rmtree(folder)
         folder = tempfile.mkdtemp(prefix="drift-", dir="/tmp")
     return folder
-
-
-def _main_classes() -> dict[str, Any]:
-    """Classes that the running script defines: other processes know them under the same name."""
-    main = sys.modules["__main__"]
-    classes = {name: each for name, each in vars(main).items() if isinstance(each, type)}
-    return {name: each for name, each in classes.items() if each.__module__ == "__main__" and _can_be_pickled(each)}
-
-
-def _can_be_pickled(value: Any) -> bool:
-    try:
-        cloudpickle.dumps(value)
-    except Exception:  # whatever it says: a payload of this class will say it again
-        return False
-    return True
-
-
-def _pickled(dataflow: Dataflow) -> bytes:
-    """The dataflow for other processes, and the classes of the running script.
-
-    Raises:
-        GraphError: a function holds on to something that cannot be sent; the message names its step.
-    """
-    try:
-        work: bytes = cloudpickle.dumps((dataflow, _main_classes()))
-        return work
-    except Exception as error:
-        for operator in dataflow.operators:
-            try:
-                cloudpickle.dumps(operator)
-            except Exception as reason:
-                raise GraphError(
-                    f"step {operator.step!r} (at {place_of(operator)}) cannot be sent to other processes ({reason}); "
-                    f"its function holds on to something like a lock, a connection or a logger: make that inside the "
-                    f"function, or use engine='local'"
-                ) from reason
-        raise GraphError(f"the graph cannot be sent to other processes: {error}") from error

@@ -20,15 +20,13 @@ import traceback
 from types import FrameType
 from typing import NamedTuple
 
-import cloudpickle
-
 from drift.engines.base import Settings, peak_memory_bytes
+from drift.engines.shipping import unpacked
 from drift.engines.zeromq.control import Fatal, Ready, read_block, write_upward
 from drift.engines.zeromq.roles import Loop, Peers, make_loop
 from drift.engines.zeromq.sockets import Transport
 from drift_graph.errors import DriftBug, DriftError
 from drift_graph.functions import is_ours
-from drift_graph.graph import Dataflow
 
 SIGN_INTERVAL_S = 0.25
 
@@ -116,12 +114,9 @@ def main() -> None:
     path, order, work = pickle.loads(block)
     sys.path[:] = path
     try:
-        dataflow: Dataflow
         importing = True
-        dataflow, main_classes = cloudpickle.loads(work)
+        dataflow = unpacked(work)
         importing = False
-        for name, value in main_classes.items():  # payloads of these classes are pickled by name
-            setattr(sys.modules["__main__"], name, value)
         loop = make_loop(order.role, order.secret, order.transport, dataflow, order.settings)
         write_upward(number, Ready(loop.inbox.address))
         peers = read_block(sys.stdin.buffer)

@@ -6,7 +6,7 @@ Invariant: a batch is acknowledged in one ack, made after everything it caused h
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -157,10 +157,19 @@ class WorkerLoop(Loop):
     is only a little behind would have them corrected. Nothing is released later for it: minimal time waits as well.
     """
 
-    def __init__(self, index: int, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings) -> None:
+    def __init__(
+        self,
+        index: int,
+        secret: int,
+        transport: Transport,
+        dataflow: Dataflow,
+        settings: Settings,
+        *,
+        only: Collection[str] | None = None,
+    ) -> None:
         super().__init__(f"worker-{index}", index + 1, secret, transport, dataflow, settings)
         self._index = index
-        plan = Plan(dataflow, fused=settings.fused)
+        plan = Plan(dataflow, fused=settings.fused, only=only)
         self._worker = Worker(plan, index, settings.workers)
         self._groupings = {name for component in plan.components for name in component}
         self._waiting: list[tuple[bytes, int, Batch]] = []  # a heap by granule
@@ -212,7 +221,12 @@ class WorkerLoop(Loop):
 
     def _send(self, batches: list[Batch], sends: dict[int, list[Part]]) -> None:
         """Send what batches have caused, and acknowledge them."""
-        granule = min(batch.granule for batch in batches)
+        consumed = [(batch.granule, batch.checksum) for batch in batches]
+        sent = self._sent(min(batch.granule for batch in batches), sends)
+        self._acker.send(self.codec.encode(ack_message(ack_of(consumed, sent))))
+
+    def _sent(self, granule: bytes, sends: dict[int, list[Part]]) -> list[tuple[bytes, int]]:
+        """Send items on, or keep those for this worker; what the ack has to say of it."""
         sent: list[tuple[bytes, int]] = []
         for receiver, parts in sends.items():
             if receiver == self._index:
@@ -223,8 +237,7 @@ class WorkerLoop(Loop):
             for tracked, frame in batches_of(parts, granule, self.ledger, self.codec):
                 sent.append(tracked)
                 self._peers[receiver].send(frame)
-        consumed = [(batch.granule, batch.checksum) for batch in batches]
-        self._acker.send(self.codec.encode(ack_message(ack_of(consumed, sent))))
+        return sent
 
     def sign(self) -> SignOfLife:
         sign = super().sign()

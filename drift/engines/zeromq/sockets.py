@@ -1,4 +1,4 @@
-"""Sockets of a run: ipc in a private folder, or tcp on loopback with CURVE keys.
+"""Sockets of a run: ipc in a private folder, or tcp with CURVE keys, on loopback unless told otherwise.
 
 Invariant: nobody without the run's keys or the user's own rights can connect; every queue has a bound.
 """
@@ -24,11 +24,13 @@ class Transport:
     Attributes:
         folder: of the ipc sockets; "" for tcp.
         public_key, secret_key: the CURVE pair that every process of the run uses, for both sides; tcp only.
+        host: address of the interface to bind to; tcp only.
     """
 
     folder: str
     public_key: bytes = b""
     secret_key: bytes = field(default=b"", repr=False)
+    host: str = "127.0.0.1"
 
     def bind(self, socket: zmq.Socket[bytes], name: str) -> str:
         """Bind an inbox; returns where others connect to."""
@@ -38,7 +40,7 @@ class Transport:
             return address
         socket.curve_server = True
         socket.curve_publickey, socket.curve_secretkey = self.public_key, self.secret_key
-        socket.bind("tcp://127.0.0.1:*")
+        socket.bind(f"tcp://{self.host}:*")
         return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def connect(self, socket: zmq.Socket[bytes], address: str) -> None:

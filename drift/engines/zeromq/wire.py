@@ -167,6 +167,10 @@ class Codec:
         self._sender = sender
         self._secret = secret
 
+    def reseed(self, secret: int) -> None:
+        """From now on take frames with this secret, and make no others."""
+        self._secret = secret
+
     def encode(self, message: Message) -> bytes:
         """The frame of a message.
 
