@@ -282,9 +282,7 @@ def _joined(left: _Branch, right: _Branch) -> _Branch:
     return _Branch(left.stream.merge(right.stream), max(left.size, right.size), left.volume + right.volume)
 
 
-def _grown(
-    graph: drift.Graph, name: str, branch: _Branch, operation: str, more: list[Any], boxed: bool
-) -> _Branch:
+def _grown(graph: drift.Graph, name: str, branch: _Branch, operation: str, more: list[Any], boxed: bool) -> _Branch:
     stream, size, volume = branch
     if (operation == "flat" and volume * more[0] > _VOLUME_MAX) or (operation in ("loop", "diamond") and volume > 4):
         operation, more = "filter", [2]
@@ -431,9 +429,7 @@ def event_inputs(draw: st.DrawFn, items_max: int = 8, late: str = "error") -> In
     """Ties and disorder within lateness; beyond it as well where late items are diverted."""
     lateness = draw(st.integers(0, 4))
     behind_max = lateness + (2 if late == "divert" else 0)
-    rows = draw(
-        st.lists(st.tuples(st.integers(0, 2), st.integers(0, behind_max), payloads), max_size=items_max)
-    )
+    rows = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, behind_max), payloads), max_size=items_max))
     tied = draw(st.booleans())
     now = draw(st.sampled_from([0, -3, 10**12]))
     given: list[Any] = []
@@ -444,9 +440,7 @@ def event_inputs(draw: st.DrawFn, items_max: int = 8, late: str = "error") -> In
 
 
 def inputs(sources: int, items_max: int = 8) -> st.SearchStrategy[list[Input]]:
-    return st.lists(
-        arrival_inputs(items_max) | event_inputs(items_max), min_size=sources, max_size=sources
-    )
+    return st.lists(arrival_inputs(items_max) | event_inputs(items_max), min_size=sources, max_size=sources)
 
 
 class Case(NamedTuple):
@@ -463,9 +457,7 @@ class Case(NamedTuple):
 
 
 @st.composite
-def cases(
-    draw: st.DrawFn, sources_max: int = 3, steps_max: int = 6, items_max: int = 8, failing: bool = False
-) -> Case:
+def cases(draw: st.DrawFn, sources_max: int = 3, steps_max: int = 6, items_max: int = 8, failing: bool = False) -> Case:
     recipe = draw(recipes(sources_max, steps_max, failing=failing))
     return Case(recipe, draw(inputs(recipe.sources, items_max)))
 

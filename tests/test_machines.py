@@ -105,9 +105,7 @@ def test_beginning_and_end_are_outside_of_every_global_time(time: tuple[int, ...
     assert pack_time(time[0]) < global_time(*time)
 
 
-@given(
-    st.sampled_from([0, 5, 2**16 - 3, 2**17 - 1, 2**32 - 2]), st.integers(0, 10), st.binary(max_size=3), st.data()
-)
+@given(st.sampled_from([0, 5, 2**16 - 3, 2**17 - 1, 2**32 - 2]), st.integers(0, 10), st.binary(max_size=3), st.data())
 def test_numbered_metas_are_the_list_that_they_stand_for(
     first: int, length: int, ending: bytes, data: st.DataObject
 ) -> None:
@@ -427,9 +425,7 @@ def test_an_item_at_minimal_time_is_not_released() -> None:
     assert piece is not None and piece.payloads == ["a"]
 
 
-@given(
-    st.lists(payloads | st.text(max_size=2), max_size=30), st.data(), st.sampled_from(["xxh3_128", "sha256"])
-)
+@given(st.lists(payloads | st.text(max_size=2), max_size=30), st.data(), st.sampled_from(["xxh3_128", "sha256"]))
 def test_a_digest_does_not_depend_on_batches(given_payloads: list[Any], data: st.DataObject, algorithm: Any) -> None:
     metas = [meta_at(number) for number in range(len(given_payloads))]
     whole, pieces = Digest(algorithm), Digest(algorithm)
@@ -789,9 +785,7 @@ def test_global_times_of_equal_event_times_do_not_depend_on_arrival(
 
 def test_live_items_are_stamped_and_stamps_never_go_back() -> None:
     source = machine(drift.ArrivalTime(), live=True)
-    metas = [
-        meta for now in (5, 5, 4, 9, 8) for meta in source.take(["a", "b"], now_ms=now).metas
-    ]
+    metas = [meta for now in (5, 5, 4, 9, 8) for meta in source.take(["a", "b"], now_ms=now).metas]
     assert metas == sorted(set(metas))
     assert [time_of(meta) for meta in metas] == [5] * 6 + [9] * 4
     assert source.tick(8) == source.heartbeat > metas[-1]

@@ -1,0 +1,1 @@
+"""Records of runs: what was computed, of what, by what."""

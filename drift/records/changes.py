@@ -1,0 +1,331 @@
+"""How one graph's fingerprint differs from another's, in words.
+
+Invariant: two fingerprints with different `structure`, or (made by one Python) different `code`, give at least one
+change that matters; equal ones give none that does.
+
+Why: every field that is hashed is compared here too; what is left unexplained in the end is said as such. Steps are
+matched first by name and content, then by content (renamed), then by name (changed); what is left was added or removed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from drift.records.fingerprint import Fingerprint
+from drift_graph.canonical import canonical
+
+Kind = Literal["structure", "policy", "function", "value", "name", "unknown"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference between two graphs.
+
+    Attributes:
+        kind: what it is of: the structure, a time policy, a function's code, a value a function holds, a mere name; or
+            "unknown" where it cannot be told whether there is one.
+        step: the step's name in the second graph (in the first, where it was removed).
+        text: one sentence.
+        matters: whether it can change the output. False for names that do not reach it, and for what is unknown.
+        before, after: "file:line" in the first and in the second graph, or "".
+        diff: unified diff of the source, or "".
+    """
+
+    kind: Kind
+    step: str
+    text: str
+    matters: bool = True
+    before: str = ""
+    after: str = ""
+    diff: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compare(old: Fingerprint, new: Fingerprint) -> list[Change]:
+    """What changed from one graph to the other, in the order of the second one's steps."""
+    steps_old, steps_new = _steps(old), _steps(new)
+    same_python = old["python"] == new["python"]
+    pairs = _matched(steps_old, steps_new)
+    changes: list[Change] = []
+    if old["name"] != new["name"]:
+        changes.append(Change("name", "", f"the graph is named {new['name']!r}, before {old['name']!r}", matters=False))
+    changes += [_removed(name, step) for name, step in steps_old.items() if name not in pairs]
+    found = {new_name: old_name for old_name, new_name in pairs.items()}
+    for name, step in steps_new.items():
+        if name not in found:
+            changes.append(_added(name, step, new))
+        else:
+            changes += _step_changes(found[name], steps_old[found[name]], name, step, same_python)
+    changes += _edge_changes(old, new, pairs)
+    changes = list(dict.fromkeys(changes))
+    if not any(change.matters for change in changes) and old["structure"] != new["structure"]:
+        changes += _rank_changes(steps_old, steps_new, pairs)
+    return changes
+
+
+_Step = list[dict[str, Any]]
+
+
+def _steps(fingerprint: Fingerprint) -> dict[str, _Step]:
+    """Operators by the step they belong to, in the order of declaration."""
+    steps: dict[str, _Step] = {}
+    for operator in fingerprint["operators"]:
+        steps.setdefault(operator["step"], []).append(operator)
+    return steps
+
+
+def _content(step: _Step, same_python: bool = True) -> bytes:
+    """What a step does, names and ranks apart."""
+    which = "code" if same_python else "source"
+    functions = [[(role, found[which]) for role, found in each["functions"].items()] for each in step]
+    return canonical([(each["kind"], each["parameters"]) for each in step]) + canonical(functions)
+
+
+def _matched(old: dict[str, _Step], new: dict[str, _Step]) -> dict[str, str]:
+    """Names of the steps of the first graph -> names in the second."""
+    pairs = {name: name for name in old if name in new and _content(old[name]) == _content(new[name])}
+    left = {name: _content(step) for name, step in new.items() if name not in pairs.values()}
+    for name, step in old.items():
+        if name not in pairs and not _is_named(step):
+            same = next((other for other, content in left.items() if content == _content(step)), None)
+            if same is not None and not _is_named(new[same]):
+                pairs[name] = same
+                del left[same]
+    for name in old:
+        if name not in pairs and name in left and _kinds(old[name]) == _kinds(new[name]):
+            pairs[name] = name
+            del left[name]
+    # A step that was given by a lambda or a function of another name, in the same place: what is left, one for one.
+    rest = [name for name in old if name not in pairs and not _is_named(old[name])]
+    others = [name for name in left if not _is_named(new[name])]
+    if len(rest) == len(others) and all(_kinds(old[a]) == _kinds(new[b]) for a, b in zip(rest, others)):
+        pairs |= dict(zip(rest, others))
+    return pairs
+
+
+def _is_named(step: _Step) -> bool:
+    """Sources and sinks, whose names a run refers to."""
+    return step[0]["kind"] in ("source", "sink")
+
+
+def _kinds(step: _Step) -> list[str]:
+    return [each["kind"] for each in step]
+
+
+def _removed(name: str, step: _Step) -> Change:
+    return Change("structure", name, f"{_word(step)} {name!r} is gone", before=step[0]["where"])
+
+
+def _added(name: str, step: _Step, new: Fingerprint) -> Change:
+    own = {each["name"] for each in step}
+    steps = {each["name"]: each["step"] for each in new["operators"]}
+    origins = dict.fromkeys(steps[edge["origin"]] for edge in new["edges"] if edge["target"] in own)
+    after = ", ".join(repr(origin) for origin in origins if origin != name)
+    return Change(
+        "structure", name, f"{_word(step)} {name!r} is new" + (f", after {after}" if after else ""),
+        after=step[0]["where"],
+    )  # fmt: skip
+
+
+def _word(step: _Step) -> str:
+    return step[0]["kind"] if _is_named(step) else "step"
+
+
+def _step_changes(old_name: str, old: _Step, name: str, new: _Step, same_python: bool) -> Iterator[Change]:
+    before, after = old[0]["where"], new[0]["where"]
+    if old_name != name:
+        yield Change("name", name, f"step {name!r} was named {old_name!r}", False, before, after)
+    for one, other in zip(old, new):
+        yield from _parameter_changes(name, one, other)
+        for role in {**one["functions"], **other["functions"]}:
+            if role not in other["functions"]:
+                yield Change("policy", name, f"{_of(name, role)} is gone", before=before, after=after)
+            elif role not in one["functions"]:
+                yield Change("policy", name, f"{_of(name, role)} is new", before=before, after=after)
+            else:
+                yield from _function_changes(name, role, one["functions"][role], other["functions"][role], same_python)
+
+
+def _of(step: str, role: str) -> str:
+    return f"the {role} function of {step!r}" if role != "function" else f"the function of step {step!r}"
+
+
+_PLAIN = {
+    "window": "window of step {step!r}: {old} -> {new} items",
+    "arity": "step {step!r} is a map of arity {new!r}, before {old!r}",
+    "time policy": "source {step!r} is in {new}, before in {old}",
+    "lateness": "lateness of source {step!r}: {old} -> {new}",
+    "late": "what source {step!r} does with late items: {old} -> {new}",
+    "idle_after_ms": "idle_after_ms of source {step!r}: {old} -> {new}",
+}
+
+
+def _parameter_changes(step: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
+    for name in {**old["parameters"], **new["parameters"]}:
+        one, other = old["parameters"].get(name), new["parameters"].get(name)
+        both = name in old["parameters"] and name in new["parameters"]
+        if one != other and (both or name == "time policy"):
+            text = _PLAIN[name].format(step=step, old=one, new=other)
+            yield Change("structure" if name in ("window", "arity") else "policy", step, text,
+                         before=old["where"], after=new["where"])  # fmt: skip
+
+
+def _function_changes(
+    step: str, role: str, old: dict[str, Any], new: dict[str, Any], same_python: bool
+) -> Iterator[Change]:
+    which = "code" if same_python else "source"
+    if old[which] == new[which] and old[which] is not None:
+        if old["name"] != new["name"]:
+            text = f"{_of(step, role)} is named {new['name']}, before {old['name']}; it does the same"
+            yield Change("name", step, text, False, old["where"] or "", new["where"] or "")
+        return
+    if not same_python and (old["source"] is None or new["source"] is None):
+        text = f"{_of(step, role)}, {new['name']}, cannot be compared: other Python, and its source is not known"
+        yield Change("unknown", step, text, False, old["where"] or "", new["where"] or "")
+        return
+    found = list(_part_changes(step, role, old, new, "code" if same_python else "tree"))
+    if not found:
+        text = f"{_of(step, role)}, {new['name']}, reaches other code than before"
+        found = [Change("function", step, text, True, old["where"] or "", new["where"] or "")]
+    yield from found
+
+
+def _part_changes(step: str, role: str, old: dict[str, Any], new: dict[str, Any], which: str) -> Iterator[Change]:
+    """Part by part, in the order in which the function reaches them: its own code, what it holds, what it calls."""
+    seen: set[tuple[int, int]] = set()
+    todo = [(0, 0)]
+    for pair in todo:
+        one, other = old["parts"][pair[0]], new["parts"][pair[1]]
+        if one["kind"] != other["kind"] or one[which] != other[which]:
+            yield _code_change(step, role, one, other)
+        values, others = ({value["name"]: value for value in part["values"]} for part in (one, other))
+        for name in dict.fromkeys([*values, *others]):
+            before, after = values.get(name), others.get(name)
+            if before is not None and after is not None and "part" in before and "part" in after:
+                following = before["part"], after["part"]
+                if following not in seen:
+                    seen.add(following)
+                    todo.append(following)
+            elif _differ(before, after) and (one[which] == other[which] or (before and after)):
+                yield _value_change(step, role, name, one, other, before, after, old, new)
+
+
+def _differ(before: dict[str, Any] | None, after: dict[str, Any] | None) -> bool:
+    if before is None or after is None:
+        return True
+    keys = ("hash", "type")
+    return "part" in before or "part" in after or [before[key] for key in keys] != [after[key] for key in keys]
+
+
+def _code_change(step: str, role: str, old: dict[str, Any], new: dict[str, Any]) -> Change:
+    called = new["name"] if old["name"] == new["name"] else f"{new['name']}, before {old['name']},"
+    text = f"{_of(step, role)} changed: {called}"
+    if new["where"]:
+        text += f" at {new['where']}"
+    return Change("function", step, text, True, old["where"] or "", new["where"] or "", _diff(old, new))
+
+
+def _diff(old: dict[str, Any], new: dict[str, Any]) -> str:
+    if old["text"] is None or new["text"] is None or old["text"] == new["text"]:
+        return ""
+    lines = difflib.unified_diff(
+        old["text"].splitlines(), new["text"].splitlines(), old["where"] or "before", new["where"] or "after",
+        lineterm="",
+    )  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _value_change(
+    step: str,
+    role: str,
+    name: str,
+    one: dict[str, Any],
+    other: dict[str, Any],
+    before: dict[str, Any] | None,
+    after: dict[str, Any] | None,
+    old: dict[str, Any],
+    new: dict[str, Any],
+) -> Change:
+    holder = other["name"] if other["kind"] in ("function", "class") else ""
+    text = f"{_of(step, role)} changed: {_value_name(name)}{f' of {holder}' if holder else ''} is " + (
+        f"{_shown(after, new)}, before {_shown(before, old)}"
+        if before is not None and after is not None
+        else f"new: {_shown(after, new)}"
+        if before is None
+        else f"gone: {_shown(before, old)}"
+    )
+    return Change("value", step, text, True, one["where"] or old["where"] or "", other["where"] or new["where"] or "")
+
+
+def _value_name(name: str) -> str:
+    kind, _, rest = name.partition(" ")
+    words = {"closure": "the variable", "global": "the module's", "default": "the default of", "base": "the base class"}
+    return f"{words[kind]} {rest}" if kind in words and rest else name
+
+
+def _shown(value: dict[str, Any] | None, function: dict[str, Any]) -> str:
+    if value is None:
+        return "nothing"
+    if "part" in value:
+        return str(function["parts"][value["part"]]["name"])
+    return value["shown"] if value["shown"] is not None else f"a {value['type']}"
+
+
+def _edge_changes(old: Fingerprint, new: Fingerprint, pairs: dict[str, str]) -> Iterator[Change]:
+    """Edges between steps that are in both graphs; what an added or removed step explains is left out."""
+    edges_old, edges_new = _step_edges(old), _step_edges(new)
+    renamed = {(pairs.get(a), pairs.get(b), back): (a, b) for a, b, back in edges_old}
+    kept = set(pairs.values())
+    fed_new = {b for a, b, _ in edges_new if a not in kept} | {a for a, b, _ in edges_new if b not in kept}
+    fed_old = {pairs.get(b) for a, b, _ in edges_old if a not in pairs} | {
+        pairs.get(a) for a, b, _ in edges_old if b not in pairs
+    }
+    for origin, target, back in edges_new:
+        explained = origin not in kept or target not in kept or (origin in fed_old and target in fed_old)
+        if not explained and (origin, target, back) not in renamed:
+            yield Change("structure", target, f"{_edge(back)} {origin!r} -> {target!r} is new")
+    for (origin_new, target_new, back), (origin, target) in renamed.items():
+        if origin_new is None or target_new is None or (origin_new, target_new, back) in edges_new:
+            continue
+        if not (origin_new in fed_new and target_new in fed_new):
+            yield Change("structure", target_new, f"{_edge(back)} {origin!r} -> {target!r} is gone")
+
+
+def _edge(back: bool) -> str:
+    return "the feedback edge" if back else "the edge"
+
+
+def _step_edges(fingerprint: Fingerprint) -> dict[tuple[str, str, bool], None]:
+    """Edges as (step, step, feedback), those inside a step left out."""
+    steps = {each["name"]: each["step"] for each in fingerprint["operators"]}
+    found = ((steps[edge["origin"]], steps[edge["target"]], edge["feedback"]) for edge in fingerprint["edges"])
+    return dict.fromkeys(edge for edge in found if edge[0] != edge[1])
+
+
+def _rank_changes(old: dict[str, _Step], new: dict[str, _Step], pairs: dict[str, str]) -> Iterator[Change]:
+    """Nothing else explains the difference: steps are declared in another order, or wired in another way inside."""
+    moved = [
+        (new_name, one["rank"], other["rank"])
+        for old_name, new_name in pairs.items()
+        for one, other in zip(old[old_name], new[new_name])
+        if one["rank"] != other["rank"]
+    ]
+    for name, one, other in moved:
+        text = f"{name!r} has rank {other}, before {one}: steps are declared in another order, which metas show"
+        yield Change("structure", name, text, True, "", new[name][0]["where"])
+    if not moved:
+        yield Change("structure", "", "the operators inside a step are connected in another way")
+
+
+def told(changes: Iterable[Change]) -> str:
+    """Changes as lines of text, with the differences of the sources below."""
+    lines: list[str] = []
+    for change in changes:
+        lines.append(change.text)
+        lines += [f"    {line}" for line in change.diff.splitlines()]
+    return "\n".join(lines)

@@ -1,0 +1,416 @@
+"""What a function is, in a form that can be filed: hashes of what it does, and its source for people.
+
+Invariant: two prints made by one Python have equal `code` exactly when the functions have the same instructions over
+the same constants, defaults, closures and module values, all the way down into the user's own functions and classes.
+Moving a function to another line or file, or changing its comments, changes nothing.
+
+Why: what is hashed are instructions with their arguments resolved to names and constants, never file names, line
+numbers, indices or addresses. What a function reaches is found in its instructions. Values are hashed by their
+canonical bytes. Functions of the standard library, of installed packages and of drift stand by their names; their
+versions belong to a record's manifest.
+
+Instructions differ between versions of Python. `source` is a hash of syntax trees, for a comparison across them.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import enum
+import functools
+import inspect
+import linecache
+import operator
+import sys
+import sysconfig
+import textwrap
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import msgspec
+import xxhash
+
+from drift_graph.canonical import NoCanonicalForm, canonical
+from drift_graph.functions import is_ours, line_of, name_of, safe_text
+
+#: One function: {"name", "where", "code", "source", "parts": [...]}; the first part is the function itself.
+FunctionPrint = dict[str, Any]
+
+_SHOWN_CHARACTERS_MAX = 200
+_INSTALLED = tuple(sorted({sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")}))
+_GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
+_NOTED = ("_fields", "_field_defaults", "_abc_impl")
+_METHODS = (types.FunctionType, staticmethod, classmethod, property)
+
+
+def print_of(function: Callable[..., Any]) -> FunctionPrint:
+    """The print of one function: also of lambdas, partials, methods, builtins, callable objects and classes."""
+    walk = _Walk()
+    top = walk.value(function)
+    parts = walk.parts or [_part(top["shown"] or top["type"], "by name", top["hash"] or "")]
+    shown = getattr(function, "user_function", function)  # of a scan: what its writer gave
+    known = all(part["tree"] is not None for part in parts)
+    return {
+        "name": name_of(shown),
+        "where": line_of(shown),
+        "code": _hash([_bare(part, "code") for part in parts]),
+        "source": _hash([_bare(part, "tree") for part in parts]) if known else None,
+        "parts": parts,
+    }
+
+
+def _part(name: str, kind: str, code: str, where: str | None = None) -> dict[str, Any]:
+    return {"name": name, "where": where, "kind": kind, "code": code, "tree": code, "text": None, "values": []}
+
+
+def _bare(part: dict[str, Any], which: str) -> tuple[Any, ...]:
+    """What of a part counts; of a value it holds the hash, or which part it is, or where neither is known its type."""
+    values = [(value["name"], value.get("part"), value.get("hash"), value["type"]) for value in part["values"]]
+    return part["kind"], part[which], values
+
+
+def python_tag() -> str:
+    """Which Python the instructions are of, such as "cpython-311"."""
+    return sys.implementation.cache_tag or sys.version.split()[0]
+
+
+def _hash(value: Any) -> str:
+    return xxhash.xxh3_128_hexdigest(canonical(value))
+
+
+class _Walk:
+    """Gathers the user's functions and classes that one function reaches, each once, in the order they are met."""
+
+    def __init__(self) -> None:
+        self.parts: list[dict[str, Any]] = []
+        self._known: dict[int, int] = {}
+        self._alive: list[Any] = []  # so that no id is used twice
+
+    def value(self, value: Any) -> dict[str, Any]:
+        """A function, class or other value: {"part": index} of what is walked into, or {"hash", "shown"}."""
+        kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+        if _is_walked(value):
+            return {"part": self._part(value), "type": kind}
+        name = _global_name(value)
+        if name is not None:
+            return {"hash": _hash(name), "shown": name, "type": kind}
+        shown = safe_text(repr, value, _SHOWN_CHARACTERS_MAX)
+        try:
+            return {"hash": xxhash.xxh3_128_hexdigest(canonical(value)), "shown": shown, "type": kind}
+        except NoCanonicalForm:
+            if isinstance(value, (tuple, list, dict)) or _is_users(type(value)):
+                return {"part": self._part(value), "type": kind}
+            return {"hash": None, "shown": None if " at 0x" in shown else shown, "type": kind}
+
+    def _part(self, value: Any) -> int:
+        if id(value) in self._known:
+            return self._known[id(value)]
+        index = self._known[id(value)] = len(self.parts)
+        self._alive.append(value)
+        part = _part(name_of(value), "", "", None if is_ours(_filename(type(value))) else line_of(value))
+        self.parts.append(part)
+        for name, found in self._filled(part, value):
+            part["values"].append({"name": name, **self.value(found)})
+        return index
+
+    def _filled(self, part: dict[str, Any], value: Any) -> Iterator[tuple[str, Any]]:
+        """Writes what a part is, and gives what it reaches."""
+        if isinstance(value, types.FunctionType) and not _is_users(value):
+            name = _hash(_global_name(value))
+            part |= {"kind": "library function", "code": name, "tree": name}
+            return _closure_of(value)
+        if isinstance(value, types.FunctionType):
+            part["kind"] = "function"
+            part["code"] = _hash(_instructions(value.__code__))
+            part["text"], part["tree"] = _source_of(value.__code__)
+            return _reached(value)
+        if isinstance(value, type):
+            part["kind"] = "class"
+            part["where"] = _class_place(value)
+            return _class_body(value)
+        if isinstance(value, types.MethodType):
+            part["kind"] = "method"
+            return iter((("function", value.__func__), ("object", value.__self__)))
+        if isinstance(value, functools.partial):
+            part["kind"] = "partial"
+            return iter((("function", value.func), *_numbered("argument", value.args), *sorted(value.keywords.items())))
+        if isinstance(value, _GETTERS):
+            part["kind"] = type(value).__name__
+            return iter(_numbered("argument", value.__reduce__()[1]))
+        if hasattr(value, "__wrapped__") and not hasattr(type(value).__call__, "__code__"):
+            part["kind"] = f"{type(value).__module__}.{type(value).__qualname__}"  # such as functools.lru_cache's
+            return iter((("function", value.__wrapped__),))
+        if isinstance(value, dict):
+            part["kind"] = "dict"
+            return iter([(f"[{safe_text(repr, key, 80)}]", each) for key, each in value.items()])
+        if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+            part["kind"] = type(value).__name__
+            return iter([(f"[{index}]", each) for index, each in enumerate(value)])
+        part["kind"] = "object"
+        return _object_body(value)
+
+
+def _is_walked(value: Any) -> bool:
+    """Whether something is looked into, other than a value without canonical form."""
+    if isinstance(value, types.FunctionType):
+        return _is_users(value) or value.__closure__ is not None
+    if isinstance(value, type):
+        return _is_users(value)
+    if isinstance(value, (types.MethodType, functools.partial, *_GETTERS)):
+        return True
+    if isinstance(value, types.BuiltinFunctionType) or not callable(value):
+        return False
+    return hasattr(type(value).__call__, "__code__") or hasattr(value, "__wrapped__")
+
+
+def _numbered(word: str, values: Any) -> list[tuple[str, Any]]:
+    return [(f"{word} {index}", value) for index, value in enumerate(values)]
+
+
+def _is_users(value: Any) -> bool:
+    """Whether code is the user's: not drift's, not the standard library's, not an installed package's."""
+    if isinstance(value, type):
+        module = sys.modules.get(value.__module__)
+        if value.__module__ == "builtins" or module is None:
+            return value.__module__ != "builtins"
+        filename = getattr(module, "__file__", None)
+        if filename is None:  # a notebook, or a module in C
+            return getattr(getattr(module, "__spec__", None), "origin", None) != "built-in"
+    else:
+        filename = value.__code__.co_filename
+    return not (is_ours(filename) or filename.startswith((*_INSTALLED, "<frozen")))
+
+
+def _global_name(value: Any) -> str | None:
+    """The name of something that is known by its name: a builtin, a module, a library's function or class."""
+    if isinstance(value, types.ModuleType):
+        return f"module {value.__name__}"
+    if isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)):
+        return f"{value.__objclass__.__module__}.{value.__qualname__}".removeprefix("builtins.")
+    if isinstance(value, types.BuiltinFunctionType) and not isinstance(value.__self__, (types.ModuleType, type(None))):
+        try:
+            return f"{value.__qualname__} of {xxhash.xxh3_128_hexdigest(canonical(value.__self__))}"
+        except NoCanonicalForm:
+            return f"{value.__qualname__} of {type(value.__self__).__qualname__}"
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type)):
+        return f"{value.__module__}.{value.__qualname__}".removeprefix("builtins.")
+    if type(value).__module__ == "numpy" and type(value).__name__ == "ufunc":
+        return f"numpy.{value.__name__}"
+    return None
+
+
+def _reached(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function's instructions are about: defaults, closure, and what it takes from its module."""
+    yield from _numbered("default", function.__defaults__ or ())
+    for name, value in sorted((function.__kwdefaults__ or {}).items()):
+        yield f"default {name}", value
+    yield from _closure_of(function)
+    for name, value in _globals_of(function.__code__, function.__globals__).items():
+        yield f"global {name}", value
+
+
+def _closure_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        try:
+            yield f"closure {name}", cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+
+
+def _globals_of(code: types.CodeType, names: Mapping[str, Any]) -> dict[str, Any]:
+    """The module values that code takes by name, also as attributes of modules, in the order of their names."""
+    found: dict[str, Any] = {}
+    instructions = list(dis.get_instructions(code))
+    for at, instruction in enumerate(instructions):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") and instruction.argval in names:
+            name, value = instruction.argval, names[instruction.argval]
+            following = at + 1
+            while isinstance(value, types.ModuleType) and following < len(instructions):
+                step = instructions[following]
+                if step.opname not in ("LOAD_ATTR", "LOAD_METHOD") or not hasattr(value, step.argval):
+                    break
+                name, value = f"{name}.{step.argval}", getattr(value, step.argval)
+                following += 1
+            found[name] = value
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _globals_of(constant, names)
+    return dict(sorted(found.items()))
+
+
+def _instructions(code: types.CodeType) -> tuple[Any, ...]:
+    """Instructions with resolved arguments; no docstring, no line, no index."""
+    listed = [
+        (instruction.opname, _constant(instruction.argval))
+        for instruction in dis.get_instructions(code)
+        if instruction.opname != "CACHE"
+    ]
+    signature = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _FLAGS)
+    return signature, code.co_varnames[: sum(signature[::2])], listed, code.co_exceptiontable
+
+
+def _constant(value: Any) -> Any:
+    """A constant in a form that has canonical bytes."""
+    if isinstance(value, types.CodeType):
+        return _instructions(value)
+    if isinstance(value, tuple):
+        return tuple(map(_constant, value))
+    try:
+        canonical(value)
+    except NoCanonicalForm:
+        return f"{type(value).__qualname__} {value!r}"
+    return value
+
+
+def _class_body(kind: type) -> Iterator[tuple[str, Any]]:
+    """What the user wrote into a class, and the user's classes that it is made from."""
+    for base in kind.__bases__:
+        if base is not object:
+            yield f"base {base.__qualname__}", base
+    if isinstance(kind, enum.EnumMeta):
+        members: list[Any] = list(kind.__members__.values())
+        yield from ((f"member {member.name}", member.value) for member in members)
+    elif is_dataclass(kind):
+        yield "fields", [(field.name, str(field.type), field.compare) for field in fields(kind)]
+    elif issubclass(kind, msgspec.Struct) or hasattr(kind, "_fields"):
+        yield "fields", list(getattr(kind, "__struct_fields__", None) or kind._fields)
+    for name, value in sorted(vars(kind).items()):
+        if isinstance(value, (types.MemberDescriptorType, types.GetSetDescriptorType, enum.Enum)):
+            continue
+        noted = name.startswith("__") or (name[0] == name[-1] == "_") or name in _NOTED
+        if noted and not isinstance(value, _METHODS):
+            continue  # by Python, not written by the user
+        for function in _functions_in(value):
+            if not (isinstance(function, types.FunctionType) and _is_generated(kind, function)):
+                yield name, function
+
+
+def _is_generated(kind: type, function: types.FunctionType) -> bool:
+    """Whether a method was made by dataclass or NamedTuple, from what `fields` says."""
+    made = inspect.unwrap(function).__code__.co_filename == "<string>"
+    return made and (is_dataclass(kind) or hasattr(kind, "_fields"))
+
+
+def _functions_in(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, (staticmethod, classmethod)):
+        return (value.__func__,)
+    if isinstance(value, property):
+        return tuple(each for each in (value.fget, value.fset) if each is not None)
+    if isinstance(value, functools.cached_property):
+        return (value.func,)
+    return (value,)
+
+
+def _object_body(value: Any) -> Iterator[tuple[str, Any]]:
+    """A callable object: its class (drift's own: by name) and what it holds."""
+    kind = type(value)
+    yield "class", kind
+    if is_dataclass(kind):
+        names = [field.name for field in fields(kind)]
+    else:
+        slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
+        names = sorted({*slots, *getattr(value, "__dict__", ())})
+    for name in names:
+        if hasattr(value, name) and not (name == "user_function" and is_ours(_filename(kind))):
+            yield name, getattr(value, name)
+
+
+def _filename(kind: type) -> str:
+    return str(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
+
+
+def _class_place(kind: type) -> str | None:
+    try:
+        _, line = inspect.getsourcelines(kind)
+        return f"{inspect.getsourcefile(kind)}:{line}"
+    except (OSError, TypeError):
+        return None
+
+
+# Source: for people to read, and for a comparison across versions of Python.
+
+
+def _source_of(code: types.CodeType) -> tuple[str | None, str | None]:
+    """A function's text and the hash of its syntax tree; None where there is no text, or it has changed since."""
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename)
+    parsed = _parsed("".join(lines), code.co_filename) if lines else None
+    if parsed is None:
+        return None, None
+    tree, codes = parsed
+    own = _instructions(code)
+    if not any(each.co_name == code.co_name and _instructions(each) == own for each in codes.get(_key(code), ())):
+        return None, None
+    node = _node_of(code, tree)
+    if node is None:
+        return None, None
+    if isinstance(node, ast.Lambda):
+        text = ast.get_source_segment("".join(lines), node)
+    else:
+        text = textwrap.dedent("".join(lines[code.co_firstlineno - 1 : node.end_lineno]))
+    return text, _hash(_tree(node, top=True))
+
+
+def _key(code: types.CodeType) -> int:
+    return code.co_firstlineno
+
+
+@functools.lru_cache(maxsize=16)
+def _parsed(text: str, filename: str) -> tuple[ast.Module, dict[int, list[types.CodeType]]] | None:
+    try:
+        tree = ast.parse(text)
+        module = compile(text, filename, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return None
+    codes: dict[int, list[types.CodeType]] = {}
+    todo = [module]
+    for code in todo:
+        codes.setdefault(_key(code), []).append(code)
+        todo += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return tree, codes
+
+
+_FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+def _node_of(code: types.CodeType, tree: ast.Module) -> _FunctionNode | None:
+    """The node that was compiled to this code: by its line, and among the lambdas of a line by the columns."""
+    found: list[_FunctionNode] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
+            found.append(node)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name:
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            if first == code.co_firstlineno:
+                return node
+    if len(found) < 2:
+        return found[0] if found else None
+    places = [(line, column) for line, _, column, _ in code.co_positions() if line and column]
+    fitting = [node for node in found if isinstance(node, ast.Lambda) and all(_holds(node.body, at) for at in places)]
+    return min(fitting, key=lambda node: len(ast.dump(node)), default=None)
+
+
+def _holds(node: ast.expr, place: tuple[int, int]) -> bool:
+    return (node.lineno, node.col_offset) <= place <= (node.end_lineno or 0, node.end_col_offset or 0)
+
+
+_NO_MEANING = frozenset({"annotation", "returns", "type_comment", "kind", "ctx", "type_params"})
+
+
+def _tree(node: Any, *, top: bool = False) -> Any:
+    """A syntax tree as nested tuples, the same for every Python: without what is empty and what has no effect."""
+    if isinstance(node, list):
+        return tuple(_tree(each) for each in node)
+    if not isinstance(node, ast.AST):
+        return _constant(node)
+    given: list[Any] = [type(node).__name__]
+    for name, value in ast.iter_fields(node):
+        if name in _NO_MEANING or value is None or value == [] or (top and name in ("decorator_list", "name")):
+            continue
+        if name == "body" and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node):
+            value = value[1:]
+        given.append((name, _tree(value)))
+    return tuple(given)

@@ -1,0 +1,108 @@
+"""A graph's fingerprint: what it computes, by structure and by the code of its functions, in a form that can be filed.
+
+Invariant: equal `structure` means the same operators, windows, arities, time policies and edges, hence the same metas
+for the same payloads. Equal `structure` and `code` (of one Python) mean the same output for the same input, as far as
+the functions are pure; see `drift.records.code` for what is looked at.
+
+Why: an item's meta depends on ranks and child indices, and its payload on functions. Names of steps reach the output
+only as names of sources and sinks, so others are not in the hashes; places and texts are there for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import xxhash
+
+from drift.records.code import print_of, python_tag
+from drift_graph.canonical import canonical
+from drift_graph.graph import Dataflow
+from drift_graph.operators import Group, Map, Operator, Sink, Source
+from drift_graph.times import EventTime, TimePolicy
+
+#: {"format", "name", "python", "digest", "structure", "code", "source", "operators": [...], "edges": [...]}: of dicts,
+#: lists, text, ints and None only.
+Fingerprint = dict[str, Any]
+
+FORMAT = 1
+
+
+def fingerprint(dataflow: Dataflow, times: Mapping[str, TimePolicy] | None = None) -> Fingerprint:
+    """The fingerprint of a graph.
+
+    Args:
+        times: the policies that a run uses in place of the graph's own.
+    """
+    operators = [_operator(dataflow, each, times or {}) for each in dataflow.operators]
+    index = {each.name: number for number, each in enumerate(dataflow.operators)}
+    edges = [{"origin": edge.origin, "target": edge.target, "feedback": edge.feedback} for edge in dataflow.edges]
+    shape = [
+        [_shape(each) for each in operators],
+        sorted((index[edge.origin], index[edge.target], edge.feedback) for edge in dataflow.edges),
+    ]
+    functions = [each["functions"][role] for each in operators for role in each["functions"]]
+    structure = _hash(shape)
+    code = _hash([each["code"] for each in functions])
+    sources = [each["source"] for each in functions]
+    return {
+        "format": FORMAT,
+        "name": dataflow.name,
+        "python": python_tag(),
+        "digest": _hash([structure, code]),
+        "structure": structure,
+        "code": code,
+        "source": None if None in sources else _hash(sources),
+        "operators": operators,
+        "edges": edges,
+    }
+
+
+def _operator(dataflow: Dataflow, operator: Operator, times: Mapping[str, TimePolicy]) -> dict[str, Any]:
+    policy = times.get(operator.name, operator.time) if isinstance(operator, Source) else None
+    rank = dataflow.sources.index(operator) if isinstance(operator, Source) else dataflow.ranks[operator.name]
+    return {
+        "name": operator.name,
+        "step": operator.step or operator.name,
+        "kind": operator.kind,
+        "rank": rank,
+        "where": operator.where,
+        "parameters": _parameters(operator, policy),
+        "functions": {role: print_of(function) for role, function in _functions(operator, policy).items()},
+    }
+
+
+def _parameters(operator: Operator, policy: TimePolicy | None) -> dict[str, Any]:
+    if isinstance(operator, Map):
+        return {"arity": operator.arity}
+    if isinstance(operator, Group):
+        return {"window": operator.window}
+    if isinstance(policy, EventTime):
+        return {
+            "time policy": "event time",
+            "lateness": policy.lateness,
+            "late": policy.late,
+            "idle_after_ms": policy.idle_after_ms,
+        }
+    return {"time policy": "arrival time"} if policy is not None else {}
+
+
+def _functions(operator: Operator, policy: TimePolicy | None) -> dict[str, Callable[..., Any]]:
+    """The functions of an operator by what they are for. A scan's are `key` and `step`, in each operator it needs."""
+    if isinstance(operator, Map):
+        return {"function": operator.function}
+    if isinstance(operator, Group):
+        return {"key": operator.key}
+    if isinstance(policy, EventTime):
+        return {"time": policy.time} | ({"tie": policy.tie} if policy.tie is not None else {})
+    return {}
+
+
+def _shape(operator: dict[str, Any]) -> list[Any]:
+    """What of an operator reaches metas and the names in the output."""
+    named = operator["kind"] in (Source.__name__.lower(), Sink.__name__.lower())
+    return [operator["kind"], operator["rank"], operator["parameters"], operator["name"] if named else ""]
+
+
+def _hash(value: Any) -> str:
+    return xxhash.xxh3_128_hexdigest(canonical(value))

@@ -1,0 +1,368 @@
+"""Fingerprints: what changes them, what does not, and what is said of it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import json
+import operator
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import drift
+from drift.records.changes import Change, compare
+from drift.records.code import print_of
+from drift.records.fingerprint import Fingerprint, fingerprint
+
+_numbers = itertools.count()
+
+GRAPH = """
+import drift
+
+RATE = 10
+
+def clean(line):
+    return line.strip().lower()
+
+def words(line):
+    # splits
+    return clean(line).split()
+
+def step(total, word):
+    return total + RATE, (word, total + RATE)
+
+graph = drift.Graph("words")
+found = graph.source("lines", time=drift.EventTime(time=len, lateness=5)).flat_map(words, name="words")
+found.group(key=lambda word: word[0], window=10, name="tens").sink("by ten")
+found.scan(key=lambda word: word, initial=0, step=step, name="totals").sink("sums")
+"""
+
+
+HEAD = "import drift\ngraph = drift.Graph('g')\n"
+
+
+def load(folder: Path, text: str, filename: str = "") -> Any:
+    """The module of a text, in a file of its own."""
+    path = folder / (filename or f"graph_{next(_numbers)}.py")
+    path.write_text(textwrap.dedent(text))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def print_from(folder: Path, text: str, *edits: tuple[str, str]) -> Fingerprint:
+    for old, new in edits:
+        assert old in text, old
+        text = text.replace(old, new)
+    return fingerprint(load(folder, text).graph.build())
+
+
+def changes(folder: Path, *edits: tuple[str, str], text: str = GRAPH) -> list[Change]:
+    return compare(print_from(folder, text), print_from(folder, text, *edits))
+
+
+HARMLESS = {
+    "the same": ("graph", "graph"),
+    "other lines": ("\nimport drift", "\n\n\n\nimport drift\n\n"),
+    "another comment": ("# splits", "# splits a line into its words"),
+    "a docstring": ("def words(line):", 'def words(line):\n    """The words."""'),
+    "an annotation": ("def clean(line):", "def clean(line: str) -> str:"),
+    "another function that is not used": ("RATE = 10", "RATE = 10\n\ndef other(): return 1\n\nOTHER = 2"),
+}
+
+
+@pytest.mark.parametrize("edit", HARMLESS.values(), ids=HARMLESS.keys())
+def test_what_has_no_effect_changes_no_hash(edit: tuple[str, str], tmp_path: Path) -> None:
+    old, new = print_from(tmp_path, GRAPH), print_from(tmp_path, GRAPH, edit)
+    for name in ("digest", "structure", "code", "source"):
+        assert old[name] == new[name] and old[name] is not None
+    assert compare(old, new) == []
+
+
+TOLD = {
+    "a window": (("window=10", "window=20"), ["window of step 'tens': 10 -> 20 items"]),
+    "lateness": (("lateness=5", "lateness=7"), ["lateness of source 'lines': 5 -> 7"]),
+    "a time function": (
+        ("time=len", "time=hash"),
+        ["the time function of 'lines' changed: hash, before len,"],
+    ),
+    "late items": (
+        ("lateness=5", "lateness=5, late='divert'"),
+        ["what source 'lines' does with late items: error -> "],
+    ),
+    "a tie": (("lateness=5", "lateness=5, tie=len"), ["the tie function of 'lines' is new"]),
+    "arrival time": (
+        ("time=drift.EventTime(time=len, lateness=5)", "time=None"),
+        ["source 'lines' is in arrival time, before in event time", "the time function of 'lines' is gone"],
+    ),
+    "a function": (
+        ("clean(line).split()", "clean(line).split(',')"),
+        ["the function of step 'words' changed: words at"],
+    ),
+    "a function that a function calls": (
+        ("line.strip().lower()", "line.strip()"),
+        ["the function of step 'words' changed: clean at"],
+    ),
+    "a value of the module": (
+        ("RATE = 10", "RATE = 11"),
+        ["the function of step 'totals' changed: the module's RATE of step is 11, before 10"],
+    ),
+    "a key": (("word: word[0]", "word: word[1]"), ["the key function of 'tens' changed: <lambda> at"]),
+    "an initial state": (
+        ("initial=0", "initial=1"),
+        ["the function of step 'totals' changed: initial is 1, before 0"],
+    ),
+    "a step added": (
+        ("found.group(", "found = found.map(str.upper, name='up')\nfound.group("),
+        ["step 'up' is new, after 'words'"],
+    ),
+    "a step removed": (('.flat_map(words, name="words")', ""), ["step 'words' is gone"]),
+    "a sink renamed": (('sink("sums")', 'sink("all")'), ["sink 'sums' is gone", "sink 'all' is new"]),
+    "an edge moved": (
+        ("found.scan(", "graph.source('more').map(str).merge(found).scan("),
+        ["source 'more' is new", "step 'map str' is new, after 'more'"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("edit", "told"), TOLD.values(), ids=TOLD.keys())
+def test_a_change_is_said_in_words(edit: tuple[str, str], told: list[str], tmp_path: Path) -> None:
+    found = changes(tmp_path, edit)
+    assert [change.matters for change in found] == [True] * len(found)
+    assert len(found) == len(told)
+    for change, text in zip(found, told):
+        assert change.text.startswith(text)
+
+
+def test_a_changed_function_is_shown_with_its_place_and_the_difference_of_its_source(tmp_path: Path) -> None:
+    (change,) = changes(tmp_path, ("strip().lower()", "lower()"))
+    assert change.after.endswith(".py:6") and change.after in change.text
+    assert "\n-    return line.strip().lower()\n+    return line.lower()\n" in change.diff
+    assert Change(**json.loads(json.dumps(change.as_dict()))) == change
+
+
+def test_a_renamed_step_and_a_renamed_function_are_seen_as_such_and_do_not_matter(tmp_path: Path) -> None:
+    found = changes(tmp_path, ('name="tens"', 'name="ten"'), ("words(line)", "parts(line)"), ("map(words", "map(parts"))
+    assert {(change.text, change.matters) for change in found} == {
+        ("step 'ten' was named 'tens'", False),
+        ("the function of step 'words' is named parts, before words; it does the same", False),
+    }
+
+
+def test_a_lambda_put_before_others_leaves_them_what_they_are(tmp_path: Path) -> None:
+    text = HEAD + "graph.source('s').map(lambda n: n + 1).map(lambda n: n * 2).sink('out')"
+    found = changes(tmp_path, (".map(lambda n: n + 1)", ".map(lambda n: -n).map(lambda n: n + 1)"), text=text)
+    assert [change.text for change in found if change.matters] == ["step 'map <lambda>' is new, after 's'"]
+    assert len([change for change in found if not change.matters]) == 2
+
+
+def test_lambdas_of_one_line_are_told_apart_and_shown_apart(tmp_path: Path) -> None:
+    text = HEAD + "graph.source('s').map(lambda n: n + 1).map(lambda n: n * 2).sink('out')"
+    found = print_from(tmp_path, text)
+    shown = [each["functions"]["function"]["parts"][0]["text"] for each in found["operators"][1:3]]
+    assert shown == ["lambda n: n + 1", "lambda n: n * 2"]
+    (change,) = changes(tmp_path, ("n * 2", "n * 3"), text=text)
+    assert "-lambda n: n * 2\n+lambda n: n * 3\n" in change.diff
+
+
+def test_the_order_of_declaration_matters_as_far_as_metas_show_it(tmp_path: Path) -> None:
+    text = HEAD + "s = graph.source('s')\n"
+    a, b = "s.map(abs).sink('a')\n", "s.map(str).sink('b')\n"
+    found = compare(print_from(tmp_path, text + a + b), print_from(tmp_path, text + b + a))
+    assert found and all("is declared" in each.text or "another order" in each.text for each in found)
+    assert all(change.matters for change in found)
+
+
+def test_steps_of_one_origin_wired_to_another_are_an_edge_that_moved(tmp_path: Path) -> None:
+    text = HEAD + "a = graph.source('s').map(abs)\nb = a.map(str)\nb.map(len).sink('a')\n"
+    found = changes(tmp_path, ("b.map(len)", "b.sink('b')\na.map(len)"), text=text)
+    assert [change.text for change in found] == [
+        "sink 'b' is new, after 'map str'",
+        "the edge 'map abs' -> 'map len' is new",
+        "the edge 'map str' -> 'map len' is gone",
+    ]
+
+
+# Functions of every kind.
+
+
+def made(by: int) -> Callable[[int], int]:
+    return lambda number: number + by
+
+
+class Multiply:
+    def __init__(self, by: int) -> None:
+        self.by = by
+
+    def __call__(self, number: int) -> int:
+        return number * self.by
+
+    def twice(self, number: int) -> int:
+        return self(self(number))
+
+
+def plain(number: int, by: int = 2) -> int:
+    return number + by
+
+
+def other_default(number: int, by: int = 3) -> int:
+    return number + by
+
+
+@functools.lru_cache
+def cached(number: int) -> int:
+    return number + 1
+
+
+@functools.lru_cache
+def cached_differently(number: int) -> int:
+    return number + 2
+
+
+def shown(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def inner(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return inner
+
+
+def recursive(number: int) -> int:
+    return 1 if number < 2 else number * mutual(number - 1)
+
+
+def mutual(number: int) -> int:
+    return recursive(number)
+
+
+TABLE = {"a": plain, "b": made(1)}
+OTHER_TABLE = {"a": plain, "b": made(2)}
+
+
+def by_table(number: int) -> int:
+    return TABLE["a"](number)
+
+
+def by_other_table(number: int) -> int:
+    return OTHER_TABLE["a"](number)
+
+
+DIFFERENT = [
+    (made(1), made(2)),
+    (made(1), lambda number: number - 1),
+    (Multiply(2), Multiply(3)),
+    (Multiply(2), Multiply(2).twice),
+    (Multiply(2).twice, Multiply(3).twice),
+    (plain, other_default),
+    (cached, cached_differently),
+    (shown(plain), shown(other_default)),
+    (functools.partial(plain, by=1), functools.partial(plain, by=2)),
+    (functools.partial(plain, 1), functools.partial(other_default, 1)),
+    (operator.itemgetter(0), operator.itemgetter(1)),
+    (operator.attrgetter("a"), operator.methodcaller("a")),
+    (str.split, str.upper),
+    (len, abs),
+    ("a b".split, "a b c".split),
+    (int, float),
+    (Multiply, made),
+    (recursive, plain),
+    (by_table, by_other_table),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_different_functions_have_different_prints(one: Any, other: Any) -> None:
+    assert print_of(one)["code"] == print_of(one)["code"]
+    assert print_of(one)["code"] != print_of(other)["code"]
+    assert json.loads(json.dumps(print_of(one))) == print_of(one)
+
+
+SAME = [
+    (made(1), made(1)),
+    (Multiply(2), Multiply(2)),
+    (Multiply(2).twice, Multiply(2).twice),
+    (functools.partial(plain, by=1), functools.partial(plain, by=1)),
+    (operator.itemgetter(0), operator.itemgetter(0)),
+    (shown(plain), shown(plain)),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_functions_made_twice_have_one_print(one: Any, other: Any) -> None:
+    assert one is not other
+    assert print_of(one) == print_of(other)
+
+
+def test_a_closure_that_changed_is_named_with_both_values(tmp_path: Path) -> None:
+    text = """
+    import drift
+    def adder(by):
+        return lambda number: number + by
+    graph = drift.Graph("g")
+    graph.source("s").map(adder(1), name="add").sink("out")
+    """
+    (change,) = changes(tmp_path, ("adder(1)", "adder(2)"), text=text)
+    assert change.kind == "value"
+    assert change.text == "the function of step 'add' changed: the variable by of <lambda> is 2, before 1"
+
+
+def test_another_python_is_compared_by_its_syntax(tmp_path: Path) -> None:
+    old, new = print_from(tmp_path, GRAPH), print_from(tmp_path, GRAPH)
+    new["python"] = "cpython-399"
+    for found in (found for each in new["operators"] for found in each["functions"].values()):
+        found["code"] = "of other instructions"
+        for part in found["parts"]:
+            part["code"] = "of other instructions"
+    assert compare(old, new) == []
+    changed = print_from(tmp_path, GRAPH, ("line.strip().lower()", "line.strip()")) | {"python": "cpython-399"}
+    assert [change.text.split(" at ")[0] for change in compare(old, changed)] == [
+        "the function of step 'words' changed: clean"
+    ]
+
+
+def test_without_source_another_python_is_no_verdict(tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    exec(textwrap.dedent(GRAPH), names)
+    old = fingerprint(names["graph"].build())
+    assert old["source"] is None
+    found = compare(old, print_from(tmp_path, GRAPH) | {"python": "cpython-399"})
+    assert {(change.kind, change.matters) for change in found} == {("unknown", False)}
+
+
+def test_source_that_is_not_what_runs_is_not_shown(tmp_path: Path) -> None:
+    module = load(tmp_path, GRAPH, "edited.py")
+    (tmp_path / "edited.py").write_text(GRAPH.replace("strip().lower()", "lower()"))
+    parts = print_of(module.words)["parts"]
+    assert [(part["name"], part["text"] is None) for part in parts] == [("words", False), ("clean", True)]
+
+
+def test_a_fingerprint_does_not_depend_on_the_process(tmp_path: Path) -> None:
+    text = GRAPH.replace("RATE = 10", "RATE = 10\nSTOP = {'a', 'bc', 'def', None, 1.5}").replace(
+        "return clean(line)", "if line in {'x', 'yy', 'zzz'} or line in STOP: return []\n    return clean(line)"
+    )
+    (tmp_path / "words.py").write_text(text)
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport words; from drift.records.fingerprint import *\n"
+    code += "print(fingerprint(words.graph.build())['digest'])"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, timeout=60
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(found) == 1 and len(found.pop()) == 33
+
+
+def test_the_policy_of_a_run_takes_the_place_of_the_graphs(tmp_path: Path) -> None:
+    dataflow = load(tmp_path, GRAPH).graph.build()
+    (change,) = compare(fingerprint(dataflow), fingerprint(dataflow, {"lines": drift.EventTime(time=len, lateness=9)}))
+    assert (change.kind, change.text) == ("policy", "lateness of source 'lines': 5 -> 9")
