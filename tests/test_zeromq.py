@@ -12,6 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from drift.engines.zeromq.wire import (
     ReleasedMessage,
 )
 from drift_barrier.barrier import Released
+from drift_graph.canonical import hash64
 from drift_graph.item import Columns
 
 WORDS = ["to be or not to be", "that is the question", "to be"] * 40
@@ -193,10 +195,36 @@ def test_a_failing_function_ends_the_run_at_the_same_item_as_in_the_reference() 
     assert outputs[0] == outputs[1]
 
 
-def test_a_payload_that_cannot_be_sent_is_a_clear_error() -> None:
-    run = drift.run(numbers(lambda n: lambda: n), {"numbers": range(3)}, engine="zeromq", workers=2)
-    with pytest.raises(drift.StepError):
-        run.finish()
+def doubtful(n: int) -> Any:
+    return (n, threading.Lock() if n == 40 else bytes(FRAME_BYTES_MAX) if n == 60 else n)
+
+
+@pytest.mark.parametrize("to", ["grouping", "sink"])
+@pytest.mark.parametrize(
+    "first, bad, why", [(7, 40, "cannot pickle"), (41, 60, "longer than a frame may be")], ids=["lock", "huge"]
+)
+def test_what_is_before_a_payload_that_cannot_be_sent_is_released(to: str, first: int, bad: int, why: str) -> None:
+    graph = drift.Graph("doubtful")
+    doubts = graph.source("numbers").map(doubtful, name="doubt")
+    doubts.map(itemgetter(0)).sink("seen")
+    if to == "grouping":
+        others = next(key for key in range(9) if hash64(key) % 2 == 1)  # the bad item is made by worker 0
+        doubts.group(key=lambda pair: others, window=1).map(len).sink("sizes")
+    else:
+        doubts.sink("raw")
+    sources = {"numbers": range(first, 100)}
+    run = drift.run(graph, sources, engine="zeromq", workers=2, batch_items=7)
+    released: list[Any] = []
+    with pytest.raises(drift.PayloadError, match=rf"(?s)step 'doubt' .*cannot be sent to another process.*{why}"):
+        released.extend((item.meta, item.payload) for item in run)
+    assert 2 * (bad - first) <= len(released) <= 2 * (bad - first) + 1
+    expected = drift.run(graph, sources)
+    assert released == [(item.meta, item.payload) for _, item in zip(released, expected)]
+
+
+def test_a_payload_from_a_source_that_cannot_be_sent_names_the_source() -> None:
+    with pytest.raises(drift.PayloadError, match=r"step 'numbers' \(source, arrival time\) made a payload"):
+        drift.run(numbers(), {"numbers": [1, threading.Lock()]}, engine="zeromq", workers=2).finish()
 
 
 def test_a_function_that_cannot_be_sent_is_named_before_anything_starts() -> None:

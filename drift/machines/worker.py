@@ -18,6 +18,7 @@ from drift.machines.grouping import keyed
 from drift.machines.keys import Partitioner
 from drift.machines.maps import Ports
 from drift.machines.plan import Plan
+from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import varint
 from drift_graph.operators import Group
@@ -115,7 +116,7 @@ class Worker:
             if name in self._stages:
                 waiting.setdefault(name, []).append(columns)
             else:
-                self._plan.programs[name].run(columns, ports)
+                self._run_program(name, columns, ports)
         self._send(ports, waiting, sends)
         for component in self._plan.components:
             if self._cyclic[component]:
@@ -136,8 +137,14 @@ class Worker:
             if name in self._stages:
                 ports.setdefault(name, []).append(columns)
             else:
-                self._plan.programs[name].run(columns, ports)
+                self._run_program(name, columns, ports)
         return {receiver: _gathered(each) for receiver, each in self._router.route(ports).items()}
+
+    def _run_program(self, source: str, columns: Columns, ports: Ports) -> None:
+        if source == FAILURES:  # what could not be sent here goes on to the barrier
+            ports.setdefault(FAILURES, []).append(columns)
+        else:
+            self._plan.programs[source].run(columns, ports)
 
     def settle(self, minimal_time: bytes) -> None:
         """Nothing below minimal time is in flight: forget what only a change there would need."""

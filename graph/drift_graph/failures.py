@@ -19,7 +19,8 @@ META_BYTES_MAX = 65536
 _PAYLOAD_CHARACTERS_MAX = 500
 _MESSAGE_CHARACTERS_MAX = 2000
 _META_CHARACTERS_MAX = 1000
-_no_form = NoCanonicalForm.__qualname__
+_UNSENDABLE = "unsendable"
+_of_payloads = frozenset({NoCanonicalForm.__qualname__, _UNSENDABLE})
 
 
 class EndlessCycle(Exception):
@@ -51,9 +52,21 @@ def failed_step(operator: Operator, error: Exception, payload: Any) -> Failure:
     return Failure(operator.step, kind, message, place, trace)
 
 
+def unsendable(operator: Operator, error: Exception, payload: Any) -> Failure:
+    """What travels in place of an item that an operator made and that cannot go to another process."""
+    message = (
+        f"step {operator.step!r} ({label_of(operator)}) made a payload that cannot be sent to another process\n"
+        f"  why      {type(error).__qualname__}: {safe_text(str, error, _MESSAGE_CHARACTERS_MAX)}\n"
+        f"  declared {operator.where}\n"
+        f"  payload  {safe_text(repr, payload, _PAYLOAD_CHARACTERS_MAX)}\n"
+        f"  help     payloads have to be picklable (no lambdas, open files or locks); or use engine='local'"
+    )
+    return Failure(operator.step, _UNSENDABLE, message, place_of(operator))
+
+
 def step_error(failure: Failure, meta: bytes) -> StepError:
     """The error a run ends with when a failure is released at `meta`."""
-    kind = PayloadError if failure.kind == _no_form else StepError
+    kind = PayloadError if failure.kind in _of_payloads else StepError
     error = kind(
         f"{failure.message}\n  meta     {_shown_meta(meta)}",
         step=failure.step,

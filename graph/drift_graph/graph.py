@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from drift_graph.checks import check
 from drift_graph.errors import GraphError
-from drift_graph.operators import Edge, Operator, Sink, Source
+from drift_graph.meta import MetaParts
+from drift_graph.operators import Edge, Map, Operator, Sink, Source
 from drift_graph.ranks import structural_ranks
 
 OperatorT = TypeVar("OperatorT", bound=Operator)
@@ -72,6 +73,20 @@ class Dataflow:
     def consumers(self, name: str) -> tuple[Operator, ...]:
         """The operators that an operator's items go to, over edges of both kinds, lowest rank first."""
         return self._consumers[name]
+
+    @cached_property
+    def _by_rank(self) -> dict[int, Operator]:
+        return {rank: self[name] for name, rank in self.ranks.items()}
+
+    def passed(self, meta: bytes) -> list[tuple[Operator, int | None]]:
+        """What the item at this meta has come through: its source, then each operator, a map with the child's index."""
+        parts = MetaParts(meta)
+        way: list[tuple[Operator, int | None]] = [(self.sources[parts.source_rank], None)]
+        path = iter(parts.path)
+        for rank in path:
+            operator = self._by_rank[rank]
+            way.append((operator, next(path) if isinstance(operator, Map) else None))
+        return way
 
 
 @dataclass

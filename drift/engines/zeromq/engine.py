@@ -239,7 +239,7 @@ class ZeromqEngine:
             granule = granule_of([(fed.name, columns)])
             self._sent.append(granule)
             for receiver, parts in self._route(fed.name, columns).items():
-                for tracked, frame in batches_of(parts, granule, self._ledger, self._codec):
+                for tracked, frame in batches_of(parts, granule, self._ledger, self._codec, self._dataflow):
                     sent.append(tracked)
                     self._receivers[receiver].send(frame)
         self._acker.send(self._codec.encode(ack_message(ack_of((), sent, [(fed.rank, arrived.heartbeat)]))))

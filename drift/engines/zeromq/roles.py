@@ -30,11 +30,13 @@ from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Worker
 from drift_acker.ledger import Ledger, ack_of
 from drift_acker.table import Ack, AckTable
-from drift_barrier.barrier import Barrier, Released
-from drift_graph.errors import DriftBug, PayloadError, ProcessError
+from drift_barrier.barrier import FAILURES, Barrier, Released
+from drift_graph.errors import DriftBug, ProcessError
+from drift_graph.failures import unsendable
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, least_meta
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, least_meta, varint
+from drift_graph.operators import Group, Sink
 
 #: Frames taken from the inbox at once: enough for late items to meet what they correct, few enough to stay responsive.
 _FRAMES_AT_ONCE = 16
@@ -112,30 +114,29 @@ def granule_of(parts: Iterable[Part]) -> bytes:
 
 
 def batches_of(
-    parts: list[Part], granule: bytes, ledger: Ledger, codec: Codec
+    parts: list[Part], granule: bytes, ledger: Ledger, codec: Codec, dataflow: Dataflow
 ) -> Iterable[tuple[tuple[bytes, int], bytes]]:
     """Parts for one process as frames, each with its granule and checksum; split until they fit.
 
-    Raises:
-        PayloadError: a payload cannot be pickled, or is too big by itself.
+    An item that cannot be pickled, or is too big by itself, is sent as a Failure: it ends the run where it stands in
+    the order, and what is before it is released.
     """
     tracked = granule, ledger.checksum()
     try:
         yield tracked, codec.encode(Batch(*tracked, parts))
-    except Oversized as oversized:
-        halves = _halves(parts)
-        if halves is None:
-            raise PayloadError(
-                f"an item for {parts[0][0]!r} cannot be sent to another process: {oversized}", step=parts[0][0]
-            ) from None
-        for half in halves:
-            yield from batches_of(half, granule, ledger, codec)
     except Exception as error:
-        raise PayloadError(
-            f"an item for {parts[0][0]!r} cannot be sent to another process ({type(error).__name__}: {error}); "
-            f"payloads have to be picklable: no lambdas, open files or locks",
-            step=parts[0][0],
-        ) from error
+        for half in _halves(parts) or [[_unsendable(*parts[0], error, dataflow)]]:
+            yield from batches_of(half, granule, ledger, codec, dataflow)
+
+
+def _unsendable(name: str, columns: Columns, error: Exception, dataflow: Dataflow) -> Part:
+    """In place of the one item of a part: a failure of the step that made it."""
+    metas, payloads, diffs = columns
+    way = [operator for operator, _ in dataflow.passed(metas[0]) if not isinstance(operator, Sink)]
+    failure = unsendable(way[-1], error, payloads[0])
+    if isinstance(dataflow[name], Group):  # the item may be on its way to others as well
+        metas = [metas[0] + varint(dataflow.ranks[name])]
+    return FAILURES, Columns(metas, [failure], diffs)
 
 
 def _halves(parts: list[Part]) -> tuple[list[Part], list[Part]] | None:
@@ -234,7 +235,7 @@ class WorkerLoop(Loop):
                 sent.append(tracked)
                 self._wait(Batch(*tracked, parts))
                 continue
-            for tracked, frame in batches_of(parts, granule, self.ledger, self.codec):
+            for tracked, frame in batches_of(parts, granule, self.ledger, self.codec, self.dataflow):
                 sent.append(tracked)
                 self._peers[receiver].send(frame)
         return sent

@@ -152,7 +152,7 @@ class Oversized(Exception):
     """A message that is longer than a frame may be."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(f"a message of {size} bytes is longer than a frame may be, {FRAME_BYTES_MAX} bytes")
+        super().__init__(f"a message of {size:,} bytes is longer than a frame may be, {FRAME_BYTES_MAX:,} bytes")
 
 
 class Codec:
