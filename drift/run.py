@@ -195,6 +195,8 @@ class Run:
                 if self._sinks and piece.metas:
                     self._write(piece)
                 yield piece
+            for sink in self._sinks.values():
+                sink.complete()
         finally:
             self._end()
 

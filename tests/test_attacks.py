@@ -29,21 +29,35 @@ def outcome(graph: drift.Graph, payloads: Any, engine: str) -> tuple[list[Any], 
     return items, None
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(
+def look_and_leave(wanted: str) -> int:
+    try:
+        return look(wanted)
+    except StopIteration:
+        sys.exit(7)
+
+
+on_every_step = pytest.mark.parametrize(
     "add",
     [
-        lambda stream: stream.map(look),
-        lambda stream: stream.filter(look),
-        lambda stream: stream.flat_map(lambda name: [look(name)]),
-        lambda stream: stream.group(look, 1),
-        lambda stream: stream.count(look),
+        lambda stream, look: stream.map(look),
+        lambda stream, look: stream.filter(look),
+        lambda stream, look: stream.flat_map(lambda name: [look(name)]),
+        lambda stream, look: stream.group(look, 1),
+        lambda stream, look: stream.count(look),
+        lambda stream, look: stream.scan(lambda name: 0, 0, lambda state, name: (state, look(name))),
     ],
-    ids=["map", "filter", "flat_map", "group", "count"],
+    ids=["map", "filter", "flat_map", "group", "count", "scan"],
 )
-def test_a_function_that_raises_stop_iteration_loses_nothing(add: Callable[[Any], Any], engine: str) -> None:
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("look", [look, look_and_leave], ids=["StopIteration", "SystemExit"])
+@on_every_step
+def test_a_function_that_raises_what_ends_others_loses_nothing(
+    add: Callable[[Any, Any], Any], look: Callable[[str], int], engine: str
+) -> None:
     graph = drift.Graph("g")
-    add(graph.source("s")).sink("o")
+    add(graph.source("s"), look).sink("o")
     items, error = outcome(graph, list("abcdabab"), engine)
     assert (len(items), error) == (2, drift.StepError)
 

@@ -502,3 +502,15 @@ def test_show_writes_a_picture(call: Callable[..., Result], folder: Path) -> Non
     assert call("show", "GRAPHS:graph", "--picture", "graph.svg").exit_code == 0
     assert (folder / "graph.svg").read_text().startswith("<svg ")
     assert call("show", "GRAPHS:graph", "--picture", "missing/graph.svg").exit_code == 7
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", [["show"], ["run", "--source", "lines=words.txt", "--digest", "-q"]])
+def test_a_full_disk_behind_standard_output_is_told_and_is_no_bug(tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "graphs.py").write_text(GRAPHS)
+    (tmp_path / "words.txt").write_text(WORDS)
+    call = [sys.executable, "-m", "drift.cli", arguments[0], "graphs.py:graph", *arguments[1:]]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, cwd=tmp_path)
+    assert ended.returncode == 7
+    assert ended.stderr == "error: standard output cannot be written: No space left on device\n"

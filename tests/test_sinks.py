@@ -393,6 +393,7 @@ def test_every_sink_is_closed_also_where_closing_another_raises(tmp_path: Path) 
     class Broken:
         def open(self) -> None: ...
         def write(self, positions: Any, metas: Any, payloads: Any) -> None: ...
+        def complete(self) -> None: ...
         def close(self) -> None:
             raise SinkError("the door is stuck")
 
@@ -447,3 +448,20 @@ def test_a_reader_that_leaves_ends_the_run_with_one_error_and_no_noise() -> None
     assert process.returncode == 3
     assert said.startswith("standard output cannot take the items at positions ")
     assert "BrokenPipeError" in said
+
+
+def test_a_file_that_goes_on_behind_the_end_of_the_output_is_told_and_left_alone(tmp_path: Path) -> None:
+    graph = drift.Graph("numbers")
+    graph.source("numbers").sink("out")
+    path = tmp_path / "out.jsonl"
+    drift.run(graph, {"numbers": range(5)}, sinks={"out": sinks.jsonl(path)}).finish()
+    longer = path.read_bytes()
+    for count in (0, 3):
+        run = drift.run(graph, {"numbers": range(count)}, sinks={"out": sinks.jsonl(path)})
+        with pytest.raises(SinkError, match=rf"goes on for \d+ bytes after line {count}, where the output of this run"):
+            run.finish()
+        assert path.read_bytes() == longer
+    broken_off = drift.run(graph, {"numbers": range(5)}, sinks={"out": sinks.jsonl(path)}, batch_items=2)
+    next(broken_off)
+    broken_off.close()
+    assert path.read_bytes() == longer

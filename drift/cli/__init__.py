@@ -17,6 +17,7 @@ Why: every error passes `drift.cli.errors.tell`, which knows the class of each.
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +27,8 @@ import click
 from drift.cli.errors import tell
 from drift.cli.run import run_command
 from drift.cli.show import show_command
+from drift.sinks.lines import drop_stdout
+from drift_graph.errors import SinkError
 
 EXIT_CODES = """\b
 Exit codes:
@@ -51,9 +54,21 @@ class _Drift(click.Group):
             code = super().main(arguments, prog_name or "drift", **extra)
         except SystemExit:
             raise
+        except OSError as error:
+            code = tell(_of_stdout(error), as_json=False)
         except BaseException as error:
             code = tell(error, as_json="--json" in arguments)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _of_stdout(error: OSError) -> BaseException:
+    """What the command's own output met: a full disk, or nobody who reads on. Other files tell of themselves."""
+    if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EFBIG):
+        return error
+    drop_stdout()
+    told = SinkError(f"standard output cannot be written: {error.strerror}")
+    told.__cause__ = error
+    return told
 
 
 def _version(context: click.Context, option: click.Parameter, wanted: bool) -> None:

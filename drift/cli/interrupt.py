@@ -78,5 +78,8 @@ class Noted:
         self._sink.write(positions, metas, payloads)
         self.position = positions[-1] + 1
 
+    def complete(self) -> None:
+        self._sink.complete()
+
     def close(self) -> None:
         self._sink.close()

@@ -21,6 +21,7 @@ from drift.machines.maps import Ports, called
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
+from drift_graph.functions import RAISED
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, Metas, varint
 from drift_graph.operators import Group
@@ -42,7 +43,7 @@ def keyed(
         if endless and max(map(len, columns.metas), default=0) > META_BYTES_MAX:
             raise endless_cycle(group)
         return columns, identities(called(group.key, columns.payloads))
-    except Exception:
+    except RAISED:
         good, failures = Difference(), Difference()
         keys: list[Any] = []
         for meta, payload, diff in zip(columns.metas, columns.payloads, columns.diffs or [1] * len(columns.metas)):
@@ -51,7 +52,7 @@ def keyed(
                 if len(meta) > META_BYTES_MAX:
                     raise endless_cycle(group)
                 keys += identities([group.key(payload)])
-            except Exception as error:
+            except RAISED as error:
                 kept, meta, payload = failures, meta + rank, failed_step(group, error, payload)
             kept.metas.append(meta)
             kept.payloads.append(payload)

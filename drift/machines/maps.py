@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from drift.machines.changes import Difference
 from drift_barrier.barrier import FAILURES
 from drift_graph.failures import failed_step
+from drift_graph.functions import RAISED
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined
 from drift_graph.meta import Metas, child_suffixes, varint, with_suffix
@@ -66,7 +67,7 @@ class _Step:
         """The items that this map makes of a batch; failures go to their port."""
         try:
             return self._run(piece)
-        except Exception:
+        except RAISED:
             return self._run_one_by_one(piece, ports)
 
     def _run(self, piece: _Piece) -> _Piece:
@@ -110,7 +111,7 @@ class _Step:
         for meta, payload, diff in zip(piece.metas, piece.payloads, piece.diffs or [1] * len(piece.metas)):
             try:
                 family = self.operator.children(payload)
-            except Exception as error:
+            except RAISED as error:
                 failures.metas.append(meta + piece.suffix + self._rank)
                 failures.payloads.append(failed_step(self.operator, error, payload))
                 failures.diffs.append(diff)

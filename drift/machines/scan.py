@@ -26,6 +26,7 @@ from drift.operators import ScanKey, ScanState, State, pair_of
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import failed_step
+from drift_graph.functions import RAISED
 from drift_graph.item import Columns, Failure, joined
 from drift_graph.meta import BEGINNING, Metas, varint
 from drift_graph.operators import Group, Map
@@ -140,7 +141,7 @@ class ScanStage:
                 remember(state)
                 states[key], output = step(state, payload)
                 give(output)
-        except Exception:  # met again in _change, which says what and where
+        except RAISED:  # met again in _change, which says what and where
             done = len(outputs)
             segment = _Segment(metas[:done], keys[:done], payloads[:done], befores[:done], outputs)
         else:
@@ -231,7 +232,7 @@ class ScanStage:
             return _BLOCKED, NOTHING
         try:
             return pair_of(self._step(state, payload))
-        except Exception as error:
+        except RAISED as error:
             return _BLOCKED, failed_step(self._state, error, (State(None, state), payload))
 
     def _history(self, key: Any) -> _History:

@@ -26,6 +26,13 @@ class Sink(Protocol):
             SinkError: with what is safe and what is not.
         """
 
+    def complete(self) -> None:
+        """Called once when the whole output has been written, and not where an error ended the run.
+
+        Raises:
+            SinkError: there is more than was written.
+        """
+
     def close(self) -> None:
         """Called at the end, also after an error or without `open`: everything written is to be safe now."""
 
@@ -53,6 +60,9 @@ class CallableSink:
                     f"{type(error).__name__} at position {item.position}: {error}; it has taken every item before that"
                 ) from error
 
+    def complete(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -69,6 +79,9 @@ class ListSink:
 
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
         self._taken.extend(items(payloads, positions, self._name, metas))
+
+    def complete(self) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -111,6 +111,17 @@ class JsonLinesSink:
         if fault is not None:
             raise SinkError(f"{fault}; {self._safe}") from fault.__cause__
 
+    def complete(self) -> None:
+        if not self._comparing or self._file is None:
+            return
+        more = os.fstat(self._file.fileno()).st_size - self._file.tell()
+        if more:
+            raise SinkError(
+                f"{self._path} goes on for {more:,} bytes after line {self._lines}, where the output of this run ends; "
+                f"a run with more input, or another graph, wrote the file, and it is left as it was; take another "
+                f"path, or pass resume='replace' (--on-existing replace)"
+            )
+
     def close(self) -> None:
         file, self._file = self._file, None
         if file is None:
@@ -187,7 +198,7 @@ class StdoutSink:
             sys.stdout.flush()
         except Exception as error:
             if isinstance(error, BrokenPipeError):
-                _drop_stdout()
+                drop_stdout()
             raise SinkError(
                 f"standard output cannot take the items at positions {positions[0]} to {positions[-1]}: "
                 f"{type(error).__name__}: {error}; those before them are out"
@@ -195,11 +206,14 @@ class StdoutSink:
         if fault is not None:
             raise fault
 
+    def complete(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
 
-def _drop_stdout() -> None:
+def drop_stdout() -> None:
     """Nobody reads on: let Python's own flush at exit go nowhere, in place of complaining."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

@@ -34,7 +34,7 @@ def endless_cycle(operator: Operator) -> EndlessCycle:
     )
 
 
-def failed_step(operator: Operator, error: Exception, payload: Any) -> Failure:
+def failed_step(operator: Operator, error: BaseException, payload: Any) -> Failure:
     """What travels in place of the output that an operator's function did not give for a payload."""
     place = _failing_line(error.__traceback__) or place_of(operator)
     kind = type(error).__qualname__

@@ -13,6 +13,10 @@ from typing import Any
 own_folders: list[str] = [str(Path(__file__).parent)]
 
 
+#: What a call of a user's function may end with and be that step's failure; SystemExit, or it would end the process.
+RAISED = (Exception, SystemExit)
+
+
 def is_ours(filename: str) -> bool:
     """Whether a source file belongs to this library."""
     return filename.startswith(tuple(own_folders))

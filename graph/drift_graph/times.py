@@ -23,7 +23,7 @@ import xxhash
 
 from drift_graph.canonical import NoCanonicalForm, canonical_each, hash64, same
 from drift_graph.errors import InputError, LateItem, PayloadError, SettingsError, StepError
-from drift_graph.functions import line_of, safe_text, same_function
+from drift_graph.functions import RAISED, line_of, safe_text, same_function
 from drift_graph.meta import (
     BEGINNING,
     END_OF_TIME,
@@ -250,7 +250,7 @@ class SourceMachine:
             times.extend(map(policy.time, payloads))
             if len(times) != len(payloads):  # it raised StopIteration, which is taken for the end
                 policy.time(payloads[len(times)])
-        except Exception as error:
+        except RAISED as error:
             bad = payloads[len(times)]
             where = line_of(policy.time) or "?"
             return times, StepError(
@@ -349,7 +349,7 @@ class SourceMachine:
                 return ties, PayloadError(
                     f"source {self.name!r}: {none}; or give the time policy a tie function", step=self.name
                 )
-            except Exception as error:
+            except RAISED as error:
                 where = line_of(tie) or "?"
                 return ties, StepError(
                     f"the tie function of source {self.name!r} ({where}) raised {_said(error)}; "
@@ -381,5 +381,5 @@ def _short(payload: Any) -> str:
     return safe_text(repr, payload, 200)
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {safe_text(str, error, 500)}"
