@@ -7,9 +7,11 @@ when the iteration ends, for whatever reason, everything the run had started or 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
+from itertools import chain
 from types import TracebackType
 from typing import Any
 
@@ -107,7 +109,8 @@ class Run:
         self._pieces = self._run()
         self._digest = ""
         self._begun = False
-        self._items = self._iterate()
+        self._handed: Iterator[Item[Any]] = iter(())  # the items of the last piece
+        self._items = chain.from_iterable(self._iterate())
 
     def __iter__(self) -> Iterator[Item[Any]]:
         return self._items
@@ -165,7 +168,7 @@ class Run:
 
     def close(self) -> None:
         """End the run where it is; nothing it started is left. Called by itself at the end of the iteration."""
-        self._items.close()
+        deque(self._handed, maxlen=0)  # a loop over the run ends here, and not with the piece
         self._pieces.close()
         self._end()
 
@@ -214,9 +217,10 @@ class Run:
                         [piece.payloads[index] for index in at],
                     )
 
-    def _iterate(self) -> Generator[Item[Any], None, None]:
+    def _iterate(self) -> Iterator[Iterator[Item[Any]]]:
         for position, metas, payloads, sinks, _ in self._pieces:
-            yield from items(payloads, range(position, position + len(payloads)), sinks, metas)
+            self._handed = items(payloads, range(position, position + len(payloads)), sinks, metas)
+            yield self._handed
 
 
 def run(

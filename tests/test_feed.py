@@ -102,3 +102,17 @@ def test_a_run_that_has_not_begun_has_no_digest() -> None:
 def test_what_is_no_stream_is_refused_with_what_to_do(sources: Any, words: str) -> None:
     with pytest.raises(drift.SettingsError, match=words):
         drift.run(running_total(), sources)
+
+
+def test_a_loop_over_a_run_ends_where_the_run_is_closed() -> None:
+    graph = drift.Graph("numbers")
+    graph.source("numbers").sink("out")
+    seen = []
+    run = drift.run(graph, {"numbers": range(10_000)})
+    for item in run:
+        seen.append(item.payload)
+        if item.payload == 5_000:
+            run.close()
+    assert seen == list(range(5_001))
+    assert run.progress.items_out < 10_000
+    assert list(run) == []
