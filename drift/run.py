@@ -26,7 +26,7 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Item, items
 from drift_graph.times import ArrivalTime, EventTime, Late, TimePolicy
 
-ENGINES = ("local", "reference", "zeromq")
+ENGINES = ("local", "reference", "zeromq", "spark")
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,8 @@ class Run:
 
     def finish(self) -> Report:
         """Run to the end; the sinks take the output."""
+        if not self._begun and not self._sinks:
+            self._engine.needs_items = False
         for _ in self._pieces:
             pass
         return self.report
@@ -240,7 +242,7 @@ def run(
     Args:
         graph: what to compute.
         sources: for each source of the graph an iterable, or one of `drift.sources`.
-        engine: "local", "reference" or "zeromq"; the output is the same.
+        engine: "local", "reference", "zeromq" or "spark"; the output is the same.
         workers: processes that share the keys (zeromq).
         times: time policies by source, in place of those of the graph.
         sinks: for each sink that needs one a callable that takes items, a list, or one of `drift.sinks`.
@@ -271,6 +273,10 @@ def run(
         value = getattr(settings, name)
         if (type(value) not in (int, float) or value <= 0) and not (name == "call_max_s" and value is None):
             raise SettingsError(f"{name}={value!r} is not a number of seconds above 0")
+    if settings.partitions is not None and (type(settings.partitions) is not int or settings.partitions < 1):
+        raise SettingsError(f"partitions={settings.partitions!r} is not an int of 1 or more")
+    if engine != "spark" and (settings.spark, settings.master, settings.partitions) != (None, None, None):
+        raise SettingsError(f"spark, master and partitions are settings of engine='spark', not of {engine!r}")
     if engine != "zeromq" and workers != 1:
         raise SettingsError(f"engine {engine!r} is one process; workers={workers} needs engine='zeromq'")
     if not isinstance(sources, Mapping):
@@ -300,6 +306,10 @@ def _engine_class(name: str) -> Callable[[Dataflow, Feed, Settings], Engine]:
         from drift.engines.zeromq import ZeromqEngine
 
         return ZeromqEngine
+    if name == "spark":
+        from drift.spark.engine import SparkEngine
+
+        return SparkEngine
     from drift.engines.local import LocalEngine
 
     return LocalEngine

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 import drift
@@ -30,3 +33,12 @@ settings.load_profile(os.environ.get("DRIFT_TESTS", "usual"))
 _tree = os.environ.get("DRIFT_TREE")
 if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
     raise RuntimeError(f"the tests are to run on the copy in {_tree}, and drift was imported from {drift.__file__}")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One session on two cores for all tests; where Spark cannot start, they fail."""
+    from drift.spark.session import session
+
+    with session("local[2]") as started:
+        yield started

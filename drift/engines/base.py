@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Algorithm
@@ -27,6 +27,9 @@ class Settings:
         transport: "ipc" or "tcp" (zeromq).
         silence_max_s: after so long without a sign of life a process counts as hung (zeromq).
         call_max_s: after so long in one call of a step a worker counts as hung (zeromq); None for never.
+        spark: a session to run in; None starts one, which ends with the run (spark).
+        master: where a session that is started runs, "local[*]" if None (spark).
+        partitions: tasks that share the keys, and the output; None for as many as run at once (spark).
     """
 
     workers: int = 1
@@ -37,6 +40,9 @@ class Settings:
     transport: str = "ipc"
     silence_max_s: float = 5.0
     call_max_s: float | None = 60.0
+    spark: Any = None
+    master: str | None = None
+    partitions: int | None = None
 
 
 @dataclass
@@ -72,9 +78,14 @@ def peak_memory_bytes() -> int:
 
 
 class Engine(Protocol):
-    """Runs a dataflow; made with everything it needs, closed in any case."""
+    """Runs a dataflow; made with everything it needs, closed in any case.
+
+    Attributes:
+        needs_items: set to False before `released` where only the digest is wanted; pieces may be left out then.
+    """
 
     progress: Progress
+    needs_items: bool
 
     def released(self) -> Iterator[Released]:
         """The output, piece by piece; an empty piece where there is nothing new for a while, so that a caller can act.

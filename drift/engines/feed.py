@@ -6,6 +6,7 @@ Invariant: no source has more than `in_flight_max` unsettled items, and the sour
 from __future__ import annotations
 
 import contextlib
+import select
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.times import Arrived, EventTime, Late, SourceMachine, TimePolicy
+
+_TICK_S = 0.001
 
 
 class Fed(NamedTuple):
@@ -65,6 +68,7 @@ class Feed:
         self._batch_items = batch_items
         self._in_flight_max = in_flight_max
         self._on_late = on_late
+        self.sources = sources
         self._inlets: list[_Inlet] = []
         self.error: Exception | None = None
         try:
@@ -108,6 +112,19 @@ class Feed:
     def name_of(self, rank: int) -> str:
         return self._inlets[rank].name
 
+    def policy_of(self, name: str) -> TimePolicy:
+        """The time policy of a source in this run."""
+        return next(inlet.machine.policy for inlet in self._inlets if inlet.name == name)
+
+    @property
+    def promise(self) -> bytes:
+        """The least promise of all sources."""
+        return min((inlet.machine.heartbeat for inlet in self._inlets), default=END_OF_TIME)
+
+    def wait(self) -> None:
+        """Wait a moment for what live sources and pipes bring."""
+        select.select(self.filenos(), (), (), _TICK_S)
+
     def filenos(self) -> Sequence[int]:
         """What to wait on for live items: that of sources which may be read."""
         ready = [inlet for inlet in self._inlets if not inlet.machine.finished and not inlet.starved]
@@ -121,7 +138,7 @@ class Feed:
         if self._failed():
             return []
         fed: list[Fed] = []
-        least = min((inlet.machine.heartbeat for inlet in self._inlets), default=END_OF_TIME)
+        least = self.promise
         behind_first = sorted(self._inlets, key=lambda inlet: (not inlet.live, inlet.machine.heartbeat != least))
         for inlet in behind_first:
             if inlet.machine.finished:

@@ -29,6 +29,8 @@ _GC_THRESHOLD = 100_000
 class LocalEngine:
     """One worker, the acker and the barrier, called in turn."""
 
+    needs_items = True
+
     def __init__(self, dataflow: Dataflow, feed: Feed, settings: Settings) -> None:
         plan = Plan(dataflow, fused=settings.fused)
         self.progress = Progress()

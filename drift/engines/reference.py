@@ -21,6 +21,8 @@ from drift_graph.reference import Reference
 class ReferenceEngine:
     """One item at a time."""
 
+    needs_items = True
+
     def __init__(self, dataflow: Dataflow, feed: Feed, settings: Settings) -> None:
         self.progress = Progress()
         self._dataflow = dataflow

@@ -151,6 +151,8 @@ class _Child:
 class ZeromqEngine:
     """See the module."""
 
+    needs_items = True
+
     def __init__(self, dataflow: Dataflow, feed: Feed, settings: Settings) -> None:
         if settings.workers > 1024:
             raise SettingsError(f"workers={settings.workers} is more than 1024")

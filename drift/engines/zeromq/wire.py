@@ -19,16 +19,14 @@ import enum
 import pickle
 import struct
 from collections.abc import Callable
-from itertools import chain
 from typing import Any
 
 import msgspec
 import xxhash
 
+from drift.engines.packing import packed_columns, unpacked_columns
 from drift.machines.worker import Part
 from drift_barrier.barrier import Released
-from drift_graph.item import Columns
-from drift_graph.meta import Metas, NumberedMetas
 
 VERSION = 1
 #: A longer frame is refused; batches are split so that they fit.
@@ -110,40 +108,6 @@ _unpack: dict[int, Callable[[Any], Message]] = {
 }
 
 
-_unpack_metas = msgspec.msgpack.Decoder(list[bytes]).decode
-_unpack_payloads: dict[int, Callable[[Any], list[Any]]] = {
-    1: msgspec.msgpack.Decoder(list[Any]).decode,
-    2: msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode,
-}
-_scalars = frozenset({str, int, float, bool, type(None), bytes})
-
-#: How payloads are packed: 0 as they are, for pickle; 1 scalars and 2 tuples of scalars, as MessagePack.
-_Packed = tuple[bytes | NumberedMetas, int, Any, list[int] | None]
-
-
-def _packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -> _Packed:
-    """Columns for pickle, with what MessagePack gives back as it was packed already: that takes half the time."""
-    packed = metas if isinstance(metas, NumberedMetas) else _pack(metas)
-    kinds = set(map(type, payloads))
-    form = 0
-    if kinds <= _scalars:
-        form = 1
-    elif kinds == {tuple} and set(map(type, chain.from_iterable(payloads))) <= _scalars:
-        form = 2
-    try:
-        return packed, form, _pack(payloads) if form else payloads, diffs
-    except (OverflowError, UnicodeEncodeError):  # a huge int, or lone surrogates
-        return packed, 0, payloads, diffs
-
-
-def _unpacked_columns(metas: bytes | NumberedMetas, form: int, payloads: Any, diffs: list[int] | None) -> Columns:
-    return Columns(
-        metas if isinstance(metas, NumberedMetas) else _unpack_metas(metas),
-        _unpack_payloads[form](payloads) if form else payloads,
-        diffs,
-    )
-
-
 class Refused(Exception):
     """A frame that is not one of this run's; its text says why."""
 
@@ -179,11 +143,11 @@ class Codec:
         """
         kind = _kinds[type(message)]
         if isinstance(message, Batch):
-            parts = [(name, _packed_columns(*columns)) for name, columns in message.parts]
+            parts = [(name, packed_columns(*columns)) for name, columns in message.parts]
             body = pickle.dumps((message.granule, message.checksum, parts), 5)
         elif isinstance(message, ReleasedMessage):
             position, metas, payloads, sinks, error = message.released
-            columns = _packed_columns(metas, payloads, None)
+            columns = packed_columns(metas, payloads, None)
             body = pickle.dumps((position, columns, sinks, error, message.minimal_time), 5)
         else:
             body = _pack(message)
@@ -213,10 +177,10 @@ class Codec:
             raise Refused("a frame with another run's checksum")
         if kind == Kind.BATCH:
             granule, checksum, parts = pickle.loads(body)
-            return Batch(granule, checksum, [(name, _unpacked_columns(*columns)) for name, columns in parts])
+            return Batch(granule, checksum, [(name, unpacked_columns(*columns)) for name, columns in parts])
         if kind == Kind.RELEASED:
             position, columns, sinks, error, minimal_time = pickle.loads(body)
-            metas, payloads, _ = _unpacked_columns(*columns)
+            metas, payloads, _ = unpacked_columns(*columns)
             return ReleasedMessage(Released(position, metas, payloads, sinks, error), minimal_time)
         decode = _unpack.get(kind)
         if decode is None:

@@ -1,0 +1,1 @@
+"""drift on Spark: the same graph where data outgrow one machine."""

@@ -1,0 +1,226 @@
+"""How items travel between the tasks of Spark: a row is a batch of items for one place, sorted by meta.
+
+Invariant: what a task takes from `Inbox` for one place comes in the order of metas, each item once and complete: when
+a piece is handed out, nothing below its end is still to come.
+
+Why: the rows of a task are sorted by their first metas, so an item below the first meta of the next row cannot be in
+that row or in a later one. A task that takes its items in order also gives them in order; so the batches of a task
+before do not overlap, and a task holds about one batch of each of them at a time, whatever there is in all.
+
+Spark shuffles and sorts one row for some thousand items, which costs an item next to nothing.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from drift.engines.packing import packed_columns, unpacked_columns
+from drift.machines.worker import Part
+from drift_barrier.barrier import Barrier
+from drift_graph.errors import DriftError, PayloadError
+from drift_graph.functions import safe_text
+from drift_graph.item import Columns, joined, sorted_by_meta
+from drift_graph.meta import BEGINNING
+
+#: A row: at which level it is opened and by which task there, the first meta in it, where its items go (a source's
+#: program, a grouping, a sink or FAILURES), how many they are, and themselves.
+ROWS = pa.schema(
+    [
+        ("level", pa.int32()),
+        ("target", pa.int32()),
+        ("first", pa.binary()),
+        ("port", pa.string()),
+        ("items", pa.int64()),
+        ("body", pa.binary()),
+    ]
+)
+DDL = "level int, target int, first binary, port string, items long, body binary"
+
+#: Ports of rows that hold no items. A COUNT says how many items some task sent to lower targets of the last level; an
+#: ERROR holds what ends the run, before anything is released. Both sort before all items.
+COUNT = "\0count"
+ERROR = "\0error"
+
+BATCH_ITEMS = 4096
+_BATCH_BYTES = 1 << 20  # where items are large, batches have fewer
+_HELD_ITEMS_MAX = 1 << 18  # over all the batches that a task is filling
+_ROWS_BYTES = 4 << 20  # of the rows that are handed to Spark at once
+
+
+class Row(NamedTuple):
+    """One row; `columns` unpacks it."""
+
+    level: int
+    target: int
+    first: bytes
+    port: str
+    items: int
+    body: bytes
+
+    def columns(self) -> Columns:
+        return unpacked_columns(*pickle.loads(self.body))
+
+
+def row_of(level: int, target: int, port: str, columns: Columns) -> Row:
+    """A row of items that are sorted by meta.
+
+    Raises:
+        PayloadError: a payload cannot be pickled.
+    """
+    try:
+        body = pickle.dumps(packed_columns(*columns), 5)
+    except Exception as error:
+        raise _not_picklable(port, columns.payloads, error) from error
+    return Row(level, target, columns.metas[0], port, len(columns.metas), body)
+
+
+def error_row(level: int, error: DriftError) -> Row:
+    """A row that ends the run."""
+    return Row(level, 0, BEGINNING, ERROR, 0, pickle.dumps(error, 5))
+
+
+def _not_picklable(port: str, payloads: list[Any], error: Exception) -> PayloadError:
+    shown = ""
+    for payload in payloads:
+        try:
+            pickle.dumps(payload, 5)
+        except Exception as reason:
+            shown, error = safe_text(repr, payload, 200), reason
+            break
+    return PayloadError(
+        f"a payload on its way to {port!r} cannot be sent to another process ({type(error).__name__}: {error}): "
+        f"{shown}; payloads have to be picklable: no lambdas, open files or locks",
+        step=port,
+    )
+
+
+def record_batch(rows: list[Row]) -> pa.RecordBatch:
+    """Rows as Arrow."""
+    columns = zip(*rows) if rows else [[] for _ in ROWS]
+    arrays = [pa.array(list(each), field.type) for each, field in zip(columns, ROWS)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROWS)
+
+
+def rows_in(batch: pa.RecordBatch) -> Iterator[Row]:
+    """The rows of a record batch."""
+    return map(Row, *(column.to_pylist() for column in batch.columns))
+
+
+class Outbox:
+    """Fills batches for the tasks of later levels.
+
+    Args:
+        last_level: the level where items are released.
+        targets: how many tasks each level has.
+    """
+
+    def __init__(self, last_level: int, targets: int) -> None:
+        self._last_level = last_level
+        self._batch_items = max(min(BATCH_ITEMS, _HELD_ITEMS_MAX // targets), 64)
+        self._held: dict[tuple[int, int, str], list[Columns]] = {}
+        self._counts: dict[tuple[int, int, str], int] = {}
+        self._released = [0] * targets  # items for each target of the last level
+        self._rows: list[Row] = []
+        self._bytes = 0
+        self._items_at_once: dict[str, int] = {}
+
+    def add(self, level: int, target: int, port: str, columns: Columns) -> None:
+        """Items of one port for one task; in the order of metas, or sorted here."""
+        count = len(columns.metas)
+        if not count:
+            return
+        place = level, target, port
+        self._held.setdefault(place, []).append(columns)
+        held = self._counts[place] = self._counts.get(place, 0) + count
+        if level == self._last_level:
+            self._released[target] += count
+        if held >= self._batch_items:
+            self._close(place)
+
+    def add_row(self, row: Row) -> None:
+        """A row that is ready."""
+        self._rows.append(row)
+        self._bytes += len(row.body or b"") + 100
+
+    def ready(self) -> Iterator[pa.RecordBatch]:
+        """Rows, where there are enough to hand on."""
+        if self._bytes >= _ROWS_BYTES:
+            yield self._hand_on()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """All that is left, and the counts."""
+        for place in list(self._held):
+            self._close(place)
+            yield from self.ready()
+        before = 0
+        for target, count in enumerate(self._released):
+            if before:
+                self.add_row(Row(self._last_level, target, BEGINNING, COUNT, before, b""))
+            before += count
+        if self._rows:
+            yield self._hand_on()
+
+    def _close(self, place: tuple[int, int, str]) -> None:
+        level, target, port = place
+        batches = self._held.pop(place)
+        del self._counts[place]
+        metas, payloads, diffs = sorted_by_meta(joined(batches))
+        assert diffs is None or -1 not in diffs, "what was computed in order was taken back"
+        at_once = self._items_at_once.get(port, len(metas))
+        for start in range(0, len(metas), at_once):
+            end = start + at_once
+            row = row_of(level, target, port, Columns(metas[start:end], payloads[start:end], None))
+            self.add_row(row)
+            if len(row.body) > 2 * _BATCH_BYTES and row.items > 1:  # the next ones hold fewer
+                self._items_at_once[port] = max(row.items * _BATCH_BYTES // len(row.body), 1)
+
+    def _hand_on(self) -> pa.RecordBatch:
+        batch = record_batch(self._rows)
+        self._rows, self._bytes = [], 0
+        return batch
+
+
+class Inbox:
+    """Merges the rows of one task; see the module.
+
+    Args:
+        ready_items: how many items to gather before a piece is handed out.
+    """
+
+    def __init__(self, ready_items: int) -> None:
+        self._ready_items = ready_items
+        self._due = ready_items
+        self._buffers: dict[str, Barrier] = {}
+
+    def add(self, row: Row) -> None:
+        """The items of a row."""
+        buffer = self._buffers.get(row.port)
+        if buffer is None:
+            buffer = self._buffers[row.port] = Barrier()
+        buffer.add(row.port, row.columns())
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a piece should be taken."""
+        return sum(map(len, self._buffers.values())) >= self._due
+
+    def below(self, bound: bytes) -> list[Part]:
+        """Items below the first meta of the next row."""
+        parts: list[Part] = []
+        for port, buffer in self._buffers.items():
+            settled = buffer.settled(bound)
+            if settled is not None:
+                parts.append((port, Columns(settled[0], settled[1], None)))
+        # Where batches overlap much, the next piece is taken when there is twice as much: merging stays n log n.
+        self._due = max(self._ready_items, 2 * sum(map(len, self._buffers.values())))
+        return parts
+
+
+def all_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+    """The rows of a task."""
+    for batch in batches:
+        yield from rows_in(batch)

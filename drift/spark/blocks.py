@@ -1,0 +1,65 @@
+"""The digest of a range of the output, and of a whole that was hashed in ranges.
+
+Invariant: `joined_digest` over ranges that follow each other gives the digest of all their items in one.
+
+Why: blocks are cut by position in the whole output. A range hashes those that lie within it, and gives the bytes of
+those that it shares with its neighbours, fewer than 4096 items at each end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from drift_barrier.digest import BLOCK_ITEMS, Algorithm, Digest, block_bytes, hash_block
+
+#: Position of the first item, how many items, canonical bytes of their metas and of their payloads.
+Edge = tuple[int, int, bytes, bytes]
+
+
+class PartDigest(Digest):
+    """Folds in the items from a position on.
+
+    Args:
+        start: position of the first item.
+    """
+
+    def __init__(self, algorithm: Algorithm, start: int) -> None:
+        super().__init__(algorithm)
+        self._start = start
+        self._first_block = start // BLOCK_ITEMS
+        self._count = start % BLOCK_ITEMS
+        self._head: Edge | None = None
+
+    def parts(self) -> tuple[list[tuple[int, bytes]], list[Edge]]:
+        """Hashes of whole blocks by number, and the bytes of the others."""
+        whole = list(enumerate(self.blocks, self._first_block))
+        edges: list[Edge] = []
+        if self._head is not None:
+            whole = whole[1:]
+            edges.append(self._head)
+        at = max(self._start, (self._first_block + len(self.blocks)) * BLOCK_ITEMS)
+        count = self._count - at % BLOCK_ITEMS
+        if count:
+            edges.append((at, count, b"".join(self._metas), b"".join(self._payloads)))
+        return whole, edges
+
+    def _open_block(self) -> bytes:
+        if not self.blocks and self._start % BLOCK_ITEMS:  # it began before this range
+            count = self._count - self._start % BLOCK_ITEMS
+            self._head = self._start, count, b"".join(self._metas), b"".join(self._payloads)
+            return b""
+        return super()._open_block()
+
+
+def joined_digest(algorithm: Algorithm, blocks: Iterable[tuple[int, bytes]], edges: Iterable[Edge]) -> list[bytes]:
+    """The block hashes of a whole, the last of them of a block that may not be full."""
+    found = dict(blocks)
+    pieces: dict[int, list[Edge]] = {}
+    for edge in sorted(edges):
+        pieces.setdefault(edge[0] // BLOCK_ITEMS, []).append(edge)
+    for number, parts in pieces.items():
+        count = sum(part[1] for part in parts)
+        data = block_bytes(count, b"".join(part[2] for part in parts), b"".join(part[3] for part in parts))
+        found[number] = hash_block(algorithm, data)
+    assert sorted(found) == list(range(len(found))), "a block of the digest is missing"
+    return [found[number] for number in range(len(found))]

@@ -1,0 +1,272 @@
+"""A run on Spark: sources into rows, a shuffle and a kernel for each level of the graph, and the output in order.
+
+Invariant: what is released is what the reference releases, whatever the partitions, and no more of it is in this
+process than some pieces.
+
+Why: the rows of each task are merged in the order of metas and go through the machines of the other engines, so
+nothing is ever taken back. The last level is cut into ranges of metas, one for each task. Every task before it tells
+each of them how much it sent to the ranges below, so a range knows its position in the whole output before its first
+item; the ranges release, number and hash side by side.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from queue import Empty, Full, Queue
+from typing import Any
+
+from drift.engines.base import Progress, Settings
+from drift.engines.feed import Feed
+from drift.engines.packing import unpacked_columns
+from drift.engines.shipping import packed
+from drift.spark.batches import DDL
+from drift.spark.blocks import joined_digest
+from drift.spark.errors import as_drift_error
+from drift.spark.kernels import RELEASED_DDL, RangeEnd, Work, run_level, run_release
+from drift.spark.levels import Levels
+from drift.spark.session import start, stop
+from drift.spark.spool import Spool, write_parquet
+from drift.spark.watch import Watch
+from drift_barrier.barrier import Released
+from drift_barrier.digest import Digest, hash_block
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.meta import END_OF_TIME
+
+_TICK_S = 0.05
+_PIECES_AHEAD_MAX = 8
+
+
+class SparkEngine:
+    """Reads the sources, runs the jobs, and hands out the output."""
+
+    def __init__(self, dataflow: Dataflow, feed: Feed, settings: Settings) -> None:
+        _check(feed)
+        self.progress = Progress()
+        self.needs_items = True
+        self._levels = Levels(dataflow, fused=settings.fused)
+        self._work = packed(dataflow)
+        self._feed = feed
+        self._settings = settings
+        self._digest = Digest(settings.digest)
+        self._blocks: list[bytes] | None = None
+        self._job: _Job | None = None
+        self._folder: Path | None = None
+        self._own = settings.spark is None
+        self._spark: Any = settings.spark
+
+    def released(self) -> Iterator[Released]:
+        """See `Engine`. Where nobody needs the items (`needs_items` is False) there is one empty piece at the end."""
+        if self._own:
+            self._spark = start(self._settings.master or "local[*]")
+        targets = self._settings.partitions or default_partitions(self._spark)
+        spool = Spool(self._feed, self._settings.in_flight_max)
+        frame = self._spooled(spool)
+        self._note_sources()
+        yield Released(0, [], [], "")
+        work = Work(
+            dataflow=self._work,
+            path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+            fused=self._settings.fused,
+            targets=targets,
+            bounds=cuts(spool.firsts, targets),
+            end=spool.end,
+            algorithm=self._settings.digest,
+        )
+        rows = released_rows(frame, work, self._levels, with_items=self.needs_items)
+        self._job = _Job(self._spark, rows)
+        with Watch(self._spark, self._job.tag, self.progress):
+            yield from self._hand_out(self._job)
+        self.progress.minimal_time = END_OF_TIME
+        self.progress.fraction = 1.0
+        if spool.error is not None:
+            raise spool.error
+
+    def _spooled(self, spool: Spool) -> Any:
+        batches = spool.batches(self._note_sources)
+        if str(self._spark.conf.get("spark.master", "")).startswith("local"):
+            self._folder = Path(tempfile.mkdtemp(prefix="drift-spool-"))
+            write_parquet(self._folder / "rows.parquet", batches)
+            return self._spark.read.schema(DDL).parquet(str(self._folder))
+        import pyarrow as pa
+
+        from drift.spark.batches import ROWS
+
+        return self._spark.createDataFrame(pa.Table.from_batches(batches, schema=ROWS), schema=DDL)
+
+    def _note_sources(self) -> None:
+        self.progress.items_in = self._feed.items_in
+        self.progress.late_items = self._feed.late_items
+
+    def _hand_out(self, job: _Job) -> Iterator[Released]:
+        ends: dict[int, RangeEnd] = {}
+        for row in job.rows():
+            if row is None:
+                yield Released(self.progress.items_out, [], [], "")
+                continue
+            if row.items >= 0:
+                columns, sinks = pickle.loads(row.body)
+                metas, payloads, _ = unpacked_columns(*columns)
+                self._digest.add(metas, payloads)
+                self.progress.items_out = row.position + row.items
+                yield Released(row.position, metas, payloads, sinks)
+                continue
+            end: RangeEnd = pickle.loads(row.body)
+            ends[row.target] = end
+            if self.needs_items and end.error is not None:
+                raise end.error
+            if not self.needs_items:
+                self.progress.items_out = max(self.progress.items_out, row.position)
+        if not self.needs_items:
+            self._join(ends)
+
+    def _join(self, ends: dict[int, RangeEnd]) -> None:
+        """The digest of all ranges, up to the first error."""
+        blocks: list[tuple[int, bytes]] = []
+        edges: list[Any] = []
+        error: Exception | None = None
+        for target in sorted(ends):
+            end = ends[target]
+            blocks += end.blocks
+            edges += end.edges
+            if end.error is not None:
+                error = end.error
+                break
+        self._blocks = joined_digest(self._settings.digest, blocks, edges)
+        if error is not None:
+            self.progress.items_out = sum(edge[1] for edge in edges) + 4096 * len(blocks)
+            raise error
+
+    def hexdigest(self) -> str:
+        if self._blocks is not None:
+            return hash_block(self._settings.digest, b"".join(self._blocks)).hex()
+        return self._digest.hexdigest()
+
+    def blocks(self) -> list[bytes]:
+        if self._blocks is not None:
+            return self._blocks[: self.progress.items_out // 4096]
+        return self._digest.blocks
+
+    def close(self) -> None:
+        self._feed.close()
+        if self._job is not None:
+            self._job.close()
+            self._job = None
+        if self._own and self._spark is not None:
+            stop(self._spark)
+            self._spark = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _check(feed: Feed) -> None:
+    for name, source in feed.sources.items():
+        if source.live:
+            raise SettingsError(
+                f"source {name!r} is live, and engine='spark' runs what has an end; run it on zeromq, or record it and "
+                f"replay the record on Spark"
+            )
+
+
+def default_partitions(spark: Any) -> int:
+    """How many tasks share the keys: as many as run at once."""
+    with suppress(Exception):  # over Spark Connect there is no sparkContext
+        return int(spark.sparkContext.defaultParallelism)
+    return int(spark.conf.get("spark.sql.shuffle.partitions"))
+
+
+def cuts(firsts: Sequence[tuple[bytes, int]], targets: int) -> tuple[bytes, ...]:
+    """Metas that cut the input, and so about the output, into `targets` ranges of as many items.
+
+    Args:
+        firsts: metas of the input, and how many items each stands for.
+    """
+    every = sum(items for _, items in firsts)
+    bounds: list[bytes] = []
+    before = 0
+    for meta, items in sorted(firsts):
+        if before * targets >= (len(bounds) + 1) * every and meta != (bounds[-1] if bounds else b""):
+            bounds.append(meta)
+        before += items
+    return tuple(bounds[: targets - 1])
+
+
+def released_rows(frame: Any, work: Work, levels: Levels, *, with_items: bool) -> Any:
+    """From rows of level 0 to rows of RELEASED, in order within each range."""
+    frame = frame.mapInArrow(partial(run_level, work, 0), DDL)
+    for level in range(1, levels.last):
+        frame = shuffled(frame, work.targets).mapInArrow(partial(run_level, work, level), DDL)
+    return shuffled(frame, work.targets).mapInArrow(partial(run_release, work, with_items), RELEASED_DDL)
+
+
+def shuffled(frame: Any, targets: int) -> Any:
+    """Each row to its task, and there in the order of first metas."""
+    return frame.repartitionById(targets, "target").sortWithinPartitions("first")
+
+
+class _Job:
+    """Pulls the rows of a DataFrame in another thread, so that this one can always act."""
+
+    _numbers = iter(range(2**62))
+
+    def __init__(self, spark: Any, frame: Any) -> None:
+        self.tag = f"drift-{id(self):x}-{next(self._numbers)}"
+        self._spark = spark
+        self._frame = frame
+        self._rows: Queue[Any] = Queue(_PIECES_AHEAD_MAX)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._pull, name="drift-spark", daemon=True)
+
+    def rows(self) -> Iterator[Any]:
+        """The rows in order; None where there is none for a while.
+
+        Raises:
+            DriftError: why the job ended.
+        """
+        self._thread.start()
+        while True:
+            try:
+                kind, value = self._rows.get(timeout=_TICK_S)
+            except Empty:
+                yield None
+                continue
+            if kind == "error":
+                raise as_drift_error(value) from value
+            if kind == "end":
+                return
+            yield value
+
+    def _pull(self) -> None:
+        try:
+            self._spark.addTag(self.tag)
+            for row in self._frame.toLocalIterator(prefetchPartitions=True):
+                if not self._give(("row", row)):
+                    return
+            self._give(("end", None))
+        except Exception as error:
+            self._give(("error", error))
+
+    def _give(self, value: tuple[str, Any]) -> bool:
+        while not self._closed.is_set():
+            try:
+                self._rows.put(value, timeout=_TICK_S)
+                return True
+            except Full:
+                continue
+        return False
+
+    def close(self) -> None:
+        """Cancel what still runs."""
+        self._closed.set()
+        if self._thread.is_alive():
+            with suppress(Exception):  # the JVM may be gone
+                self._spark.interruptTag(self.tag)
+            self._thread.join(10)

@@ -1,0 +1,45 @@
+"""What Spark says when a job fails, in a few words.
+
+Invariant: a DriftError that left a task arrives as itself; anything else becomes a ProcessError with the line that
+matters, and Spark's own exception as its cause.
+"""
+
+from __future__ import annotations
+
+import re
+
+from drift_graph.errors import DriftBug, DriftError, ProcessError
+
+_ADVICE = (
+    (r"No module named '([^']+)'", "a worker cannot import {0!r}: send it to the cluster with spark.addArtifacts"
+     "('{0}.py', pyfile=True) or --py-files, or install it on every machine"),
+    (r"Can't get attribute '([^']+)'", "a worker does not find {0!r}: put it into a module that is installed there"),
+    (r"OutOfMemoryError", "the JVM has too little memory: raise spark.driver.memory (local), spark.executor.memory"),
+    (r"MemoryError", "a Python worker has too little memory: raise spark.executor.pyspark.memory, or partitions"),
+    (r"No space left on device", "there is no room for the shuffle: set spark.local.dir to a larger disk"),
+    (r"(?:Python worker exited unexpectedly|Connection reset|EOFException)", "a Python worker died, perhaps killed for "
+     "its memory: use more partitions, or give it more"),
+    (r"(?:cancelled|interrupted|was shut down)", "the job was cancelled"),
+)  # fmt: skip
+
+
+def as_drift_error(error: BaseException) -> DriftError:
+    """The error to end a run with."""
+    if isinstance(error, DriftError):
+        return error
+    text = str(error)
+    found = re.search(r"DriftBug: (.*)", text)
+    if found:
+        return DriftBug(found[1])
+    for pattern, advice in _ADVICE:
+        found = re.search(pattern, text)
+        if found:
+            return ProcessError(f"Spark gave up: {advice.format(*found.groups())}")
+    return ProcessError(f"Spark gave up: {_telling_line(text)}")
+
+
+def _telling_line(text: str) -> str:
+    """The last line of a Python traceback in it, or else its first line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Bug)\b.*", line)]
+    return (raised[-1] if raised else lines[0] if lines else type(text).__name__)[:500]

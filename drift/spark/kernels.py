@@ -1,0 +1,195 @@
+"""What the tasks of Spark run: functions for mapInArrow, from rows of batches to rows of batches, or to released items.
+
+Invariant: the rows a task gives depend on the rows it takes and the graph alone, so Spark may run it again anywhere.
+
+Why: they are the machines of the other engines, fed in the order of metas. A function of the user that raises gives a
+Failure, which is an item; an error of the input or of a payload's form is a row too. So a job fails only where the
+machine or this library is at fault.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drift.engines.local import feeding_step
+from drift.engines.packing import packed_columns
+from drift.engines.shipping import unpacked
+from drift.spark.batches import BATCH_ITEMS, COUNT, ERROR, ROWS, Inbox, Outbox, Row, error_row, rows_in
+from drift.spark.blocks import PartDigest
+from drift.spark.levels import Levels, LevelWorker
+from drift_barrier.barrier import Barrier, Released
+from drift_barrier.digest import Algorithm
+from drift_graph.errors import DriftBug, DriftError
+from drift_graph.graph import Dataflow
+from drift_graph.meta import END_OF_TIME, global_time_of
+
+_READY_ITEMS = 4 * BATCH_ITEMS
+_GC_THRESHOLD = 100_000
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every task of a run is told.
+
+    Attributes:
+        dataflow: packed.
+        path: folders that the driver imports from; those there are on the task's machine are used too.
+        targets: how many tasks a level has.
+        bounds: metas that cut the output into `targets` ranges, or fewer.
+        end: nothing at or above it is released; below END_OF_TIME where an input ended with an error.
+    """
+
+    dataflow: bytes
+    path: tuple[str, ...]
+    fused: bool
+    targets: int
+    bounds: tuple[bytes, ...]
+    end: bytes = END_OF_TIME
+    algorithm: Algorithm = "xxh3_128"
+
+    def opened(self) -> Levels:
+        """The dataflow, in a task."""
+        for folder in self.path:
+            if folder not in sys.path:
+                sys.path.append(folder)
+        gc.set_threshold(_GC_THRESHOLD, 20, 100)
+        return Levels(_dataflow(self.dataflow), fused=self.fused)
+
+
+@lru_cache(maxsize=4)
+def _dataflow(packed: bytes) -> Dataflow:
+    return unpacked(packed)
+
+
+def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The groupings of a level, or for level 0 the maps after the sources; rows of later levels pass by."""
+    levels = work.opened()
+    outbox = Outbox(levels.last, work.targets)
+    try:
+        worker = LevelWorker(levels, level, work.targets, work.bounds)
+        inbox = Inbox(_READY_ITEMS)
+        for batch in batches:
+            passing = pc.not_equal(batch.column("level"), level)
+            if pc.any(passing).as_py():
+                yield batch.filter(passing)
+                batch = batch.filter(pc.equal(batch.column("level"), level))
+            for row in rows_in(batch):
+                if level == 0:
+                    worker.handle([(row.port, row.columns())], outbox, row.first)
+                    yield from outbox.ready()
+                    continue
+                if inbox.is_due:
+                    bound = global_time_of(row.first) if worker.cuts_at_times else row.first
+                    worker.handle(inbox.below(bound), outbox, bound)
+                    yield from outbox.ready()
+                inbox.add(row)
+        worker.handle(inbox.below(END_OF_TIME), outbox, END_OF_TIME)
+    except DriftBug:
+        raise
+    except DriftError as error:
+        outbox.add_row(error_row(levels.last, error))
+    yield from outbox.rest()
+
+
+#: What `release` gives: pieces of the output in order, and at the end of each range what is left of it.
+RELEASED = pa.schema([("target", pa.int32()), ("position", pa.int64()), ("items", pa.int64()), ("body", pa.binary())])
+RELEASED_DDL = "target int, position long, items long, body binary"
+
+
+@dataclass(frozen=True)
+class RangeEnd:
+    """What the driver is told of a range of the output.
+
+    Attributes:
+        blocks: of the digest, those that lie within the range, by number.
+        edges: the pieces of other blocks.
+        error: what the run ends with after this range.
+    """
+
+    blocks: list[tuple[int, bytes]]
+    edges: list[tuple[int, int, bytes, bytes]]
+    error: Exception | None
+
+
+def run_release(work: Work, with_items: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The output barrier of one range: pieces with their items where these are wanted, and a `RangeEnd`."""
+    released = _Range(work, batches)
+    for piece in released.pieces():
+        if with_items and piece.payloads:
+            body = pickle.dumps((packed_columns(piece.metas, piece.payloads, None), piece.sinks), 5)
+            yield _released_row(released.target, piece.position, len(piece.metas), body)
+    if released.target >= 0:
+        end = RangeEnd(*released.digest.parts(), released.error)
+        yield _released_row(released.target, released.position, -1, pickle.dumps(end, 5))
+
+
+def _released_row(target: int, position: int, items: int, body: bytes) -> pa.RecordBatch:
+    values = zip((target, position, items, body), RELEASED)
+    return pa.RecordBatch.from_arrays([pa.array([value], field.type) for value, field in values], schema=RELEASED)
+
+
+class _Range:
+    """One range of the output, merged and released in order."""
+
+    def __init__(self, work: Work, batches: Iterable[pa.RecordBatch]) -> None:
+        dataflow = work.opened().dataflow
+        self.target = -1
+        self.error: Exception | None = None
+        self.digest = PartDigest(work.algorithm, 0)
+        self._work = work
+        self._batches = batches
+        self._barrier = Barrier(work.algorithm, lambda sink: feeding_step(dataflow, sink))
+
+    @property
+    def position(self) -> int:
+        return self._barrier.position
+
+    def pieces(self) -> Iterator[Released]:
+        """The items of the range; ends at an error."""
+        barrier, end = self._barrier, self._work.end
+        due = _READY_ITEMS
+        begun = False
+        for row in self._rows():
+            if row.port == COUNT:
+                barrier.position += row.items
+                continue
+            if row.port == ERROR:
+                self.error = pickle.loads(row.body)
+                return
+            if not begun:
+                begun = True
+                self.digest = barrier.digest = PartDigest(self._work.algorithm, barrier.position)
+            if row.first >= end:
+                break
+            if len(barrier) >= due:
+                yield from self._release(row.first)
+                if self.error is not None:
+                    return
+                due = max(_READY_ITEMS, 2 * len(barrier))
+            barrier.add(row.port, row.columns())
+        yield from self._release(end)
+
+    def _rows(self) -> Iterator[Row]:
+        for batch in self._batches:
+            for row in rows_in(batch):
+                if self.target not in (-1, row.target):
+                    raise DriftBug(f"a task was given two ranges of the output, {self.target} and {row.target}")
+                self.target = row.target
+                yield row
+
+    def _release(self, bound: bytes) -> Iterator[Released]:
+        piece = self._barrier.release(bound)
+        if piece is not None:
+            self.error = piece.error
+            yield piece
+
+
+__all__ = ["RELEASED", "RELEASED_DDL", "ROWS", "RangeEnd", "Work", "run_level", "run_release"]

@@ -1,0 +1,103 @@
+"""Which groupings of a graph run together on Spark, and what goes from where to where.
+
+Invariant: a grouping is at a higher level than every grouping whose items come to it, those on its own cycle excepted.
+
+Why: a level is the longest way from a source, counted in components of the graph; between two levels is one shuffle.
+The groupings of a level do not feed each other, so they share that shuffle.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+from drift.machines.plan import Plan
+from drift.machines.worker import BARRIER, Part, Router, Worker
+from drift.spark.batches import Outbox
+from drift_graph.graph import Dataflow
+from drift_graph.item import Columns, sorted_by_meta
+from drift_graph.operators import Group
+
+
+class Levels:
+    """The levels of a dataflow: 0 for the sources, then those of groupings, then `last`, where items are released.
+
+    Attributes:
+        of: level of each source, grouping and sink.
+        alone: groupings on a cycle that changes keys, which run in one task.
+    """
+
+    def __init__(self, dataflow: Dataflow, *, fused: bool = True) -> None:
+        self.dataflow = dataflow
+        self.fused = fused
+        plan = Plan(dataflow, fused=fused)
+        self.of: dict[str, int] = {source.name: 0 for source in dataflow.sources}
+        self.alone: dict[str, None] = {}
+        feeds: dict[str, int] = {}  # least level of each grouping, by what feeds it
+        for source in dataflow.sources:
+            for target in plan.programs[source.name].targets:
+                feeds[target] = 1
+        for component in plan.components:
+            level = max(feeds.get(name, 1) for name in component)
+            for name in component:
+                self.of[name] = level
+                if plan.is_cyclic(component):
+                    self.alone[name] = None
+                for target in plan.programs[name].targets:
+                    if target not in component:
+                        feeds[target] = max(feeds.get(target, 1), level + 1)
+        self.last = max(self.of.values(), default=0) + 1
+
+    def groups(self, level: int) -> list[str]:
+        """Names of the groupings of a level."""
+        return [name for name, at in self.of.items() if at == level and isinstance(self.dataflow[name], Group)]
+
+
+class LevelWorker:
+    """Runs the groupings of one level for the keys of one task, or the maps after the sources.
+
+    Args:
+        bounds: metas that cut the output into ranges, one range for each task of the last level.
+    """
+
+    def __init__(self, levels: Levels, level: int, targets: int, bounds: Sequence[bytes]) -> None:
+        groups = levels.groups(level)
+        self._levels = levels
+        self._bounds = bounds
+        self._plan = Plan(levels.dataflow, fused=levels.fused)
+        self._router = Router(self._plan, targets)
+        self._worker = Worker(Plan(levels.dataflow, fused=levels.fused, only=groups))
+        self.cuts_at_times = any(name in levels.alone for name in groups)
+
+    def handle(self, parts: Sequence[Part], outbox: Outbox, settled: bytes) -> None:
+        """Process pieces that are complete below `settled`, and all above what was handled before."""
+        leaving = self._worker.handle(parts).get(BARRIER, ())
+        self._worker.settle(settled)
+        keyed: dict[str, list[Columns]] = {}
+        for name, columns in leaving:
+            if name not in self._levels.of:
+                self._release(name, columns, outbox)
+            elif name in self._levels.alone:
+                outbox.add(self._levels.of[name], 0, name, columns)
+            else:
+                keyed.setdefault(name, []).append(columns)
+        for target, sent in self._router.route(keyed).items():
+            for name, columns in sent:
+                if target == BARRIER:  # keys that could not be had
+                    self._release(name, columns, outbox)
+                else:
+                    outbox.add(self._levels.of[name], target, name, columns)
+
+    def _release(self, port: str, columns: Columns, outbox: Outbox) -> None:
+        columns = sorted_by_meta(columns)
+        metas, payloads, _ = columns
+        bounds, last = self._bounds, self._levels.last
+        start = 0
+        target = bisect_right(bounds, metas[0]) if metas else 0
+        while start < len(metas):
+            end = bisect_left(metas, bounds[target], start) if target < len(bounds) else len(metas)
+            if start == 0 and end == len(metas):
+                outbox.add(last, target, port, columns)
+            else:
+                outbox.add(last, target, port, Columns(metas[start:end], payloads[start:end], None))
+            start, target = end, target + 1

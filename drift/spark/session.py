@@ -1,0 +1,238 @@
+"""Starting Spark without configuration, and ending it without a trace.
+
+Invariant: what `start` started is gone after `stop`: the JVM, its workers, its folders and its handler of Ctrl-C.
+
+Why: the JVM is a child of this process that ends when its standard input ends, so it does not outlive a killed caller
+either; and its temporary folders are its own to remove.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from drift_graph.errors import ProcessError, SettingsError
+
+JAVA_MIN = 17
+_STOP_MAX_S = 30
+
+_LOGGING = """
+rootLogger.level = off
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = Spark %p %c{1}: %m%n
+"""
+
+_CONFIGURATION = {
+    "spark.app.name": "drift",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "2s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "20",
+}
+
+
+@contextmanager
+def session(master: str = "local[*]", **configuration: str) -> Iterator[Any]:
+    """A Spark session that needs no configuration, and ends with the block.
+
+    Args:
+        master: where Spark runs: "local[4]" for four cores of this machine, "spark://host:7077", "yarn", ...
+        configuration: Spark's settings with `_` for `.`, or as **{"spark.executor.memory": "4g"}.
+
+    Raises:
+        ProcessError: Spark cannot start; the message says what to install.
+    """
+    settings = {name if "." in name else name.replace("_", "."): value for name, value in configuration.items()}
+    started = start(master, settings)
+    try:
+        yield started
+    finally:
+        stop(started)
+
+
+def start(master: str, configuration: dict[str, str] | None = None) -> Any:
+    """A new session; see `session`."""
+    pyspark_sql = _imported()
+    if pyspark_sql.SparkSession.getActiveSession() is not None or _has_context():
+        raise SettingsError("a Spark session is running in this process already; pass it: spark=that session")
+    _check_java()
+    folder = Path(tempfile.mkdtemp(prefix="drift-spark-"))
+    log_file = folder / "log4j2.properties"
+    log_file.write_text(_LOGGING)
+    environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if master.startswith("local"):
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    settings = {
+        **_CONFIGURATION,
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_file.as_uri()} -Djava.io.tmpdir={folder}",
+        **(configuration or {}),
+    }
+    handlers = _handlers()
+    output = tempfile.TemporaryFile()  # noqa: SIM115
+    try:
+        with _environment(environment), _stderr_to(output), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            builder = pyspark_sql.SparkSession.builder.master(master)
+            for name, value in settings.items():
+                builder = builder.config(name, value)
+            started = builder.getOrCreate()
+    except Exception as error:
+        _end_jvm()
+        shutil.rmtree(folder, ignore_errors=True)
+        raise ProcessError(f"Spark did not start at {master!r}: {_reason(error, output)}") from error
+    except BaseException:  # Ctrl-C while it starts
+        _end_jvm()
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        _restore(handlers)
+        output.close()
+    started.sparkContext.setLogLevel("OFF")
+    started._drift_folder = folder
+    return started
+
+
+def stop(started: Any) -> None:
+    """End a session of `start`, and its JVM."""
+    folder = started._drift_folder
+    with suppress(Exception):  # what a JVM that is already gone says of it
+        started.stop()
+    _end_jvm()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _imported() -> Any:
+    for name in ("SPARK_HOME",):
+        if os.environ.get(name) == "":
+            del os.environ[name]  # with an empty one Spark looks for its programs in the root folder
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pyspark.sql
+    except ImportError as error:
+        raise SettingsError(f"engine='spark' needs pyspark: pip install 'pyspark[sql]' ({error})") from None
+    return pyspark.sql
+
+
+def _has_context() -> bool:
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
+
+
+def _check_java() -> None:
+    """Refuse to start where the JVM is missing or too old, in words that help."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else "java"
+    install = (
+        f"Spark needs Java {JAVA_MIN} or newer: install it (Debian: apt install openjdk-17-jre-headless; macOS: brew "
+        f"install openjdk@17; conda install openjdk=17), or set JAVA_HOME to where it is"
+    )
+    try:
+        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60)
+    except OSError as error:
+        raise ProcessError(f"there is no Java: {program} cannot be run ({error.strerror}). {install}") from None
+    except subprocess.TimeoutExpired:
+        raise ProcessError(f"{program} -version has not answered for a minute. {install}") from None
+    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    if found is None:
+        raise ProcessError(f"{program} -version says no version: {(told.stderr + told.stdout)[:300]!r}. {install}")
+    if int(found[1]) < JAVA_MIN:
+        raise ProcessError(f"{program} is Java {found[1]}. {install}")
+
+
+def _reason(error: Exception, output: Any) -> str:
+    output.seek(0)
+    lines = [line.strip() for line in output.read().decode(errors="replace").splitlines()]
+    telling = [line for line in lines if re.search(r"Exception|Error|ERROR|error:|not found|cannot", line)]
+    said = str(error).strip().splitlines() or [type(error).__name__]
+    return "\n  ".join([said[0], *telling[:5]])
+
+
+def _end_jvm() -> None:
+    """End the JVM that pyspark would keep until this process ends."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None or _has_running_context():
+        return
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    with suppress(Exception):  # it may be gone
+        gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return
+    process.stdin.close()  # on which it ends itself, and removes its folders
+    try:
+        process.wait(_STOP_MAX_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _has_running_context() -> bool:
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    return context is not None and getattr(context, "_jsc", None) is not None
+
+
+_Handlers = dict[int, Any]
+
+
+def _handlers() -> _Handlers:
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {signal.SIGINT: signal.getsignal(signal.SIGINT)}
+
+
+def _restore(handlers: _Handlers) -> None:
+    """pyspark replaces the handler of Ctrl-C by one that throws away what was set before."""
+    for number, handler in handlers.items():
+        if handler is not None:
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Variables that are set while the JVM starts, where the user has not set them."""
+    added = {name: value for name, value in values.items() if not os.environ.get(name)}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+@contextmanager
+def _stderr_to(file: Any) -> Iterator[None]:
+    """What the JVM's start script and the JVM write before their logging is set up goes to a file."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

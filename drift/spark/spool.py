@@ -1,0 +1,118 @@
+"""The items of sources that are read here, on their way into Spark.
+
+Invariant: the metas are those that every engine gives, late items are the same, and an error of the input is met after
+the same items; what is written is in the order of metas as far as a source's lateness allows it to be known.
+
+Why: the sources are read by the `Feed` of the other engines. Items in event time wait here until their source promises
+nothing below them, at most `held_max` of them; where more would wait they go on unsorted, which costs memory later.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from drift.engines.feed import Feed
+from drift.spark.batches import BATCH_ITEMS, ROWS, Row, record_batch, row_of
+from drift_graph.item import Columns, joined, sorted_by_meta
+from drift_graph.meta import END_OF_TIME, Metas, NumberedMetas
+
+_ROWS_BYTES = 4 << 20
+
+
+class _Sorter:
+    """Holds the items of one source until they can be given in order."""
+
+    def __init__(self, held_max: int) -> None:
+        self._held_max = held_max
+        self._batches: list[Columns] = []
+        self._items = 0
+        self._due = 4 * BATCH_ITEMS
+
+    def add(self, metas: Metas, payloads: list[Any], heartbeat: bytes) -> Columns | None:
+        """Take items; those that are certain by now, where there are enough."""
+        if type(metas) is NumberedMetas:
+            return Columns(metas, payloads, None)
+        if metas:
+            self._batches.append(Columns(metas, payloads, None))
+            self._items += len(metas)
+        if not self._items or (self._items < self._due and heartbeat != END_OF_TIME):
+            return None
+        every = sorted_by_meta(joined(self._batches))
+        end = bisect_left(every.metas, heartbeat) if self._items < self._held_max else self._items
+        ready = Columns(every.metas[:end], every.payloads[:end], None)
+        self._batches = [Columns(every.metas[end:], every.payloads[end:], None)] if end < self._items else []
+        self._items -= end
+        self._due = max(4 * BATCH_ITEMS, 2 * self._items)
+        return ready if ready.metas else None
+
+
+class Spool:
+    """Reads sources to their end.
+
+    Attributes:
+        firsts: the first meta of each row written, in the order of writing: where the output may be cut into ranges.
+        end: nothing at or above it may be released.
+        error: what the run ends with.
+    """
+
+    def __init__(self, feed: Feed, held_max: int) -> None:
+        self.firsts: list[tuple[bytes, int]] = []
+        self.end = END_OF_TIME
+        self.error: Exception | None = None
+        self._feed = feed
+        self._held_max = held_max
+
+    def batches(self, watch: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+        """The rows of level 0; `watch` is called between reads."""
+        rows: list[Row] = []
+        size = 0
+        for row in self._rows(watch):
+            self.firsts.append((row.first, row.items))
+            rows.append(row)
+            size += len(row.body)
+            if size >= _ROWS_BYTES:
+                yield record_batch(rows)
+                rows, size = [], 0
+        if rows:
+            yield record_batch(rows)
+
+    def _rows(self, watch: Callable[[], None]) -> Iterator[Row]:
+        feed = self._feed
+        sorters: dict[str, _Sorter] = {}
+        while not feed.finished and feed.error is None:
+            fed = feed.poll(END_OF_TIME)
+            watch()
+            for name, _, arrived in fed:
+                sorter = sorters.get(name)
+                if sorter is None:
+                    sorter = sorters[name] = _Sorter(self._held_max)
+                yield from _cut(name, sorter.add(arrived.metas, arrived.payloads, arrived.heartbeat))
+            if not fed and feed.error is None:
+                feed.wait()
+        if feed.error is not None:
+            self.error, self.end = feed.error, feed.promise
+            for name, sorter in sorters.items():
+                yield from _cut(name, sorter.add([], [], END_OF_TIME))
+
+
+def _cut(name: str, columns: Columns | None) -> Iterator[Row]:
+    if columns is None:
+        return
+    metas, payloads, _ = columns
+    for start in range(0, len(metas), BATCH_ITEMS):
+        end = start + BATCH_ITEMS
+        yield row_of(0, 0, name, Columns(metas[start:end], payloads[start:end], None))
+
+
+def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
+    """Rows in a file; its row groups are what Spark's tasks share."""
+    from pyarrow import parquet
+
+    with parquet.ParquetWriter(path, ROWS, compression="lz4", use_dictionary=False, write_statistics=False) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
