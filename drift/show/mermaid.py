@@ -22,7 +22,7 @@ def as_mermaid(dataflow: Dataflow) -> str:
             operator = step.operators[0]
             lines.append(f"    {_node(dataflow, ids, operator, step.name, short_place(step.where))}")
             continue
-        lines.append(f'    subgraph s{index}["{_escaped(f"{step.name} ({short_place(step.where)})")}"]')
+        lines.append(f'    subgraph s{index}["{escaped(f"{step.name} ({short_place(step.where)})")}"]')
         lines += [f"        {_node(dataflow, ids, each, step.short_name(each), '')}" for each in step.operators]
         lines.append("    end")
     for edge in dataflow.edges:
@@ -34,10 +34,10 @@ def as_mermaid(dataflow: Dataflow) -> str:
 def _node(dataflow: Dataflow, ids: dict[str, str], operator: Operator, title: str, place: str) -> str:
     before, after = _SHAPES[shape_of(operator)]
     lines = [title, what_it_does(operator), ", ".join(filter(None, (rank_label(dataflow, operator), place)))]
-    label = "<br>".join(_escaped(line) for line in lines)
+    label = "<br>".join(escaped(line) for line in lines)
     return f'{ids[operator.name]}{before}"{label}"{after}'
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Text for inside a quoted label: Mermaid's entities for what it or HTML would take as syntax."""
     return "".join(f"#{_ENTITIES[each]};" if each in _ENTITIES else " " if each.isspace() else each for each in text)

@@ -1,0 +1,304 @@
+"""The lineage of one output item: the items it was made of, with the step and the line that made each, back to input.
+
+Invariant: every item of a lineage stands in it once, after those it was made of; its payload is what the step gave.
+
+Why: the graph is run over the input once more, in order, by `Tracer`, up to the item. Inputs that cannot have had a
+part are passed over (`Relevant`). The memory this takes is that of what buckets hold, not of the input.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+from drift.lineage.route import Relevant
+from drift.lineage.trace import Node, Tracer, cut_behind
+from drift.operators import ScanKey, ScanOutput, ScanState, State
+from drift_graph.errors import InputError
+from drift_graph.functions import safe_text
+from drift_graph.graph import Dataflow
+from drift_graph.item import Failure
+from drift_graph.meta import BEGINNING, MetaParts, Metas, global_time_of, time_of
+from drift_graph.operators import Group, Map, Operator, Source, label_of, place_of
+
+_GC_THRESHOLD = 100_000
+
+Kind = Literal["input", "item", "window", "state", "output", "failure"]
+
+
+class InputBatch(NamedTuple):
+    """What a source gave at once, and its promise after it: nothing that comes later has a global time below."""
+
+    source: str
+    metas: Metas
+    payloads: list[Any]
+    heartbeat: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """One item of a lineage.
+
+    Attributes:
+        number: its place in the lineage, from 1.
+        kind: an input item, what a map made, a window of a grouping, a state of a scan, the output item; or a
+            "failure": what a function raised.
+        step: the user's step that made it; a source's or a sink's name.
+        does: what the step does, in a few words.
+        where: "file:line" of the function that made it; of the declaration where there is none.
+        payload: for a state its value.
+        key: of a state.
+        child: which of the payloads that a map gave, from 0.
+        before: items that went into a state, or rounds of a feedback edge behind an item, at most.
+        first: global time of the first input item behind it.
+        cut: what it was made of is not shown.
+        starts: it is the first of its key in a scan, so that its state before was the initial one.
+        made_of: oldest first.
+    """
+
+    number: int
+    kind: Kind
+    step: str
+    does: str
+    where: str
+    meta: bytes
+    payload: Any
+    key: Any = None
+    child: int | None = None
+    before: int = 0
+    first: bytes = b""
+    cut: bool = False
+    starts: bool = False
+    made_of: tuple[Made, ...] = field(default=(), repr=False)
+
+    @property
+    def time(self) -> int:
+        return time_of(self.meta)
+
+
+@dataclass(frozen=True, eq=False)
+class Lineage:
+    """Attributes:
+    item: the output item.
+    position: of it in the output; None where that is not known.
+    items: all of it, each after those it was made of; the last is `item`.
+    sources: names, by rank.
+    """
+
+    item: Made
+    position: int | None
+    items: tuple[Made, ...]
+    sources: tuple[str, ...]
+
+    def inputs(self) -> list[Made]:
+        """The input items it goes back to, as far as it is not cut."""
+        return [made for made in self.items if made.kind == "input"]
+
+    @property
+    def complete(self) -> bool:
+        """Whether it goes back to the input everywhere."""
+        return not any(made.cut for made in self.items)
+
+    def as_dict(self, show: Callable[[Any], Any] = lambda payload: safe_text(repr, payload, 500)) -> dict[str, Any]:
+        """For JSON: items refer to those they were made of by number."""
+        return {
+            "position": self.position,
+            "sink": self.item.step,
+            "time": self.item.time,
+            "meta": self.item.meta.hex(),
+            "payload": show(self.item.payload),
+            "complete": self.complete,
+            "items": [self._item_as_dict(made, show) for made in self.items],
+        }
+
+    def _item_as_dict(self, made: Made, show: Callable[[Any], Any]) -> dict[str, Any]:
+        return {
+            "number": made.number,
+            "kind": made.kind,
+            "step": made.step,
+            "does": made.does,
+            "where": made.where,
+            "time": made.time,
+            "meta": made.meta.hex(),
+            "payload": show(made.payload),
+            "key": show(made.key) if made.kind == "state" else None,
+            "child": made.child,
+            "before": made.before,
+            "first": self.input_name(made.first),
+            "cut": made.cut,
+            "made_of": [each.number for each in made.made_of],
+        }
+
+    def input_name(self, global_time: bytes) -> str:
+        """A global time in words: "flights at 22634"."""
+        parts = MetaParts(global_time)
+        ordinal = f", number {parts.ordinal}" if parts.ordinal else ""
+        return f"{self.sources[parts.source_rank]} at {parts.time}{ordinal}"
+
+
+class Input(Protocol):
+    """An input that can be read again."""
+
+    def batches(self) -> Iterator[InputBatch]:
+        """From its start, in the order of arrival."""
+
+    def at(self, global_time: bytes) -> Any:
+        """The payload of one input item.
+
+        Raises:
+            InputError: there is none at that global time.
+        """
+
+
+def lineage_of(
+    dataflow: Dataflow, given: Input, meta: bytes, *, position: int | None = None, loops_kept: int = 3
+) -> Lineage:
+    """The lineage of the output item, or of the failure, with this meta.
+
+    Args:
+        position: of the item, if it is known.
+        loops_kept: how many states of a scan to go back.
+
+    Raises:
+        InputError: the graph does not make such an item of this input.
+    """
+    node = trace_to(dataflow, given, meta, loops_kept=loops_kept)
+    if node is None:
+        raise InputError(
+            f"graph {dataflow.name!r} does not make the item {MetaParts(meta)} (meta {meta.hex()}) of this input; it "
+            f"belongs to another graph, another input, or a function that gives something else now"
+        )
+    return _Telling(dataflow).lineage(node, position)
+
+
+def trace_to(dataflow: Dataflow, given: Input, meta: bytes, *, loops_kept: int = 3) -> Node | None:
+    """Run up to the output item or failure of this meta; None where nothing of that meta comes."""
+    last: Node | None = None
+    for node in traced(dataflow, given, meta, loops_kept=loops_kept):
+        last = node
+    if last is None or last.meta != meta:
+        return None
+    cut_behind(last, loops_kept)
+    return last
+
+
+def traced(dataflow: Dataflow, given: Input, meta: bytes, *, loops_kept: int = 3) -> Iterator[Node]:
+    """Output items and failures up to this meta, in order; of those before it some may be left out."""
+    relevant = Relevant(dataflow, meta, given.at(global_time_of(meta)))
+    tracer = Tracer(dataflow, only=relevant.only, loops_kept=loops_kept)
+    heartbeats = dict.fromkeys([source.name for source in dataflow.sources], BEGINNING)
+    end = meta + b"\x00"  # the least above it
+    with patient_collector():
+        for batch in given.batches():
+            heartbeats[batch.source] = batch.heartbeat
+            for index in relevant.matters(batch.source, batch.metas, batch.payloads):
+                tracer.push(batch.source, batch.metas[index], batch.payloads[index])
+            minimal = min(heartbeats.values())
+            yield from tracer.pop(min(minimal, end))
+            if minimal >= end:
+                return
+        yield from tracer.pop(end)
+
+
+@contextmanager
+def patient_collector() -> Iterator[None]:
+    """The garbage collector waits longer: linked items are no garbage, and have no cycles."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(max(thresholds[0], _GC_THRESHOLD), *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+class _Telling:
+    """Turns linked nodes into a lineage as the writer of the graph sees it: scans as one step."""
+
+    def __init__(self, dataflow: Dataflow) -> None:
+        self._dataflow = dataflow
+        self._made: dict[int, Made] = {}
+        self._order: list[Made] = []
+
+    def lineage(self, node: Node, position: int | None) -> Lineage:
+        """Every item after those it was made of; without recursion, since a lineage may be long."""
+        todo: list[tuple[Node, bool]] = [(node, False)]
+        while todo:
+            each, ready = todo.pop()
+            if id(each) in self._made:
+                continue
+            parents = self._parents(each)
+            if ready or not parents:
+                self._add(each, parents)
+            else:
+                todo.append((each, True))
+                todo += [(parent, False) for parent in reversed(parents) if id(parent) not in self._made]
+        names = tuple(source.name for source in self._dataflow.sources)
+        return Lineage(self._made[id(node)], position, tuple(self._order), names)
+
+    def _parents(self, node: Node) -> tuple[Node, ...]:
+        """What an item was made of; a scan's output and state, of the state before and the item."""
+        if len(node.parents) == 1 and self._is_of_scan(node):
+            return node.parents[0].parents
+        return node.parents
+
+    def _is_of_scan(self, node: Node) -> bool:
+        function = getattr(self._dataflow[node.operator], "function", None)
+        return isinstance(function, (ScanState, ScanOutput))
+
+    def _add(self, node: Node, parents: tuple[Node, ...]) -> None:
+        operator = self._dataflow[node.operator]
+        is_state = isinstance(node.payload, State) and isinstance(getattr(operator, "function", None), ScanState)
+        made = Made(
+            number=len(self._order) + 1,
+            kind=_kind(operator, node, is_state),
+            step=operator.step or operator.name,
+            does=_does(operator),
+            where=place_of(operator),
+            meta=node.meta,
+            payload=node.payload.value if is_state else node.payload,
+            key=node.payload.key if is_state else None,
+            child=_child(operator, node),
+            before=node.items if is_state else node.rounds,
+            first=node.first,
+            cut=node.cut or any(parent.cut and not parent.parents for parent in node.parents if parent not in parents),
+            starts=self._is_of_scan(node) and len(parents) == 1,
+            made_of=tuple(self._made[id(parent)] for parent in parents),
+        )
+        self._made[id(node)] = made
+        self._order.append(made)
+
+
+def _kind(operator: Operator, node: Node, is_state: bool) -> Kind:
+    if isinstance(node.payload, Failure):
+        return "failure"
+    if isinstance(operator, Source):
+        return "input"
+    if is_state:
+        return "state"
+    if isinstance(operator, Group):
+        return "window"
+    return "item" if isinstance(operator, Map) else "output"
+
+
+def _does(operator: Operator) -> str:
+    """A scan is told as such, not as the core's operators it is made of."""
+    function = getattr(operator, "function", None) or getattr(operator, "key", None)
+    if isinstance(function, (ScanState, ScanOutput, ScanKey)):
+        return label_of(operator).replace("map many", "scan").replace("group window 2", "scan")
+    return label_of(operator).strip()
+
+
+def _child(operator: Operator, node: Node) -> int | None:
+    """Which of a map's payloads it is; None where there is one at most."""
+    if (
+        not isinstance(operator, Map)
+        or operator.arity != "many"
+        or isinstance(operator.function, (ScanState, ScanOutput))
+    ):
+        return None
+    if isinstance(node.payload, Failure):
+        return None
+    return MetaParts(node.meta).path[-1]

@@ -1,0 +1,142 @@
+"""The route of one item, read from its meta, and which inputs can have had a part in it.
+
+Invariant: leaving out the inputs that `matters` says no to changes nothing in the item and its lineage.
+
+Why: a meta names every operator that its item has passed. Where it passed no grouping, its own input made it. Where it
+passed one, and no other grouping leads there, the items of its bucket made it: those that reach the grouping with the
+same key, through maps, which look at one item alone. A scan's states have the key of their items. In all other cases
+every input may matter, since what a grouping gives may have any key in the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from drift.machines.maps import Ports, Program
+from drift.machines.plan import Plan
+from drift_barrier.barrier import FAILURES
+from drift_graph.canonical import canonical, forms_of
+from drift_graph.errors import InputError
+from drift_graph.graph import Dataflow
+from drift_graph.item import Columns
+from drift_graph.meta import MetaParts, Metas, global_time_of
+from drift_graph.operators import Group, Map, Operator
+
+
+class Stop(NamedTuple):
+    """An operator on a route; for a map, which of its children the item is."""
+
+    operator: Operator
+    child: int | None
+
+
+def route_of(dataflow: Dataflow, meta: bytes) -> list[Stop]:
+    """The operators that an item has passed, from its source on; a failure ends in a map, and is none of its children.
+
+    Raises:
+        InputError: the meta is not of this graph.
+    """
+    operators = {rank: dataflow[name] for name, rank in dataflow.ranks.items()}
+    parts = MetaParts(meta)
+    numbers = iter(parts.path)
+    try:
+        route = [Stop(dataflow.sources[parts.source_rank], None)]
+        for rank in numbers:
+            operator = operators[rank]
+            route.append(Stop(operator, next(numbers, None) if isinstance(operator, Map) else None))
+    except LookupError:
+        raise InputError(
+            f"no item of graph {dataflow.name!r} has the meta {meta.hex()} ({parts}): it names operators that the "
+            f"graph does not have; look at it with the graph that made it"
+        ) from None
+    return route
+
+
+def behind(dataflow: Dataflow, names: Iterable[str]) -> set[str]:
+    """Operators from which items can come to one of these, and these."""
+    origins: dict[str, list[str]] = {each.name: [] for each in dataflow.operators}
+    for edge in dataflow.edges:
+        origins[edge.target].append(edge.origin)
+    found = set(names)
+    todo = list(names)
+    for name in todo:
+        for origin in origins[name]:
+            if origin not in found:
+                found.add(origin)
+                todo.append(origin)
+    return found
+
+
+class Relevant:
+    """Which inputs can have had a part in an item.
+
+    Args:
+        meta: of the item.
+        payload: of the input item it comes from.
+
+    Attributes:
+        only: names of the operators that can have had a part.
+    """
+
+    def __init__(self, dataflow: Dataflow, meta: bytes, payload: Any) -> None:
+        route = route_of(dataflow, meta)
+        passed = [stop.operator.name for stop in route if isinstance(stop.operator, Group)]
+        self.only = {stop.operator.name for stop in route} | behind(dataflow, passed)
+        self._own = global_time_of(meta)
+        self._below = meta
+        self._group: str | None = None
+        self._wanted: set[bytes] | None = None
+        groups = [name for name in self.only if isinstance(dataflow[name], Group)]
+        if not passed:
+            self._wanted = set()
+        elif len(groups) == 1 and passed == groups:
+            plan = Plan(dataflow)
+            if not plan.is_cyclic((groups[0],)):  # a scan is none: its cycle is in the stage
+                self._group = groups[0]
+                self._key = plan.key_of(groups[0])
+                self._programs = {source.name: Program(dataflow, source.name) for source in dataflow.sources}
+                ports = self._run(route[0].operator.name, [self._own], [payload])
+                self._wanted = {form for batch in ports.get(self._group, ()) for form in self._forms(batch)}
+
+    @property
+    def all(self) -> bool:
+        """Whether every input up to the item may matter."""
+        return self._wanted is None
+
+    def matters(self, source: str, metas: Metas, payloads: list[Any]) -> list[int]:
+        """Indices of the items of a batch that may matter."""
+        if self._wanted is None:
+            return [index for index, meta in enumerate(metas) if meta < self._below]
+        if self._group is None:
+            return [index for index, meta in enumerate(metas) if meta == self._own]
+        if source not in self.only:
+            return []
+        ports = self._run(source, metas, payloads)
+        times = {
+            global_time_of(meta)
+            for batch in ports.get(self._group, ())
+            for meta, form in zip(batch.metas, self._forms(batch))
+            if form in self._wanted
+        }
+        for batch in ports.get(FAILURES, ()):
+            times.update(map(global_time_of, batch.metas))
+        return [index for index, meta in enumerate(metas) if meta in times and meta < self._below]
+
+    def _run(self, source: str, metas: Metas, payloads: list[Any]) -> Ports:
+        ports: Ports = {}
+        self._programs[source].run(Columns(metas, payloads, None), ports)
+        return ports
+
+    def _forms(self, batch: Columns) -> list[bytes]:
+        """Canonical bytes of the keys."""
+        try:
+            return forms_of(list(map(self._key, batch.payloads)))
+        except Exception:  # of some payload; the others' keys are what they are
+            return [self._form(payload) for payload in batch.payloads]
+
+    def _form(self, payload: Any) -> bytes:
+        try:
+            return canonical(self._key(payload))
+        except Exception:  # the run fails there, which is for the tracer to show
+            return next(iter(self._wanted or {b""}))

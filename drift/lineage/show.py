@@ -1,0 +1,123 @@
+"""A lineage for people: as a tree in a terminal, and as a Mermaid flowchart.
+
+Invariant: a payload is never taken for markup, and every item is written out once; where it comes up again, its number
+stands for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from drift.lineage.lineage import Lineage, Made
+from drift.show.mermaid import escaped
+from drift.show.steps import short_place
+from drift_graph.functions import safe_text
+from drift_graph.item import Failure
+
+_PARENTS_SHOWN = 6
+_WIDTH = 1_000_000
+
+
+def as_tree(lineage: Lineage, *, characters_max: int = 120, parents_max: int = _PARENTS_SHOWN) -> Tree:
+    """The output item at the root, below each item what it was made of.
+
+    Args:
+        characters_max: of a payload.
+        parents_max: how many items of a window; of longer ones the last are shown, and how many came before.
+    """
+    top = Tree(_line(lineage, lineage.item, characters_max), guide_style="dim")
+    shown: set[int] = {lineage.item.number}
+    todo = [(top, lineage.item)]
+    for branch, made in todo:
+        parents = made.made_of[-parents_max:]
+        if len(parents) < len(made.made_of):
+            branch.add(Text(f"{len(made.made_of) - len(parents)} items before these", "dim"))
+        for parent in parents:
+            if parent.number in shown and parent.made_of:
+                branch.add(_line(lineage, parent, characters_max).append("  as above", "dim"))
+            else:
+                shown.add(parent.number)
+                todo.append((branch.add(_line(lineage, parent, characters_max)), parent))
+    return top
+
+
+def as_text(lineage: Lineage) -> str:
+    """The tree as plain text, an item a line."""
+    console = Console(width=_WIDTH, no_color=True, highlight=False)
+    with console.capture() as capture:
+        console.print(as_tree(lineage))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def _line(lineage: Lineage, made: Made, characters_max: int) -> Text:
+    line = Text(overflow="fold")
+    line.append(*_what(made, characters_max))
+    line.append(f"  {words_of(lineage, made)}", "dim")
+    return line
+
+
+def _what(made: Made, characters_max: int) -> tuple[str, str]:
+    shown = one_line(made.payload, characters_max)
+    if made.kind == "failure":
+        return shown, "red"
+    if made.kind == "state":
+        return f"state {shown} of key {one_line(made.key, 60)}", "yellow"
+    return shown, {"input": "green", "output": "bold"}.get(made.kind, "")
+
+
+def words_of(lineage: Lineage, made: Made) -> str:
+    """Where an item comes from, in words."""
+    if made.kind == "input":
+        return f"input {lineage.input_name(made.meta)}"
+    if made.kind == "output":
+        at = f", position {lineage.position:,}" if lineage.position is not None else ""
+        return f"sink {made.step!r}{at}, time {made.time}"
+    does = "" if made.does == made.step else f": {made.does}"
+    words = f"step {made.step!r}{does} ({short_place(made.where, full=True)})"
+    if made.child:
+        words += f", its payload {made.child + 1}"
+    if made.starts:
+        words += ", first of its key"
+    if made.cut:
+        words += f"; {before_words(lineage, made)}, not shown"
+    elif made.kind == "state":
+        words += f"; {made.before:,} {'item' if made.before == 1 else 'items'} in"
+    return words
+
+
+def before_words(lineage: Lineage, made: Made) -> str:
+    """What is behind an item whose ancestors are not kept."""
+    first = f"the first of input {lineage.input_name(made.first)}"
+    if made.kind == "state":
+        return f"made of {made.before:,} {'item' if made.before == 1 else 'items'}, {first}"
+    return f"made in {made.before:,} {'round' if made.before == 1 else 'rounds'} of the loop, {first}"
+
+
+def one_line(payload: Any, characters_max: int) -> str:
+    """A payload on one line, cut to a length."""
+    if isinstance(payload, Failure):
+        return f"raised {safe_text(_said, payload, characters_max)}"
+    text = safe_text(repr, payload, characters_max)
+    return "".join(each if each.isprintable() else " " for each in text)
+
+
+def _said(failure: Failure) -> str:
+    """The exception, out of the message that tells all about it."""
+    return failure.message.splitlines()[0].partition(" raised ")[2] or failure.kind
+
+
+def as_mermaid(lineage: Lineage) -> str:
+    """A flowchart from the input items down to the output item."""
+    shapes = {"input": ("([", "])"), "output": ("[/", "/]"), "window": ("[[", "]]"), "state": ("{{", "}}")}
+    lines = ["flowchart TD"]
+    for made in lineage.items:
+        before, after = shapes.get(made.kind, ("[", "]"))
+        label = "<br>".join(map(escaped, (_what(made, 80)[0], words_of(lineage, made))))
+        lines.append(f'    n{made.number}{before}"{label}"{after}')
+    for made in lineage.items:
+        lines += [f"    n{parent.number} --> n{made.number}" for parent in made.made_of]
+    return "\n".join(lines) + "\n"
