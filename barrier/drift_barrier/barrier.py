@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-from drift_barrier.digest import Algorithm, Digest
+from drift_barrier.digest import Algorithm, Digest, Encoded
 from drift_graph.canonical import NoCanonicalForm, canonical, forms_of
 from drift_graph.errors import DriftBug, StepError
 from drift_graph.failures import no_form_error, step_error
@@ -62,10 +62,14 @@ class Barrier:
     Args:
         algorithm: of the digest.
         steps: the step that feeds each sink, for the error about a payload without canonical form.
+
+    Attributes:
+        encoded: the items that were released last, as the bytes that went into the digest.
     """
 
     def __init__(self, algorithm: Algorithm = "xxh3_128", steps: Callable[[str], str] = str) -> None:
         self.digest = Digest(algorithm)
+        self.encoded: Sequence[Encoded] = ()
         self.position = 0
         self.tombstones = 0
         self._steps = steps
@@ -137,11 +141,11 @@ class Barrier:
                 error = step_error(payloads[first], metas[first])
                 metas, payloads = metas[:first], payloads[:first]
         try:
-            self.digest.add(metas, payloads)
+            self.encoded = self.digest.add(metas, payloads)
         except NoCanonicalForm:
             first, error = self._first_without_form(metas, payloads, sinks)
             metas, payloads = metas[:first], payloads[:first]
-            self.digest.add(metas, payloads)
+            self.encoded = self.digest.add(metas, payloads)
         if not isinstance(sinks, str):
             sinks = sinks[: len(metas)]
         released = Released(self.position, metas, payloads, sinks, error)

@@ -10,11 +10,11 @@ blocks can be hashed apart from each other, in parallel.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import xxhash
 
-from drift_graph.canonical import encode_many, encode_metas
+from drift_graph.canonical import canonical, encode_metas, encode_plain
 from drift_graph.meta import Metas
 
 BLOCK_ITEMS = 4096
@@ -32,6 +32,35 @@ def hash_block(algorithm: Algorithm, data: bytes) -> bytes:
     return hashlib.sha256(data).digest() if algorithm == "sha256" else xxhash.xxh3_128_digest(data)
 
 
+class Encoded(NamedTuple):
+    """Consecutive items of one block as canonical bytes; `plain` where their payloads are scalars and tuples only."""
+
+    count: int
+    metas: bytes
+    payloads: bytes
+    plain: bool
+
+
+def encoded_pieces(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS) -> list[Encoded]:
+    """Items encoded block by block, where the first block has room for that many.
+
+    Raises:
+        NoCanonicalForm: for a payload without one.
+    """
+    pieces: list[Encoded] = []
+    start = 0
+    while start < len(metas):
+        end = min(start + room, len(metas))
+        whole = end - start == len(metas)
+        values = payloads if whole else payloads[start:end]
+        plain = encode_plain(values)
+        payload_bytes = b"".join(map(canonical, values)) if plain is None else plain
+        meta_bytes = encode_metas(metas if whole else metas[start:end])
+        pieces.append(Encoded(end - start, meta_bytes, payload_bytes, plain is not None))
+        start, room = end, BLOCK_ITEMS
+    return pieces
+
+
 class Digest:
     """Folds released items in, batch by batch."""
 
@@ -42,28 +71,30 @@ class Digest:
         self._metas: list[bytes] = []
         self._payloads: list[bytes] = []
 
-    def add(self, metas: Metas, payloads: list[Any]) -> None:
-        """The next items of the output, in order.
+    def add(self, metas: Metas, payloads: list[Any]) -> list[Encoded]:
+        """The next items of the output, in order; returns what was hashed, in pieces of a block at most.
 
         Raises:
             NoCanonicalForm: for a payload without one; then none of the items is added.
         """
-        pieces: list[tuple[int, bytes, bytes]] = []
-        start, room = 0, BLOCK_ITEMS - self._count
-        while start < len(metas):
-            end = min(start + room, len(metas))
-            if end - start == len(metas):
-                pieces.append((end, encode_metas(metas), encode_many(payloads)))
-            else:
-                pieces.append((end - start, encode_metas(metas[start:end]), encode_many(payloads[start:end])))
-            start, room = end, BLOCK_ITEMS
-        for count, meta_bytes, payload_bytes in pieces:
-            self._count += count
-            self._metas.append(meta_bytes)
-            self._payloads.append(payload_bytes)
-            if self._count == BLOCK_ITEMS:
-                self.blocks.append(self._open_block())
-                self._count, self._metas, self._payloads = 0, [], []
+        pieces = encoded_pieces(metas, payloads, BLOCK_ITEMS - self._count)
+        for piece in pieces:
+            self.add_encoded(piece)
+        return pieces
+
+    def add_encoded(self, piece: Encoded) -> None:
+        """The next items, which do not go beyond the open block."""
+        self._count += piece.count
+        assert self._count <= BLOCK_ITEMS
+        self._metas.append(piece.metas)
+        self._payloads.append(piece.payloads)
+        if self._count == BLOCK_ITEMS:
+            self.blocks.append(self._open_block())
+            self._count, self._metas, self._payloads = 0, [], []
+
+    def open_block(self) -> tuple[int, bytes] | None:
+        """How many items the last block has, and its hash so far; None where the last block is full."""
+        return (self._count, self._open_block()) if self._count else None
 
     def hexdigest(self) -> str:
         """The digest of everything added so far."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import select
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from drift.engines.base import Progress, Settings
 from drift.engines.feed import Fed, Feed, Gathering
@@ -17,6 +17,7 @@ from drift.machines.worker import BARRIER, Part, Worker
 from drift_acker.ledger import Ledger, ack_of
 from drift_acker.table import AckTable
 from drift_barrier.barrier import Barrier, Released
+from drift_barrier.digest import Encoded
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time_of, least_meta
@@ -109,6 +110,10 @@ class LocalEngine:
 
     def blocks(self) -> list[bytes]:
         return self._barrier.digest.blocks
+
+    def encoded(self) -> Sequence[Encoded]:
+        """The items of the last piece as bytes, which a record keeps: so they are encoded once."""
+        return self._barrier.encoded
 
     def close(self) -> None:
         self._feed.close()

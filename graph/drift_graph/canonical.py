@@ -80,12 +80,18 @@ def stored(value: Any) -> bytes:
 
 def encode_many(values: Sequence[Any]) -> bytes:
     """The canonical bytes of all values, joined: equal to b"".join(map(canonical, values)), and much faster."""
+    plain = encode_plain(values)
+    return b"".join(map(canonical, values)) if plain is None else plain
+
+
+def encode_plain(values: Sequence[Any]) -> bytes | None:
+    """encode_many where all are scalars and tuples, as deep as they go; None for others, and for rare scalars."""
     if _are_plain(values):
         try:
             return _encode(values)[len(_array_header(len(values))) :]
         except (OverflowError, UnicodeEncodeError):
-            pass  # huge integers and lone surrogates are extensions: below
-    return b"".join(map(canonical, values))
+            pass  # huge integers and lone surrogates are extensions
+    return None
 
 
 def encode_metas(metas: Metas) -> bytes:

@@ -1,0 +1,233 @@
+"""Many byte strings as two arrays, and what is asked of all of them at once: without a Python object for each.
+
+Invariant: string i of a `Strings` is data[offsets[i]:offsets[i + 1]]; offsets never decrease.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from drift_graph.meta import NumberedMetas
+
+Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
+
+_SIGN = np.uint64(1 << 63)
+_MARK = 0xC4  # MessagePack: a byte string shorter than 256
+_ONE_BYTE_MAX = 0xF7  # of a varint; see `drift_graph.meta`
+_split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_byte_strings = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+class Strings(NamedTuple):
+    """Byte strings, one after the other."""
+
+    data: Bytes
+    offsets: Numbers
+
+    def __len__(self) -> int:  # type: ignore[override]
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Numbers:
+        return np.diff(self.offsets)
+
+    def slice(self, start: int, end: int) -> Strings:
+        return Strings(self.data, self.offsets[start : end + 1])
+
+    def joined(self) -> memoryview:
+        """All of them, without a copy."""
+        return self.data[self.offsets[0] : self.offsets[-1]].data
+
+    def listed(self) -> list[bytes]:
+        whole, ends = self.joined().tobytes(), (self.offsets - self.offsets[0]).tolist()
+        return [whole[start:end] for start, end in zip(ends, ends[1:])]
+
+
+def of_fixed(matrix: Bytes) -> Strings:
+    """The rows of a matrix."""
+    count, length = matrix.shape
+    return Strings(np.ascontiguousarray(matrix).reshape(-1), np.arange(count + 1, dtype=np.int64) * length)
+
+
+def of_lengths(data: bytes, lengths: Numbers) -> Strings:
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return Strings(np.frombuffer(data, np.uint8), offsets)
+
+
+def of_list(strings: list[bytes]) -> Strings:
+    return of_lengths(b"".join(strings), np.fromiter(map(len, strings), np.int64, len(strings)))
+
+
+def values(count: int, data: bytes) -> Strings:
+    """The MessagePack values that follow each other in `data`, each with its header."""
+    parts = _split(_array_header(count) + data)
+    return of_lengths(data, np.fromiter(map(len, parts), np.int64, count))
+
+
+def byte_strings(count: int, data: bytes) -> Strings:
+    """What the MessagePack byte strings that follow each other in `data` hold."""
+    if count == 0:
+        return of_lengths(b"", np.zeros(0, np.int64))
+    row = len(data) // count
+    if row * count == len(data) and 2 <= row < 258:
+        matrix = np.frombuffer(data, np.uint8).reshape(count, row)
+        if (matrix[:, 0] == _MARK).all() and (matrix[:, 1] == row - 2).all():
+            return of_fixed(matrix[:, 2:])
+    return of_list(_byte_strings(_array_header(count) + data))
+
+
+def numbered(metas: NumberedMetas) -> Strings:
+    """Metas of consecutive numbers."""
+    count, ending = len(metas), np.frombuffer(metas.ending, np.uint8)
+    matrix = np.empty((count, 8 + len(ending)), np.uint8)
+    matrix[:, :8] = _packed_times(np.arange(metas.first_time, metas.first_time + count, dtype=np.int64))
+    matrix[:, 8:] = ending
+    return of_fixed(matrix)
+
+
+def _packed_times(times: Numbers) -> Bytes:
+    return (times.view(np.uint64) ^ _SIGN).astype(">u8").view(np.uint8).reshape(len(times), 8)
+
+
+def _array_header(count: int) -> bytes:
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
+def to_arrow(strings: Strings) -> pa.Array:
+    """As a column; the bytes are not copied."""
+    start, end = int(strings.offsets[0]), int(strings.offsets[-1])
+    offsets = (strings.offsets - start).astype(np.int32)
+    data = strings.data[start:end]
+    return pa.Array.from_buffers(pa.binary(), len(strings), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def of_arrow(column: pa.Array | pa.ChunkedArray) -> Strings:
+    """A column's byte strings, not copied where it is one piece.
+
+    Raises:
+        ValueError: there is none in some row.
+    """
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if isinstance(column, pa.ChunkedArray):  # of several pieces of more than 2 GB
+        return of_list(column.to_pylist())
+    if column.null_count:
+        raise ValueError("a row has no value")
+    _, offsets, data = column.buffers()
+    numbers = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4).astype(np.int64)
+    return Strings(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), numbers)
+
+
+def times_of(metas: Strings) -> Numbers:
+    """The times that metas begin with; each is 8 bytes or longer."""
+    packed = _at(metas, 8)
+    times: Numbers = (packed.view(">u8").reshape(-1).astype(np.uint64) ^ _SIGN).view(np.int64)
+    return times
+
+
+def _at(strings: Strings, length: int) -> Bytes:
+    """The first bytes of each, as a matrix."""
+    step = _common_length(strings)
+    if step is not None:
+        start, end = int(strings.offsets[0]), int(strings.offsets[-1])
+        return np.ascontiguousarray(strings.data[start:end].reshape(-1, step)[:, :length])
+    return strings.data[strings.offsets[:-1, None] + np.arange(length)]
+
+
+def _common_length(strings: Strings) -> int | None:
+    """The length of every one of them; None where they differ, or there is none."""
+    lengths = strings.lengths
+    return int(lengths[0]) if len(lengths) and lengths[0] > 0 and (lengths == lengths[0]).all() else None
+
+
+def global_times(metas: Strings) -> Strings:
+    """What each meta begins with: time, and three varints.
+
+    Raises:
+        IndexError: a meta ends before that.
+    """
+    starts, data = metas.offsets[:-1], metas.data
+    ends = starts + 8
+    for _ in range(3):
+        if len(ends) and (ends >= metas.offsets[1:]).any():
+            raise IndexError("a meta ends within its global time")
+        first = data[ends].astype(np.int64)
+        ends = ends + 1 + np.maximum(first - _ONE_BYTE_MAX, 0)
+    if len(ends) and (ends > metas.offsets[1:]).any():
+        raise IndexError("a meta ends within its global time")
+    return beginnings(metas, ends - starts)
+
+
+def beginnings(strings: Strings, lengths: Numbers) -> Strings:
+    """The first bytes of each, as many as given."""
+    step = _common_length(strings)
+    if len(lengths) and step is not None and (lengths == lengths[0]).all():
+        return of_fixed(_at(strings, int(lengths[0])))
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    shift = strings.offsets[:-1] - offsets[:-1]
+    return Strings(strings.data[np.arange(int(offsets[-1])) + np.repeat(shift, lengths)], offsets)
+
+
+def bins(strings: Strings) -> bytes:
+    """The canonical bytes of each, joined: with the header that says its length."""
+    step = _common_length(strings)
+    if step is not None and step < 256:
+        matrix = np.empty((len(strings), step + 2), np.uint8)
+        matrix[:, 0], matrix[:, 1] = _MARK, step
+        matrix[:, 2:] = _at(strings, step)
+        return matrix.tobytes()
+    lengths = strings.lengths
+    if len(lengths) == 0 or int(lengths.max()) >= 256:
+        return b"".join(map(msgspec.msgpack.encode, strings.listed()))
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths + 2, out=offsets[1:])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    heads = offsets[:-1]
+    body = np.ones(len(out), bool)
+    out[heads], out[heads + 1] = _MARK, lengths
+    body[heads] = body[heads + 1] = False
+    out[body] = strings.data[strings.offsets[0] : strings.offsets[-1]]
+    return out.tobytes()
+
+
+def first_not_increasing(strings: Strings) -> int | None:
+    """Index of the first string that is not above the one before it, as bytes compare; None where all are."""
+    count = len(strings)
+    if count < 2:
+        return None
+    lengths = strings.lengths
+    width = -(-int(lengths.max()) // 8) * 8
+    if width > 256:
+        listed = strings.listed()
+        return next((index for index in range(1, count) if listed[index] <= listed[index - 1]), None)
+    words = _padded(strings, width).view(">u8")
+    above = np.zeros(count - 1, bool)
+    equal = np.ones(count - 1, bool)
+    for column in range(width // 8):
+        here, before = words[1:, column], words[:-1, column]
+        above |= equal & (here > before)
+        equal &= here == before
+        if not equal.any():
+            break
+    above |= equal & (lengths[1:] > lengths[:-1])  # zeros at the end: the longer one is above
+    bad = np.flatnonzero(~above)
+    return int(bad[0]) + 1 if len(bad) else None
+
+
+def _padded(strings: Strings, width: int) -> Bytes:
+    """Each followed by zeros, as the rows of a matrix."""
+    matrix = np.zeros((len(strings), width), np.uint8)
+    step = _common_length(strings)
+    if step is not None:
+        matrix[:, :step] = _at(strings, step)
+        return matrix
+    matrix[np.arange(width) < strings.lengths[:, None]] = strings.data[strings.offsets[0] : strings.offsets[-1]]
+    return matrix

@@ -1,0 +1,238 @@
+"""What is in the folder of a record: its manifest, its files, and how each is checked.
+
+Invariant: the files that a manifest lists, and only these, are the record; together they hold the input up to some
+moment, every decision that hung on a clock until then, and output that this input brings about. So a manifest is a
+valid record at any time, and a later one holds all of an earlier one.
+
+Why: a file gets its name when it is complete and safe on the disk, and a manifest that lists it replaces the one before
+after that. What is sealed together is a stretch of what the run said, in the order in which it said it; and a run says
+what came in before it says what came out.
+
+    PATH/manifest.json              what ran, where, with what; the list of files; hash over itself
+    PATH/input/part-00000.parquet   every input item: batch, source, time, global_time, payload
+    PATH/late/...                   every item that a time policy diverted, with the reason
+    PATH/arrivals/...               every batch and promise of a source, with the clock's time
+    PATH/output/...                 every item released: position, sink, time, global_time, meta, payload
+    PATH/blocks/...                 the hash of every block of 4096 output items
+
+Payloads are MessagePack with extensions (`drift_graph.canonical`); in `input` and `late` the entries of dicts are in
+the dict's own order, since a function may go by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import xxhash
+
+from drift_barrier.digest import Algorithm
+from drift_graph.errors import InputError
+
+#: Of the format; a reader refuses a record of a later one.
+VERSION = 1
+CODEC = "canonical-msgpack-1"
+MANIFEST = "manifest.json"
+SIGNATURE = "manifest.sig"
+#: In the order in which a seal writes them.
+TABLES = ("arrivals", "input", "late", "output", "blocks")
+
+State = Literal["running", "finished", "failed", "stopped", "broken off"]
+_HASHED_AT_ONCE = 1 << 20
+
+
+class RecordError(InputError):
+    """A record cannot be read: a file is missing, damaged or of a later version."""
+
+
+class File(msgspec.Struct, frozen=True):
+    """A sealed file.
+
+    Attributes:
+        path: relative to the record, with `/`.
+        table: the folder it is in.
+        first: number of its first row, counted over all files of the table; in `output` that is a position.
+        rows: how many it has.
+        bytes: its size.
+        hash: of its bytes.
+    """
+
+    path: str
+    table: str
+    first: int
+    rows: int
+    bytes: int
+    hash: str
+
+
+class SourceInfo(msgspec.Struct, frozen=True):
+    """A source of the run: its index in the list is its rank."""
+
+    name: str
+    live: bool
+    policy: dict[str, Any]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How the run ended.
+
+    Attributes:
+        state: "running" until it has; "finished": the input ended and all was released; "failed": `error` says why;
+            "stopped": by its caller; "broken off": the process of the run was gone.
+        kind: class of the error.
+    """
+
+    state: State
+    error: str = ""
+    kind: str = ""
+
+
+class OpenBlock(msgspec.Struct, frozen=True):
+    """The last block of the output, where it is not full."""
+
+    items: int
+    hash: str
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """What is known of a record besides its items.
+
+    Attributes:
+        place: "file.py:name" or "module:name" of the graph, "" where that is not known.
+        graph_text: as `drift show` prints it.
+        fingerprint: of the graph's structure and of each function's code; see `drift.records.fingerprint`.
+        classes: those that payloads are of, by qualified name: "module:qualified name".
+        sources: by rank.
+        sinks: in the order of their numbers in the writer.
+        algorithm: of every hash here.
+        digest: of the output that is sealed.
+        open_block: hash of the output after the last full block.
+        self_hash: over the manifest without this field.
+    """
+
+    format: int = VERSION
+    codec: str = CODEC
+    graph: str
+    place: str = ""
+    graph_text: str = ""
+    graph_mermaid: str = ""
+    fingerprint: Any = None
+    classes: dict[str, str] = {}
+    sources: list[SourceInfo]
+    sinks: list[str]
+    engine: str
+    workers: int
+    settings: dict[str, Any]
+    drift: str = ""
+    python: str = ""
+    platform: str = ""
+    packages: dict[str, str] = {}
+    started: str = ""
+    ended: str = ""
+    outcome: Outcome = Outcome("running")
+    algorithm: Algorithm = "xxh3_128"
+    items_in: int = 0
+    late_items: int = 0
+    items_out: int = 0
+    digest: str = ""
+    open_block: OpenBlock | None = None
+    files: list[File] = []
+    self_hash: str = ""
+
+    def of(self, table: str) -> list[File]:
+        """Its files of one table, in order."""
+        return [file for file in self.files if file.table == table]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run came to its own end, so that nothing is missing."""
+        return self.outcome.state in ("finished", "failed")
+
+
+def new_hash(algorithm: Algorithm) -> Any:
+    """A hash object."""
+    return hashlib.sha256() if algorithm == "sha256" else xxhash.xxh3_128()
+
+
+def hash_file(path: Path, algorithm: Algorithm) -> str:
+    """Hash of a file's bytes, in hexadecimal."""
+    state = new_hash(algorithm)
+    buffer = bytearray(_HASHED_AT_ONCE)
+    view = memoryview(buffer)
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            state.update(view[:count])
+    text: str = state.hexdigest()
+    return text
+
+
+def encoded(manifest: Manifest) -> bytes:
+    """The manifest as a file, with its hash in it."""
+    return msgspec.json.format(msgspec.json.encode(sealed(manifest)), indent=1) + b"\n"
+
+
+def sealed(manifest: Manifest) -> Manifest:
+    """The manifest with the hash of what it says."""
+    return msgspec.structs.replace(manifest, self_hash=hash_of(msgspec.to_builtins(manifest), manifest.algorithm))
+
+
+def hash_of(plain: Mapping[str, Any], algorithm: Algorithm) -> str:
+    """The hash of a manifest's content: its fields without `self_hash` as compact JSON, sorted."""
+    rest = {name: value for name, value in plain.items() if name != "self_hash"}
+    state = new_hash(algorithm)
+    state.update(msgspec.json.encode(rest, order="sorted"))
+    text: str = state.hexdigest()
+    return text
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a record.
+
+    Raises:
+        RecordError: there is none, or it cannot be read; whether it was edited is for the audit to say.
+    """
+    path = folder / MANIFEST
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        what = "is no record: it has no manifest.json" if folder.is_dir() else "does not exist"
+        raise RecordError(f"{folder} {what}; give the folder that drift.run(..., record=PATH) made") from None
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        version = msgspec.json.decode(data, type=_Version).format
+        if version > VERSION:
+            raise RecordError(
+                f"{path} is of format {version}, and this drift reads formats up to {VERSION}; install a newer drift"
+            )
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise RecordError(f"{path} is damaged: {error}") from None
+
+
+class _Version(msgspec.Struct):
+    format: int
+
+
+def write_safely(path: Path, data: bytes) -> None:
+    """Put a file in the place of another in one step: after a crash there is the old one or the new one, whole."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder safe."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

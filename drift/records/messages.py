@@ -1,0 +1,133 @@
+"""What a run tells the process that writes its record, over a pipe: frames of MessagePack.
+
+Invariant: whatever the pipe carries up to the end of a frame is a consistent record: an item is told before anything
+that it brings about.
+
+Why: a source's batch is told before the engine is given it, and output when it has been released.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from drift_graph.meta import Metas, NumberedMetas
+
+#: Before each frame: its length in bytes.
+LENGTH_BYTES = 8
+
+
+class Begin(msgspec.Struct, array_like=True, tag=1):
+    """The first message: where to write, what is known, and when a part is full."""
+
+    folder: str
+    manifest: bytes
+    part_items_max: int
+    part_bytes_max: int
+    seal_after_s: float
+
+
+class LateRow(msgspec.Struct, array_like=True):
+    """A diverted item; see `drift_graph.times.Late`."""
+
+    time: int
+    heartbeat: int
+    reason: str
+    payload: bytes
+
+
+class Arrival(msgspec.Struct, array_like=True, tag=2):
+    """A batch of a source, or a promise alone, and the clock's time of it in nanoseconds since 1970.
+
+    Metas are those of numbered items where `first_time` is given, with `metas` as their ending; else `metas` has them
+    as canonical bytes, joined.
+    """
+
+    batch: int
+    source: int
+    at_ns: int
+    count: int
+    first_time: int | None
+    metas: bytes
+    payloads: bytes
+    heartbeat: bytes
+    late: list[LateRow]
+
+
+class Output(msgspec.Struct, array_like=True, tag=3):
+    """Released items of one block; metas as in `Arrival`; the number of the sink of all, or of each."""
+
+    position: int
+    count: int
+    first_time: int | None
+    metas: bytes
+    payloads: bytes
+    sinks: int | list[int]
+
+
+class Finish(msgspec.Struct, array_like=True, tag=4):
+    """The last message. `digest` is the engine's, "" where it has none."""
+
+    state: str
+    error: str
+    kind: str
+    ended: str
+    digest: str
+
+
+class Learned(msgspec.Struct, array_like=True, tag=5):
+    """A class that payloads are of: "module:qualified name"."""
+
+    name: str
+    place: str
+
+
+Message = Begin | Arrival | Output | Finish | Learned
+
+
+class Told(msgspec.Struct):
+    """What the writer says when it ends: nothing went wrong, or what did and how much is sealed.
+
+    Attributes:
+        full: the disk is.
+    """
+
+    error: str = ""
+    full: bool = False
+    digest: str = ""
+    items_in: int = 0
+    items_out: int = 0
+
+
+_encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Message).decode
+
+
+def frame(message: Message) -> bytes:
+    """A message with its length before it."""
+    body = _encode(message)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def numbered(metas: Metas) -> tuple[int | None, bytes]:
+    """(first time, ending) of metas that are computed; (None, b"") of others."""
+    return (metas.first_time, metas.ending) if type(metas) is NumberedMetas else (None, b"")
+
+
+def told(data: bytes) -> Told | None:
+    """The writer's last word; None where it died without one."""
+    try:
+        return msgspec.json.decode(data, type=Told)
+    except msgspec.DecodeError:
+        return None
+
+
+def telling(told: Told) -> bytes:
+    return msgspec.json.encode(told)
+
+
+def plain_settings(settings: Any) -> dict[str, Any]:
+    """A dataclass of settings as a dict for the manifest."""
+    plain: dict[str, Any] = msgspec.to_builtins(settings)
+    return plain

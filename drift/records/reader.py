@@ -1,0 +1,343 @@
+"""Reads a record: its manifest, its arrivals in order, its output by position.
+
+Invariant: only sealed files are read, one row group of each table at a time; nothing of the record is run or imported.
+
+Opening a record of somebody else is safe: it is JSON, Parquet and MessagePack. Payloads of classes come back where the
+classes are at hand: `Record(path, classes=...)`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from drift.records import columns
+from drift.records.columns import Strings
+from drift.records.format import File, Manifest, RecordError, read_manifest
+from drift.records.storable import classes_at
+from drift_barrier.digest import BLOCK_ITEMS
+from drift_graph.errors import SettingsError
+from drift_graph.item import Item
+from drift_graph.meta import END_OF_TIME, Metas, NumberedMetas
+from drift_graph.restore import Classes, restored, restored_all
+from drift_graph.times import Late
+
+#: Rows that are made into Python objects at once.
+_ROWS_AT_ONCE = 4 * BLOCK_ITEMS
+
+
+class ArrivedBatch(NamedTuple):
+    """What a source handed over at once, as it was recorded.
+
+    Attributes:
+        number: of the batch, over all sources, from 0.
+        rank: of the source.
+        data: the payloads as they are stored.
+        heartbeat: what the source promised after it; END_OF_TIME after its last item.
+        at_ns: when, in nanoseconds since 1970.
+    """
+
+    number: int
+    source: str
+    rank: int
+    metas: Metas
+    data: Strings
+    heartbeat: bytes
+    late: list[LateItemRow]
+    at_ns: int
+
+
+class LateItemRow(NamedTuple):
+    """A diverted item; see `drift.Late`."""
+
+    source: str
+    data: bytes
+    time: int
+    heartbeat: int
+    reason: str
+
+
+class OutputRows(NamedTuple):
+    """Consecutive items of the output, as they are stored."""
+
+    position: int
+    sinks: list[str]
+    metas: Strings
+    data: Strings
+
+    def __len__(self) -> int:  # type: ignore[override]
+        return len(self.sinks)
+
+
+class InputItem(NamedTuple):
+    """An input item; `row` is its number over the whole input, in the order of arrival."""
+
+    row: int
+    batch: int
+    source: str
+    global_time: bytes
+    data: bytes
+
+
+class Record:
+    """A record, open for reading.
+
+    Args:
+        path: its folder.
+        classes: of payloads, for those that are not found in loaded modules: by qualified name, or just the classes.
+
+    Attributes:
+        path: its folder.
+        manifest: see `drift.records.format.Manifest`.
+
+    Raises:
+        RecordError: there is no record, or its manifest cannot be read.
+    """
+
+    def __init__(self, path: Any, classes: Mapping[str, type] | Sequence[type] = ()) -> None:
+        self.path = Path(path)
+        self.manifest: Manifest = read_manifest(self.path)
+        self._given = dict(classes) if isinstance(classes, Mapping) else {kind.__qualname__: kind for kind in classes}
+        self._starts = {table: [file.first for file in self.manifest.of(table)] for table in ("output", "input")}
+
+    def __repr__(self) -> str:
+        manifest = self.manifest
+        return (
+            f"<drift.Record of {manifest.graph!r} at {self.path}, {manifest.outcome.state}: "
+            f"{manifest.items_in} items in, {manifest.items_out} out>"
+        )
+
+    @property
+    def classes(self) -> Classes:
+        """Classes of payloads: those given, and those of loaded modules that the manifest names."""
+        return {**classes_at(self.manifest.classes.values()), **self._given}
+
+    def restored(self, data: Strings | bytes) -> Any:
+        """Payloads from how they are stored; one where one is given.
+
+        Raises:
+            CannotRestore: a class is not at hand, or has changed.
+        """
+        if isinstance(data, bytes):
+            return restored(data, self.classes)
+        return restored_many(data, self.classes)
+
+    # Input.
+
+    def arrivals(self) -> Iterator[ArrivedBatch]:
+        """Every batch and promise, in order."""
+        ranks = {source.name: rank for rank, source in enumerate(self.manifest.sources)}
+        items = _Cursor(self._batches("input", ["global_time", "payload"]))
+        late_items = _Cursor(self._batches("late"))
+        for batch in self._batches("arrivals"):
+            rows = batch.to_pydict()
+            for number, source, count, late_count, at_ns, heartbeat, is_numbered in zip(
+                rows["batch"], rows["source"], rows["items"], rows["late"], rows["at_ns"], rows["heartbeat"],
+                rows["numbered"],
+            ):  # fmt: skip
+                metas: Metas = []
+                data = columns.of_list([])
+                if count:
+                    taken = items.take(count)
+                    strings = columns.of_arrow(taken.column("global_time"))
+                    data = columns.of_arrow(taken.column("payload"))
+                    metas = _numbered(strings) if is_numbered else strings.listed()
+                late = [LateItemRow(*row) for row in _late_rows(late_items.take(late_count))] if late_count else []
+                yield ArrivedBatch(number, source, ranks[source], metas, data, heartbeat, late, at_ns)
+
+    def late(self) -> Iterator[Late]:
+        """The diverted items."""
+        for batch in self._batches("late"):
+            for source, data, time, heartbeat, reason in _late_rows(batch):
+                yield Late(source, self.restored(data), time, heartbeat, reason)
+
+    def find_input(self, global_time: bytes) -> InputItem | None:
+        """The input item of a global time, which an output's meta begins with; None where there is none.
+
+        Reads the row groups in whose range of times it may be.
+        """
+        time = int.from_bytes(global_time[:8], "big") - 2**63
+        for file in self.manifest.of("input"):
+            row = file.first
+            with self._open(file) as parquet:
+                for index in range(parquet.metadata.num_row_groups):
+                    group = parquet.metadata.row_group(index)
+                    if _may_hold(group, "time", time):
+                        found = _find(parquet.read_row_group(index), global_time, row)
+                        if found is not None:
+                            return found
+                    row += group.num_rows
+        return None
+
+    # Output.
+
+    def output(self, first: int = 0, end: int | None = None) -> Iterator[OutputRows]:
+        """Output items from a position up to another, in pieces."""
+        end = self.manifest.items_out if end is None else min(end, self.manifest.items_out)
+        at = first
+        for batch in self._rows("output", first, end, ["position", "sink", "meta", "payload"]):
+            metas, data = columns.of_arrow(batch.column("meta")), columns.of_arrow(batch.column("payload"))
+            yield OutputRows(at, batch.column("sink").to_pylist(), metas, data)
+            at += len(batch)
+
+    def items(self, first: int = 0, end: int | None = None) -> Iterator[Item[Any]]:
+        """Output items with their payloads, as a run gives them."""
+        for rows in self.output(first, end):
+            positions = range(rows.position, rows.position + len(rows))
+            for payload, position, sink, meta in zip(
+                self.restored(rows.data), positions, rows.sinks, rows.metas.listed()
+            ):
+                yield Item(payload, position, sink, meta)
+
+    def item(self, position: int) -> Item[Any]:
+        """The output item at a position.
+
+        Raises:
+            SettingsError: there is none.
+        """
+        for item in self.items(position, position + 1):
+            return item
+        raise SettingsError(
+            f"the record {self.path} has no position {position}; its output has {self.manifest.items_out:,} items, "
+            f"from 0"
+        )
+
+    def blocks(self) -> Iterator[str]:
+        """Hashes of the full blocks of the output, in order, then of the open one."""
+        for batch in self._batches("blocks"):
+            yield from (data.hex() for data in batch.column("hash").to_pylist())
+        if self.manifest.open_block is not None:
+            yield self.manifest.open_block.hash
+
+    # Tables.
+
+    def _open(self, file: File) -> pq.ParquetFile:
+        path = self.path / file.path
+        try:
+            return pq.ParquetFile(path)
+        except FileNotFoundError:
+            raise RecordError(f"{path} is missing from the record; `drift audit` tells what else is") from None
+        except (OSError, pa.ArrowException) as error:
+            raise RecordError(f"{path} is damaged: {error}; `drift audit` tells more") from error
+
+    def _batches(self, table: str, names: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        for file in self.manifest.of(table):
+            with self._open(file) as parquet:
+                try:
+                    yield from parquet.iter_batches(_ROWS_AT_ONCE, columns=names, use_threads=False)
+                except (OSError, pa.ArrowException) as error:
+                    raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
+
+    def _rows(self, table: str, first: int, end: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+        """Rows of a table from one number up to another: only the row groups that have some are read."""
+        files = self.manifest.of(table)
+        for file in files[max(bisect_right(self._starts[table], first) - 1, 0) :]:
+            if file.first >= end:
+                return
+            with self._open(file) as parquet:
+                row = file.first
+                for index in range(parquet.metadata.num_row_groups):
+                    rows = parquet.metadata.row_group(index).num_rows
+                    if row < end and row + rows > first:
+                        try:
+                            for batch in parquet.iter_batches(
+                                _ROWS_AT_ONCE, row_groups=[index], columns=names, use_threads=False
+                            ):
+                                start, stop = max(first - row, 0), min(end - row, len(batch))
+                                if start < stop:
+                                    yield batch.slice(start, stop - start)
+                                row += len(batch)
+                        except (OSError, pa.ArrowException) as error:
+                            raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
+                    else:
+                        row += rows
+
+
+class _Cursor:
+    """Rows of a table by the count, over the ends of its batches."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._left: pa.RecordBatch | None = None
+
+    def take(self, count: int) -> pa.Table:
+        taken: list[pa.RecordBatch] = []
+        while count:
+            if self._left is None or not len(self._left):
+                self._left = next(self._batches, None)
+                if self._left is None:
+                    raise RecordError("the record has fewer items than its arrivals say; `drift audit` tells which")
+            part = self._left.slice(0, count)
+            self._left = self._left.slice(len(part))
+            count -= len(part)
+            taken.append(part)
+        return pa.Table.from_batches(taken)
+
+
+def _late_rows(table: Any) -> Iterator[tuple[str, bytes, int, int, str]]:
+    rows = table.to_pydict()
+    return zip(rows["source"], rows["payload"], rows["time"], rows["heartbeat"], rows["reason"])
+
+
+def _numbered(strings: Strings) -> NumberedMetas:
+    first = strings.slice(0, 1).joined().tobytes()
+    return NumberedMetas(int.from_bytes(first[:8], "big") - 2**63, len(strings), first[8:])
+
+
+def _may_hold(group: Any, name: str, value: int) -> bool:
+    for index in range(group.num_columns):
+        column = group.column(index)
+        if column.path_in_schema == name and column.is_stats_set and column.statistics.has_min_max:
+            return bool(column.statistics.min <= value <= column.statistics.max)
+    return True
+
+
+def _find(table: pa.Table, global_time: bytes, first_row: int) -> InputItem | None:
+    matches = pa.compute.equal(table.column("global_time"), pa.scalar(global_time, pa.binary()))
+    at = pa.compute.index(matches, True).as_py()
+    if at < 0:
+        return None
+    row = table.slice(at, 1).to_pylist()[0]
+    return InputItem(first_row + at, row["batch"], row["source"], global_time, row["payload"])
+
+
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
+_decode_rows = msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode
+_scalars = frozenset({str, int, float, bool, type(None), bytes})
+
+
+def restored_many(data: Strings, classes: Classes) -> list[Any]:
+    """The payloads of a column; several times faster where all are scalars, or tuples or dicts of scalars."""
+    count = len(data)
+    if not count:
+        return []
+    whole = data.joined()
+    first = whole[0]
+    message = b"\xdd" + count.to_bytes(4, "big") + whole
+    plain: list[Any]
+    try:
+        if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD):
+            plain = _decode_rows(message)
+            if all(set(map(type, row)) <= _scalars for row in plain):
+                return plain
+        else:
+            plain = _decode(message)
+            kinds = set(map(type, plain))
+            if kinds <= _scalars:
+                return plain
+            if kinds == {dict} and all(set(map(type, row.values())) <= _scalars for row in plain):
+                return plain
+    except (msgspec.DecodeError, TypeError, ValueError):
+        pass  # something else is among them: below
+    return restored_all(bytes(whole), classes)
+
+
+def is_end(heartbeat: bytes) -> bool:
+    """Whether a promise says that its source has ended."""
+    return heartbeat == END_OF_TIME

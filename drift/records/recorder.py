@@ -1,0 +1,324 @@
+"""The run's side of a record: says what happens, to a process that writes it down.
+
+Invariant: an item is told before the engine has it, and output before the caller has it; so the pipe may end anywhere
+and what came through is a record of the run up to there.
+
+Why a process of its own: packing columns and writing files costs about as much as running a small graph, and Python
+runs one thread at a time. What the run itself pays is a copy of bytes that it has made anyway, for the digest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from drift.records.format import MANIFEST, Manifest, read_manifest, RecordError
+from drift.records.messages import (
+    Arrival,
+    Begin,
+    Finish,
+    LateRow,
+    Learned,
+    Message,
+    Output,
+    Told,
+    frame,
+    numbered,
+    told,
+)
+from drift.records.storable import Storable
+from drift_barrier.barrier import Released
+from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_pieces
+from drift_graph.canonical import encode_metas, encode_plain, stored, stored_each
+from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
+from drift_graph.functions import own_folders
+from drift_graph.meta import NumberedMetas, Metas, global_time_of
+from drift_graph.times import Arrived
+
+#: -P keeps the current folder off the path until ours is imported: a user's types.py there is not Python's.
+_PROGRAM = "import sys; sys.path += sys.argv[1:]; from drift.records.process import main; main()"
+_PIPE_BYTES = 1 << 20
+_F_SETPIPE_SZ = 1031  # Linux
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """Where a record goes, and when its parts are full.
+
+    Attributes:
+        path: a folder that is not there yet.
+        part_items_max, part_bytes_max: a part of a table has no more than about so much (bytes before compression).
+        seal_after_s: after so long what has come is made safe, also where no part is full.
+    """
+
+    path: str | os.PathLike[str]
+    part_items_max: int = 1 << 20
+    part_bytes_max: int = 256 << 20
+    seal_after_s: float = 30.0
+
+
+class Recorder:
+    """Tells the writer of a record what a run does.
+
+    Args:
+        recording: where to.
+        manifest: what is known before the run.
+    """
+
+    def __init__(self, recording: Recording, manifest: Manifest) -> None:
+        self._recording = recording
+        self._folder = Path(recording.path)
+        self._manifest = manifest
+        self._sinks = {name: index for index, name in enumerate(manifest.sinks)}
+        self._storable = Storable()
+        self._told_classes = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe = -1
+        self._torn = False
+        self._batch = 0
+        self._promises: dict[int, Arrival] = {}
+        self._open_items = 0  # of the output's last block
+        self._ended = False
+        _check_free(self._folder)
+
+    def start(self) -> None:
+        """Make the folder and begin.
+
+        Raises:
+            SettingsError: something is there already.
+            SinkError: the folder cannot be made.
+        """
+        _check_free(self._folder)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SinkError(f"the record {self._folder} cannot be made: {error.strerror}") from error
+        folders = dict.fromkeys(str(Path(folder).parent) for folder in own_folders)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _PROGRAM, *folders],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the run, which tells the writer
+        )
+        assert self._process.stdin is not None
+        self._pipe = self._process.stdin.fileno()
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self._pipe, _F_SETPIPE_SZ, _PIPE_BYTES)
+        self._manifest.started = datetime.now(timezone.utc).isoformat()
+        recording = self._recording
+        self._tell(
+            Begin(
+                str(self._folder.absolute()),
+                msgspec.json.encode(self._manifest),
+                recording.part_items_max,
+                recording.part_bytes_max,
+                recording.seal_after_s,
+            )
+        )
+
+    # What the run says.
+
+    def arrived(self, name: str, rank: int, arrived: Arrived) -> Arrived:
+        """A source's batch, before the engine has it; returns what the engine is to have.
+
+        That is less where a payload cannot be kept: the items before it, with the error that ends the run.
+        """
+        payloads = arrived.payloads
+        plain = encode_plain(payloads)
+        data = plain
+        if data is None:
+            bad = self._storable.check(payloads, f"source {name!r}")
+            if bad is not None:
+                arrived = _cut(arrived, *bad)
+                payloads = arrived.payloads
+            data = stored_many(payloads)
+        late: list[LateRow] = []
+        for each in arrived.late:
+            bad = self._storable.check([each.payload], f"source {name!r} (a late item)")
+            if bad is not None:
+                raise bad[1]
+            late.append(LateRow(each.time, each.heartbeat, each.reason, stored(each.payload)))
+        first_time, metas = _told_metas(arrived.metas)
+        arrival = Arrival(
+            0, rank, time.time_ns(), len(payloads), first_time, metas, data, arrived.heartbeat, late
+        )
+        if payloads or late:
+            self._flush_promises()
+            self._tell_arrival(arrival)
+        else:
+            self._promises[rank] = arrival  # told with what comes next: only the last of several matters
+        return arrived
+
+    def released(self, piece: Released, encoded: Sequence[Encoded] = ()) -> tuple[Released, PayloadError | None]:
+        """Output, before the caller has it; less of it, and an error, where a payload cannot be kept.
+
+        Args:
+            encoded: the bytes of the piece, where the engine has them at hand.
+        """
+        error: PayloadError | None = None
+        if not encoded:
+            encoded = encoded_pieces(piece.metas, piece.payloads, BLOCK_ITEMS - self._open_items)
+        start = 0
+        self._flush_promises()
+        for block in encoded:
+            if not block.plain:
+                bad = self._storable.check(piece.payloads[start : start + block.count], "the output")
+                if bad is not None:
+                    index, error = bad
+                    piece = _cut_piece(piece, start + index)
+                    kept = piece.metas[start:], piece.payloads[start:]
+                    (block,) = encoded_pieces(*kept) or (Encoded(0, b"", b"", True),)
+            if block.count:
+                self._tell_output(piece, start, block)
+                start += block.count
+            if error is not None:
+                break
+        return piece, error
+
+    def _tell_output(self, piece: Released, start: int, block: Encoded) -> None:
+        metas = piece.metas
+        sinks: int | list[int]
+        if isinstance(piece.sinks, str):
+            sinks = self._sinks[piece.sinks]
+        else:
+            sinks = list(map(self._sinks.__getitem__, piece.sinks[start : start + block.count]))
+        first_time, data = None, block.metas
+        if type(metas) is NumberedMetas:
+            first_time, data = metas.first_time + start, metas.ending
+        self._tell(Output(piece.position + start, block.count, first_time, data, block.payloads, sinks))
+        self._open_items = (self._open_items + block.count) % BLOCK_ITEMS
+
+    def _flush_promises(self) -> None:
+        for promise in self._promises.values():
+            self._tell_arrival(promise)
+        self._promises.clear()
+
+    def _tell_arrival(self, arrival: Arrival) -> None:
+        arrival.batch = self._batch
+        self._batch += 1
+        self._tell(arrival)
+
+    # The pipe.
+
+    def _tell(self, message: Message) -> None:
+        places = self._storable.places
+        if len(places) > self._told_classes:
+            new = list(places.items())[self._told_classes :]
+            self._told_classes = len(places)
+            for name, place in new:
+                self._tell(Learned(name, place))
+        if self._torn:
+            return
+        rest = memoryview(frame(message))
+        self._torn = True  # until all of it is out: what comes after half a frame would not be understood
+        try:
+            while rest:
+                rest = rest[os.write(self._pipe, rest) :]
+        except BrokenPipeError:
+            raise self._failure() from None
+        self._torn = False
+
+    def finish(self, state: str, error: BaseException | None, digest: str) -> None:
+        """The run has ended; returns when everything is safe.
+
+        Args:
+            state: see `Outcome`.
+            digest: of all the output, as the engine has it; "" where the record may have less.
+
+        Raises:
+            SinkError: it could not be written; what was sealed before stands.
+        """
+        if self._process is None or self._ended:
+            return
+        self._ended = True
+        ended = datetime.now(timezone.utc).isoformat()
+        try:
+            self._flush_promises()
+            self._tell(Finish(state, str(error or ""), type(error).__name__ if error else "", ended, digest))
+        finally:
+            last = self._last_word()
+        if last is None or last.error:
+            raise self._failure(last)
+
+    def _last_word(self) -> Told | None:
+        assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        said = self._process.stdout.read()
+        self._process.stdout.close()
+        self._process.wait()
+        return told(said)
+
+    def _failure(self, last: Told | None = None) -> Exception:
+        """What to raise for a writer that is gone."""
+        self._ended = True
+        self._torn = True
+        if last is None and self._process is not None and self._process.stdout is not None:
+            if not self._process.stdout.closed:
+                last = self._last_word()
+        sealed = _sealed_text(self._folder)
+        if last is None:
+            assert self._process is not None
+            return ProcessError(
+                f"the process that writes the record {self._folder} died (exit code {self._process.returncode}); "
+                f"{sealed}. Run again with another path"
+            )
+        if "please report" in last.error:
+            return DriftBug(last.error)
+        todo = "free some space" if last.full else "mend that"
+        return SinkError(
+            f"the record {self._folder} cannot be written: {last.error}; {sealed}. To have it all, {todo} and run "
+            f"again with another path"
+        )
+
+
+def _sealed_text(folder: Path) -> str:
+    try:
+        manifest = read_manifest(folder)
+    except RecordError:
+        return "nothing was sealed"
+    return f"{manifest.items_in:,} items of input and {manifest.items_out:,} of output are sealed and can be replayed"
+
+
+def _check_free(folder: Path) -> None:
+    if folder.is_dir() and any(folder.iterdir()):
+        what = "holds a record" if (folder / MANIFEST).exists() else "is not empty"
+        raise SettingsError(f"record={str(folder)!r} {what}; a record is never overwritten: give a folder that is not there")
+    if folder.exists() and not folder.is_dir():
+        raise SettingsError(f"record={str(folder)!r} is a file; give a folder that is not there")
+
+
+def stored_many(payloads: list[Any]) -> bytes:
+    """`stored` of each, joined."""
+    return b"".join(stored_each(payloads))
+
+
+def _told_metas(metas: Metas) -> tuple[int | None, bytes]:
+    if not metas:
+        return None, b""
+    return numbered(metas) if type(metas) is NumberedMetas else (None, encode_metas(metas))
+
+
+def _cut(arrived: Arrived, index: int, error: PayloadError) -> Arrived:
+    """The items before the one at an index; the promise is not above what is left out."""
+    least = min(global_time_of(meta) for meta in arrived.metas[index:])
+    return arrived._replace(
+        metas=arrived.metas[:index],
+        payloads=arrived.payloads[:index],
+        heartbeat=min(arrived.heartbeat, least),
+        error=error,
+    )
+
+
+def _cut_piece(piece: Released, count: int) -> Released:
+    sinks = piece.sinks if isinstance(piece.sinks, str) else piece.sinks[:count]
+    return Released(piece.position, piece.metas[:count], piece.payloads[:count], sinks)

@@ -1,0 +1,144 @@
+"""Whether payloads come back from a record as they were.
+
+Invariant: a payload that passes has bytes from which `restored` makes an equal value of the same types, given classes
+of the names in `places`.
+
+Why: what is no class of the user's comes back by itself; a class is tried out on the first payload that has it, and is
+one that can be found by its module and name. Scalars and tuples need no look.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from drift_graph.canonical import NoCanonicalForm, canonical, stored
+from drift_graph.errors import PayloadError
+from drift_graph.functions import safe_text
+from drift_graph.restore import CannotRestore, restored
+
+_leaves = frozenset({str, int, float, bool, type(None), bytes, bytearray, complex})
+
+
+class Storable:
+    """What is known of the classes of a run's payloads.
+
+    Attributes:
+        classes: by qualified name.
+        places: where each is, "module:qualified name".
+    """
+
+    def __init__(self) -> None:
+        self.classes: dict[str, type] = {}
+        self.places: dict[str, str] = {}
+
+    def check(self, payloads: Sequence[Any], what: str) -> tuple[int, PayloadError] | None:
+        """The index of the first payload that would not come back, and why; `what` names where they are from."""
+        try:
+            if not self._new(payloads):
+                return None
+        except RecursionError:
+            pass  # one of them is nested too deep, or in itself: it is found below
+        for index, payload in enumerate(payloads):
+            try:
+                new = self._new([payload])
+                self._learn(new)
+                if new and not _comes_back(payload, self.classes):
+                    raise CannotRestore("what comes back is not equal to it; its == or its constructor tells why")
+            except RecursionError:
+                return index, _error(what, payload, NoCanonicalForm(type(payload), ", nested too deep or in itself,"))
+            except (NoCanonicalForm, CannotRestore) as reason:
+                for kind in self._new([payload]):
+                    self.classes.pop(kind.__qualname__, None)
+                return index, _error(what, payload, reason)
+        return None
+
+    def _new(self, payloads: Sequence[Any]) -> set[type]:
+        known = self.classes
+        return {kind for kind in classes_in(payloads) if known.get(kind.__qualname__) is not kind}
+
+    def _learn(self, kinds: Iterable[type]) -> None:
+        for kind in sorted(kinds, key=lambda kind: (kind.__qualname__, kind.__module__)):
+            name = kind.__qualname__
+            known = self.classes.get(name)
+            if known is not None:
+                raise CannotRestore(
+                    f"two classes are named {name!r}, of {known.__module__} and of {kind.__module__}, which a record "
+                    f"cannot tell apart; rename one"
+                )
+            if _found(kind.__module__, name) is not kind:
+                why = "is defined inside a function" if "<locals>" in name else "is not found under its name"
+                raise CannotRestore(
+                    f"class {name!r} of {kind.__module__} {why}, so nobody could read it back; define it at the top of "
+                    f"a module"
+                )
+            self.classes[name] = kind
+            self.places[name] = f"{kind.__module__}:{name}"
+
+
+def _error(what: str, payload: Any, reason: Exception) -> PayloadError:
+    return PayloadError(
+        f"{what} has a payload that a record cannot keep: {reason}\n  payload  {safe_text(repr, payload, 500)}"
+    )
+
+
+def _comes_back(payload: Any, classes: dict[str, type]) -> bool:
+    again = restored(stored(payload), classes)
+    return type(again) is type(payload) and (again == payload or canonical(again) == canonical(payload))
+
+
+def _found(module: str, name: str) -> Any:
+    """What a module that is loaded has under a qualified name."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def classes_at(places: Iterable[str]) -> dict[str, type]:
+    """The classes at "module:qualified name", as far as their modules are loaded: nothing is imported."""
+    found = {place.partition(":")[2]: _found(*place.partition(":")[::2]) for place in places}
+    return {name: kind for name, kind in found.items() if isinstance(kind, type)}
+
+
+def classes_in(values: Sequence[Any]) -> set[type]:
+    """The dataclasses, Structs, enums and named tuples in values, at any depth."""
+    found: set[type] = set()
+    _gather(values, found, 0)
+    return found
+
+
+def _gather(values: Sequence[Any], found: set[type], depth: int) -> None:
+    if depth > 500:
+        raise RecursionError
+    kinds = set(map(type, values)) - _leaves
+    for kind in kinds:
+        these = values if len(kinds) == 1 and type(values[0]) is kind else [each for each in values if type(each) is kind]
+        inside: list[Any]
+        if kind is dict:
+            inside = [*chain.from_iterable(these), *chain.from_iterable(each.values() for each in these)]
+        elif kind in (tuple, list, set, frozenset):
+            inside = list(chain.from_iterable(these))
+        elif issubclass(kind, enum.Enum):
+            found.add(kind)
+            continue
+        elif dataclasses.is_dataclass(kind):
+            found.add(kind)
+            names = [field.name for field in dataclasses.fields(kind) if field.compare]
+            inside = [getattr(each, name) for each in these for name in names]
+        elif issubclass(kind, msgspec.Struct):
+            found.add(kind)
+            inside = [getattr(each, name) for each in these for name in kind.__struct_fields__]
+        elif issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            found.add(kind)
+            inside = list(chain.from_iterable(these))
+        else:
+            continue
+        if inside:
+            _gather(inside, found, depth + 1)

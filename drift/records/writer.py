@@ -1,0 +1,363 @@
+"""Writes a record: takes what a run tells, fills parts, seals them.
+
+Invariant: at every moment the manifest on the disk lists whole, synced files that fit together (see `format`).
+
+Why: all tables are sealed at once, between two messages; messages come in the order of cause and effect.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from drift.records import columns
+from drift.records.columns import Strings, to_arrow
+from drift.records.format import (
+    MANIFEST,
+    TABLES,
+    File,
+    Manifest,
+    OpenBlock,
+    Outcome,
+    encoded,
+    new_hash,
+    sync_folder,
+    write_safely,
+)
+from drift.records.messages import Arrival, Begin, Finish, LateRow, Learned, Message, Output
+from drift_barrier.digest import BLOCK_ITEMS, Algorithm, Digest, Encoded
+from drift_graph.canonical import encode_metas
+from drift_graph.errors import DriftBug
+from drift_graph.meta import NumberedMetas
+
+#: Rows of a row group: what is in memory at once.
+ROW_GROUP_ITEMS = 32 * BLOCK_ITEMS
+_ROW_GROUP_BYTES = 32 << 20
+
+_names = pa.dictionary(pa.int32(), pa.string())
+SCHEMAS = {
+    "arrivals": pa.schema(
+        [
+            ("batch", pa.int64()),
+            ("source", _names),
+            ("items", pa.int64()),
+            ("late", pa.int64()),
+            ("at_ns", pa.int64()),
+            ("heartbeat", pa.binary()),
+            ("numbered", pa.bool_()),
+        ]
+    ),
+    "input": pa.schema(
+        [
+            ("batch", pa.int64()),
+            ("source", _names),
+            ("time", pa.int64()),
+            ("global_time", pa.binary()),
+            ("payload", pa.binary()),
+        ]
+    ),
+    "late": pa.schema(
+        [
+            ("batch", pa.int64()),
+            ("source", _names),
+            ("time", pa.int64()),
+            ("heartbeat", pa.int64()),
+            ("reason", pa.string()),
+            ("payload", pa.binary()),
+        ]
+    ),
+    "output": pa.schema(
+        [
+            ("position", pa.int64()),
+            ("sink", _names),
+            ("time", pa.int64()),
+            ("global_time", pa.binary()),
+            ("meta", pa.binary()),
+            ("payload", pa.binary()),
+        ]
+    ),
+    "blocks": pa.schema([("block", pa.int64()), ("hash", pa.binary())]),
+}
+_statistics = ["batch", "time", "position", "block"]
+
+
+class _HashedFile(io.RawIOBase):
+    """A file that hashes what is written to it."""
+
+    def __init__(self, path: Path, algorithm: Algorithm) -> None:
+        self._file = path.open("wb", buffering=0)
+        self._hash = new_hash(algorithm)
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.size
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        self.size += len(view)
+        rest = view
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        return len(view)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+    def sync(self) -> str:
+        """Make it safe; returns the hash."""
+        os.fsync(self._file.fileno())
+        text: str = self._hash.hexdigest()
+        return text
+
+
+class _Table:
+    """One table: the part that is being filled."""
+
+    def __init__(self, folder: Path, name: str, algorithm: Algorithm) -> None:
+        self._folder = folder
+        self._name = name
+        self._algorithm = algorithm
+        self._schema = SCHEMAS[name]
+        self._parts = 0
+        self._first = 0
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = self._pending_bytes = 0
+        self._file: _HashedFile | None = None
+        self._parquet: pq.ParquetWriter | None = None
+        self.rows = 0  # of the part
+        self.bytes = 0
+
+    def add(self, arrays: list[Any]) -> None:
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        self._pending.append(batch)
+        size = batch.nbytes
+        self.rows += len(batch)
+        self.bytes += size
+        self._pending_rows += len(batch)
+        self._pending_bytes += size
+        if self._pending_rows >= ROW_GROUP_ITEMS or self._pending_bytes >= _ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._parquet is None:
+            (self._folder / self._name).mkdir(exist_ok=True)
+            self._file = _HashedFile(self._temporary, self._algorithm)
+            self._parquet = pq.ParquetWriter(
+                self._file,
+                self._schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=[name for name in ("source", "sink") if name in self._schema.names],
+                write_statistics=[name for name in _statistics if name in self._schema.names],
+            )
+        table = pa.Table.from_batches(self._pending, schema=self._schema)
+        self._parquet.write_table(table, row_group_size=ROW_GROUP_ITEMS)
+        self._pending = []
+        self._pending_rows = self._pending_bytes = 0
+
+    @property
+    def _temporary(self) -> Path:
+        return self._folder / self._name / f".part-{self._parts:05}.tmp"
+
+    def seal(self) -> File | None:
+        """Make the part a file that stays; None where it is empty."""
+        if not self.rows:
+            return None
+        if self._pending:
+            self._flush()
+        assert self._parquet is not None and self._file is not None
+        self._parquet.close()
+        found = self._file.sync()
+        self._file.close()
+        name = f"part-{self._parts:05}.parquet"
+        self._temporary.rename(self._folder / self._name / name)
+        sync_folder(self._folder / self._name)
+        file = File(f"{self._name}/{name}", self._name, self._first, self.rows, self._file.size, found)
+        self._first += self.rows
+        self._parts += 1
+        self.rows = self.bytes = 0
+        self._file = self._parquet = None
+        return file
+
+    def abandon(self) -> None:
+        """Remove the part that is not sealed."""
+        if self._file is not None:
+            self._file.close()
+            self._temporary.unlink(missing_ok=True)
+
+
+class RecordWriter:
+    """Takes messages; `due` says when `seal` is to be called.
+
+    Args:
+        begin: the first message; its folder exists and is empty.
+    """
+
+    def __init__(self, begin: Begin) -> None:
+        self._begin = begin
+        self._folder = Path(begin.folder)
+        self.manifest = msgspec.json.decode(begin.manifest, type=Manifest)
+        self._tables = {name: _Table(self._folder, name, self.manifest.algorithm) for name in TABLES}
+        self._digest = Digest(self.manifest.algorithm)
+        self._blocks = 0  # told to the table of blocks
+        self._sources = pa.array([source.name for source in self.manifest.sources], pa.string())
+        self._sinks = pa.array(self.manifest.sinks, pa.string())
+        self._items_in = self._late_items = self._items_out = 0
+        self._write_manifest()
+
+    def handle(self, message: Message) -> None:
+        if isinstance(message, Arrival):
+            self._arrive(message)
+        elif isinstance(message, Output):
+            self._release(message)
+        elif isinstance(message, Learned):
+            self.manifest.classes[message.name] = message.place
+        elif isinstance(message, Finish):
+            self._finish(message)
+        else:
+            raise DriftBug(f"the writer of a record was sent a second {type(message).__name__}")
+
+    @property
+    def full(self) -> bool:
+        """A part has as much as a file should."""
+        tables = self._tables.values()
+        begin = self._begin
+        return any(table.rows >= begin.part_items_max or table.bytes >= begin.part_bytes_max for table in tables)
+
+    @property
+    def unsealed(self) -> bool:
+        return any(table.rows for table in self._tables.values())
+
+    def _arrive(self, arrival: Arrival) -> None:
+        batch, count = arrival.batch, arrival.count
+        source = _constant(self._sources, arrival.source, 1)
+        self._tables["arrivals"].add(
+            [
+                pa.array([batch], pa.int64()),
+                source,
+                pa.array([count], pa.int64()),
+                pa.array([len(arrival.late)], pa.int64()),
+                pa.array([arrival.at_ns], pa.int64()),
+                pa.array([arrival.heartbeat], pa.binary()),
+                pa.array([arrival.first_time is not None]),
+            ]
+        )
+        if count:
+            metas = _metas(arrival)
+            self._tables["input"].add(
+                [
+                    pa.array(_repeated(batch, count)),
+                    _constant(self._sources, arrival.source, count),
+                    pa.array(columns.times_of(metas)),
+                    to_arrow(metas),
+                    to_arrow(columns.values(count, arrival.payloads)),
+                ]
+            )
+        if arrival.late:
+            self._divert(batch, arrival.source, arrival.late)
+        self._items_in += count
+        self._late_items += len(arrival.late)
+
+    def _divert(self, batch: int, source: int, late: list[LateRow]) -> None:
+        self._tables["late"].add(
+            [
+                pa.array(_repeated(batch, len(late))),
+                _constant(self._sources, source, len(late)),
+                pa.array([row.time for row in late], pa.int64()),
+                pa.array([row.heartbeat for row in late], pa.int64()),
+                pa.array([row.reason for row in late], pa.string()),
+                pa.array([row.payload for row in late], pa.binary()),
+            ]
+        )
+
+    def _release(self, output: Output) -> None:
+        count = output.count
+        if output.position != self._items_out:
+            raise DriftBug(f"the writer of a record was told of position {output.position} after {self._items_out}")
+        metas = _metas(output)
+        data = output.metas
+        if output.first_time is not None:
+            data = encode_metas(NumberedMetas(output.first_time, count, output.metas))
+        self._digest.add_encoded(Encoded(count, data, output.payloads, False))
+        if isinstance(output.sinks, int):
+            sinks = _constant(self._sinks, output.sinks, count)
+        else:
+            sinks = pa.DictionaryArray.from_arrays(pa.array(output.sinks, pa.int32()), self._sinks)
+        self._tables["output"].add(
+            [
+                pa.array(_range(output.position, count)),
+                sinks,
+                pa.array(columns.times_of(metas)),
+                to_arrow(columns.global_times(metas)),
+                to_arrow(metas),
+                to_arrow(columns.values(count, output.payloads)),
+            ]
+        )
+        self._items_out += count
+
+    def seal(self) -> None:
+        """Make everything told so far safe, and list it."""
+        new = self._digest.blocks[self._blocks :]
+        if new:
+            self._tables["blocks"].add([pa.array(_range(self._blocks, len(new))), pa.array(new, pa.binary())])
+            self._blocks += len(new)
+        files = [file for table in self._tables.values() if (file := table.seal()) is not None]
+        manifest = self.manifest
+        manifest.files = [*manifest.files, *files]
+        manifest.items_in, manifest.late_items = self._items_in, self._late_items
+        manifest.items_out = self._items_out
+        manifest.digest = self._digest.hexdigest()
+        open_block = self._digest.open_block()
+        manifest.open_block = OpenBlock(open_block[0], open_block[1].hex()) if open_block is not None else None
+        self._write_manifest()
+
+    def _finish(self, finish: Finish) -> None:
+        self.end(Outcome(finish.state, finish.error, finish.kind), finish.ended)  # type: ignore[arg-type]
+        if finish.digest and finish.digest != self.manifest.digest:
+            raise DriftBug(
+                f"the record's output has digest {self.manifest.digest} and the run's {finish.digest}; please report it"
+            )
+
+    def end(self, outcome: Outcome, ended: str) -> None:
+        """Seal what is there, with how the run ended."""
+        self.manifest.outcome, self.manifest.ended = outcome, ended
+        self.seal()
+
+    def abandon(self) -> None:
+        """Leave what is sealed and remove the rest, where writing has failed."""
+        for table in self._tables.values():
+            table.abandon()
+
+    def _write_manifest(self) -> None:
+        write_safely(self._folder / MANIFEST, encoded(self.manifest))
+
+
+def _metas(message: Arrival | Output) -> Strings:
+    if message.first_time is not None:
+        return columns.numbered(NumberedMetas(message.first_time, message.count, message.metas))
+    return columns.byte_strings(message.count, message.metas)
+
+
+def _constant(names: pa.Array, index: int, count: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(_repeated(index, count).astype("int32")), names)
+
+
+def _repeated(value: int, count: int) -> columns.Numbers:
+    return np.full(count, value, np.int64)
+
+
+def _range(first: int, count: int) -> columns.Numbers:
+    return np.arange(first, first + count, dtype=np.int64)
