@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
 from pathlib import Path as _Path
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import drift_acker as _drift_acker
 import drift_barrier as _drift_barrier
@@ -52,6 +54,8 @@ __all__ = [
     "PayloadError",
     "ProcessError",
     "Progress",
+    "Record",
+    "Recording",
     "Report",
     "Run",
     "Settings",
@@ -60,6 +64,7 @@ __all__ = [
     "StepError",
     "Stream",
     "canonical",
+    "replay",
     "run",
     "sinks",
     "sources",
@@ -67,3 +72,23 @@ __all__ = [
 
 _own_folders.extend(str(_Path(each.__file__ or "").parent) for each in (_drift_acker, _drift_barrier))
 _own_folders.append(str(_Path(__file__).parent))
+
+
+if _TYPE_CHECKING:
+    from drift.records.reader import Record as Record
+    from drift.records.recorder import Recording as Recording
+    from drift.records.replay import replay as replay
+
+#: What needs PyArrow is imported when it is first asked for.
+_LATER = {
+    "Record": "drift.records.reader",
+    "Recording": "drift.records.recorder",
+    "replay": "drift.records.replay",
+}
+
+
+def __getattr__(name: str) -> object:
+    module = _LATER.get(name)
+    if module is None:
+        raise AttributeError(f"module 'drift' has no attribute {name!r}")
+    return getattr(_import_module(module), name)

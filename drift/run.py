@@ -6,25 +6,34 @@ when the iteration ends, for whatever reason, everything the run had started or 
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from itertools import chain
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drift.engines.base import Engine, Progress, Settings, peak_memory_bytes
 from drift.engines.feed import Feed
+from drift.engines.recorded import RecordEnds
 from drift.sinks.base import Sink, as_sink
-from drift.sources.base import as_source
+from drift.sources.base import Source, as_source
 from drift.streams import Graph
 from drift_barrier.barrier import Released
+from drift_barrier.digest import Encoded
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item, items
 from drift_graph.times import ArrivalTime, EventTime, Late, TimePolicy
+
+if TYPE_CHECKING:
+    from drift.records.recorder import Recorder, Recording
+
+#: Makes what an engine reads, given who takes late items and how many items it reads at once.
+MakeFeed = Callable[[Callable[[Late], None], int], Feed]
 
 ENGINES = ("local", "reference", "zeromq", "spark")
 
@@ -78,12 +87,17 @@ class Run:
         times: Mapping[str, TimePolicy],
         sinks: Mapping[str, Any],
         on_late: Callable[[Late], None] | None,
+        record: Any = None,
+        place: str = "",
+        make_feed: MakeFeed | None = None,
+        until: int | None = None,
     ) -> None:
         self.dataflow = dataflow
         self.engine = engine
         self.settings = settings
         self.late: list[Late] = []
-        _check_names("source", {source.name for source in dataflow.sources}, sources, dataflow, complete=True)
+        if make_feed is None:
+            _check_names("source", {source.name for source in dataflow.sources}, sources, dataflow, complete=True)
         _check_names("source", {source.name for source in dataflow.sources}, times, dataflow)
         _check_names("sink", {sink.name for sink in dataflow.sinks}, sinks, dataflow)
         for name, policy in times.items():
@@ -93,19 +107,29 @@ class Run:
         self._seconds: float | None = None
         self._sinks: dict[str, Sink] = {name: as_sink(name, given) for name, given in sinks.items()}
         opened = {name: as_source(name, given) for name, given in sources.items()}
-        feed = Feed(
-            dataflow,
-            opened,
-            times,
-            batch_items=settings.batch_items,
-            in_flight_max=settings.in_flight_max,
-            on_late=on_late or self.late.append,
-        )
+        self._recorder: Recorder | None = None
+        if record is not None:
+            self._recorder = self._make_recorder(record, place, times, opened)
+        self._until = until
+        on_late = on_late or self.late.append
+        if make_feed is not None:
+            self._feed = make_feed(on_late, settings.batch_items)
+        else:
+            self._feed = Feed(
+                dataflow,
+                opened,
+                times,
+                batch_items=settings.batch_items,
+                in_flight_max=settings.in_flight_max,
+                on_late=on_late,
+                on_fed=self._recorder.arrived if self._recorder is not None else None,
+            )
         try:
-            self._engine = _engine_class(engine)(dataflow, feed, settings)
+            self._engine = _engine_class(engine)(dataflow, self._feed, settings)
         except BaseException:
-            feed.close()
+            self._feed.close()
             raise
+        self._outcome: tuple[str, BaseException | None] = ("stopped", None)
         self._pieces = self._run()
         self._digest = ""
         self._begun = False
@@ -124,7 +148,7 @@ class Run:
 
     def finish(self) -> Report:
         """Run to the end; the sinks take the output."""
-        if not self._begun and not self._sinks:
+        if not self._begun and not self._sinks and self._recorder is None:
             self._engine.needs_items = False
         for _ in self._pieces:
             pass
@@ -182,13 +206,38 @@ class Run:
     ) -> None:
         self.close()
 
+    def _make_recorder(
+        self, record: Any, place: str, times: Mapping[str, TimePolicy], sources: Mapping[str, Source]
+    ) -> Recorder:
+        from drift.records.describe import describe
+        from drift.records.recorder import Recorder, as_recording
+
+        manifest = describe(
+            self.dataflow,
+            place=place,
+            engine=self.engine,
+            workers=self.settings.workers,
+            settings=self.settings,
+            algorithm=self.settings.digest,
+            times=times,
+            live={name: source.live for name, source in sources.items()},
+        )
+        return Recorder(as_recording(record), manifest)
+
     def _end(self) -> None:
         if self._seconds is None:
             self._digest = self._engine.hexdigest()
             with ExitStack() as closing:  # each is closed, also where closing another raises
                 for sink in self._sinks.values():
                     closing.callback(sink.close)
-                self._engine.close()
+                if self._recorder is not None:
+                    closing.callback(self._recorder.close)
+                closing.callback(self._engine.close)
+                if self._recorder is not None:  # the first to be told and the last to be waited for
+                    state, error = self._outcome
+                    by_input = error is not None and error is self._feed.error
+                    digest = self._digest if state == "finished" else ""
+                    closing.callback(self._recorder.end, state, error, by_input, digest)
             self._seconds = time.perf_counter() - self._started
 
     def _run(self) -> Generator[Released, None, None]:
@@ -196,14 +245,36 @@ class Run:
         try:
             for sink in self._sinks.values():
                 sink.open()
+            if self._recorder is not None:
+                self._recorder.start()
             for piece in self._engine.released():
+                if self._until is not None:
+                    piece = piece.before(self._until)
+                error: Exception | None = None
+                if self._recorder is not None and piece.metas:
+                    piece, error = self._recorder.released(piece, self._encoded())
                 if self._sinks and piece.metas:
                     self._write(piece)
                 yield piece
-            for sink in self._sinks.values():
-                sink.complete()
+                if error is not None:
+                    raise error
+                if self._until is not None and piece.position + len(piece.metas) >= self._until:
+                    return
+            self._outcome = "finished", None
+        except GeneratorExit:
+            raise
+        except RecordEnds:
+            return  # what was recorded has been done
+        except BaseException as error:
+            self._outcome = "failed" if isinstance(error, Exception) else "stopped", error
+            raise
         finally:
             self._end()
+
+    def _encoded(self) -> Sequence[Encoded]:
+        """The last piece as bytes, where the engine has made the digest of them in this process."""
+        of_engine = getattr(self._engine, "encoded", None)
+        return of_engine() if of_engine is not None else ()
 
     def _write(self, piece: Released) -> None:
         for name, sink in self._sinks.items():
@@ -235,6 +306,7 @@ def run(
     sinks: Mapping[str, Any] | None = None,
     on_late: Callable[[Late], None] | None = None,
     digest: str = "xxh3_128",
+    record: str | os.PathLike[str] | Recording | None = None,
     **more: Any,
 ) -> Run:
     """Run a graph; iterate over the result for its items, or call `finish()`.
@@ -248,10 +320,56 @@ def run(
         sinks: for each sink that needs one a callable that takes items, a list, or one of `drift.sinks`.
         on_late: takes items that a time policy diverts; without it they gather in `Run.late`.
         digest: "xxh3_128", or "sha256" where somebody may have reason to forge an output.
+        record: a folder, which is not there yet, for a record of the run; `drift.replay` and `drift.audit` take it.
         more: other fields of `drift.Settings`.
 
     Raises:
         GraphError, SettingsError: at once, before any item flows.
+    """
+    if not isinstance(sources, Mapping):
+        raise SettingsError(
+            f"sources={sources!r:.80} is no dict; name the sources of the graph: drift.run(graph, {{'lines': ...}})"
+        )
+    dataflow = graph.build() if isinstance(graph, Graph) else graph
+    if not isinstance(dataflow, Dataflow):
+        raise SettingsError(f"run takes a drift.Graph, not {dataflow!r:.80}")
+    return made_run(
+        dataflow,
+        sources,
+        engine=engine,
+        workers=workers,
+        times=times,
+        sinks=sinks,
+        on_late=on_late,
+        digest=digest,
+        record=record,
+        place=_place(graph, dataflow) if record is not None else "",
+        **more,
+    )
+
+
+def made_run(
+    dataflow: Dataflow,
+    sources: Mapping[str, Any],
+    *,
+    engine: str = "local",
+    workers: int = 1,
+    times: Mapping[str, TimePolicy] | None = None,
+    sinks: Mapping[str, Any] | None = None,
+    on_late: Callable[[Late], None] | None = None,
+    digest: str = "xxh3_128",
+    record: Any = None,
+    place: str = "",
+    feed: MakeFeed | None = None,
+    until: int | None = None,
+    **more: Any,
+) -> Run:
+    """`run` of a graph that is a value, where its place is known, or its input does not come from sources.
+
+    Args:
+        place: "file.py:name" of the graph, for the record.
+        feed: what the engine reads, in place of `sources`; it is told who takes late items, and batch_items.
+        until: end before this position.
     """
     if engine not in ENGINES:
         raise SettingsError(f"engine={engine!r}; there are {', '.join(ENGINES)}")
@@ -279,13 +397,6 @@ def run(
         raise SettingsError(f"spark, master and partitions are settings of engine='spark', not of {engine!r}")
     if engine != "zeromq" and workers != 1:
         raise SettingsError(f"engine {engine!r} is one process; workers={workers} needs engine='zeromq'")
-    if not isinstance(sources, Mapping):
-        raise SettingsError(
-            f"sources={sources!r:.80} is no dict; name the sources of the graph: drift.run(graph, {{'lines': ...}})"
-        )
-    dataflow = graph.build() if isinstance(graph, Graph) else graph
-    if not isinstance(dataflow, Dataflow):
-        raise SettingsError(f"run takes a drift.Graph, not {dataflow!r:.80}")
     return Run(
         dataflow,
         sources,
@@ -294,7 +405,17 @@ def run(
         times=times or {},
         sinks=sinks or {},
         on_late=on_late,
+        record=record,
+        place=place,
+        make_feed=feed,
+        until=until,
     )
+
+
+def _place(graph: Graph | Dataflow, dataflow: Dataflow) -> str:
+    from drift.records.describe import place_of_graph
+
+    return place_of_graph(graph, dataflow)
 
 
 def _engine_class(name: str) -> Callable[[Dataflow, Feed, Settings], Engine]:

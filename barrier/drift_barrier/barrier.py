@@ -44,6 +44,14 @@ class Released(NamedTuple):
     sinks: str | list[str]
     error: Exception | None = None
 
+    def before(self, position: int) -> Released:
+        """What of it is before a position."""
+        count = max(position - self.position, 0)
+        if count >= len(self.metas):
+            return self
+        sinks = self.sinks if isinstance(self.sinks, str) else self.sinks[:count]
+        return Released(self.position, self.metas[:count], self.payloads[:count], sinks)
+
 
 class _Run:
     """Items of one sink that came together, sorted by meta; those before `start` are gone."""

@@ -35,7 +35,7 @@ def hash_block(algorithm: Algorithm, data: bytes) -> bytes:
 class Encoded(NamedTuple):
     """Consecutive items of one block as canonical bytes; `plain` where their payloads are scalars and tuples only."""
 
-    count: int
+    items: int
     metas: bytes
     payloads: bytes
     plain: bool
@@ -84,7 +84,7 @@ class Digest:
 
     def add_encoded(self, piece: Encoded) -> None:
         """The next items, which do not go beyond the open block."""
-        self._count += piece.count
+        self._count += piece.items
         assert self._count <= BLOCK_ITEMS
         self._metas.append(piece.metas)
         self._payloads.append(piece.payloads)

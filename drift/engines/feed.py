@@ -53,6 +53,7 @@ class Feed:
         batch_items: most items read from a source at once.
         in_flight_max: most unsettled items of a source.
         on_late: takes the items that a policy diverts.
+        on_fed: is told what a source hands over, before the engine has it, and gives what the engine is to have.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class Feed:
         batch_items: int,
         in_flight_max: int,
         on_late: Callable[[Late], None],
+        on_fed: Callable[[str, int, Arrived], Arrived] | None = None,
     ) -> None:
+        self._on_fed = on_fed
         self._batch_items = batch_items
         self._in_flight_max = in_flight_max
         self._on_late = on_late
@@ -147,7 +150,7 @@ class Feed:
                 continue  # a finite source waits for those behind it, so that their times stay together
             given = self._read(inlet, minimal_time)
             if given is not None:
-                fed.append(given)
+                fed.append(given if self._on_fed is None else self._told(given, self._on_fed))
             if self._failed():
                 break
         return fed
@@ -197,6 +200,13 @@ class Feed:
             heartbeat = machine.idle(self._others(inlet))
         inlet.promised = heartbeat
         return Fed(inlet.name, inlet.rank, Arrived([], [], heartbeat, [], None)) if heartbeat > before else None
+
+    def _told(self, given: Fed, on_fed: Callable[[str, int, Arrived], Arrived]) -> Fed:
+        arrived = on_fed(*given)
+        if arrived is given.arrived:
+            return given
+        self.error = arrived.error
+        return given._replace(arrived=arrived)
 
     def _others(self, inlet: _Inlet) -> bytes:
         """The least promise of the other sources; one that has ended counts with the last it made before."""

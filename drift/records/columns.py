@@ -5,7 +5,8 @@ Invariant: string i of a `Strings` is data[offsets[i]:offsets[i + 1]]; offsets n
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -24,13 +25,14 @@ _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _byte_strings = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
-class Strings(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Strings:
     """Byte strings, one after the other."""
 
     data: Bytes
     offsets: Numbers
 
-    def __len__(self) -> int:  # type: ignore[override]
+    def __len__(self) -> int:
         return len(self.offsets) - 1
 
     @property
@@ -46,7 +48,7 @@ class Strings(NamedTuple):
 
     def listed(self) -> list[bytes]:
         whole, ends = self.joined().tobytes(), (self.offsets - self.offsets[0]).tolist()
-        return [whole[start:end] for start, end in zip(ends, ends[1:])]
+        return [whole[start:end] for start, end in pairwise(ends)]
 
 
 def of_fixed(matrix: Bytes) -> Strings:
@@ -138,7 +140,8 @@ def _at(strings: Strings, length: int) -> Bytes:
     if step is not None:
         start, end = int(strings.offsets[0]), int(strings.offsets[-1])
         return np.ascontiguousarray(strings.data[start:end].reshape(-1, step)[:, :length])
-    return strings.data[strings.offsets[:-1, None] + np.arange(length)]
+    matrix: Bytes = strings.data[strings.offsets[:-1, None] + np.arange(length)]
+    return matrix
 
 
 def _common_length(strings: Strings) -> int | None:

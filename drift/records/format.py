@@ -84,11 +84,13 @@ class Outcome(msgspec.Struct, frozen=True):
         state: "running" until it has; "finished": the input ended and all was released; "failed": `error` says why;
             "stopped": by its caller; "broken off": the process of the run was gone.
         kind: class of the error.
+        by_input: whether it was the input that could not go on, so that a replay ends with the same error.
     """
 
     state: State
     error: str = ""
     kind: str = ""
+    by_input: bool = False
 
 
 class OpenBlock(msgspec.Struct, frozen=True):

@@ -72,6 +72,7 @@ class Finish(msgspec.Struct, array_like=True, tag=4):
     state: str
     error: str
     kind: str
+    by_input: bool
     ended: str
     digest: str
 

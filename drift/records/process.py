@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import BinaryIO
 
 from drift.records.format import Outcome
@@ -109,7 +109,7 @@ def _write(writer: RecordWriter, inbox: Inbox, seal_after_s: float) -> None:
                 writer.seal()
             sealed_s = time.monotonic()
     said = "the process of the run ended without a word: it was killed, or the machine took it away"
-    writer.end(Outcome("broken off", said), datetime.now(timezone.utc).isoformat())
+    writer.end(Outcome("broken off", said), datetime.now(UTC).isoformat())
 
 
 def main() -> None:

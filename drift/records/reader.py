@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from drift.records import columns
@@ -63,7 +66,8 @@ class LateItemRow(NamedTuple):
     reason: str
 
 
-class OutputRows(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class OutputRows:
     """Consecutive items of the output, as they are stored."""
 
     position: int
@@ -71,7 +75,7 @@ class OutputRows(NamedTuple):
     metas: Strings
     data: Strings
 
-    def __len__(self) -> int:  # type: ignore[override]
+    def __len__(self) -> int:
         return len(self.sinks)
 
 
@@ -117,6 +121,13 @@ class Record:
     def classes(self) -> Classes:
         """Classes of payloads: those given, and those of loaded modules that the manifest names."""
         return {**classes_at(self.manifest.classes.values()), **self._given}
+
+    def with_classes(self, classes: Classes) -> Record:
+        """The same record with more classes at hand."""
+        other = object.__new__(Record)
+        other.__dict__.update(self.__dict__)
+        other._given = {**self._given, **classes}
+        return other
 
     def restored(self, data: Strings | bytes) -> Any:
         """Payloads from how they are stored; one where one is given.
@@ -299,8 +310,8 @@ def _may_hold(group: Any, name: str, value: int) -> bool:
 
 
 def _find(table: pa.Table, global_time: bytes, first_row: int) -> InputItem | None:
-    matches = pa.compute.equal(table.column("global_time"), pa.scalar(global_time, pa.binary()))
-    at = pa.compute.index(matches, True).as_py()
+    matches = pc.equal(table.column("global_time"), pa.scalar(global_time, pa.binary()))
+    at = pc.index(matches, True).as_py()
     if at < 0:
         return None
     row = table.slice(at, 1).to_pylist()[0]
@@ -331,7 +342,7 @@ def restored_many(data: Strings, classes: Classes) -> list[Any]:
             kinds = set(map(type, plain))
             if kinds <= _scalars:
                 return plain
-            if kinds == {dict} and all(set(map(type, row.values())) <= _scalars for row in plain):
+            if kinds == {dict} and all(set(map(type, chain(row, row.values()))) <= _scalars for row in plain):
                 return plain
     except (msgspec.DecodeError, TypeError, ValueError):
         pass  # something else is among them: below

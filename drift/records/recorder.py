@@ -16,13 +16,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from drift.records.format import MANIFEST, Manifest, read_manifest, RecordError
+from drift.records.format import MANIFEST, Manifest, RecordError, read_manifest
 from drift.records.messages import (
     Arrival,
     Begin,
@@ -42,7 +42,7 @@ from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_pieces
 from drift_graph.canonical import encode_metas, encode_plain, stored, stored_each
 from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
 from drift_graph.functions import own_folders
-from drift_graph.meta import NumberedMetas, Metas, global_time_of
+from drift_graph.meta import Metas, NumberedMetas, global_time_of
 from drift_graph.times import Arrived
 
 #: -P keeps the current folder off the path until ours is imported: a user's types.py there is not Python's.
@@ -64,6 +64,15 @@ class Recording(msgspec.Struct, frozen=True):
     part_items_max: int = 1 << 20
     part_bytes_max: int = 256 << 20
     seal_after_s: float = 30.0
+
+
+def as_recording(given: Any) -> Recording:
+    """What a user gave as `record`."""
+    if isinstance(given, Recording):
+        return given
+    if isinstance(given, (str, os.PathLike)) and os.fspath(given):
+        return Recording(given)
+    raise SettingsError(f"record={given!r:.80} is no path; give a folder that is not there yet")
 
 
 class Recorder:
@@ -113,7 +122,7 @@ class Recorder:
         self._pipe = self._process.stdin.fileno()
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._pipe, _F_SETPIPE_SZ, _PIPE_BYTES)
-        self._manifest.started = datetime.now(timezone.utc).isoformat()
+        self._manifest.started = datetime.now(UTC).isoformat()
         recording = self._recording
         self._tell(
             Begin(
@@ -148,9 +157,7 @@ class Recorder:
                 raise bad[1]
             late.append(LateRow(each.time, each.heartbeat, each.reason, stored(each.payload)))
         first_time, metas = _told_metas(arrived.metas)
-        arrival = Arrival(
-            0, rank, time.time_ns(), len(payloads), first_time, metas, data, arrived.heartbeat, late
-        )
+        arrival = Arrival(0, rank, time.time_ns(), len(payloads), first_time, metas, data, arrived.heartbeat, late)
         if payloads or late:
             self._flush_promises()
             self._tell_arrival(arrival)
@@ -171,15 +178,15 @@ class Recorder:
         self._flush_promises()
         for block in encoded:
             if not block.plain:
-                bad = self._storable.check(piece.payloads[start : start + block.count], "the output")
+                bad = self._storable.check(piece.payloads[start : start + block.items], "the output")
                 if bad is not None:
                     index, error = bad
-                    piece = _cut_piece(piece, start + index)
+                    piece = piece.before(piece.position + start + index)
                     kept = piece.metas[start:], piece.payloads[start:]
                     (block,) = encoded_pieces(*kept) or (Encoded(0, b"", b"", True),)
-            if block.count:
+            if block.items:
                 self._tell_output(piece, start, block)
-                start += block.count
+                start += block.items
             if error is not None:
                 break
         return piece, error
@@ -190,12 +197,12 @@ class Recorder:
         if isinstance(piece.sinks, str):
             sinks = self._sinks[piece.sinks]
         else:
-            sinks = list(map(self._sinks.__getitem__, piece.sinks[start : start + block.count]))
+            sinks = list(map(self._sinks.__getitem__, piece.sinks[start : start + block.items]))
         first_time, data = None, block.metas
         if type(metas) is NumberedMetas:
             first_time, data = metas.first_time + start, metas.ending
-        self._tell(Output(piece.position + start, block.count, first_time, data, block.payloads, sinks))
-        self._open_items = (self._open_items + block.count) % BLOCK_ITEMS
+        self._tell(Output(piece.position + start, block.items, first_time, data, block.payloads, sinks))
+        self._open_items = (self._open_items + block.items) % BLOCK_ITEMS
 
     def _flush_promises(self) -> None:
         for promise in self._promises.values():
@@ -227,12 +234,22 @@ class Recorder:
             raise self._failure() from None
         self._torn = False
 
-    def finish(self, state: str, error: BaseException | None, digest: str) -> None:
-        """The run has ended; returns when everything is safe.
+    def end(self, state: str, error: BaseException | None, by_input: bool, digest: str) -> None:
+        """The run has ended.
 
         Args:
-            state: see `Outcome`.
+            state, by_input: see `Outcome`.
             digest: of all the output, as the engine has it; "" where the record may have less.
+        """
+        if self._process is None or self._ended:
+            return
+        ended = datetime.now(UTC).isoformat()
+        self._flush_promises()
+        kind = type(error).__name__ if error is not None else ""
+        self._tell(Finish(state, str(error or ""), kind, by_input, ended, digest))
+
+    def close(self) -> None:
+        """Wait until everything is safe.
 
         Raises:
             SinkError: it could not be written; what was sealed before stands.
@@ -240,17 +257,14 @@ class Recorder:
         if self._process is None or self._ended:
             return
         self._ended = True
-        ended = datetime.now(timezone.utc).isoformat()
-        try:
-            self._flush_promises()
-            self._tell(Finish(state, str(error or ""), type(error).__name__ if error else "", ended, digest))
-        finally:
-            last = self._last_word()
+        last = self._last_word()
         if last is None or last.error:
             raise self._failure(last)
 
     def _last_word(self) -> Told | None:
         assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
+        if self._process.stdout.closed:
+            return None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         said = self._process.stdout.read()
@@ -262,9 +276,8 @@ class Recorder:
         """What to raise for a writer that is gone."""
         self._ended = True
         self._torn = True
-        if last is None and self._process is not None and self._process.stdout is not None:
-            if not self._process.stdout.closed:
-                last = self._last_word()
+        if last is None:
+            last = self._last_word()
         sealed = _sealed_text(self._folder)
         if last is None:
             assert self._process is not None
@@ -292,7 +305,9 @@ def _sealed_text(folder: Path) -> str:
 def _check_free(folder: Path) -> None:
     if folder.is_dir() and any(folder.iterdir()):
         what = "holds a record" if (folder / MANIFEST).exists() else "is not empty"
-        raise SettingsError(f"record={str(folder)!r} {what}; a record is never overwritten: give a folder that is not there")
+        raise SettingsError(
+            f"record={str(folder)!r} {what}; a record is never overwritten: give a folder that is not there"
+        )
     if folder.exists() and not folder.is_dir():
         raise SettingsError(f"record={str(folder)!r} is a file; give a folder that is not there")
 
@@ -317,8 +332,3 @@ def _cut(arrived: Arrived, index: int, error: PayloadError) -> Arrived:
         heartbeat=min(arrived.heartbeat, least),
         error=error,
     )
-
-
-def _cut_piece(piece: Released, count: int) -> Released:
-    sinks = piece.sinks if isinstance(piece.sinks, str) else piece.sinks[:count]
-    return Released(piece.position, piece.metas[:count], piece.payloads[:count], sinks)

@@ -117,9 +117,10 @@ def classes_in(values: Sequence[Any]) -> set[type]:
 def _gather(values: Sequence[Any], found: set[type], depth: int) -> None:
     if depth > 500:
         raise RecursionError
-    kinds = set(map(type, values)) - _leaves
+    present = set(map(type, values))
+    kinds = present - _leaves
     for kind in kinds:
-        these = values if len(kinds) == 1 and type(values[0]) is kind else [each for each in values if type(each) is kind]
+        these: list[Any] = [each for each in values if type(each) is kind] if len(present) > 1 else list(values)
         inside: list[Any]
         if kind is dict:
             inside = [*chain.from_iterable(these), *chain.from_iterable(each.values() for each in these)]

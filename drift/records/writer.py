@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from drift.records import columns
 from drift.records.columns import Strings, to_arrow
+from drift.records.environment import environment
 from drift.records.format import (
     MANIFEST,
     TABLES,
@@ -209,7 +210,7 @@ class RecordWriter:
     def __init__(self, begin: Begin) -> None:
         self._begin = begin
         self._folder = Path(begin.folder)
-        self.manifest = msgspec.json.decode(begin.manifest, type=Manifest)
+        self.manifest = msgspec.structs.replace(msgspec.json.decode(begin.manifest, type=Manifest), **environment())
         self._tables = {name: _Table(self._folder, name, self.manifest.algorithm) for name in TABLES}
         self._digest = Digest(self.manifest.algorithm)
         self._blocks = 0  # told to the table of blocks
@@ -325,7 +326,8 @@ class RecordWriter:
         self._write_manifest()
 
     def _finish(self, finish: Finish) -> None:
-        self.end(Outcome(finish.state, finish.error, finish.kind), finish.ended)  # type: ignore[arg-type]
+        outcome = Outcome(finish.state, finish.error, finish.kind, finish.by_input)  # type: ignore[arg-type]
+        self.end(outcome, finish.ended)
         if finish.digest and finish.digest != self.manifest.digest:
             raise DriftBug(
                 f"the record's output has digest {self.manifest.digest} and the run's {finish.digest}; please report it"

@@ -32,6 +32,7 @@ from drift_graph.meta import (
     Metas,
     NumberedMetas,
     global_time,
+    is_increasing,
     pack_time,
     varint,
 )
@@ -183,14 +184,22 @@ class SourceMachine:
         else:
             metas = NumberedMetas(self.items_in, len(payloads), varint(self._rank) + b"\x00\x00")
             self.heartbeat = pack_time(self.items_in + len(payloads))
-        self.items_in += len(payloads)
+        self._count(metas, late)
+        return Arrived(metas, payloads, self.heartbeat, late, error)
+
+    def repeat(self, arrived: Arrived) -> None:
+        """Take over what was decided before, in a run that is replayed, in place of deciding."""
+        self.heartbeat = max(self.heartbeat, arrived.heartbeat)
+        self._count(arrived.metas, arrived.late)
+
+    def _count(self, metas: Metas, late: list[Late]) -> None:
+        self.items_in += len(metas)
         self.late_items += len(late)
         if metas:
-            ordered: Metas = metas if not isinstance(self.policy, EventTime) else sorted(metas)
+            ordered: Metas = metas if is_increasing(metas) else sorted(metas)
             self._batches += 1
             self._unsettled += len(ordered)
             heappush(self._sent, (ordered[0], self._batches, ordered, 0))
-        return Arrived(metas, payloads, self.heartbeat, late, error)
 
     def above_all_seen(self) -> bytes:
         """A promise past every item so far, which a source that ends could have made."""

@@ -1,0 +1,147 @@
+"""A feed that repeats what a record says came in, in place of reading sources and deciding.
+
+Invariant: the engine is given the recorded items with their recorded global times and promises, in the recorded order;
+nothing is judged again, and no clock is asked but for the pace.
+
+Why it gives the same output: global times and promises are all that an engine goes by.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from drift.engines.feed import Fed, Feed
+from drift_graph.errors import InputError, SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.meta import END_OF_TIME
+from drift_graph.times import Arrived, Late
+
+
+class RecordedBatch(NamedTuple):
+    """What the source of a rank handed over at once, `at_ns` nanoseconds after any fixed moment."""
+
+    rank: int
+    arrived: Arrived
+    at_ns: int
+
+
+class RecordEnds(InputError):
+    """A record has no more input, and the input had not ended: the run that was recorded did not come further."""
+
+
+class _Nothing:
+    """Stands in for a source that is not read."""
+
+    def __init__(self, live: bool) -> None:
+        self.live = live
+
+    def open(self) -> _Nothing:
+        return self
+
+    def read(self, items_max: int) -> list[Any] | None:
+        raise AssertionError("the source of a replay is not read")
+
+    def filenos(self) -> Sequence[int]:
+        return ()
+
+    def close(self) -> None:
+        pass
+
+
+class RecordedFeed(Feed):
+    """A feed of recorded batches.
+
+    Args:
+        dataflow: the graph.
+        batches: what came, in order.
+        batch_items: larger batches are given in several.
+        on_late: takes the items that were diverted.
+        paced: as much later than the first batch as it was then; False for at once.
+        ends_with: the error that the recorded run had at the end of these batches, where they end before the input.
+    """
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        batches: Iterable[RecordedBatch],
+        *,
+        batch_items: int,
+        on_late: Callable[[Late], None],
+        paced: bool,
+        ends_with: Exception | None = None,
+    ) -> None:
+        nothing = {source.name: _Nothing(paced) for source in dataflow.sources}
+        super().__init__(dataflow, nothing, {}, batch_items=batch_items, in_flight_max=1, on_late=on_late)
+        self._batches = self._cut(iter(batches))
+        self._next: RecordedBatch | None = None
+        self._paced = paced
+        self._ends_with = ends_with
+        self._began_ns: int | None = None  # by the monotonic clock, when the first batch had its time
+        self._first_ns = 0
+
+    def _cut(self, batches: Iterator[RecordedBatch]) -> Iterator[RecordedBatch]:
+        """Batches of no more than batch_items; the promise comes with the last piece of one."""
+        most = self._batch_items
+        for batch in batches:
+            rank, arrived, at_ns = batch
+            count = len(arrived.metas)
+            if count <= most:
+                yield batch
+                continue
+            before = self._inlets[rank].machine.heartbeat
+            for start in range(0, count, most):
+                end = min(start + most, count)
+                part = Arrived(
+                    arrived.metas[start:end],
+                    arrived.payloads[start:end],
+                    arrived.heartbeat if end == count else before,
+                    arrived.late if end == count else [],
+                    None,
+                )
+                yield RecordedBatch(rank, part, at_ns)
+
+    def poll(self, minimal_time: bytes) -> list[Fed]:
+        """The next batch; nothing where its time has not come, and where there is none."""
+        if self.error is not None or self.finished:
+            return []
+        if self._next is None:
+            try:
+                self._next = next(self._batches, None)
+            except InputError as error:  # the record is damaged from here on
+                self.error = error
+                return []
+        if self._next is None:
+            self.error = self._ends_with or RecordEnds("the record ends here")
+            return []
+        if self._paced and not self._is_due(self._next.at_ns):
+            return []
+        rank, arrived, _ = self._next
+        self._next = None
+        inlet = self._inlets[rank]
+        inlet.machine.repeat(arrived)
+        inlet.promised = arrived.heartbeat
+        for late in arrived.late:
+            self._on_late(late)
+        return [Fed(inlet.name, rank, arrived)]
+
+    def _is_due(self, at_ns: int) -> bool:
+        now_ns = time.monotonic_ns()
+        if self._began_ns is None:
+            self._began_ns, self._first_ns = now_ns, at_ns
+        return now_ns - self._began_ns >= at_ns - self._first_ns
+
+    def fraction(self) -> float | None:
+        return None
+
+    def filenos(self) -> Sequence[int]:
+        return ()
+
+    def out_of_credit(self) -> SettingsError | None:
+        return None
+
+
+def ended(arrived: Arrived) -> bool:
+    """Whether a source has ended with it."""
+    return arrived.heartbeat == END_OF_TIME

@@ -1,0 +1,84 @@
+"""What a manifest says of a run before it begins."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from drift.records.fingerprint import fingerprint
+from drift.records.format import Manifest, SourceInfo
+from drift.show import as_mermaid, as_text
+from drift_barrier.digest import Algorithm
+from drift_graph.functions import line_of, name_of
+from drift_graph.graph import Dataflow
+from drift_graph.times import EventTime, TimePolicy
+
+
+def describe(
+    dataflow: Dataflow,
+    *,
+    place: str,
+    engine: str,
+    workers: int,
+    settings: Any,
+    algorithm: Algorithm,
+    times: Mapping[str, TimePolicy],
+    live: Mapping[str, bool],
+) -> Manifest:
+    """The manifest of a run that is about to begin.
+
+    Args:
+        times: policies in place of the graph's.
+        live: of each source.
+    """
+    return Manifest(
+        graph=dataflow.name,
+        place=place,
+        graph_text=as_text(dataflow),
+        graph_mermaid=as_mermaid(dataflow),
+        fingerprint=fingerprint(dataflow, times),
+        sources=[
+            SourceInfo(source.name, live[source.name], _policy(times.get(source.name, source.time)))
+            for source in dataflow.sources
+        ],
+        sinks=[sink.name for sink in dataflow.sinks],
+        engine=engine,
+        workers=workers,
+        settings=msgspec.to_builtins(settings, enc_hook=repr),
+        algorithm=algorithm,
+    )
+
+
+def _policy(policy: TimePolicy) -> dict[str, Any]:
+    if not isinstance(policy, EventTime):
+        return {"time": "arrival"}
+    return {
+        "time": f"event, by {_said(policy.time)}",
+        "lateness": policy.lateness,
+        "late": policy.late,
+        "tie": None if policy.tie is None else _said(policy.tie),
+        "idle_after_ms": policy.idle_after_ms,
+    }
+
+
+def _said(function: Any) -> str:
+    place = line_of(function)
+    return f"{name_of(function)} ({place})" if place else name_of(function)
+
+
+def place_of_graph(graph: Any, dataflow: Dataflow) -> str:
+    """ "file.py:name" of a graph that a loaded module has under a name; "" where there is none.
+
+    Modules in whose files its steps were declared are asked first: others may have imported it.
+    """
+    files = {operator.where.rpartition(":")[0] for operator in dataflow.operators}
+    modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
+    for module in sorted(modules, key=lambda module: module.__file__ not in files):
+        for name, value in list(vars(module).items()):
+            if value is graph and module.__file__ is not None:
+                return f"{Path(module.__file__).resolve()}:{name}"
+    return ""

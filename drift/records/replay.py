@@ -1,0 +1,206 @@
+"""A recorded run again: its input with its own decisions, on any engine.
+
+Invariant: the output is the recorded one, as far as that goes, where the graph is the same and its functions are pure.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from drift.engines.feed import Feed
+from drift.engines.recorded import RecordedBatch, RecordedFeed
+from drift.load import load_dataflow
+from drift.records.changes import Change, compare
+from drift.records.fingerprint import fingerprint
+from drift.records.format import Manifest
+from drift.records.reader import Record
+from drift.run import Run, made_run
+from drift.streams import Graph
+from drift_graph import errors
+from drift_graph.errors import GraphError, SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.operators import Source, function_of
+from drift_graph.restore import CannotRestore, Classes, classes_near
+from drift_graph.times import Arrived, EventTime, Late
+
+Pace = Literal["full", "recorded"]
+
+
+class GraphDiffers(UserWarning):
+    """A record is replayed with a graph other than the one it was made with."""
+
+
+def replay(
+    path: Any,
+    graph: Graph | Dataflow | str | None = None,
+    *,
+    engine: str = "local",
+    workers: int = 1,
+    until: int | None = None,
+    pace: Pace = "full",
+    sinks: Mapping[str, Any] | None = None,
+    on_late: Callable[[Late], None] | None = None,
+    classes: Sequence[type] = (),
+    **more: Any,
+) -> Run:
+    """Run a record's input again with its own decisions: global times, diverted items, promises.
+
+    Args:
+        path: the record.
+        graph: what to compute; without it the graph is loaded from the place that the record names, and that file runs.
+            A graph that is not the recorded one is said in a GraphDiffers warning.
+        engine, workers, sinks, on_late, more: as in `drift.run`.
+        until: end before this position of the output.
+        pace: "full", or "recorded" for batches as far apart in time as they were.
+        classes: of payloads, where the graph's modules do not have them.
+
+    Raises:
+        RecordError: the record cannot be read.
+        SettingsError, GraphError: at once.
+    """
+    record = path if isinstance(path, Record) else Record(path, classes)
+    if until is not None and (type(until) is not int or until < 0):
+        raise SettingsError(f"until={until!r} is not a position, an int of 0 or more")
+    if pace not in ("full", "recorded"):
+        raise SettingsError(f"pace={pace!r} is neither 'full' nor 'recorded'")
+    dataflow = dataflow_of(record, graph)
+    changes = [change for change in changes_since(record, dataflow) if change.matters]
+    if changes:
+        said = "; ".join(change.text for change in changes[:3]) + (" ..." if len(changes) > 3 else "")
+        warnings.warn(
+            f"the graph is not the one that {record.path} was recorded with, so the output may differ: {said}",
+            GraphDiffers,
+            stacklevel=2,
+        )
+    return replayed(
+        record,
+        dataflow,
+        engine=engine,
+        workers=workers,
+        until=until,
+        paced=pace == "recorded",
+        sinks=sinks,
+        on_late=on_late,
+        **more,
+    )
+
+
+def replayed(
+    record: Record,
+    dataflow: Dataflow,
+    *,
+    until: int | None = None,
+    paced: bool = False,
+    sinks: Mapping[str, Any] | None = None,
+    on_late: Callable[[Late], None] | None = None,
+    **settings: Any,
+) -> Run:
+    """`replay` of an open record with a graph at hand; nothing is compared."""
+    known = classes_for(record, dataflow)
+    _check_sources(record.manifest, dataflow)
+
+    def feed(on_late: Callable[[Late], None], batch_items: int) -> Feed:
+        return RecordedFeed(
+            dataflow,
+            batches_of(record, known),
+            batch_items=batch_items,
+            on_late=on_late,
+            paced=paced,
+            ends_with=end_of(record.manifest),
+        )
+
+    settings.setdefault("digest", record.manifest.algorithm)
+    return made_run(dataflow, {}, feed=feed, until=until, sinks=sinks, on_late=on_late, **settings)
+
+
+def batches_of(record: Record, classes: Classes) -> Iterator[RecordedBatch]:
+    """What came in, with payloads as they were."""
+    reading = record.with_classes(classes)
+    for batch in reading.arrivals():
+        late = [Late(row.source, reading.restored(row.data), row.time, row.heartbeat, row.reason) for row in batch.late]
+        arrived = Arrived(batch.metas, reading.restored(batch.data), batch.heartbeat, late, None)
+        yield RecordedBatch(batch.rank, arrived, batch.at_ns)
+
+
+def end_of(manifest: Manifest) -> Exception | None:
+    """The error that a replay ends with where the recorded input did: the same, in the same words."""
+    outcome = manifest.outcome
+    if not outcome.by_input:
+        return None
+    kind = getattr(errors, outcome.kind, errors.InputError)
+    found: Exception = kind(outcome.error)
+    return found
+
+
+def dataflow_of(record: Record, graph: Graph | Dataflow | str | None = None) -> Dataflow:
+    """The graph given, or the one at the place that the record names.
+
+    Raises:
+        SettingsError: no place is recorded, or nothing is there.
+    """
+    if isinstance(graph, Graph):
+        return graph.build()
+    if isinstance(graph, Dataflow):
+        return graph
+    place = graph or record.manifest.place
+    if not isinstance(place, str):
+        raise SettingsError(f"graph={graph!r:.80} is no drift.Graph, and no text like 'file.py:name'")
+    if not place:
+        raise SettingsError(
+            f"the record {record.path} does not say where graph {record.manifest.graph!r} is defined (it was in no "
+            f"module's variable); give it: drift.replay(PATH, graph), or --graph FILE:NAME"
+        )
+    found = _in_main(place)
+    if isinstance(found, Graph):
+        return found.build()
+    return found if found is not None else load_dataflow(place)
+
+
+def _in_main(place: str) -> Graph | Dataflow | None:
+    """The graph of the running script, which is not to run again."""
+    main = sys.modules["__main__"]
+    file, _, name = place.rpartition(":")
+    if Path(getattr(main, "__file__", None) or "").resolve() != Path(file).resolve():
+        return None
+    found = getattr(main, name, None)
+    return found if isinstance(found, (Graph, Dataflow)) else None
+
+
+def changes_since(record: Record, dataflow: Dataflow) -> list[Change]:
+    """How a graph differs from the recorded one, its time policies apart: a replay does not ask them."""
+    old = record.manifest.fingerprint
+    if old is None:
+        return []
+    return [change for change in compare(old, fingerprint(dataflow)) if change.kind != "policy"]
+
+
+def classes_for(record: Record, dataflow: Dataflow) -> Classes:
+    """Classes of payloads: those given with the record, those it names, and those near the graph's functions."""
+    known = record.classes
+    try:
+        near = classes_near(_functions(dataflow), known.values())
+    except CannotRestore:
+        near = {}  # two of one name, of which the record may need neither
+    return {**near, **known}
+
+
+def _functions(dataflow: Dataflow) -> Iterator[Callable[..., Any]]:
+    for operator in dataflow.operators:
+        function = operator.time.time if isinstance(operator, Source) and isinstance(operator.time, EventTime) else None
+        function = function or function_of(operator)
+        if function is not None:
+            yield function
+
+
+def _check_sources(manifest: Manifest, dataflow: Dataflow) -> None:
+    recorded = [source.name for source in manifest.sources]
+    here = [source.name for source in dataflow.sources]
+    if recorded != here:
+        raise GraphError(
+            f"the record has items of the sources {', '.join(map(repr, recorded))}, and graph {dataflow.name!r} has "
+            f"{', '.join(map(repr, here))}; a replay needs the same sources in the same order"
+        )

@@ -1,0 +1,298 @@
+"""A record gives back what was run: the input with its decisions, the output, the reasons; and it replays."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import drift
+from drift.records.format import read_manifest
+from drift.records.reader import Record
+from drift_graph.meta import END_OF_TIME
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def words() -> drift.Graph:
+    graph = drift.Graph("words")
+    graph.source("lines").flat_map(str.split).count(key=str.lower).sink("counts")
+    return graph
+
+
+LINES = [f"to be or not to be {number % 7}" for number in range(3000)]
+
+
+class Colour(enum.Enum):
+    RED = "r"
+
+
+Point = namedtuple("Point", "x y")
+
+
+@dataclasses.dataclass(frozen=True)
+class Trip:
+    origin: str
+    legs: tuple[Point, ...]
+    seen: int = dataclasses.field(default=0, compare=False)
+
+
+class Order(msgspec.Struct):
+    colour: Colour
+    trip: Trip
+
+
+@dataclasses.dataclass(frozen=True)
+class Forgetful:
+    name: str
+    cache: dict[str, int] = dataclasses.field(compare=False)
+
+
+PAYLOADS: list[Any] = [
+    1, -(2**80), 1.5, float("inf"), True, None, "text", "\udcff", b"\x00", (), (1, (2, [3, {"b": 1, "a": (2,)}])),
+    {"z": 1, "a": [1, 2]}, {(1, 2): {3}}, frozenset({1, 2}), Colour.RED, Point(1, 2), Trip("JFK", (Point(1, 2),)),
+    Order(Colour.RED, Trip("LGA", ())), [Order(Colour.RED, Trip("LGA", ()))], bytearray(b"x"), 1 + 2j,
+]  # fmt: skip
+
+
+def same(payload: Any) -> Any:
+    return payload
+
+
+def echo() -> drift.Graph:
+    graph = drift.Graph("echo")
+    graph.source("things").map(same).sink("out")
+    return graph
+
+
+@pytest.mark.parametrize("engine", ["local", "reference", "zeromq"])
+def test_a_record_holds_the_output_of_its_run_and_its_input(engine: str, tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    run = drift.run(words(), {"lines": LINES}, engine=engine, record=path)
+    items = list(run)
+    record = Record(path)
+    manifest = record.manifest
+    assert list(record.items()) == items
+    assert (manifest.digest, manifest.items_in, manifest.items_out) == (run.digest, len(LINES), len(items))
+    assert (manifest.outcome.state, manifest.engine, manifest.graph) == ("finished", engine, "words")
+    batches = list(record.arrivals())
+    assert [line for batch in batches for line in record.restored(batch.data)] == LINES
+    assert batches[-1].heartbeat == END_OF_TIME
+    assert record.item(4097) == items[4097]
+    assert list(record.items(4000, 4100)) == items[4000:4100]
+
+
+def test_block_hashes_in_a_record_are_those_of_the_digest(tmp_path: Path) -> None:
+    run = drift.run(words(), {"lines": LINES}, record=tmp_path / "record")
+    run.finish()
+    *full, last = Record(tmp_path / "record").blocks()
+    assert [bytes.fromhex(block) for block in full] == run._engine.blocks()
+    assert len(full) == 21000 // 4096
+    assert last
+
+
+def test_payloads_come_back_equal_with_their_types_and_the_order_of_their_dicts(tmp_path: Path) -> None:
+    drift.run(echo(), {"things": PAYLOADS}, record=tmp_path / "record").finish()
+    record = Record(tmp_path / "record")
+    (batch, _) = record.arrivals()
+    back = record.restored(batch.data)
+    assert [(type(each), each) for each in back] == [(type(each), each) for each in PAYLOADS]
+    assert list(back[11]) == ["z", "a"]
+    assert [item.payload for item in record.items()] == PAYLOADS
+    assert set(record.manifest.classes) == {"Colour", "Point", "Trip", "Order"}
+    assert record.manifest.classes["Trip"] == f"{__name__}:Trip"
+
+
+@pytest.mark.parametrize("number", [0, 5000])
+def test_a_payload_that_would_not_come_back_is_an_error_at_its_first_item(number: int, tmp_path: Path) -> None:
+    things: list[Any] = [*range(number), Forgetful("a", {}), 1]
+    items = []
+    with pytest.raises(drift.PayloadError, match=r"field 'cache' of Forgetful .* give it a default"):
+        items.extend(drift.run(echo(), {"things": things}, record=tmp_path / "record"))
+    assert [item.payload for item in items] == list(range(number))
+    record = Record(tmp_path / "record")
+    assert record.manifest.outcome.kind == "PayloadError"
+    assert [item.payload for item in record.items()] == list(range(number))
+
+
+def test_a_class_inside_a_function_is_refused_with_the_fix(tmp_path: Path) -> None:
+    @dataclasses.dataclass
+    class Local:
+        name: str
+
+    graph = drift.Graph("local")
+    graph.source("numbers").map(lambda n: Local("x") if n == 3 else n).sink("out")
+    items = []
+    with pytest.raises(drift.PayloadError, match=r"is defined inside a function.*define it at the top of a module"):
+        items.extend(drift.run(graph, {"numbers": range(10)}, record=tmp_path / "record"))
+    assert [item.payload for item in items] == [0, 1, 2]
+
+
+def late(payload: tuple[int, str]) -> int:
+    return payload[0]
+
+
+def by_time() -> drift.Graph:
+    graph = drift.Graph("by time")
+    policy = drift.EventTime(time=late, lateness=5, late="divert")
+    graph.source("trips", time=policy).count(key=lambda trip: trip[1]).sink("counts")
+    graph2 = graph.source("more", time=policy)
+    graph2.sink("more out")
+    return graph
+
+
+TRIPS = [(time - (40 if time % 97 == 0 else time % 7), "ab"[time % 2]) for time in range(2000)]
+
+
+@pytest.mark.parametrize(("engine", "workers"), [("local", 1), ("reference", 1), ("zeromq", 2)])
+def test_a_replay_repeats_the_decisions_and_gives_the_same_output(engine: str, workers: int, tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    graph = by_time()
+    run = drift.run(graph, {"trips": TRIPS, "more": TRIPS[::3]}, record=path, batch_items=300)
+    items = list(run)
+    assert run.late
+    for batch_items in (70, 4096):
+        again = drift.replay(path, graph, engine=engine, workers=workers, batch_items=batch_items)
+        assert list(again) == items
+        assert again.digest == run.digest
+        assert again.late == run.late
+        assert again.report.items_in == run.report.items_in
+
+
+def test_a_replay_ends_at_a_position(tmp_path: Path) -> None:
+    items = list(drift.run(words(), {"lines": LINES}, record=tmp_path / "record"))
+    for until in (0, 1, 4096, 10_000):
+        assert list(drift.replay(tmp_path / "record", words(), until=until)) == items[:until]
+    with pytest.raises(drift.SettingsError, match="until=-1"):
+        drift.replay(tmp_path / "record", words(), until=-1)
+
+
+def test_a_run_that_failed_fails_again_at_the_same_item(tmp_path: Path) -> None:
+    graph = drift.Graph("bad")
+    graph.source("numbers").map(lambda n: 10 // n).sink("out")
+    with pytest.raises(drift.StepError) as first:
+        drift.run(graph, {"numbers": [5, 2, 0, 1]}, record=tmp_path / "record").finish()
+    record = Record(tmp_path / "record")
+    assert (record.manifest.outcome.state, record.manifest.outcome.kind) == ("failed", "StepError")
+    with pytest.raises(drift.StepError) as again:
+        drift.replay(tmp_path / "record", graph).finish()
+    assert str(again.value) == str(first.value)
+
+
+def test_a_late_item_that_ended_a_run_ends_its_replay_in_the_same_words(tmp_path: Path) -> None:
+    graph = drift.Graph("strict")
+    graph.source("trips", time=drift.EventTime(time=late, lateness=5)).sink("out")
+    with pytest.raises(drift.LateItem) as first:
+        drift.run(graph, {"trips": TRIPS}, record=tmp_path / "record").finish()
+    items = list(Record(tmp_path / "record").items())
+    again = []
+    with pytest.raises(drift.LateItem) as second:
+        again.extend(drift.replay(tmp_path / "record", graph))
+    assert str(second.value) == str(first.value)
+    assert again == items
+
+
+def test_a_run_that_is_left_is_a_shorter_record(tmp_path: Path) -> None:
+    def endless() -> Iterator[str]:
+        while True:
+            yield "to be"
+
+    items = []
+    with drift.run(words(), {"lines": endless()}, record=tmp_path / "record") as run:
+        for item in run:
+            items.append(item)
+            if len(items) == 20_000:
+                break
+    record = Record(tmp_path / "record")
+    assert record.manifest.outcome.state == "stopped"
+    assert list(record.items())[: len(items)] == items
+    again = list(drift.replay(tmp_path / "record", words()))
+    assert again[: record.manifest.items_out] == list(record.items())
+
+
+KILLED = """
+    import os, signal, sys
+    import drift
+    def endless():
+        for number in range(10**9):
+            if number == 60_000:
+                print("far enough", flush=True)
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield f"to be {number}"
+    graph = drift.Graph("words")
+    graph.source("lines").flat_map(str.split).count(key=str.lower).sink("counts")
+    drift.run(graph, {"lines": endless()}, record=drift.Recording(sys.argv[1], part_items_max=20_000)).finish()
+"""
+
+
+def test_what_a_killed_run_leaves_is_a_record_that_replays(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), str(path)], timeout=60, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    wait_until_ended(path)
+    record = Record(path)
+    assert record.manifest.outcome.state == "broken off"
+    assert record.manifest.items_in > 40_000
+    assert record.manifest.items_out > 100_000
+    assert len(record.manifest.of("output")) > 1
+    recorded = [(item.meta, item.payload) for item in record.items()]
+    again = [(item.meta, item.payload) for item in drift.replay(path, words())]
+    assert again[: len(recorded)] == recorded
+
+
+def wait_until_ended(path: Path) -> None:
+    """Until the writer, which outlives the run, has sealed what it was told."""
+    for _ in range(10_000):
+        if (path / "manifest.json").exists() and read_manifest(path).outcome.state != "running":
+            return
+        os.sched_yield()
+        subprocess.run(["sleep", "0.01"], check=True)
+    raise AssertionError("the writer of the record did not end")
+
+
+def test_a_folder_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    drift.run(words(), {"lines": LINES[:3]}, record=path).finish()
+    with pytest.raises(drift.SettingsError, match=r"holds a record; .*give a folder that is not there"):
+        drift.run(words(), {"lines": LINES}, record=path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(drift.SettingsError, match="is a file"):
+        drift.run(words(), {"lines": LINES}, record=tmp_path / "file")
+    with pytest.raises(drift.SettingsError, match="is no path"):
+        drift.run(words(), {"lines": LINES}, record=5)  # type: ignore[arg-type]
+
+
+def test_a_graph_that_differs_is_said(tmp_path: Path) -> None:
+    drift.run(words(), {"lines": LINES[:3]}, record=tmp_path / "record").finish()
+    other = drift.Graph("words")
+    other.source("lines").flat_map(str.split).count(key=str.upper).sink("counts")
+    with pytest.warns(UserWarning, match="the graph is not the one"):
+        drift.replay(tmp_path / "record", other)
+
+
+def test_a_replay_loads_the_graph_from_where_it_was(tmp_path: Path) -> None:
+    (tmp_path / "mygraph.py").write_text(
+        "import drift\ngraph = drift.Graph('mine')\ngraph.source('n').map(lambda n: n + 1).sink('out')\n"
+    )
+    code = "import drift, mygraph; drift.run(mygraph.graph, {'n': range(5)}, record='record').finish()"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
+    assert [item.payload for item in drift.replay(tmp_path / "record")] == [1, 2, 3, 4, 5]
+    assert Record(tmp_path / "record").manifest.place == f"{tmp_path / 'mygraph.py'}:graph"
+
+
+def test_what_is_no_record_is_said(tmp_path: Path) -> None:
+    with pytest.raises(drift.InputError, match="does not exist"):
+        drift.Record(tmp_path / "nothing")
+    with pytest.raises(drift.InputError, match="is no record"):
+        drift.Record(tmp_path)
