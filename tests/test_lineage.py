@@ -205,7 +205,7 @@ def test_what_is_kept_does_not_grow_with_the_input(make: Callable[[drift.Graph],
             pass
         if time % 97 == 96:
             kept.append(sum(type(each) is Node for each in gc.get_objects()))
-    assert max(kept[15:]) <= max(kept[:15]) < 1000  # of a run to its middle, and from there to its end
+    assert max(kept[15:]) < 1.5 * max(kept[:15]) < 1500  # over its second half, what is kept has not doubled
 
 
 def test_only_what_has_the_key_of_the_item_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
