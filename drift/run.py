@@ -30,6 +30,7 @@ from drift_graph.item import Item, items
 from drift_graph.times import ArrivalTime, EventTime, Late, TimePolicy
 
 if TYPE_CHECKING:
+    from drift.purity import PurityCheck
     from drift.records.recorder import Recorder, Recording
 
 #: Makes what an engine reads, given who takes late items and how many items it reads at once.
@@ -107,6 +108,11 @@ class Run:
         self._seconds: float | None = None
         self._sinks: dict[str, Sink] = {name: as_sink(name, given) for name, given in sinks.items()}
         opened = {name: as_source(name, given) for name, given in sources.items()}
+        self._purity: PurityCheck | None = None
+        watched, watched_times = dataflow, times
+        if settings.check_purity:
+            self._purity = _purity_check(dataflow, times, settings)
+            watched, watched_times = self._purity.dataflow, self._purity.times
         self._recorder: Recorder | None = None
         if record is not None:
             self._recorder = self._make_recorder(record, place, times, opened)
@@ -116,16 +122,16 @@ class Run:
             self._feed = make_feed(on_late, settings.batch_items)
         else:
             self._feed = Feed(
-                dataflow,
+                watched,
                 opened,
-                times,
+                watched_times,
                 batch_items=settings.batch_items,
                 in_flight_max=settings.in_flight_max,
                 on_late=on_late,
                 on_fed=self._recorder.arrived if self._recorder is not None else None,
             )
         try:
-            self._engine = _engine_class(engine)(dataflow, self._feed, settings)
+            self._engine = _engine_class(engine)(watched, self._feed, settings)
         except BaseException:
             self._feed.close()
             raise
@@ -230,6 +236,8 @@ class Run:
             with ExitStack() as closing:  # each is closed, also where closing another raises
                 for sink in self._sinks.values():
                     closing.callback(sink.close)
+                if self._purity is not None:
+                    closing.callback(self._purity.close)
                 if self._recorder is not None:
                     closing.callback(self._recorder.close)
                 closing.callback(self._engine.close)
@@ -381,7 +389,7 @@ def made_run(
         known = [field.name for field in fields(Settings)]
         unknown = ", ".join(repr(name) for name in more if name not in known)
         raise SettingsError(f"run has no setting {unknown}; it has {', '.join(known)}") from None
-    for name in ("workers", "batch_items", "in_flight_max"):
+    for name in ("workers", "batch_items", "in_flight_max", "purity_first", "purity_every"):
         value = getattr(settings, name)
         if type(value) is not int or value < 1:
             raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
@@ -434,6 +442,12 @@ def _engine_class(name: str) -> Callable[[Dataflow, Feed, Settings], Engine]:
     from drift.engines.local import LocalEngine
 
     return LocalEngine
+
+
+def _purity_check(dataflow: Dataflow, times: Mapping[str, TimePolicy], settings: Settings) -> PurityCheck:
+    from drift.purity import PurityCheck
+
+    return PurityCheck(dataflow, times, twins=1, first=settings.purity_first, every=settings.purity_every, at_once=True)
 
 
 def _check_names(

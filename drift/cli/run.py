@@ -75,6 +75,11 @@ class _Wanted:
 @click.option("--in-flight-max", type=int, help="Most unsettled items of a source.")
 @click.option("--transport", type=click.Choice(["ipc", "tcp"]), help="Between the processes of the run (zeromq).")
 @click.option(
+    "--check-purity",
+    is_flag=True,
+    help="Call steps again in another process, some calls of each, and stop where the results differ.",
+)
+@click.option(
     "--digest-algorithm", type=click.Choice(["xxh3_128", "sha256"]), default="xxh3_128", show_default=True,
     help="sha256 also withstands forgery.",
 )  # fmt: skip
@@ -96,6 +101,7 @@ def run_command(
     batch_items: int | None,
     in_flight_max: int | None,
     transport: str | None,
+    check_purity: bool,
     **times: Sequence[str],
 ) -> None:
     """Run the graph of a Python file (FILE:GRAPH) or module (package.module:GRAPH).
@@ -125,6 +131,7 @@ def run_command(
         "times": policies(dataflow, TimeOptions(**times)),
         "sinks": {name: Noted(sink_of(spec, existing)) for name, spec in sinks.items()},
         "digest": digest_algorithm,
+        "check_purity": check_purity,
         **{name: value for name, value in more.items() if value is not None},
     }
     sources = _sources(dataflow, source_specs, quiet=quiet or as_json)

@@ -30,6 +30,9 @@ class Settings:
         spark: a session to run in; None starts one, which ends with the run (spark).
         master: where a session that is started runs, "local[*]" if None (spark).
         partitions: tasks that share the keys, and the output; None for as many as run at once (spark).
+        check_purity: call steps again in a process with another hash seed, and end with an ImpureStep where the results
+            differ.
+        purity_first, purity_every: of each function so many first calls are checked, and every n-th call after them.
     """
 
     workers: int = 1
@@ -43,6 +46,9 @@ class Settings:
     spark: Any = None
     master: str | None = None
     partitions: int | None = None
+    check_purity: bool = False
+    purity_first: int = 100
+    purity_every: int = 10_000
 
 
 @dataclass

@@ -66,7 +66,8 @@ class Work:
 
 @lru_cache(maxsize=4)
 def _dataflow(packed: bytes) -> Dataflow:
-    return unpacked(packed)
+    dataflow: Dataflow = unpacked(packed)
+    return dataflow
 
 
 def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

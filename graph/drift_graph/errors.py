@@ -9,7 +9,13 @@ from __future__ import annotations
 
 
 class DriftError(Exception):
-    """Base of every error this library raises on purpose."""
+    """Base of every error this library raises on purpose.
+
+    Attributes:
+        ends_the_run: raised around a step, it ends the run at once; other errors of a step travel as items do.
+    """
+
+    ends_the_run = False
 
 
 class GraphError(DriftError):
@@ -42,6 +48,15 @@ class StepError(DriftError):
 
 def _rebuild_step_error(kind: type[StepError], message: str, step: str, where: str, meta: bytes) -> StepError:
     return kind(message, step=step, where=where, meta=meta)
+
+
+class ImpureStep(StepError):
+    """A user's function gave two results for equal payloads, or changed a payload; found by `check_purity`.
+
+    It ends a run at once: what such a function gave before cannot be taken back.
+    """
+
+    ends_the_run = True
 
 
 class PayloadError(StepError):

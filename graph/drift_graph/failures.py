@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from drift_graph.canonical import NoCanonicalForm
-from drift_graph.errors import PayloadError, StepError
+from drift_graph.errors import DriftError, PayloadError, StepError
 from drift_graph.functions import is_ours, safe_text
 from drift_graph.item import Failure
 from drift_graph.meta import MetaParts
@@ -35,7 +35,13 @@ def endless_cycle(operator: Operator) -> EndlessCycle:
 
 
 def failed_step(operator: Operator, error: BaseException, payload: Any) -> Failure:
-    """What travels in place of the output that an operator's function did not give for a payload."""
+    """What travels in place of the output that an operator's function did not give for a payload.
+
+    Raises:
+        DriftError: the error itself, where it is one that ends the run at once.
+    """
+    if isinstance(error, DriftError) and error.ends_the_run:
+        raise error
     place = _failing_line(error.__traceback__) or place_of(operator)
     kind = type(error).__qualname__
     show = getattr(getattr(operator, "function", None), "shown", repr)

@@ -30,6 +30,13 @@ def caller() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
 
 
+def user_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function a user wrote, out of what this library put around it."""
+    while (inside := getattr(function, "user_function", None)) is not None:
+        function = inside
+    return function
+
+
 def name_of(function: Callable[..., Any]) -> str:
     """A short name for messages and pictures."""
     if isinstance(function, functools.partial):
@@ -40,6 +47,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def line_of(function: Callable[..., Any]) -> str | None:
     """ "file:line" where a Python function is defined; None for one written in C."""
+    function = user_function(function)
     if isinstance(function, functools.partial):
         return line_of(function.func)
     function = getattr(function, "__func__", function)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from drift_graph.functions import line_of, name_of, same_function
+from drift_graph.functions import line_of, name_of, same_function, user_function
 from drift_graph.times import TimePolicy
 
 Arity = Literal["many", "one", "keep"]
@@ -108,7 +108,7 @@ class Edge:
 def function_of(operator: Operator) -> Callable[..., Any] | None:
     """The user's function in an operator, if it has one."""
     function = getattr(operator, "function", None) or getattr(operator, "key", None)
-    return getattr(function, "user_function", function)
+    return user_function(function) if function is not None else None
 
 
 def place_of(operator: Operator) -> str:

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 import xxhash
 
 from drift_graph.canonical import NoCanonicalForm, canonical_each, hash64, same
-from drift_graph.errors import InputError, LateItem, PayloadError, SettingsError, StepError
+from drift_graph.errors import DriftError, InputError, LateItem, PayloadError, SettingsError, StepError
 from drift_graph.functions import RAISED, line_of, safe_text, same_function
 from drift_graph.meta import (
     BEGINNING,
@@ -260,6 +260,8 @@ class SourceMachine:
             if len(times) != len(payloads):  # it raised StopIteration, which is taken for the end
                 policy.time(payloads[len(times)])
         except RAISED as error:
+            if isinstance(error, DriftError) and error.ends_the_run:
+                raise
             bad = payloads[len(times)]
             where = line_of(policy.time) or "?"
             return times, StepError(
@@ -359,6 +361,8 @@ class SourceMachine:
                     f"source {self.name!r}: {none}; or give the time policy a tie function", step=self.name
                 )
             except RAISED as error:
+                if isinstance(error, DriftError) and error.ends_the_run:
+                    raise
                 where = line_of(tie) or "?"
                 return ties, StepError(
                     f"the tie function of source {self.name!r} ({where}) raised {_said(error)}; "

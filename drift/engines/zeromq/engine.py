@@ -16,19 +16,16 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import zmq
 
+from drift.engines import shipping
 from drift.engines.base import Progress, Settings
 from drift.engines.feed import Fed, Feed, Gathering
-from drift.engines.shipping import packed
-from drift.engines.zeromq import process
 from drift.engines.zeromq.control import Fatal, Ready, SignOfLife, UpwardReader, write_block
 from drift.engines.zeromq.process import Order
 from drift.engines.zeromq.roles import Peers, ack_message, batches_of, granule_of
@@ -39,7 +36,6 @@ from drift.machines.worker import BARRIER, Part, Router
 from drift_acker.ledger import Ledger, ack_of
 from drift_barrier.barrier import Released
 from drift_graph.errors import GraphError, ProcessError, SettingsError, StepError
-from drift_graph.functions import own_folders
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING
@@ -52,19 +48,6 @@ _STOP_S = 2.0
 _START_S = 60.0
 
 
-#: -P keeps the current folder off the path until ours is imported: a user's types.py there is not Python's.
-_PROGRAM = "import sys; sys.path += sys.argv[2:]; from drift.engines.zeromq.process import main; main()"
-
-
-def _flags() -> list[str]:
-    """The interpreter's own options, such as -O, for its children."""
-    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
-
-
-def _own_folders() -> list[str]:
-    return list(dict.fromkeys(str(Path(folder).parent) for folder in own_folders))
-
-
 class _Child:
     """A process of the run, and what is known of it."""
 
@@ -75,7 +58,7 @@ class _Child:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         try:
             self.process = subprocess.Popen(
-                [sys.executable, *_flags(), "-P", "-c", _PROGRAM, str(up), *_own_folders()],
+                shipping.command("drift.engines.zeromq.process", str(up)),
                 stdin=subprocess.PIPE,
                 stdout=2,  # what a user's function prints does not mix with what the caller prints
                 pass_fds=(up,),
@@ -276,12 +259,12 @@ class ZeromqEngine:
 
     def _start(self) -> None:
         settings = self._settings
-        if process.importing:
+        if shipping.importing:
             raise GraphError(
                 "a module runs a graph on engine 'zeromq' while it is imported, and the processes of that run import "
                 "it again; put the run under if __name__ == '__main__': or into a function"
             )
-        work = packed(self._dataflow)
+        work = shipping.packed(self._dataflow)
         secret = secrets.randbits(64)
         if settings.transport == "ipc":
             self._folder = _private_folder()
@@ -293,7 +276,7 @@ class ZeromqEngine:
             transport = Transport("", public_key, secret_key)
         names = {"acker": "acker", "barrier": "barrier"}
         names |= {str(index): f"worker {index}" for index in range(settings.workers)}
-        path = [entry or str(Path.cwd()) for entry in sys.path]
+        path = shipping.path()
         for role, name in names.items():
             self._children.append(_Child(name, role))
         for child in self._children:

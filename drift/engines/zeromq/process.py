@@ -30,9 +30,6 @@ from drift_graph.functions import is_ours
 
 SIGN_INTERVAL_S = 0.25
 
-#: Whether this process is importing the user's modules to get at the graph.
-importing = False
-
 
 class Order(NamedTuple):
     """What a process is told first."""
@@ -86,7 +83,9 @@ class _Signs:
 
 def _called_by_us(frame: FrameType) -> bool:
     caller = frame.f_back
-    return caller is not None and "/machines/" in caller.f_code.co_filename and is_ours(caller.f_code.co_filename)
+    if caller is None or not is_ours(caller.f_code.co_filename):
+        return False
+    return "/machines/" in caller.f_code.co_filename or "/purity/" in caller.f_code.co_filename
 
 
 def _obey(signs: _Signs, folder: str) -> None:
@@ -103,7 +102,6 @@ def _obey(signs: _Signs, folder: str) -> None:
 
 def main() -> None:
     """Read the order, bind, tell the address, read the others', and run."""
-    global importing
     number = int(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(100_000, 20, 100)
@@ -114,9 +112,7 @@ def main() -> None:
     path, order, work = pickle.loads(block)
     sys.path[:] = path
     try:
-        importing = True
         dataflow = unpacked(work)
-        importing = False
         loop = make_loop(order.role, order.secret, order.transport, dataflow, order.settings)
         write_upward(number, Ready(loop.inbox.address))
         peers = read_block(sys.stdin.buffer)

@@ -1,0 +1,317 @@
+"""What is said of an impure function: the two results, the likely cause, and what to do.
+
+Invariant: a cause is named only where a trial shows it: two results that differ are equal once the clock stands still,
+once the random numbers are those of one seed, or the like. Where none does, the message says so.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from drift.purity import trials
+from drift.purity.seen import Kind, Sight
+from drift.purity.trials import Facts, Outcome
+from drift.purity.watch import Subject, shaped
+from drift_graph.errors import ImpureStep
+from drift_graph.functions import RAISED, safe_text
+
+_CHARACTERS_MAX = 500
+
+
+class Finding(NamedTuple):
+    """A call that gave two results.
+
+    Attributes:
+        result: what it gave in the run, shaped; or the exception.
+        facts: of each twin.
+        found: what its closer look found; see `trials.Check`.
+    """
+
+    result: Any
+    facts: list[Facts]
+    found: str
+
+
+class Cause(NamedTuple):
+    """Why two results differ.
+
+    Attributes:
+        results: two or more that differ, each with how it came about.
+        likely: the cause.
+        remedy: what to do.
+        sure: whether a trial shows it.
+    """
+
+    results: list[tuple[Outcome, str]]
+    likely: str
+    remedy: str
+    sure: bool = True
+
+
+def changed_in_place(subject: Subject, packed: bytes, arguments: tuple[Any, ...]) -> ImpureStep:
+    """The error for a call that changed its arguments."""
+    before = trials.rebuilt(packed)
+    what, old, new = "payload", before[-1], arguments[-1]
+    if subject.shape == "pair" and trials.form_of_result("one", old) == trials.form_of_result("one", new):
+        what, old, new = "state", before[0], arguments[0]
+    first = ""
+    if what == "state" and arguments[0] is subject.initial:
+        first = "; it is `initial` itself, with which every key begins"
+    remedy = "return a new one: (*old, x) for old.append(x), {**old, key: x} for old[key] = x, old | {x} for old.add(x)"
+    lines = [
+        f"{subject.title} is not pure: it changed its {what} in place",
+        f"  at       {subject.where}",
+        f"  input    {_arguments_text(subject, before)}",
+        f"  before   {_short(old)}",
+        f"  after    {_short(new)}",
+        f"  likely   a method that changes what it is called on, an assignment to a part, or +={first}",
+        f"  to do    {remedy}",
+    ]
+    return ImpureStep("\n".join(lines), step=subject.step, where=subject.where)
+
+
+def impure(subject: Subject, packed: bytes, cause: Cause) -> ImpureStep:
+    """The error for a call that gave two results."""
+    lines = [
+        f"{subject.title} is not pure: for equal input it gave different results",
+        f"  at       {subject.where}",
+        f"  input    {_arguments_text(subject, trials.rebuilt(packed))}",
+        *(f"  result   {outcome.shown}    {how}" for outcome, how in cause.results),
+        f"  likely   {cause.likely}",
+        f"  to do    {cause.remedy}",
+    ]
+    return ImpureStep("\n".join(lines), step=subject.step, where=subject.where)
+
+
+def cause_of(subject: Subject, finding: Finding) -> Cause:
+    """The likely cause of what was found."""
+    ours = _outcome(subject, finding.result)
+    for fact in finding.facts:
+        if (cause := _of_closer_look(fact, finding.found)) or (cause := _between_calls(fact)):
+            return cause
+    for fact in finding.facts:
+        if fact.other_order is not None and fact.other_order.form != fact.first.form:
+            results = [
+                (fact.first, "with a set in it"),
+                (fact.other_order, "with the same set, filled in another order"),
+            ]
+            return _of_order(results, fact)
+    return _between_processes(finding.facts, ours) or _not_again(finding.facts, ours)
+
+
+def _of_closer_look(fact: Facts, found: str) -> Cause | None:
+    if found == "clock" and _clock_matters(fact):
+        return _of_clock(fact)
+    if found.startswith("setting "):
+        name = found.removeprefix("setting ")
+        if name in fact.settings and fact.settings[name].form != fact.first.form:
+            where = next((sight.where for sight in fact.sights if sight[:2] == ("setting", name)), "")
+            return Cause(
+                [(fact.first, "as it is"), (fact.settings[name], f"with another value of {name}")],
+                f"it reads the environment variable {name!r}{_at(where)}, which may have another value where the graph "
+                f"runs next",
+                "read it where the graph is built, and give the value to the function: functools.partial(f, value)",
+            )
+    return None
+
+
+def _between_calls(fact: Facts) -> Cause | None:
+    """A cause of what differs from one call to the next in one process."""
+    results = [(fact.first, "the first time"), (fact.again, "called again")]
+    differs = fact.first.form != fact.again.form
+    if not differs:
+        return _of_clock(fact) if _clock_matters(fact) else None
+    if fact.clock_still is not None and _equal(fact.clock_still):
+        return _of_clock(fact)
+    if fact.random_seeded is not None and _equal(fact.random_seeded):
+        return _of_random(results, _first(fact.sights, "random"))
+    if (sight := _first(fact.sights, "generator")) is not None:
+        return Cause(
+            results,
+            f"it draws from a random generator that goes on from call to call, {sight.what} at {sight.where}",
+            "make the generator in the function, seeded by the payload: random.Random(drift.canonical(payload)), or "
+            "draw before the source and make the numbers part of the payload",
+        )
+    if fact.kept:
+        name, where = next(iter(sorted(fact.kept.items())))
+        return Cause(
+            results,
+            f"it keeps something between calls: {name} changed{_at(where)}",
+            "what must be remembered is state: use scan(key, initial, step), count or reduce, which keep it for each "
+            "key and take it back when an item comes late",
+        )
+    if (sight := _first(fact.sights, "address")) is not None or fact.shows_address:
+        return _of_address(results, sight)
+    if (sight := _first(fact.sights, "random")) is not None:
+        return _of_random(results, sight)
+    return Cause(
+        results,
+        "something that changes from call to call and is not in the payload; no single clock, random number or "
+        "variable explains it" + _what_it_does(fact),
+        "let the result depend on the payload alone",
+        sure=False,
+    )
+
+
+def _between_processes(facts: list[Facts], ours: Outcome) -> Cause | None:
+    """A cause of what is the same in one process and differs between two."""
+    differing = [each for each in facts if each.first.form != facts[0].first.form]
+    if differing:
+        one, other = facts[0], differing[0]
+        results = [(one.first, "in one process"), (other.first, "in another one, with another hash seed")]
+    elif facts[0].first.form != ours.form:
+        one, other = facts[0], facts[0]
+        results = [(ours, "in this process"), (one.first, "in another one, with another hash seed")]
+    else:
+        return None
+    if (sight := _first(one.sights, "process")) is not None:
+        return Cause(
+            results,
+            f"it asks for something of the process it runs in, {sight.what} at {sight.where}",
+            "read it once where the graph is built, and give the value to the function",
+        )
+    if (sight := _first(one.sights, "hash")) is not None or "hash" in one.names:
+        return Cause(
+            results,
+            f"it calls hash(){_at(sight.where if sight else '')}, which differs from process to process for text, "
+            f"bytes, dates and most objects",
+            "use a hash that is the same everywhere: zlib.crc32(text.encode()), or hashlib",
+        )
+    if (sight := _first(one.sights, "address")) is not None or one.shows_address:
+        return _of_address(results, sight)
+    if not differing and (name := _global_that_differs(facts, results)):
+        return name
+    return _of_order(results, one)
+
+
+def _global_that_differs(facts: list[Facts], results: list[tuple[Outcome, str]]) -> Cause | None:
+    """The globals of this process are not known here; where both twins agree and this process does not, it is one."""
+    names = sorted(set.union(*(set(fact.globals_read) for fact in facts)))
+    if not names or facts[0].sets:
+        return None
+    shown = ", ".join(map(repr, names))
+    return Cause(
+        results,
+        f"it reads a global that was changed after its module was imported, and other processes import the module "
+        f"anew; its code mentions {shown}",
+        "give the value to the function where the graph is built: functools.partial(f, value)",
+        sure=False,
+    )
+
+
+def _not_again(facts: list[Facts], ours: Outcome) -> Cause:
+    fact = facts[0]
+    if (sight := _first(fact.sights, "random")) is not None:
+        return _of_random([(ours, "in the run; another time it gave something else")], sight)
+    return Cause(
+        [(ours, "in the run; another time it gave something else"), (fact.first, "now")],
+        "something that seldom shows: called again as often as it took to write this, it gave one result"
+        + _what_it_does(fact),
+        "let the result depend on the payload alone",
+        sure=False,
+    )
+
+
+def _of_clock(fact: Facts) -> Cause:
+    sight = _first(fact.sights, "clock")
+    assert sight is not None and fact.clock_still is not None and fact.clock_moved is not None
+    results = [(fact.first, "the first time"), (fact.again, "called again")]
+    if fact.first.form == fact.again.form:
+        results = [(fact.clock_still[0], "now"), (fact.clock_moved, "with the clock 400 days later")]
+    return Cause(
+        results,
+        f"it reads the clock, {sight.what} at {sight.where}",
+        "take the time from the payload: let the source put it there, or run in event time and keep the time in the "
+        "payload",
+    )
+
+
+def _of_random(results: list[tuple[Outcome, str]], sight: Sight | None) -> Cause:
+    assert sight is not None
+    return Cause(
+        results,
+        f"it draws random numbers, {sight.what} at {sight.where}",
+        "seed a generator by the payload: random.Random(drift.canonical(payload)), or draw before the source "
+        "and make the numbers part of the payload",
+    )
+
+
+def _of_address(results: list[tuple[Outcome, str]], sight: Sight | None) -> Cause:
+    how = f"id() at {sight.where}" if sight is not None else "the repr() of an object that has none of its own"
+    return Cause(
+        results,
+        f"it gives the address of an object in memory, {how}",
+        "use what the object holds, or a key of it, in place of its address",
+    )
+
+
+def _of_order(results: list[tuple[Outcome, str]], fact: Facts) -> Cause:
+    floats = [outcome.floats for outcome, _ in results]
+    nearly = len(floats[0]) == len(floats[1]) > 0 and all(map(math.isclose, *floats))
+    if nearly:
+        return Cause(
+            results,
+            f"it adds floats in the order of a set{_built(fact)}, and a sum of floats depends on the order",
+            "sort before adding, or use math.fsum, whose result does not depend on the order",
+        )
+    if fact.other_order is None and not fact.sets:
+        return Cause(
+            results,
+            "something that differs between processes: most often the order of a set, or hash()" + _what_it_does(fact),
+            "let the result depend on the payload alone; iterate over sorted(the_set, key=drift.canonical)",
+            sure=False,
+        )
+    return Cause(
+        results,
+        f"it depends on the order of a set{_built(fact)}, which is another one in each process",
+        "iterate over sorted(the_set); where its members cannot be compared, sorted(the_set, key=drift.canonical)",
+    )
+
+
+def _built(fact: Facts) -> str:
+    if fact.sets:
+        return f" that it builds{_at(fact.sets[0])}"
+    return " in its input"
+
+
+def _what_it_does(fact: Facts) -> str:
+    kinds: dict[Kind, str] = {"outside": "reads from outside", "clock": "reads the clock", "random": "draws at random"}
+    does = [f"{kinds[sight.kind]} ({sight.what} at {sight.where})" for sight in fact.sights if sight.kind in kinds]
+    return f". It {', '.join(does)}" if does else ""
+
+
+def _clock_matters(fact: Facts) -> bool:
+    return (
+        fact.clock_still is not None
+        and fact.clock_moved is not None
+        and fact.clock_still[0].form != fact.clock_moved.form
+    )
+
+
+def _first(sights: list[Sight], kind: Kind) -> Sight | None:
+    return next((sight for sight in sights if sight.kind == kind), None)
+
+
+def _equal(pair: tuple[Outcome, Outcome]) -> bool:
+    return pair[0].form == pair[1].form and pair[0].form is not None
+
+
+def _at(where: str) -> str:
+    return f" at {where}" if where else ""
+
+
+def _outcome(subject: Subject, result: Any) -> Outcome:
+    if isinstance(result, RAISED):
+        return Outcome(trials.form_of_error(result), f"raised {type(result).__name__}: {safe_text(str, result, 200)}")
+    return trials.told(subject, shaped(subject.shape, result))
+
+
+def _arguments_text(subject: Subject, arguments: tuple[Any, ...]) -> str:
+    if subject.shape == "pair":
+        return f"{_short(arguments[1])}, with state {_short(arguments[0])}"
+    return _short(arguments[0])
+
+
+def _short(value: Any) -> str:
+    return safe_text(repr, value, _CHARACTERS_MAX)

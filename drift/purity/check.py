@@ -1,0 +1,250 @@
+"""The check: which calls of a graph's functions are made again elsewhere, and what is said of one that differs.
+
+Invariant: a call is found impure when, on arguments of equal canonical bytes, it gives results of other canonical bytes
+in some process, or when it changes its arguments. One that was found impure is found so again.
+
+Why: arguments travel as pickles, so that a set among them is built anew under the other hash seed. What was found of
+given arguments is remembered, since what depends on a clock or on random numbers need not show every time.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
+
+import cloudpickle
+
+from drift.engines import shipping
+from drift.purity import trials
+from drift.purity.cause import Cause, Finding, cause_of, changed_in_place, impure
+from drift.purity.twin import Twin
+from drift.purity.watch import Watched, Watching, shaped
+from drift_graph.canonical import NoCanonicalForm, canonical
+from drift_graph.errors import DriftError, GraphError, ImpureStep
+from drift_graph.functions import RAISED
+from drift_graph.graph import Dataflow
+from drift_graph.times import TimePolicy
+
+#: The twins' hash seeds are fixed, so that what is found is found again. Sets of two of the words "a" to "z" have
+#: another order in some of two such processes and a third for five in six.
+_HASH_SEEDS = (1, 2)
+_REMEMBERED_MAX = 200_000
+
+
+class _Call(NamedTuple):
+    """A call to be made again."""
+
+    watched: Watched
+    packed: bytes
+    arguments: bytes  # canonical
+    form: bytes | None
+    result: Any  # or the exception
+
+
+class PurityCheck:
+    """Watches the functions of a graph.
+
+    Args:
+        dataflow: the graph.
+        times: time policies by source, in place of those of the graph.
+        twins: processes that call again, 1 or 2; they start with the first call.
+        first, every: of each function the first calls and every n-th call are checked.
+        at_once: check each call when it is made; otherwise when `check` is called.
+
+    Attributes:
+        dataflow, times: the same, with watched functions; run these.
+        checked, unchecked: calls that were compared, and those that could not be: their payloads cannot be pickled or
+            have no canonical form.
+    """
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        times: Mapping[str, TimePolicy] | None = None,
+        *,
+        twins: int = 2,
+        first: int = 1,
+        every: int = 1,
+        at_once: bool = False,
+    ) -> None:
+        if shipping.importing:
+            raise GraphError(
+                "a module checks the purity of a graph while it is imported, and the processes of that check import it "
+                "again; put the run under if __name__ == '__main__': or into a function"
+            )
+        self._seeds = _HASH_SEEDS[:twins]
+        self._first, self._every, self._at_once = first, every, at_once
+        watching = Watching(dataflow, times or {}, self)
+        self.dataflow, self.times = watching.dataflow, watching.times
+        self._work = shipping.packed(dataflow, [each.subject for each in watching.functions])
+        self._twins: list[Twin] = []
+        self._calls: list[_Call] = []
+        self._forms: dict[tuple[int, bytes], bytes | None] = {}
+        self._causes: dict[int, Cause] = {}
+        self._found: dict[tuple[int, bytes], ImpureStep] = {}
+        self.checked = 0
+        self.unchecked = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For the processes of a run: each has twins of its own."""
+        return {**self.__dict__, "_twins": [], "_calls": [], "_forms": {}}
+
+    def __enter__(self) -> PurityCheck:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the twins; may be called twice."""
+        twins, self._twins = self._twins, []
+        for twin in twins:
+            twin.close()
+
+    def call(self, watched: Watched, arguments: tuple[Any, ...]) -> Any:
+        """See `Checker`.
+
+        Raises:
+            ImpureStep: the function was found impure, now or before.
+        """
+        watched.calls += 1
+        if watched.finding is not None:
+            raise watched.finding
+        if watched.calls > self._first and watched.calls % self._every:
+            return watched.subject.function(*arguments)
+        packed, before = _packed(arguments), _form(arguments)
+        if packed is None or before is None:
+            self.unchecked += 1
+            return watched.subject.function(*arguments)
+        error: BaseException | None = None
+        result: Any = None
+        try:
+            result = shaped(watched.subject.shape, watched.subject.function(*arguments))
+        except RAISED as raised:
+            error = raised
+        if _form(arguments) != before:
+            self._fail(watched, before, changed_in_place(watched.subject, packed, arguments))
+        form = trials.form_of_error(error) if error else trials.form_of_result(watched.subject.shape, result)
+        self._note(_Call(watched, packed, before, form, error or result))
+        if error is not None:
+            raise error
+        return result
+
+    def check(self) -> None:
+        """Make the calls since the last time again.
+
+        Raises:
+            ImpureStep: the first of them that is not pure.
+        """
+        calls, self._calls = self._calls, []
+        if not calls:
+            return
+        for call in calls:
+            if (known := self._found.get((call.watched.index, call.arguments))) is not None:
+                self._fail(call.watched, call.arguments, known)
+        twins = self._started()
+        request = [(call.watched.index, call.packed) for call in calls]
+        for twin in twins:
+            twin.ask(("check", request))
+        answers: list[list[trials.Check | None]] = [twin.answer() for twin in twins]
+        for call, *checks in zip(calls, *answers):
+            if None in checks or call.form is None:
+                self.unchecked += 1
+                continue
+            self.checked += 1
+            if all(check == (call.form, call.form, "") for check in checks):
+                continue
+            if _form(trials.rebuilt(call.packed)) != call.arguments:  # its pickle leaves something out
+                self.unchecked += 1
+                continue
+            forms = {call.form, *(form for check in checks if check for form in (check.first, check.second))}
+            found = next((check.found for check in checks if check and check.found), "")
+            if len(forms - {None}) > 1 or found:
+                self._fail(call.watched, call.arguments, self._explained(call, found))
+
+    def _note(self, call: _Call) -> None:
+        place = call.watched.index, call.arguments
+        if place in self._found:
+            self._fail(call.watched, call.arguments, self._found[place])
+        if place in self._forms:
+            if self._forms[place] != call.form:
+                self._fail(call.watched, call.arguments, self._explained(call, ""))
+            return
+        if len(self._forms) >= _REMEMBERED_MAX:
+            self._forms.clear()
+        self._forms[place] = call.form
+        self._calls.append(call)
+        if not self._at_once:
+            return
+        try:
+            self.check()
+        except DriftError as error:
+            error.ends_the_run = True  # and is no failure of the step: a twin that died, say
+            call.watched.finding = error
+            raise
+
+    def _explained(self, call: _Call, found: str) -> ImpureStep:
+        """What to say of a call; where the twins no longer show why, new ones may, or what was said before of the step.
+
+        A function that remembers payloads shows it on the first call only.
+        """
+        subject, index = call.watched.subject, call.watched.index
+        cause = cause_of(subject, self._finding(call, found))
+        if not cause.sure and index not in self._causes:
+            self.close()
+            cause = cause_of(subject, self._finding(call, found))
+        if not cause.sure and index in self._causes:
+            before = self._causes[index]
+            cause = before._replace(results=cause.results)
+        self._causes[index] = cause
+        return impure(subject, call.packed, cause)
+
+    def _finding(self, call: _Call, found: str) -> Finding:
+        twins = self._started()
+        for twin in twins:
+            twin.ask(("explain", (call.watched.index, call.packed)))
+        facts: list[trials.Facts] = [twin.answer() for twin in twins]
+        return Finding(call.result, facts, found)
+
+    def _fail(self, watched: Watched, arguments: bytes, error: ImpureStep) -> NoReturn:
+        """The one place that raises: test tools tell failures apart by their lines."""
+        self._found[watched.index, arguments] = error
+        watched.finding = error if self._at_once else None
+        self._calls = []
+        raise error.with_traceback(None)
+
+    def _started(self) -> list[Twin]:
+        if not self._twins:
+            try:
+                for seed in self._seeds:
+                    self._twins.append(Twin(self._work, _other_seed(seed)))
+            except BaseException:
+                self.close()
+                raise
+        return self._twins
+
+
+def _other_seed(seed: int) -> int:
+    """A hash seed that is not that of this process."""
+    return seed + 100 if os.environ.get("PYTHONHASHSEED") == str(seed) else seed
+
+
+def _packed(arguments: tuple[Any, ...]) -> bytes | None:
+    try:
+        return pickle.dumps(arguments)
+    except Exception:
+        pass
+    try:
+        packed: bytes = cloudpickle.dumps(arguments)
+        return packed
+    except Exception:
+        return None
+
+
+def _form(arguments: tuple[Any, ...]) -> bytes | None:
+    try:
+        return canonical(arguments)
+    except NoCanonicalForm:
+        return None

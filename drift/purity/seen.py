@@ -1,0 +1,139 @@
+"""What a function does while it is called, as seen from outside: the clocks, random numbers and settings it reads.
+
+Invariant: what is seen changes nothing; a function that is looked at gives what it gives otherwise.
+
+Why: Python tells a profile function of every call, of C functions too. A call counts where the nearest frame that is
+not the standard library's, an installed package's or ours belongs to the user, and is told by that frame's line.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import random
+import sys
+import sysconfig
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from types import CodeType, FrameType
+from typing import Any, Literal, NamedTuple
+
+from drift_graph.functions import is_ours
+
+Kind = Literal["clock", "random", "generator", "setting", "address", "hash", "process", "outside"]
+
+CLOCKS: tuple[str, ...] = (
+    "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime", "gmtime", "ctime",
+    "strftime", "asctime",
+)  # fmt: skip
+_c_kinds: dict[int, tuple[Kind, str]] = {id(getattr(time, name)): ("clock", f"time.{name}()") for name in CLOCKS}
+_c_kinds |= {
+    id(builtins.id): ("address", "id()"),
+    id(builtins.hash): ("hash", "hash()"),
+    id(builtins.open): ("outside", "open()"),
+    id(builtins.input): ("outside", "input()"),
+    id(os.urandom): ("random", "os.urandom()"),
+    id(os.getpid): ("process", "os.getpid()"),
+    id(os.getcwd): ("process", "os.getcwd()"),
+}
+_python_kinds: dict[CodeType, tuple[Kind, str]] = {
+    uuid.uuid1.__code__: ("random", "uuid.uuid1()"),
+    uuid.uuid4.__code__: ("random", "uuid.uuid4()"),
+    type(os.environ).__getitem__.__code__: ("setting", "os.environ"),
+}
+_global_random = random._inst
+_not_users = tuple(
+    folder for name in ("stdlib", "platstdlib", "purelib", "platlib") if (folder := sysconfig.get_path(name))
+)
+_ways_to_settings = (os.getenv.__code__.co_filename, Mapping.get.__code__.co_filename)
+
+
+class Sight(NamedTuple):
+    """One thing a function does.
+
+    Attributes:
+        what: the call, as one would write it; for a setting the name of the variable.
+        where: "file:line" in the user's code.
+    """
+
+    kind: Kind
+    what: str
+    where: str
+
+
+class Seen:
+    """Watches while it is entered.
+
+    Attributes:
+        sights: what was seen, each once, in the order it happened.
+        executed: the user's code that ran, and the globals of each.
+    """
+
+    def __init__(self) -> None:
+        self.sights: dict[Sight, None] = {}
+        self.executed: dict[CodeType, dict[str, Any]] = {}
+        self._before: Any = None
+
+    def __enter__(self) -> Seen:
+        self._before = sys.getprofile()
+        sys.setprofile(self._see)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(self._before)
+
+    def _see(self, frame: FrameType, event: str, called: Any) -> None:
+        if event == "c_call":
+            found = _c_kinds.get(id(called)) or _kind_of_method(called)
+            caller: FrameType | None = frame
+        elif event == "call":
+            code = frame.f_code
+            if is_users(code.co_filename):
+                self.executed.setdefault(code, frame.f_globals)
+            found = _python_kinds.get(code)
+            caller = frame.f_back
+            if found is not None and found[0] == "setting":
+                if not _read_by_user(frame.f_back):
+                    return
+                found = "setting", str(frame.f_locals.get("key"))
+        else:
+            return
+        if found is None:
+            return
+        inside: FrameType | None = None
+        while caller is not None and not is_users(caller.f_code.co_filename):
+            inside, caller = caller, caller.f_back
+        if inside is not None and inside.f_code.co_filename == random.__file__:  # randint and others are in Python
+            found = found[0], found[1].split(".")[0] + f".{inside.f_code.co_name}()"
+        if caller is not None:
+            self.sights.setdefault(Sight(*found, f"{caller.f_code.co_filename}:{caller.f_lineno}"))
+
+
+def is_users(filename: str) -> bool:
+    """Whether code is the user's own."""
+    if filename.startswith("<") and not filename.startswith(("<stdin", "<ipython")):
+        return False
+    return not is_ours(filename) and not filename.startswith(_not_users) and "/site-packages/" not in filename
+
+
+def _kind_of_method(called: Callable[..., Any]) -> tuple[Kind, str] | None:
+    owner = getattr(called, "__self__", None)
+    if owner is None:
+        return None
+    name = called.__name__
+    if isinstance(owner, random.Random):
+        known = owner is _global_random
+        return ("random" if known else "generator"), f"random.{name}()" if known else f"Random.{name}()"
+    if isinstance(owner, type) and owner.__module__ == "datetime" and name in ("now", "utcnow", "today"):
+        return "clock", f"{owner.__name__}.{name}()"
+    if type(owner).__module__.startswith("numpy.random"):
+        return "generator", f"numpy.random.{name}()"
+    return None
+
+
+def _read_by_user(frame: FrameType | None) -> bool:
+    """Whether a setting is read by the user's line, not by a library for itself."""
+    while frame is not None and frame.f_code.co_filename in _ways_to_settings:
+        frame = frame.f_back
+    return frame is not None and is_users(frame.f_code.co_filename)

@@ -1,0 +1,364 @@
+"""Experiments on one function and one payload, in a process of their own.
+
+Invariant: every call of a trial gets arguments that were rebuilt for it, equal to the others' by canonical bytes; what
+differs between two calls of one trial is the one thing that the trial is about.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import datetime
+import os
+import pickle
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import msgspec
+import xxhash
+
+from drift.purity.seen import CLOCKS, Seen, Sight
+from drift.purity.watch import Shape, Subject, compared, shaped
+from drift_graph.canonical import NoCanonicalForm, canonical
+from drift_graph.functions import RAISED, safe_text
+
+_SHOWN_CHARACTERS_MAX = 500
+#: How far the clock is moved: past a day, a month and a year, and no whole number of anything.
+_SHIFT_S = 400 * 86400 + 3723.25
+_OTHER_SETTING = "changed by drift's purity check"
+_ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
+
+
+class Outcome(NamedTuple):
+    """What a call came to.
+
+    Attributes:
+        form: to compare it by: of the result's canonical bytes, or of the exception's type; None where it has no form.
+        shown: the result as text.
+        floats: those in the result, to see whether two results are nearly equal.
+    """
+
+    form: bytes | None
+    shown: str
+    floats: tuple[float, ...] = ()
+
+
+def form_of_result(shape: Shape, result: Any) -> bytes | None:
+    """The form of a shaped result; None for what cannot be compared."""
+    try:
+        return xxhash.xxh3_128_digest(canonical(compared(shape, result)))
+    except NoCanonicalForm:
+        return None
+
+
+def form_of_error(error: BaseException) -> bytes:
+    return b"raised " + type(error).__qualname__.encode()
+
+
+def called(subject: Subject, arguments: tuple[Any, ...]) -> bytes | None:
+    """The form of what a function gives."""
+    try:
+        result = shaped(subject.shape, subject.function(*arguments))
+    except RAISED as error:
+        return form_of_error(error)
+    return form_of_result(subject.shape, result)
+
+
+def outcome_of(subject: Subject, arguments: tuple[Any, ...]) -> Outcome:
+    """What a function gives, with its text."""
+    try:
+        result = shaped(subject.shape, subject.function(*arguments))
+    except RAISED as error:
+        return Outcome(form_of_error(error), f"raised {type(error).__name__}: {safe_text(str, error, 200)}")
+    return told(subject, result)
+
+
+def told(subject: Subject, result: Any) -> Outcome:
+    """A shaped result as an outcome."""
+    floats = tuple(_floats_in(compared(subject.shape, result)))
+    return Outcome(form_of_result(subject.shape, result), safe_text(repr, result, _SHOWN_CHARACTERS_MAX), floats)
+
+
+def _floats_in(value: Any) -> Iterator[float]:
+    if type(value) is float:
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from _floats_in(each)
+
+
+# Payloads.
+
+
+class CannotRebuild(Exception):
+    """The arguments of a call cannot be unpickled."""
+
+
+def rebuilt(packed: bytes, *, other_order: bool = False) -> tuple[Any, ...]:
+    """The arguments of a call; with `other_order` sets that are in them were filled in another order."""
+    try:
+        arguments: tuple[Any, ...] = pickle.loads(packed)
+    except Exception as error:
+        raise CannotRebuild from error
+    return _reordered(arguments) if other_order else arguments
+
+
+def holds_sets(value: Any) -> bool:
+    """Whether a payload has a set of two or more in it, whose order may be another one."""
+    if isinstance(value, (set, frozenset)):
+        return len(value) > 1 or any(map(holds_sets, value))
+    if isinstance(value, Mapping):
+        return any(map(holds_sets, value.values()))
+    if isinstance(value, (tuple, list)):
+        return any(map(holds_sets, value))
+    return any(holds_sets(inside) for _, inside in _fields_of(value))
+
+
+def _reordered(value: Any) -> Any:
+    kind = type(value)
+    if kind in (set, frozenset):
+        fillers = [object() for _ in range(64 + 8 * len(value))]  # leave a larger table behind: other collisions
+        filled = set(fillers)
+        filled.update(reversed([_reordered(each) for each in value]))
+        filled.difference_update(fillers)
+        return filled if kind is set else frozenset(filled)
+    if kind is tuple or kind is list:
+        return kind(map(_reordered, value))
+    if kind is dict:
+        return {key: _reordered(each) for key, each in value.items()}
+    if isinstance(value, tuple) and hasattr(kind, "_make"):
+        return kind._make(map(_reordered, value))
+    changed = [(name, inside) for name, inside in _fields_of(value) if holds_sets(inside)]
+    if changed:
+        value = copy.copy(value)
+        for name, inside in changed:
+            (msgspec.structs.force_setattr if isinstance(value, msgspec.Struct) else object.__setattr__)(
+                value, name, _reordered(inside)
+            )
+    return value
+
+
+def _fields_of(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, type):
+        return []
+    if dataclasses.is_dataclass(value):
+        return [(each.name, getattr(value, each.name)) for each in dataclasses.fields(value)]
+    if isinstance(value, msgspec.Struct):
+        return [(name, getattr(value, name)) for name in value.__struct_fields__]
+    return []
+
+
+# The clock, random numbers and settings, held still or moved.
+
+
+@contextmanager
+def clock_at(moment_s: float, places: list[dict[str, Any]]) -> Iterator[None]:
+    """Every clock that Python code reads says `moment_s`; `places` are the globals where they may have other names."""
+    instead: dict[int, Any] = {id(getattr(time, name)): _still(name, moment_s) for name in CLOCKS}
+    instead[id(datetime.datetime)] = _still_datetime(moment_s)
+    instead[id(datetime.date)] = _still_date(moment_s)
+    undo: list[tuple[dict[str, Any], str, Any]] = []
+    for names in (vars(time), vars(datetime), *places):
+        for name, value in list(names.items()):
+            if id(value) in instead:
+                undo.append((names, name, value))
+                names[name] = instead[id(value)]
+    try:
+        yield
+    finally:
+        for names, name, value in undo:
+            names[name] = value
+
+
+def _still(name: str, moment_s: float) -> Callable[..., Any]:
+    real = getattr(time, name)
+    if name.endswith("_ns"):
+        return lambda: int(moment_s * 1e9)
+    if name in ("time", "monotonic", "perf_counter"):
+        return lambda: moment_s
+    if name in ("strftime", "asctime"):
+        return lambda *given: real(*given, *(() if len(given) > (name == "strftime") else (time.localtime(),)))
+    return lambda moment=None: real(moment_s if moment is None else moment)
+
+
+class _Real(type):
+    """Of a class that stands in for another one: what is an instance of that is one of this."""
+
+    real: type
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, cls.real)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, cls.real)
+
+
+def _still_datetime(moment_s: float) -> type:
+    real = datetime.datetime
+
+    class Still(datetime.datetime, metaclass=_Real):
+        def __new__(cls, *given: Any, **named: Any) -> Any:
+            return real(*given, **named)
+
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+            return real.fromtimestamp(moment_s, tz)
+
+        @classmethod
+        def today(cls) -> Any:
+            return real.fromtimestamp(moment_s)
+
+        @classmethod
+        def utcnow(cls) -> Any:
+            return real.fromtimestamp(moment_s, datetime.UTC).replace(tzinfo=None)
+
+    Still.real = real
+    return Still
+
+
+def _still_date(moment_s: float) -> type:
+    real = datetime.date
+
+    class Still(datetime.date, metaclass=_Real):
+        def __new__(cls, *given: Any, **named: Any) -> Any:
+            return real(*given, **named)
+
+        @classmethod
+        def today(cls) -> Any:
+            return real.fromtimestamp(moment_s)
+
+    Still.real = real
+    return Still
+
+
+@contextmanager
+def setting(name: str, value: str) -> Iterator[None]:
+    """An environment variable with another value."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _seeded(subject: Subject, packed: bytes) -> Outcome:
+    random.seed(0)
+    return outcome_of(subject, rebuilt(packed))
+
+
+# What a process is asked for.
+
+
+class Check(NamedTuple):
+    """Forms of two calls, and what else was found: "clock", or "setting NAME"."""
+
+    first: bytes | None
+    second: bytes | None
+    found: str = ""
+
+
+def check(subject: Subject, packed: bytes, *, closely: bool) -> Check:
+    """Two calls; `closely` also asks whether the function depends on a clock too coarse to be seen, or a setting."""
+    other_order = holds_sets(rebuilt(packed))
+    if not closely:
+        return Check(called(subject, rebuilt(packed)), called(subject, rebuilt(packed, other_order=other_order)))
+    arguments = rebuilt(packed)
+    with Seen() as seen:
+        first = called(subject, arguments)
+    second = called(subject, rebuilt(packed, other_order=other_order))
+    found = ""
+    if first == second:
+        for sight in seen.sights:
+            if sight.kind == "clock" and not found:
+                found = "clock" if _clock_matters(subject, packed, list(seen.executed.values())) else ""
+            if sight.kind == "setting" and not found:
+                with setting(sight.what, _OTHER_SETTING):
+                    found = f"setting {sight.what}" if called(subject, rebuilt(packed)) != first else ""
+    return Check(first, second, found)
+
+
+def _clock_matters(subject: Subject, packed: bytes, places: list[dict[str, Any]]) -> bool:
+    outcomes = []
+    now = time.time()
+    for moment in (now, now + _SHIFT_S):
+        with clock_at(moment, places):
+            outcomes.append(called(subject, rebuilt(packed)))
+    return outcomes[0] != outcomes[1]
+
+
+@dataclasses.dataclass
+class Facts:
+    """What trials show of a function and a payload.
+
+    Attributes:
+        first, again: two calls, one after the other.
+        other_order: a call where sets in the payload were filled in another order; None if there are none.
+        sights: what it was seen to do.
+        clock_still: two calls with the clock stopped; None if it reads none.
+        clock_moved: a call with the clock a year later; None if it reads none.
+        random_seeded: two calls from one state of the random numbers; None if it reads none.
+        settings: for each environment variable it reads, a call with another value of it.
+        kept: names of what changed between two calls, with a line that mentions each.
+        sets: lines that build a set.
+        globals_read: the form of each global its code mentions.
+        names: names of builtins and methods that its code mentions.
+        shows_address: a result has the address of an object in it.
+    """
+
+    first: Outcome
+    again: Outcome
+    other_order: Outcome | None
+    sights: list[Sight]
+    clock_still: tuple[Outcome, Outcome] | None = None
+    clock_moved: Outcome | None = None
+    random_seeded: tuple[Outcome, Outcome] | None = None
+    settings: dict[str, Outcome] = dataclasses.field(default_factory=dict)
+    kept: dict[str, str] = dataclasses.field(default_factory=dict)
+    sets: list[str] = dataclasses.field(default_factory=list)
+    globals_read: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    names: set[str] = dataclasses.field(default_factory=set)
+    shows_address: bool = False
+
+
+def explain(subject: Subject, packed: bytes) -> Facts:
+    """Everything that can be found out about a function and a payload."""
+    from drift.purity import inspection
+
+    arguments = rebuilt(packed)
+    owner = inspection.function_inside(subject.function)
+    start = inspection.kept_by(owner, inspection.code_of(owner))
+    with Seen() as seen:
+        first = outcome_of(subject, arguments)
+    before = inspection.kept_by(owner, seen.executed)
+    again = outcome_of(subject, rebuilt(packed))
+    after = inspection.kept_by(owner, seen.executed)
+    kept = [name for name in before if before[name] != after.get(name) or start.get(name, before[name]) != before[name]]
+    other_order = outcome_of(subject, rebuilt(packed, other_order=True)) if holds_sets(rebuilt(packed)) else None
+    facts = Facts(first, again, other_order, list(seen.sights))
+    kinds = {sight.kind for sight in seen.sights}
+    if "clock" in kinds:
+        places, now = list(seen.executed.values()), time.time()
+        with clock_at(now, places):
+            facts.clock_still = outcome_of(subject, rebuilt(packed)), outcome_of(subject, rebuilt(packed))
+        with clock_at(now + _SHIFT_S, places):
+            facts.clock_moved = outcome_of(subject, rebuilt(packed))
+    if "random" in kinds:
+        facts.random_seeded = _seeded(subject, packed), _seeded(subject, packed)
+    for sight in seen.sights:
+        if sight.kind == "setting":
+            with setting(sight.what, _OTHER_SETTING):
+                facts.settings[sight.what] = outcome_of(subject, rebuilt(packed))
+    facts.kept = {name: inspection.line_with(name, seen.executed, owner) for name in kept}
+    facts.sets = inspection.lines_that_build_sets(seen.executed)
+    facts.globals_read = inspection.globals_read(seen.executed)
+    facts.names = {name for code in seen.executed for name in code.co_names}
+    facts.shows_address = bool(_ADDRESS.search(first.shown) and _ADDRESS.search(again.shown))
+    return facts

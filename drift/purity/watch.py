@@ -1,0 +1,154 @@
+"""A graph whose functions are watched: each call passes a checker, which sees arguments and result.
+
+Invariant: a watched graph gives the same metas and payloads as the graph, and its steps are told by the same names and
+lines; a function that stands in several places (a scan's step is in two maps) is watched as one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol
+
+from drift.operators import ScanKey, ScanOutput, ScanState, pair_of
+from drift_graph.functions import line_of, name_of
+from drift_graph.graph import Dataflow
+from drift_graph.operators import Group, Map, Operator, Source, as_sequence, label_of
+from drift_graph.times import EventTime, TimePolicy
+
+#: What a function gives: a payload or a key; a truth; payloads; (state, output).
+Shape = Literal["one", "keep", "many", "pair"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """One function of a graph.
+
+    Attributes:
+        step: name of its step, or of its source.
+        title: how a message calls it.
+        where: "file:line" of it, or of the step's declaration.
+        function: as the graph has it; for `count` and `reduce` that is ours around the user's.
+        initial: of a scan's step, the state before a key's first item.
+    """
+
+    step: str
+    title: str
+    where: str
+    function: Callable[..., Any]
+    shape: Shape
+    initial: Any = None
+
+
+class Checker(Protocol):
+    """Makes the calls of watched functions."""
+
+    def call(self, watched: Watched, arguments: tuple[Any, ...]) -> Any:
+        """What the function gives for the arguments, or what it raises."""
+
+
+class Watched:
+    """Stands in for a function of a graph.
+
+    Attributes:
+        calls: how often it was called.
+        finding: what was found of it, where it is not pure.
+    """
+
+    __slots__ = ("subject", "index", "checker", "calls", "finding")
+
+    def __init__(self, subject: Subject, index: int, checker: Checker) -> None:
+        self.subject = subject
+        self.index = index
+        self.checker = checker
+        self.calls = 0
+        self.finding: Exception | None = None
+
+    @property
+    def user_function(self) -> Callable[..., Any]:
+        return self.subject.function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.checker.call(self, arguments)
+
+
+def shaped(shape: Shape, result: Any) -> Any:
+    """What a function gave, as a value that can be looked at twice."""
+    if shape == "many":
+        return as_sequence(result)
+    return pair_of(result) if shape == "pair" else result
+
+
+def compared(shape: Shape, result: Any) -> Any:
+    """The part of a shaped result that a run depends on."""
+    if shape == "many":
+        return tuple(result)
+    return bool(result) if shape == "keep" else result
+
+
+class Watching:
+    """Replaces the functions of a graph and of the time policies it runs with.
+
+    Attributes:
+        functions: all that are watched, by index.
+        dataflow, times: the graph and the policies with them.
+    """
+
+    def __init__(self, dataflow: Dataflow, times: Mapping[str, TimePolicy], checker: Checker) -> None:
+        self.functions: list[Watched] = []
+        self._checker = checker
+        self._known: dict[tuple[str, int], Watched] = {}
+        self.times = {
+            source.name: self._policy(source.name, times.get(source.name, source.time)) for source in dataflow.sources
+        }
+        self.dataflow = Dataflow(dataflow.name, tuple(map(self._operator, dataflow.operators)), dataflow.edges)
+
+    def _operator(self, operator: Operator) -> Operator:
+        if isinstance(operator, Source):
+            return dataclasses.replace(operator, time=self.times[operator.name])
+        if isinstance(operator, Group):
+            key = operator.key
+            if isinstance(key, ScanKey):
+                return dataclasses.replace(operator, key=ScanKey(self._key(operator, key.key)))
+            return dataclasses.replace(operator, key=self._key(operator, key))
+        if isinstance(operator, Map):
+            return dataclasses.replace(operator, function=self._function(operator))
+        return operator
+
+    def _function(self, operator: Map) -> Callable[[Any], Any]:
+        function = operator.function
+        if isinstance(function, (ScanState, ScanOutput)):
+            title = f"step {operator.step!r} (scan {name_of(function.user_function)})"
+            where = line_of(function.user_function) or operator.where
+            step = self._watched(Subject(operator.step, title, where, function.step, "pair", function.initial))
+            if isinstance(function, ScanState):
+                return dataclasses.replace(function, key=self._key(operator, function.key), step=step)
+            return dataclasses.replace(function, step=step)
+        where = line_of(function) or operator.where
+        title = f"step {operator.step!r} ({label_of(operator)})"
+        return self._watched(Subject(operator.step, title, where, function, operator.arity))
+
+    def _key(self, operator: Operator, key: Callable[[Any], Any]) -> Watched:
+        title = f"the key of step {operator.step!r} ({name_of(key)})"
+        return self._watched(Subject(operator.step, title, line_of(key) or operator.where, key, "one"))
+
+    def _policy(self, source: str, policy: TimePolicy) -> TimePolicy:
+        if not isinstance(policy, EventTime):
+            return policy
+        return dataclasses.replace(
+            policy,
+            time=self._time(source, "time", policy.time),
+            tie=self._time(source, "tie", policy.tie) if policy.tie is not None else None,
+        )
+
+    def _time(self, source: str, role: str, function: Callable[[Any], Any]) -> Watched:
+        title = f"the {role} function of source {source!r} ({name_of(function)})"
+        return self._watched(Subject(source, title, line_of(function) or "?", function, "one"))
+
+    def _watched(self, subject: Subject) -> Watched:
+        place = subject.step, id(subject.function)
+        known = self._known.get(place)
+        if known is None:
+            known = self._known[place] = Watched(subject, len(self.functions), self._checker)
+            self.functions.append(known)
+        return known

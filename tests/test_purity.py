@@ -1,0 +1,549 @@
+"""The purity check finds each kind of impure function, says the likely cause, and leaves pure functions alone.
+
+The twins' hash seeds are fixed; that of the test process is not, so that what is found here does not hang on it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import drift
+from drift.purity import PurityCheck
+from drift_graph.errors import GraphError, ImpureStep
+
+FILE = str(Path(__file__))
+WORDS = ["red", "green", "blue", "black"]
+
+seen: set[Any] = set()
+calls = 0
+numbers = itertools.count()
+generator = random.Random(5)
+mode = "plain"
+cache: dict[Any, Any] = {}
+
+
+def repr_of_a_set(payload: Any) -> str:
+    return repr(payload)
+
+
+def over_a_set(payload: Any) -> list[Any]:
+    return [word.upper() for word in set(payload)]
+
+
+def sum_of_a_set(payload: frozenset[float]) -> float:
+    total = 0.0
+    for number in payload:
+        total += number
+    return total
+
+
+def counts(payload: Any) -> Any:
+    global calls
+    calls += 1
+    return payload, calls
+
+
+def once(payload: Any) -> bool:
+    new = payload not in seen
+    seen.add(payload)
+    return new
+
+
+def numbered(payload: Any) -> Any:
+    return next(numbers), payload
+
+
+def clocked(payload: Any) -> Any:
+    return payload, time.time()
+
+
+def dated(payload: Any) -> Any:
+    return payload, date.today().year
+
+
+def dated_by_module(payload: Any) -> Any:
+    return payload, datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def drawn(payload: Any) -> Any:
+    return payload, random.randint(0, 10**9)
+
+
+def from_a_generator(payload: Any) -> Any:
+    return payload, generator.random()
+
+
+def unique(payload: Any) -> Any:
+    return payload, uuid.uuid4().hex
+
+
+def addressed(payload: Any) -> Any:
+    return id(payload)
+
+
+def shown_address(payload: Any) -> Any:
+    return repr(object())
+
+
+def hashed(payload: Any) -> Any:
+    return hash(payload) % 1000
+
+
+def configured(payload: Any) -> Any:
+    return payload, os.environ.get("DRIFT_TEST_MODE", "plain")
+
+
+def owned(payload: Any) -> Any:
+    return os.getpid()
+
+
+def by_mode(payload: Any) -> Any:
+    return payload, mode
+
+
+def appends(payload: list[Any]) -> Any:
+    payload.append(1)
+    return len(payload)
+
+
+def default_grows(payload: Any, known: list[Any] = []) -> Any:  # noqa: B006
+    known.append(payload)
+    return len(known)
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def tag(self, payload: Any) -> Any:
+        self.count += 1
+        return payload, self.count
+
+
+def around() -> Callable[[Any], Any]:
+    last: Any = None
+
+    def follows(payload: Any) -> Any:
+        nonlocal last
+        last, before = payload, last
+        return before, payload
+
+    return follows
+
+
+def raises_at_times(payload: Any) -> Any:
+    global calls
+    calls += 1
+    if calls % 2:
+        raise ValueError(payload)
+    return payload
+
+
+@dataclass(frozen=True)
+class Tagged:
+    tags: frozenset[Any]
+
+
+class Checked:
+    """One purity check for many graphs of one step, so that processes need not start for each."""
+
+    def __init__(self, steps: list[tuple[Callable[..., Any], str]]) -> None:
+        graph = drift.Graph("steps")
+        self._sources = [f"source {number}" for number in range(len(steps))]
+        for source, (function, method) in zip(self._sources, steps):
+            getattr(graph.source(source), method)(function, name=f"of {source}").sink(f"sink of {source}")
+        self.purity = PurityCheck(graph.build())
+
+    def check(self, number: int, payloads: list[Any]) -> None:
+        """As the harness does it: the reference runs, then the calls it made are made again."""
+        inputs = {source: payloads if source == f"source {number}" else [] for source in self._sources}
+        try:
+            drift.run(self.purity.dataflow, inputs, engine="reference").finish()
+        except ImpureStep:
+            raise
+        except drift.StepError:
+            pass
+        self.purity.check()
+
+
+def lines() -> dict[str, str]:
+    """The place of each function's last line before its return, or of its only one."""
+    found = {name: each for name, each in globals().items() if hasattr(each, "__code__")} | {"tag": Counter.tag}
+    later = {"counts": 2}
+    return {name: f"{FILE}:{each.__code__.co_firstlineno + later.get(name, 1)}" for name, each in found.items()}
+
+
+IMPURE: list[tuple[Callable[..., Any], list[Any], str, str]] = [
+    (repr_of_a_set, [frozenset(WORDS)], "map", "the order of a set in its input"),
+    (repr_of_a_set, [Tagged(frozenset(WORDS))], "map", "the order of a set in its input"),
+    (over_a_set, [WORDS], "flat_map", "the order of a set that it builds at {over_a_set}"),
+    (sum_of_a_set, [frozenset({0.1 * n for n in range(40)})], "map", "adds floats in the order of a set in its input"),
+    (counts, ["a", "b"], "map", "keeps something between calls: the global 'calls' changed at {counts}"),
+    (once, ["a", "b"], "filter", "the global 'seen' changed at {once}"),
+    (numbered, ["a"], "map", "the global 'numbers' changed at {numbered}"),
+    (default_grows, ["a"], "map", "the default of 'known' changed"),
+    (Counter().tag, ["a"], "map", "the attribute 'count' changed at {tag}"),
+    (around(), ["a", "b"], "map", "the variable 'last' of the function around it changed"),
+    (raises_at_times, ["a"], "map", "the global 'calls' changed"),
+    (clocked, ["a"], "map", "reads the clock, time.time() at {clocked}"),
+    (dated, ["a"], "map", "reads the clock, date.today() at {dated}"),
+    (dated_by_module, ["a"], "map", "reads the clock, datetime.now() at {dated_by_module}"),
+    (drawn, ["a"], "map", "random numbers, random.randint() at {drawn}"),
+    (functools.partial(drawn), ["a"], "map", "random numbers, random.randint() at {drawn}"),
+    (from_a_generator, ["a"], "map", "goes on from call to call, Random.random() at {from_a_generator}"),
+    (unique, ["a"], "map", "random numbers, uuid.uuid4() at {unique}"),
+    (addressed, [(1, 2)], "map", "address of an object in memory, id() at {addressed}"),
+    (shown_address, ["a"], "map", "the repr() of an object that has none of its own"),
+    (hashed, ["text"], "map", "calls hash() at {hashed}"),
+    (owned, ["a"], "map", "of the process it runs in, os.getpid() at {owned}"),
+    (configured, ["a"], "map", "the environment variable 'DRIFT_TEST_MODE' at {configured}"),
+    (appends, [[0]], "map", "it changed its payload in place"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def impure() -> Iterator[Checked]:
+    steps = Checked([(function, method) for function, _, method, _ in IMPURE])
+    with steps.purity:
+        yield steps
+
+
+@pytest.mark.parametrize("number", range(len(IMPURE)), ids=[str(likely) for *_, likely in IMPURE])
+def test_what_is_not_pure_is_found_with_its_cause(number: int, impure: Checked) -> None:
+    _, payloads, _, likely = IMPURE[number]
+    with pytest.raises(ImpureStep) as raised:
+        impure.check(number, payloads)
+    message = str(raised.value)
+    assert likely.format_map(lines()) in message
+    assert message.startswith(f"step 'of source {number}' (") and f"at       {FILE}:" in message and "to do" in message
+
+
+# What is pure is left alone.
+
+
+@functools.cache
+def remembered(payload: Any) -> Any:
+    return payload * 2
+
+
+def timed(payload: Any) -> Any:
+    start = time.perf_counter()
+    result = payload * 2
+    cache["took"] = time.perf_counter() - start + datetime.datetime.now().timestamp()
+    return result
+
+
+def seeded(payload: Any) -> Any:
+    return random.Random(drift.canonical(payload)).random()
+
+
+def in_order(payload: Any) -> list[Any]:
+    return sorted(set(payload))
+
+
+def as_generator(payload: Any) -> Iterator[Any]:
+    yield from (payload, payload)
+
+
+def copies(payload: list[Any]) -> list[Any]:
+    copy = list(payload)
+    copy.append(1)
+    return copy
+
+
+def fails(payload: Any) -> Any:
+    raise ValueError(payload)
+
+
+def parsed(payload: str) -> Any:
+    return datetime.datetime.strptime(payload, "%Y-%m-%d") - datetime.timedelta(days=1), date.fromisoformat(payload)
+
+
+def tagged(payload: Any) -> Tagged:
+    return Tagged(frozenset(payload))
+
+
+def without_a_form(payload: Any) -> Any:
+    return object()
+
+
+def size(payload: Any) -> int:
+    return len(payload.tags) if isinstance(payload, Tagged) else len(payload)
+
+
+PURE: list[tuple[Callable[..., Any], list[Any], str]] = [
+    (remembered, ["a", 1, (1.5,)], "map"),
+    (timed, ["a", 1], "map"),
+    (seeded, ["a", 1], "map"),
+    (in_order, [WORDS, []], "flat_map"),
+    (as_generator, WORDS, "flat_map"),
+    (copies, [[], [1]], "map"),
+    (fails, ["a"], "map"),
+    (parsed, ["2026-11-21"], "map"),
+    (tagged, [WORDS], "map"),
+    (size, [Tagged(frozenset(WORDS)), {1: 2}, {*WORDS}], "map"),
+    (str.split, ["a b", ""], "flat_map"),
+    (len, ["a", (1, 2), {"a": 1}], "filter"),
+    (float, ["nan", "-0.0", "1e300", "no"], "map"),
+    (functools.partial(max, 3), [1, 5], "map"),
+    (lambda payload: [payload, *WORDS], ["a"], "flat_map"),
+]
+
+
+def test_what_is_pure_passes() -> None:
+    steps = Checked([(function, method) for function, _, method in PURE])
+    with steps.purity:
+        for number, (_, payloads, _) in enumerate(PURE):
+            steps.check(number, payloads)
+        assert steps.purity.unchecked == 0 and steps.purity.checked > len(PURE)
+
+
+# Every place that takes a function.
+
+
+def first_of(payload: Any) -> Any:
+    return payload[0]
+
+
+def grows(state: list[Any], payload: Any) -> tuple[list[Any], int]:
+    state.append(payload)
+    return state, len(state)
+
+
+def extends(state: tuple[Any, ...], payload: Any) -> tuple[tuple[Any, ...], int]:
+    return (*state, payload), len(state) + 1
+
+
+def ticks(state: int, payload: Any) -> tuple[int, Any]:
+    return state + 1, (payload, time.time_ns())
+
+
+def anyhow(one: Any, other: Any) -> Any:
+    return min(one, other, key=lambda each: random.random())
+
+
+def any_key(payload: Any) -> Any:
+    return hash(payload) % 1000
+
+
+def any_time(payload: Any) -> int:
+    return int(time.time() * 1e6)
+
+
+def key_graph(stream: drift.Stream[Any]) -> Any:
+    return stream.group(any_key, 2, name="it")
+
+
+PLACES: dict[str, tuple[Callable[[drift.Stream[Any]], drift.Stream[Any]], drift.EventTime | None, str]] = {
+    "key of a grouping": (lambda items: items.group(any_key, 2, name="it"), None, "the key of step 'it' (any_key)"),
+    "key of a scan": (
+        lambda items: items.scan(any_key, (), extends, name="it"), None, "the key of step 'it' (any_key)"
+    ),
+    "key of a count": (lambda items: items.count(any_key, name="it"), None, "the key of step 'it' (any_key)"),
+    "step of a scan": (lambda items: items.scan(first_of, 0, ticks, name="it"), None, "step 'it' (scan ticks)"),
+    "function of a reduce": (
+        lambda items: items.reduce(lambda item: 0, anyhow, name="it"), None, "step 'it' (scan anyhow)"
+    ),
+    "predicate": (lambda items: items.filter(once, name="it"), None, "step 'it' (map keep once)"),
+    "event time": (lambda items: items, drift.EventTime(any_time), "the time function of source 'items' (any_time)"),
+    "tie": (lambda items: items, drift.EventTime(len, tie=any_key), "the tie function of source 'items' (any_key)"),
+}  # fmt: skip
+
+
+def placed(place: str) -> tuple[drift.Graph, str]:
+    seen.clear()
+    build, policy, title = PLACES[place]
+    graph = drift.Graph("placed")
+    build(graph.source("items", time=policy)).sink("out")
+    return graph, title
+
+
+@pytest.mark.parametrize("engine", ["local", "reference"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_run_checks_every_function_of_a_graph(place: str, engine: str) -> None:
+    graph, title = placed(place)
+    with pytest.raises(ImpureStep) as raised:
+        drift.run(graph, {"items": ["one", "two", "six"]}, engine=engine, check_purity=True).finish()
+    assert str(raised.value).startswith(title)
+    assert raised.value.where.startswith(FILE)
+    assert raised.value.step == ("items" if "source" in title else "it")
+
+
+@pytest.mark.parametrize("engine", ["local", "reference", "zeromq"])
+def test_a_state_that_is_changed_in_place_is_found(engine: str) -> None:
+    graph = drift.Graph("grows")
+    graph.source("items").scan(key=first_of, initial=[], step=grows).sink("out")
+    with pytest.raises(ImpureStep, match=r"changed its state in place[^!]*'a', with state \[\][^!]*`initial` itself"):
+        drift.run(graph, {"items": ["a", "ab"]}, engine=engine, check_purity=True).finish()
+
+
+@pytest.mark.parametrize("engine", ["local", "reference", "zeromq"])
+def test_a_checked_run_gives_the_output_of_another(engine: str) -> None:
+    graph = drift.Graph("pure")
+    words = graph.source("lines", time=drift.EventTime(len, lateness=50, tie=str)).flat_map(str.split)
+    words.filter(len).scan(first_of, (), extends).sink("sizes")
+    words.count(key=str.lower).map(str).group(len, 3).sink("counts")
+    lines = ["to be or", "not to be", "that is", "the question"]
+    plain = drift.run(graph, {"lines": lines}, engine=engine).finish()
+    watched = drift.run(graph, {"lines": lines}, engine=engine, check_purity=True).finish()
+    assert watched.digest == plain.digest and watched.items_out == 20
+
+
+def test_two_workers_that_would_give_two_answers_are_found_out() -> None:
+    """What once made a law of ours fail: a set that holds a text has another order in another worker."""
+    graph = drift.Graph("story")
+    graph.source("items").map(lambda item: frozenset({item, str(item)})).map(repr, name="shown").sink("out")
+    with pytest.raises(ImpureStep, match=r"step 'shown'[^!]*order of a set in its input"):
+        run = drift.run(graph, {"items": range(64)}, engine="zeromq", workers=2, batch_items=4, check_purity=True)
+        run.finish()
+
+
+def test_a_share_of_the_calls_is_checked() -> None:
+    graph = drift.Graph("share")
+    graph.source("items").map(str).sink("out")
+    with PurityCheck(graph.build(), twins=1, first=3, every=10, at_once=True) as purity:
+        drift.run(purity.dataflow, {"items": range(35)}, engine="reference").finish()
+        assert purity.checked == 6  # 0, 1, 2 and 9, 19, 29
+
+
+def test_what_cannot_be_compared_is_counted() -> None:
+    graph = drift.Graph("formless")
+    graph.source("items").map(without_a_form).map(type).map(str).sink("out")
+    with PurityCheck(graph.build()) as purity:
+        drift.run(purity.dataflow, {"items": [1, 2]}, engine="reference").finish()
+        purity.check()
+        assert purity.unchecked == 6 and purity.checked == 0
+
+
+def test_a_finding_is_found_again() -> None:
+    """Test tools run a failing example again, and must meet the same failure."""
+    graph = drift.Graph("again")
+    graph.source("items").map(drawn).sink("out")
+    with PurityCheck(graph.build()) as purity:
+        messages = set()
+        for _ in range(2):
+            with pytest.raises(ImpureStep) as raised:
+                drift.run(purity.dataflow, {"items": ["a"]}, engine="reference").finish()
+                purity.check()
+            messages.add(str(raised.value))
+    assert len(messages) == 1
+
+
+# Processes.
+
+
+def children() -> set[int]:
+    """Processes that this one started and that are there."""
+    found = subprocess.run(["ps", "-o", "pid=,ppid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 3) for line in found.splitlines()]
+    return {int(pid) for pid, parent, _, args in rows if int(parent) == os.getpid() and not args.startswith("ps")}
+
+
+SCRIPT = """
+import os, signal, sys, time
+import drift
+
+class Word(str):
+    pass
+
+def slow(payload):
+    if payload == 3:
+        print("ready", flush=True)
+        time.sleep(1000)
+    return payload
+
+graph = drift.Graph("script")
+graph.source("items").map(slow, name="slow").sink("out")
+drift.run(graph, {"items": range(5)}, engine=sys.argv[1], batch_items=1, check_purity=True).finish()
+"""
+
+
+def twins_of(session: str) -> list[str]:
+    """The processes of purity checks that carry a mark in their environment."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                if session.encode() in (folder / "environ").read_bytes():
+                    found.append((folder / "cmdline").read_text())
+            except OSError:
+                pass
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_process_is_left(engine: str, number: signal.Signals, tmp_path: Path) -> None:
+    mark = uuid.uuid4().hex
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = {**os.environ, "DRIFT_TEST_MARK": mark}
+    with subprocess.Popen(
+        [sys.executable, "script.py", engine],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as script:  # fmt: skip
+        assert script.stdout is not None
+        assert script.stdout.readline() == "ready\n"
+        assert any("drift.purity.twin" in each for each in twins_of(mark))
+        script.send_signal(number)
+        script.wait(60)
+        deadline = time.monotonic() + 60
+        while (left := twins_of(mark)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+    assert left == []
+
+
+def test_a_function_that_cannot_be_sent_is_a_clear_error() -> None:
+    graph = drift.Graph("locked")
+    lock = threading.Lock()
+    graph.source("items").map(lambda item: lock.locked(), name="held").sink("out")
+    with pytest.raises(GraphError, match=r"step 'held'.*cannot be sent to other processes"):
+        drift.run(graph, {"items": [1]}, check_purity=True)
+
+
+def test_a_step_that_ends_its_other_process_is_a_clear_error() -> None:
+    graph = drift.Graph("ends")
+    me = os.getpid()
+    graph.source("items").map(lambda item: os.getpid() == me or os._exit(3)).sink("out")
+    with pytest.raises(drift.ProcessError, match="exit code 3"):
+        drift.run(graph, {"items": [1]}, check_purity=True).finish()
+
+
+def test_the_command_line_has_it(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(
+        "import drift\ncount = 0\n\ndef tag(line):\n    global count\n    count += 1\n    return line, count\n\n"
+        "graph = drift.Graph('flow')\ngraph.source('lines').map(tag).sink('out')\n"
+    )
+    (tmp_path / "lines.txt").write_text("a\nb\n")
+    command = [sys.executable, "-m", "drift.cli", "run", "flow.py:graph", "--source", "lines.txt", "--quiet"]
+    done = subprocess.run([*command, "--check-purity"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 4
+    assert done.stderr == (
+        "error: step 'map tag' (map one tag) is not pure: for equal input it gave different results\n"
+        f"  at       {tmp_path}/flow.py:4\n"
+        "  input    'a'\n"
+        "  result   ('a', 3)    the first time\n"
+        "  result   ('a', 4)    called again\n"
+        f"  likely   it keeps something between calls: the global 'count' changed at {tmp_path}/flow.py:6\n"
+        "  to do    what must be remembered is state: use scan(key, initial, step), count or reduce, which keep it for "
+        "each key and take it back when an item comes late\n"
+        "0 items were released before this; they stand\n"
+    )
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 0
