@@ -268,6 +268,8 @@ class Run:
                     raise error
                 if self._until is not None and piece.position + len(piece.metas) >= self._until:
                     return
+            for sink in self._sinks.values():
+                sink.complete()
             self._outcome = "finished", None
         except GeneratorExit:
             raise

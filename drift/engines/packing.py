@@ -8,24 +8,29 @@ others are left for pickle. A tuple of scalars is read back as a tuple, and noth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
+import msgpack
 import msgspec
 
+from drift_barrier.digest import Encoded
 from drift_graph.item import Columns
 from drift_graph.meta import Metas, NumberedMetas
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_metas = msgspec.msgpack.Decoder(list[bytes]).decode
+_unbounded = dict.fromkeys(("max_array_len", "max_str_len", "max_bin_len"), 2**31 - 1)
 _unpack_payloads: dict[int, Callable[[Any], list[Any]]] = {
     1: msgspec.msgpack.Decoder(list[Any]).decode,
     2: msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode,
+    3: lambda data: list(msgpack.unpackb(data, use_list=False, **_unbounded)),
 }
 _scalars = frozenset({str, int, float, bool, type(None), bytes})
 
-#: How payloads are packed: 0 as they are, for pickle; 1 scalars and 2 tuples of scalars, as MessagePack.
+#: How payloads are packed: 0 as they are, for pickle; as MessagePack 1 scalars, 2 tuples of them, 3 tuples in tuples.
 Packed = tuple[bytes | NumberedMetas, int, Any, list[int] | None]
 
 
@@ -42,6 +47,15 @@ def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -
         return packed, form, _pack(payloads) if form else payloads, diffs
     except (OverflowError, UnicodeEncodeError):  # a huge int, or lone surrogates
         return packed, 0, payloads, diffs
+
+
+def packed_release(metas: Metas, payloads: list[Any], encoded: Sequence[Encoded]) -> Packed:
+    """Released items for pickle: as the bytes that went into the digest, where those say all."""
+    if not encoded or not all(piece.plain for piece in encoded):
+        return packed_columns(metas, payloads, None)
+    length = struct.pack(">BI", 0xDD, len(metas))
+    packed = metas if type(metas) is NumberedMetas else b"".join([length, *(piece.metas for piece in encoded)])
+    return packed, 3, b"".join([length, *(piece.payloads for piece in encoded)]), None
 
 
 def unpacked_columns(metas: bytes | NumberedMetas, form: int, payloads: Any, diffs: list[int] | None) -> Columns:

@@ -6,7 +6,7 @@ Invariant: a batch is acknowledged in one ack, made after everything it caused h
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from drift.machines.worker import BARRIER, Part, Worker
 from drift_acker.ledger import Ledger, ack_of
 from drift_acker.table import Ack, AckTable
 from drift_barrier.barrier import FAILURES, Barrier, Released
+from drift_barrier.digest import Encoded
 from drift_graph.errors import DriftBug, ProcessError
 from drift_graph.failures import unsendable
 from drift_graph.graph import Dataflow
@@ -324,7 +325,7 @@ class BarrierLoop(Loop):
     def _release(self) -> None:
         released = self._barrier.release(self._minimal_time)
         if released is not None:
-            self._send(released)
+            self._send(released, self._barrier.encoded)
             self._ended = released.error is not None
         if self._minimal_time == END_OF_TIME or self._ended:
             if len(self._barrier) and not self._ended:
@@ -333,9 +334,9 @@ class BarrierLoop(Loop):
             digest = self._barrier.digest
             self._caller.send(self.codec.encode(Finished(digest.hexdigest(), digest.blocks)))
 
-    def _send(self, released: Released) -> None:
+    def _send(self, released: Released, encoded: Sequence[Encoded] = ()) -> None:
         try:
-            self._caller.send(self.codec.encode(ReleasedMessage(released, self._minimal_time)))
+            self._caller.send(self.codec.encode(ReleasedMessage(released, self._minimal_time, encoded)))
         except Oversized:
             position, metas, payloads, sinks, error = released
             middle = len(metas) // 2

@@ -18,15 +18,16 @@ from __future__ import annotations
 import enum
 import pickle
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import xxhash
 
-from drift.engines.packing import packed_columns, unpacked_columns
+from drift.engines.packing import packed_columns, packed_release, unpacked_columns
 from drift.machines.worker import Part
 from drift_barrier.barrier import Released
+from drift_barrier.digest import Encoded
 
 VERSION = 1
 #: A longer frame is refused; batches are split so that they fit.
@@ -78,10 +79,11 @@ class MinimalTime(msgspec.Struct, array_like=True):
 
 
 class ReleasedMessage(msgspec.Struct, array_like=True):
-    """A piece of the output."""
+    """A piece of the output; `encoded` has it as bytes, where they are at hand, and is not there on arrival."""
 
     released: Released
     minimal_time: bytes
+    encoded: Sequence[Encoded] = ()
 
 
 class Finished(msgspec.Struct, array_like=True):
@@ -147,7 +149,7 @@ class Codec:
             body = pickle.dumps((message.granule, message.checksum, parts), 5)
         elif isinstance(message, ReleasedMessage):
             position, metas, payloads, sinks, error = message.released
-            columns = packed_columns(metas, payloads, None)
+            columns = packed_release(metas, payloads, message.encoded)
             body = pickle.dumps((position, columns, sinks, error, message.minimal_time), 5)
         else:
             body = _pack(message)
