@@ -66,6 +66,7 @@ __all__ = [
     "StepError",
     "Stream",
     "canonical",
+    "explain",
     "replay",
     "run",
     "sinks",
@@ -77,6 +78,7 @@ _own_folders.append(str(_Path(__file__).parent))
 
 
 if _TYPE_CHECKING:
+    from drift.lineage.explain import explain as explain
     from drift.records.reader import Record as Record
     from drift.records.recorder import Recording as Recording
     from drift.records.replay import replay as replay
@@ -85,6 +87,7 @@ if _TYPE_CHECKING:
 _LATER = {
     "Record": "drift.records.reader",
     "Recording": "drift.records.recorder",
+    "explain": "drift.lineage.explain",
     "replay": "drift.records.replay",
 }
 

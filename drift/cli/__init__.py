@@ -25,6 +25,7 @@ from typing import Any
 import click
 
 from drift.cli.errors import tell
+from drift.cli.explain import explain_command
 from drift.cli.run import run_command
 from drift.cli.show import show_command
 from drift.sinks.lines import drop_stdout
@@ -94,6 +95,7 @@ def drift() -> None:
 
 drift.add_command(run_command)
 drift.add_command(show_command)
+drift.add_command(explain_command)
 
 
 def main() -> None:

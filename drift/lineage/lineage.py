@@ -20,7 +20,7 @@ from drift.operators import ScanKey, ScanOutput, ScanState, State
 from drift_graph.errors import InputError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
-from drift_graph.item import Failure
+from drift_graph.item import Failure, Item
 from drift_graph.meta import BEGINNING, MetaParts, Metas, global_time_of, time_of
 from drift_graph.operators import Group, Map, Operator, Source, label_of, place_of
 
@@ -81,17 +81,21 @@ class Made:
 
 @dataclass(frozen=True, eq=False)
 class Lineage:
-    """Attributes:
-    item: the output item.
-    position: of it in the output; None where that is not known.
-    items: all of it, each after those it was made of; the last is `item`.
-    sources: names, by rank.
+    """How an output item came about.
+
+    Attributes:
+        item: the output item, or the failure.
+        position: of it in the output; None where that is not known.
+        items: all of it, each after those it was made of; the last is `item`.
+        sources: names, by rank.
+        recorded: the item that a record has at this place, where it is another one.
     """
 
     item: Made
     position: int | None
     items: tuple[Made, ...]
     sources: tuple[str, ...]
+    recorded: Item[Any] | None = None
 
     def inputs(self) -> list[Made]:
         """The input items it goes back to, as far as it is not cut."""
@@ -110,6 +114,7 @@ class Lineage:
             "time": self.item.time,
             "meta": self.item.meta.hex(),
             "payload": show(self.item.payload),
+            "recorded": show(self.recorded.payload) if self.recorded is not None else None,
             "complete": self.complete,
             "items": [self._item_as_dict(made, show) for made in self.items],
         }

@@ -53,6 +53,16 @@ def as_text(lineage: Lineage) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
+def print_tree(lineage: Lineage) -> None:
+    """To standard output; where that is no terminal, an item a line."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    with console.capture() as capture:
+        console.print(as_tree(lineage))
+    print("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
 def _line(lineage: Lineage, made: Made, characters_max: int) -> Text:
     line = Text(overflow="fold")
     line.append(*_what(made, characters_max))

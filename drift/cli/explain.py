@@ -1,0 +1,46 @@
+"""`drift explain`: where an output item of a record comes from."""
+
+from __future__ import annotations
+
+import click
+
+from drift.cli.errors import to_json
+from drift_graph.errors import SettingsError
+
+
+@click.command("explain", short_help="Where an output item of a record comes from.")
+@click.argument("path", metavar="RECORD")
+@click.option("--position", type=int, required=True, metavar="N", help="Of the item in the output, from 0.")
+@click.option("--graph", metavar="FILE:GRAPH", help="In place of the graph at the place that the record names.")
+@click.option("--states", type=int, default=3, show_default=True, help="How many states of a scan to go back.")
+@click.option("--mermaid", is_flag=True, help="Print a Mermaid flowchart.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def explain_command(path: str, position: int, graph: str | None, states: int, mermaid: bool, as_json: bool) -> None:
+    """Print the lineage of an output item: every item that it was made of, back to the input, with the step and the
+    line that made each.
+
+    The graph is loaded from where it was when it was recorded, and its file runs; where the record is not yours, look
+    at that file first, or give --graph.
+
+    \b
+    drift explain monday --position 1000
+    drift explain monday --position 1000 --states 10 --json
+    """
+    from drift.lineage.explain import explain
+    from drift.lineage.show import as_mermaid, one_line, print_tree
+
+    if mermaid and as_json:
+        raise SettingsError("--mermaid and --json are two outputs; ask for one")
+    lineage = explain(path, position, graph, states=states)
+    if as_json:
+        click.echo(to_json(lineage.as_dict()))
+    elif mermaid:
+        click.echo(as_mermaid(lineage), nl=False)
+    else:
+        print_tree(lineage)
+    if lineage.recorded is not None and not as_json:
+        click.echo(
+            f"warning: the record has {one_line(lineage.recorded.payload, 200)} at this position; the graph gives "
+            f"another item now. `drift audit {path}` tells why",
+            err=True,
+        )

@@ -1,0 +1,103 @@
+"""Explaining an item of a record: its lineage, by the graph that is at hand.
+
+Invariant: where the graph still gives what the record has at a position, the lineage ends in exactly that item; where
+it does not, the lineage says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from drift.lineage.lineage import InputBatch, Lineage, lineage_of
+from drift.records.changes import told
+from drift.records.reader import Record
+from drift.records.replay import batches_of, changes_since, classes_for, dataflow_of, replayed
+from drift.streams import Graph
+from drift_graph.canonical import canonical
+from drift_graph.errors import InputError, SettingsError, StepError
+from drift_graph.graph import Dataflow
+from drift_graph.meta import MetaParts
+
+
+class RecordedInput:
+    """The input of a record, as lineage reads it."""
+
+    def __init__(self, record: Record, dataflow: Dataflow) -> None:
+        self._classes = classes_for(record, dataflow)
+        self._record = record.with_classes(self._classes)
+        self._names = [source.name for source in record.manifest.sources]
+
+    def batches(self) -> Iterator[InputBatch]:
+        for batch in batches_of(self._record, self._classes):
+            arrived = batch.arrived
+            yield InputBatch(self._names[batch.rank], arrived.metas, arrived.payloads, arrived.heartbeat)
+
+    def at(self, global_time: bytes) -> Any:
+        found = self._record.find_input(global_time)
+        if found is None:
+            raise InputError(
+                f"the record {self._record.path} has no input item at {MetaParts(global_time)} (global time "
+                f"{global_time.hex()}), from which the output item comes; `drift audit` tells what is missing"
+            )
+        return self._record.restored(found.data)
+
+
+def explain(
+    path: Any,
+    position: int,
+    graph: Graph | Dataflow | str | None = None,
+    *,
+    states: int = 3,
+    classes: Sequence[type] = (),
+) -> Lineage:
+    """The lineage of an output item of a record: what it was made of, back to the input, and by which lines.
+
+    Args:
+        path: the record.
+        position: of the item; for a run that ended with an error of a step, the position after the last item is the
+            failed call.
+        graph: what to look with; without it the graph at the place that the record names, and that file runs.
+        states: how many states of a scan (rounds of any other cycle) to go back.
+        classes: of payloads, where the graph's modules do not have them.
+
+    Raises:
+        RecordError: the record cannot be read.
+        SettingsError: there is no such position.
+        InputError: the graph, which is not the recorded one or not pure, does not make such an item.
+    """
+    record = path if isinstance(path, Record) else Record(path, classes)
+    if type(position) is not int or position < 0:
+        raise SettingsError(f"position={position!r} is not a position, an int of 0 or more")
+    if type(states) is not int or states < 1:
+        raise SettingsError(f"states={states!r} is not an int of 1 or more")
+    dataflow = dataflow_of(record, graph)
+    given = RecordedInput(record, dataflow)
+    outcome = record.manifest.outcome
+    if position == record.manifest.items_out and outcome.state == "failed" and not outcome.by_input:
+        meta = _failing_meta(record, dataflow)
+        return lineage_of(dataflow, given, meta, position=position, loops_kept=states)
+    item = record.with_classes(classes_for(record, dataflow)).item(position)
+    try:
+        lineage = lineage_of(dataflow, given, item.meta, position=position, loops_kept=states)
+    except InputError as error:
+        changes = [change for change in changes_since(record, dataflow) if change.matters]
+        if changes:
+            error.add_note(f"The graph has changed since the record was made:\n{told(changes)}")
+        raise
+    if canonical(lineage.item.payload) != canonical(item.payload):
+        return replace(lineage, recorded=item)
+    return lineage
+
+
+def _failing_meta(record: Record, dataflow: Dataflow) -> bytes:
+    """The meta of the call that ends the run."""
+    try:
+        replayed(record, dataflow).finish()
+    except StepError as error:
+        return error.meta
+    raise InputError(
+        f"the recorded run ended with an error ({record.manifest.outcome.error.splitlines()[0]}), and it does not come "
+        f"again; the function has changed, or is not pure"
+    )
