@@ -42,6 +42,17 @@ def load_dataflow(place: str) -> Dataflow:
     return found
 
 
+def full_place(place: str) -> str:
+    """A graph's place that still holds in another folder: an absolute path, and the name where it was left out."""
+    module_place, name = _parted(place)
+    module = load_module(module_place)
+    if name is None:
+        name = _only_name(module, module_place)
+    if Path(module_place).is_file():
+        module_place = str(Path(module_place).resolve())
+    return f"{module_place}:{name}"
+
+
 def load_function(place: str) -> Callable[[Any], Any]:
     """The function at "file.py:name" or "package.module:name"."""
     module_place, name = _parted(place)
@@ -154,10 +165,14 @@ def _named(module: ModuleType, name: str, place: str) -> Any:
 
 
 def _only_graph(module: ModuleType, place: str) -> Any:
+    return getattr(module, _only_name(module, place))
+
+
+def _only_name(module: ModuleType, place: str) -> str:
     graphs = _graphs(module)
     if len(graphs) != 1:
         raise SettingsError(f"say which graph of {place}, as {place}:NAME; {_candidates_text(module)}")
-    return getattr(module, graphs[0])
+    return graphs[0]
 
 
 def _graphs(module: ModuleType) -> list[str]:

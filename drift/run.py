@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -23,7 +23,6 @@ from drift.sinks.base import Sink, as_sink
 from drift.sources.base import Source, as_source
 from drift.streams import Graph
 from drift_barrier.barrier import Released
-from drift_barrier.digest import Encoded
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item, items
@@ -260,7 +259,7 @@ class Run:
                     piece = piece.before(self._until)
                 error: Exception | None = None
                 if self._recorder is not None and piece.metas:
-                    piece, error = self._recorder.released(piece, self._encoded())
+                    piece, error = self._to_record(piece, self._recorder)
                 if self._sinks and piece.metas:
                     self._write(piece)
                 yield piece
@@ -281,10 +280,10 @@ class Run:
         finally:
             self._end()
 
-    def _encoded(self) -> Sequence[Encoded]:
-        """The last piece as bytes, where the engine has made the digest of them in this process."""
-        of_engine = getattr(self._engine, "encoded", None)
-        return of_engine() if of_engine is not None else ()
+    def _to_record(self, piece: Released, recorder: Recorder) -> tuple[Released, Exception | None]:
+        """What of a piece the record can keep, and the error to end with after that."""
+        of_engine = getattr(self._engine, "encoded", None)  # as bytes, where the digest was made in this process
+        return recorder.released(piece, of_engine() if of_engine is not None else ())
 
     def _write(self, piece: Released) -> None:
         for name, sink in self._sinks.items():

@@ -26,6 +26,7 @@ import click
 
 from drift.cli.errors import tell
 from drift.cli.explain import explain_command
+from drift.cli.replay import replay_command
 from drift.cli.run import run_command
 from drift.cli.show import show_command
 from drift.sinks.lines import drop_stdout
@@ -89,6 +90,8 @@ def drift() -> None:
 
     \b
     drift run wordcount.py:graph --source lines=hamlet.txt --digest
+    drift run flights.py:graph --source flights.csv.gz --record monday
+    drift replay monday --engine zeromq --workers 4
     drift show wordcount.py:graph --picture graph.svg
     """
 
@@ -96,6 +99,7 @@ def drift() -> None:
 drift.add_command(run_command)
 drift.add_command(show_command)
 drift.add_command(explain_command)
+drift.add_command(replay_command)
 
 
 def main() -> None:

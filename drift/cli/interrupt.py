@@ -1,7 +1,7 @@
 """Ctrl-C between two items, never inside the writing of one.
 
-Invariant: a signal ends the run at once, except while sinks are being written or the run is being closed: then right
-afterwards. A second signal ends it in any case.
+Invariant: a signal ends the run at once, except while sinks or the record are being written or the run is being closed:
+then right afterwards. A second signal ends it in any case.
 
 Why: the handler is given the frame it interrupts, and looks whether the run is writing or closing further up. How far
 the writing came is noted where the handler waits, so that the position it tells is the one in the files.
@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
+from drift.engines.feed import Feed
 from drift.run import Run
 from drift.sinks.base import Sink
 from drift_graph.meta import Metas
 
-_UNDISTURBED = (Run._write.__code__, Run._end.__code__)
+_UNDISTURBED = (Run._write.__code__, Run._end.__code__, Run._to_record.__code__, Feed._told.__code__)
 
 
 class Interrupts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import click
@@ -12,10 +12,10 @@ import click
 from drift.cli.errors import Ended, Interrupted, to_json
 from drift.cli.interrupt import Interrupts, Noted
 from drift.cli.late import LateOutput
-from drift.cli.load import load_dataflow
 from drift.cli.progress import ProgressLine
 from drift.cli.specs import OnExisting, TimeOptions, by_name, policies, sink_of, source_of, writes_to_stdout
-from drift.run import ENGINES, Report, Run, run
+from drift.load import full_place, load_dataflow
+from drift.run import ENGINES, Report, Run, made_run
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 
@@ -26,7 +26,7 @@ _JSON_FIELDS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class _Wanted:
+class Wanted:
     """What the call asks to be printed."""
 
     json: bool
@@ -83,6 +83,7 @@ class _Wanted:
     "--digest-algorithm", type=click.Choice(["xxh3_128", "sha256"]), default="xxh3_128", show_default=True,
     help="sha256 also withstands forgery.",
 )  # fmt: skip
+@click.option("--record", metavar="PATH", help="A new folder for a record of the run: see drift replay, drift audit.")
 @click.option("--digest", "print_digest", is_flag=True, help="Print the digest of the output, as the last line.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress line, no summary.")
@@ -95,6 +96,7 @@ def run_command(
     workers: int,
     late_output: str | None,
     digest_algorithm: str,
+    record: str | None,
     print_digest: bool,
     as_json: bool,
     quiet: bool,
@@ -114,11 +116,12 @@ def run_command(
     drift run wordcount.py:graph --source lines=hamlet.txt --sink counts=counts.jsonl
     drift run wordcount.py:graph --source - --sink text:- < hamlet.txt | tail
     drift run flights.py:graph --source flights.csv --event-time minute --lateness 1440 --json
+    drift run flights.py:graph --source flights.csv --record monday
     drift run flights.py:graph --source flights=tcp://127.0.0.1:7000 --engine zeromq --workers 4
     """
     dataflow = load_dataflow(graph)
     sinks = by_name("--sink", sink_specs, "sink", [sink.name for sink in dataflow.sinks])
-    wanted = _Wanted(as_json, print_digest, quiet, any(map(writes_to_stdout, sinks.values())))
+    wanted = Wanted(as_json, print_digest, quiet, any(map(writes_to_stdout, sinks.values())))
     if as_json and wanted.items:
         raise SettingsError("--json has standard output for itself; give the sink a file")
     if len(set(sinks.values())) < len(sinks) and not wanted.items:
@@ -132,12 +135,14 @@ def run_command(
         "sinks": {name: Noted(sink_of(spec, existing)) for name, spec in sinks.items()},
         "digest": digest_algorithm,
         "check_purity": check_purity,
+        "record": record,
+        "place": full_place(graph),
         **{name: value for name, value in more.items() if value is not None},
     }
     sources = _sources(dataflow, source_specs, quiet=quiet or as_json)
     with LateOutput(late_output, existing) as on_late:
-        report = _driven(dataflow, sources, on_late, arguments, wanted)
-    _print_report(report, wanted, digest_algorithm, late_kept=late_output is not None)
+        report = driven(lambda: made_run(dataflow, sources, on_late=on_late, **arguments), arguments["sinks"], wanted)
+    print_report(report, wanted, digest_algorithm, late_kept=late_output is not None)
 
 
 def _sources(dataflow: Dataflow, specs: Sequence[str], *, quiet: bool) -> dict[str, Any]:
@@ -155,10 +160,8 @@ def _sources(dataflow: Dataflow, specs: Sequence[str], *, quiet: bool) -> dict[s
     return sources
 
 
-def _driven(
-    dataflow: Dataflow, sources: dict[str, Any], on_late: LateOutput, arguments: dict[str, Any], wanted: _Wanted
-) -> Report:
-    """Run to the end.
+def driven(make: Callable[[], Run], sinks: Mapping[str, Noted], wanted: Wanted) -> Report:
+    """Make a run, which writes to these sinks, and run to the end.
 
     Raises:
         Ended: with what was done until then.
@@ -167,14 +170,14 @@ def _driven(
     with Interrupts() as interrupts, ProgressLine(active=wanted.line) as line:
         running: Run | None = None
         try:
-            with run(dataflow, sources, on_late=on_late, **arguments) as running:
+            with make() as running:
                 line.follow(running)
                 for piece in running.pieces():
                     position = piece.position + len(piece.metas)
                     interrupts.check()
             return running.report
         except KeyboardInterrupt:
-            position = max(position, *(sink.position for sink in arguments["sinks"].values()), 0)
+            position = max(position, *(sink.position for sink in sinks.values()), 0)
             done = _as_object(running.report) if running is not None else {}
             done = {**done, "items_out": position}
             done.pop("digest", None)  # of more than was handed out, perhaps
@@ -195,7 +198,7 @@ def _as_object(report: Report) -> dict[str, Any]:
     return {name: getattr(report, name) for name in _JSON_FIELDS}
 
 
-def _print_report(report: Report, wanted: _Wanted, algorithm: str, *, late_kept: bool) -> None:
+def print_report(report: Report, wanted: Wanted, algorithm: str, *, late_kept: bool) -> None:
     if wanted.json:
         click.echo(to_json(_as_object(report)))
         return
