@@ -312,7 +312,7 @@ def test_a_bug_of_ours_is_1_with_its_traceback_and_a_request(
         def broken(*arguments: object, error: Exception = bug, **more: object) -> None:
             raise error
 
-        monkeypatch.setattr(drift.cli.run, "run", broken)
+        monkeypatch.setattr(drift.cli.run, "made_run", broken)
         result = call("run", "GRAPHS:graph", "--source", "words.txt")
         assert result.exit_code == 1
         assert "Traceback" in result.stderr and str(bug) in result.stderr and "please report it" in result.stderr

@@ -79,8 +79,8 @@ def replay_command(
     with LateOutput(late_output, existing) as on_late, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", GraphDiffers)
         run = replay(
-            record, dataflow, engine=engine, workers=workers, until=until, pace=cast(Pace, pace), sinks=sinks, on_late=on_late,
-            **more,
+            record, dataflow, engine=engine, workers=workers, until=until, pace=cast(Pace, pace), sinks=sinks,
+            on_late=on_late, **more,
         )  # fmt: skip
         for warning in caught:
             click.echo(f"warning: {warning.message}", err=True)

@@ -39,7 +39,7 @@ from drift.records.messages import (
 from drift.records.storable import Storable
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_pieces
-from drift_graph.canonical import encode_metas, encode_plain, stored, stored_each
+from drift_graph.canonical import encode_metas, stored, stored_each, stored_plain
 from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
 from drift_graph.functions import own_folders
 from drift_graph.meta import Metas, NumberedMetas, global_time_of
@@ -142,14 +142,13 @@ class Recorder:
         That is less where a payload cannot be kept: the items before it, with the error that ends the run.
         """
         payloads = arrived.payloads
-        plain = encode_plain(payloads)
-        data = plain
+        data = stored_plain(payloads)
         if data is None:
             bad = self._storable.check(payloads, f"source {name!r}")
             if bad is not None:
                 arrived = _cut(arrived, *bad)
                 payloads = arrived.payloads
-            data = stored_many(payloads)
+            data = b"".join(stored_each(payloads))
         late: list[LateRow] = []
         for each in arrived.late:
             bad = self._storable.check([each.payload], f"source {name!r} (a late item)")
@@ -310,11 +309,6 @@ def _check_free(folder: Path) -> None:
         )
     if folder.exists() and not folder.is_dir():
         raise SettingsError(f"record={str(folder)!r} is a file; give a folder that is not there")
-
-
-def stored_many(payloads: list[Any]) -> bytes:
-    """`stored` of each, joined."""
-    return b"".join(stored_each(payloads))
 
 
 def _told_metas(metas: Metas) -> tuple[int | None, bytes]:

@@ -111,6 +111,21 @@ def canonical_each(values: Sequence[Any]) -> list[bytes]:
     return list(map(canonical, values))
 
 
+def stored_plain(values: Sequence[Any]) -> bytes | None:
+    """`stored` of each, joined, where all are scalars, tuples, or dicts of these; None for others."""
+    inside: Collection[Any] = values
+    if set(map(type, values)) == {dict}:
+        if not set(map(type, chain.from_iterable(values))) <= _exact:
+            return None
+        inside = list(chain.from_iterable(map(dict.values, values)))
+    if _are_plain(inside):
+        try:
+            return _encode(values)[len(_array_header(len(values))) :]
+        except (OverflowError, UnicodeEncodeError):
+            pass
+    return None
+
+
 def stored_each(values: Sequence[Any]) -> list[bytes]:
     """[stored(value) for value in values], faster."""
     rows = set(map(type, values)) == {dict} and set(map(type, chain.from_iterable(values))) <= {str}
