@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import drift_acker as _drift_acker
 import drift_barrier as _drift_barrier
-from drift import sinks, sources
+from drift import sinks, sources, spark
 from drift.engines.base import Progress, Settings
 from drift.run import Report, Run, run
 from drift.streams import Feedback, Graph, Stream
@@ -71,6 +71,7 @@ __all__ = [
     "run",
     "sinks",
     "sources",
+    "spark",
 ]
 
 _own_folders.extend(str(_Path(each.__file__ or "").parent) for each in (_drift_acker, _drift_barrier))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import flights  # noqa: E402
 import wordcount  # noqa: E402
 
 HAMLET = EXAMPLES / "data" / "hamlet.txt.gz"
+HAMLET_WORDS = gzip.decompress(HAMLET.read_bytes()).decode().split()
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 7])
@@ -36,3 +38,36 @@ def test_the_items_of_a_run_are_those_of_local(spark: Any) -> None:
     run = drift.run(flights.graph, feed, engine="spark", spark=spark, partitions=3)
     assert list(run) == list(drift.run(flights.graph, feed))
     assert run.digest == drift.run(flights.graph, feed).finish().digest
+
+
+def rows_of_flights(spark: Any) -> Any:
+    """The flights as a DataFrame, in no order of theirs."""
+    return spark.createDataFrame([{**flight} for flight in flights.departures()]).repartition(5, "flight")
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_dataframe_in_event_time_gives_the_digest_of_local(spark: Any, partitions: int) -> None:
+    frame = rows_of_flights(spark)
+    report = drift.run(flights.graph, {"flights": frame}, engine="spark", partitions=partitions).finish()
+    assert report.digest == drift.run(flights.graph, {"flights": flights.departures()}).finish().digest
+    assert report.items_in == frame.count()
+
+
+def test_an_expression_gives_the_event_time(spark: Any) -> None:
+    frame = rows_of_flights(spark)
+    minutes = "cast(unix_timestamp(cast(time_hour as timestamp)) / 60 as long) + cast(minute as long)"
+    source = drift.spark.source(frame, time=minutes)
+    report = drift.run(flights.graph, {"flights": source}, engine="spark", partitions=2).finish()
+    assert report.digest == drift.run(flights.graph, {"flights": flights.departures()}).finish().digest
+
+
+def test_a_dataframe_in_arrival_time_is_numbered_in_a_stated_order(spark: Any) -> None:
+    words = HAMLET_WORDS[:3000]
+    frame = spark.createDataFrame(list(enumerate(words)), "number int, value string").repartition(4, "value")
+    values = drift.spark.source(frame.select("value"), payload="value", order_by=frame["number"])
+    run = drift.run(wordcount.graph, {"lines": values}, engine="spark", partitions=2)
+    assert run.finish().digest == drift.run(wordcount.graph, {"lines": words}).finish().digest
+    with pytest.raises(drift.SettingsError, match="a DataFrame has no order of arrival"):
+        drift.run(wordcount.graph, {"lines": frame}, engine="spark").finish()
+    with pytest.raises(drift.SettingsError, match="only engine='spark' reads"):
+        drift.run(wordcount.graph, {"lines": frame}).finish()

@@ -108,6 +108,10 @@ def as_source(name: str, given: Any) -> Source:
         raise SettingsError(f"source {name!r} is given a dict, which would be its keys only; use .items() or .values()")
     if isinstance(given, (set, frozenset)):
         raise SettingsError(f"source {name!r} is given a set, whose order changes from run to run; use sorted(...)")
+    if hasattr(given, "mapInArrow"):
+        from drift.spark.frames import FrameSource
+
+        return FrameSource(given)
     if hasattr(given, "itertuples"):
         raise SettingsError(
             f"source {name!r} is given a {type(given).__name__}, which would be its column names; use "

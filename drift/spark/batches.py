@@ -40,12 +40,15 @@ ROWS = pa.schema(
 )
 DDL = "level int, target int, first binary, port string, items long, body binary"
 
-#: Ports of rows that hold no items. A COUNT says how many items some task sent to lower targets of the last level; an
-#: ERROR holds what ends the run, before anything is released. Both sort before all items.
+#: Ports of rows that hold no items, and sort before all that do. A COUNT says how many items some task sent to lower
+#: targets of the last level, READ how many a task read of a source. An ERROR holds what ends the run before anything is
+#: released, and a key: of several errors the one with the least key counts.
 COUNT = "\0count"
+READ = "\0read"
 ERROR = "\0error"
 
 BATCH_ITEMS = 4096
+_BATCH_ITEMS_MIN = 64
 _BATCH_BYTES = 1 << 20  # where items are large, batches have fewer
 _HELD_ITEMS_MAX = 1 << 18  # over all the batches that a task is filling
 _ROWS_BYTES = 4 << 20  # of the rows that are handed to Spark at once
@@ -78,9 +81,9 @@ def row_of(level: int, target: int, port: str, columns: Columns) -> Row:
     return Row(level, target, columns.metas[0], port, len(columns.metas), body)
 
 
-def error_row(level: int, error: DriftError) -> Row:
+def error_row(level: int, error: DriftError, key: bytes = b"") -> Row:
     """A row that ends the run."""
-    return Row(level, 0, BEGINNING, ERROR, 0, pickle.dumps(error, 5))
+    return Row(level, 0, BEGINNING, ERROR, 0, pickle.dumps((key, error), 5))
 
 
 def _not_picklable(port: str, payloads: list[Any], error: Exception) -> PayloadError:
@@ -120,7 +123,7 @@ class Outbox:
 
     def __init__(self, last_level: int, targets: int) -> None:
         self._last_level = last_level
-        self._batch_items = max(min(BATCH_ITEMS, _HELD_ITEMS_MAX // targets), 64)
+        self._batch_items = max(min(BATCH_ITEMS, _HELD_ITEMS_MAX // targets), _BATCH_ITEMS_MIN)
         self._held: dict[tuple[int, int, str], list[Columns]] = {}
         self._counts: dict[tuple[int, int, str], int] = {}
         self._released = [0] * targets  # items for each target of the last level

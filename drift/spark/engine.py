@@ -12,32 +12,25 @@ item; the ranges release, number and hash side by side.
 from __future__ import annotations
 
 import pickle
-import shutil
-import sys
-import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from queue import Empty, Full, Queue
 from typing import Any
 
 from drift.engines.base import Progress, Settings
 from drift.engines.feed import Feed
 from drift.engines.packing import unpacked_columns
-from drift.engines.shipping import packed
-from drift.spark.batches import DDL
 from drift.spark.blocks import joined_digest
 from drift.spark.errors import as_drift_error
-from drift.spark.kernels import RELEASED_DDL, RangeEnd, Work, run_level, run_release
-from drift.spark.levels import Levels
+from drift.spark.frames import FrameSource
+from drift.spark.kernels import RELEASED_DDL, RangeEnd, run_release
+from drift.spark.prepare import Prepared, check_finite
 from drift.spark.session import start, stop
-from drift.spark.spool import Spool, write_parquet
 from drift.spark.watch import Watch
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest, hash_block
-from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME
 
@@ -48,59 +41,36 @@ _PIECES_AHEAD_MAX = 8
 class SparkEngine:
     """Reads the sources, runs the jobs, and hands out the output."""
 
+    needs_items = True
+
     def __init__(self, dataflow: Dataflow, feed: Feed, settings: Settings) -> None:
-        _check(feed)
+        check_finite(feed)
         self.progress = Progress()
-        self.needs_items = True
-        self._levels = Levels(dataflow, fused=settings.fused)
-        self._work = packed(dataflow)
+        self._dataflow = dataflow
         self._feed = feed
         self._settings = settings
         self._digest = Digest(settings.digest)
         self._blocks: list[bytes] | None = None
         self._job: _Job | None = None
-        self._folder: Path | None = None
-        self._own = settings.spark is None
-        self._spark: Any = settings.spark
+        self._prepared: Prepared | None = None
+        self._spark = settings.spark if settings.spark is not None else _session_of(feed)
+        self._own = self._spark is None
 
     def released(self) -> Iterator[Released]:
-        """See `Engine`. Where nobody needs the items (`needs_items` is False) there is one empty piece at the end."""
+        """See `Engine`. Where nobody needs the items there are only empty pieces."""
         if self._own:
             self._spark = start(self._settings.master or "local[*]")
-        targets = self._settings.partitions or default_partitions(self._spark)
-        spool = Spool(self._feed, self._settings.in_flight_max)
-        frame = self._spooled(spool)
+        self._prepared = Prepared(self._spark, self._dataflow, self._feed, self._settings, self._note_sources)
         self._note_sources()
         yield Released(0, [], [], "")
-        work = Work(
-            dataflow=self._work,
-            path=tuple(entry or str(Path.cwd()) for entry in sys.path),
-            fused=self._settings.fused,
-            targets=targets,
-            bounds=cuts(spool.firsts, targets),
-            end=spool.end,
-            algorithm=self._settings.digest,
-        )
-        rows = released_rows(frame, work, self._levels, with_items=self.needs_items)
+        rows = self._prepared.output(partial(run_release, with_items=self.needs_items), RELEASED_DDL)
         self._job = _Job(self._spark, rows)
         with Watch(self._spark, self._job.tag, self.progress):
             yield from self._hand_out(self._job)
         self.progress.minimal_time = END_OF_TIME
         self.progress.fraction = 1.0
-        if spool.error is not None:
-            raise spool.error
-
-    def _spooled(self, spool: Spool) -> Any:
-        batches = spool.batches(self._note_sources)
-        if str(self._spark.conf.get("spark.master", "")).startswith("local"):
-            self._folder = Path(tempfile.mkdtemp(prefix="drift-spool-"))
-            write_parquet(self._folder / "rows.parquet", batches)
-            return self._spark.read.schema(DDL).parquet(str(self._folder))
-        import pyarrow as pa
-
-        from drift.spark.batches import ROWS
-
-        return self._spark.createDataFrame(pa.Table.from_batches(batches, schema=ROWS), schema=DDL)
+        if self._prepared.error is not None:
+            raise self._prepared.error
 
     def _note_sources(self) -> None:
         self.progress.items_in = self._feed.items_in
@@ -121,6 +91,7 @@ class SparkEngine:
                 continue
             end: RangeEnd = pickle.loads(row.body)
             ends[row.target] = end
+            self.progress.items_in += end.items_read
             if self.needs_items and end.error is not None:
                 raise end.error
             if not self.needs_items:
@@ -160,56 +131,19 @@ class SparkEngine:
         if self._job is not None:
             self._job.close()
             self._job = None
+        if self._prepared is not None:
+            self._prepared.close()
+            self._prepared = None
         if self._own and self._spark is not None:
             stop(self._spark)
             self._spark = None
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _check(feed: Feed) -> None:
-    for name, source in feed.sources.items():
-        if source.live:
-            raise SettingsError(
-                f"source {name!r} is live, and engine='spark' runs what has an end; run it on zeromq, or record it and "
-                f"replay the record on Spark"
-            )
-
-
-def default_partitions(spark: Any) -> int:
-    """How many tasks share the keys: as many as run at once."""
-    with suppress(Exception):  # over Spark Connect there is no sparkContext
-        return int(spark.sparkContext.defaultParallelism)
-    return int(spark.conf.get("spark.sql.shuffle.partitions"))
-
-
-def cuts(firsts: Sequence[tuple[bytes, int]], targets: int) -> tuple[bytes, ...]:
-    """Metas that cut the input, and so about the output, into `targets` ranges of as many items.
-
-    Args:
-        firsts: metas of the input, and how many items each stands for.
-    """
-    every = sum(items for _, items in firsts)
-    bounds: list[bytes] = []
-    before = 0
-    for meta, items in sorted(firsts):
-        if before * targets >= (len(bounds) + 1) * every and meta != (bounds[-1] if bounds else b""):
-            bounds.append(meta)
-        before += items
-    return tuple(bounds[: targets - 1])
-
-
-def released_rows(frame: Any, work: Work, levels: Levels, *, with_items: bool) -> Any:
-    """From rows of level 0 to rows of RELEASED, in order within each range."""
-    frame = frame.mapInArrow(partial(run_level, work, 0), DDL)
-    for level in range(1, levels.last):
-        frame = shuffled(frame, work.targets).mapInArrow(partial(run_level, work, level), DDL)
-    return shuffled(frame, work.targets).mapInArrow(partial(run_release, work, with_items), RELEASED_DDL)
-
-
-def shuffled(frame: Any, targets: int) -> Any:
-    """Each row to its task, and there in the order of first metas."""
-    return frame.repartitionById(targets, "target").sortWithinPartitions("first")
+def _session_of(feed: Feed) -> Any:
+    """The session that a DataFrame among the sources belongs to."""
+    return next(
+        (source.frame.sparkSession for source in feed.sources.values() if isinstance(source, FrameSource)), None
+    )
 
 
 class _Job:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from drift.engines.local import feeding_step
 from drift.engines.packing import packed_columns
 from drift.engines.shipping import unpacked
-from drift.spark.batches import BATCH_ITEMS, COUNT, ERROR, ROWS, Inbox, Outbox, Row, error_row, rows_in
+from drift.spark.batches import BATCH_ITEMS, COUNT, ERROR, READ, ROWS, Inbox, Outbox, Row, error_row, rows_in
 from drift.spark.blocks import PartDigest
 from drift.spark.levels import Levels, LevelWorker
 from drift_barrier.barrier import Barrier, Released
@@ -113,14 +113,16 @@ class RangeEnd:
         blocks: of the digest, those that lie within the range, by number.
         edges: the pieces of other blocks.
         error: what the run ends with after this range.
+        items_read: by tasks, from DataFrames; told to the first range.
     """
 
     blocks: list[tuple[int, bytes]]
     edges: list[tuple[int, int, bytes, bytes]]
     error: Exception | None
+    items_read: int = 0
 
 
-def run_release(work: Work, with_items: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_release(work: Work, batches: Iterable[pa.RecordBatch], *, with_items: bool) -> Iterator[pa.RecordBatch]:
     """The output barrier of one range: pieces with their items where these are wanted, and a `RangeEnd`."""
     released = _Range(work, batches)
     for piece in released.pieces():
@@ -128,7 +130,7 @@ def run_release(work: Work, with_items: bool, batches: Iterable[pa.RecordBatch])
             body = pickle.dumps((packed_columns(piece.metas, piece.payloads, None), piece.sinks), 5)
             yield _released_row(released.target, piece.position, len(piece.metas), body)
     if released.target >= 0:
-        end = RangeEnd(*released.digest.parts(), released.error)
+        end = RangeEnd(*released.digest.parts(), released.error, released.items_read)
         yield _released_row(released.target, released.position, -1, pickle.dumps(end, 5))
 
 
@@ -144,6 +146,7 @@ class _Range:
         dataflow = work.opened().dataflow
         self.target = -1
         self.error: Exception | None = None
+        self.items_read = 0
         self.digest = PartDigest(work.algorithm, 0)
         self._work = work
         self._batches = batches
@@ -158,13 +161,20 @@ class _Range:
         barrier, end = self._barrier, self._work.end
         due = _READY_ITEMS
         begun = False
+        errors: list[tuple[bytes, str, DriftError]] = []
         for row in self._rows():
             if row.port == COUNT:
                 barrier.position += row.items
                 continue
+            if row.port == READ:
+                self.items_read += row.items
+                continue
             if row.port == ERROR:
-                self.error = pickle.loads(row.body)
-                return
+                key, error = pickle.loads(row.body)
+                errors.append((key, str(error), error))
+                continue
+            if errors:
+                break
             if not begun:
                 begun = True
                 self.digest = barrier.digest = PartDigest(self._work.algorithm, barrier.position)
@@ -176,6 +186,9 @@ class _Range:
                     return
                 due = max(_READY_ITEMS, 2 * len(barrier))
             barrier.add(row.port, row.columns())
+        if errors:
+            self.error = min(errors, key=lambda each: each[:2])[2]
+            return
         yield from self._release(end)
 
     def _rows(self) -> Iterator[Row]:

@@ -266,7 +266,7 @@ class SourceMachine:
             where = line_of(policy.time) or "?"
             return times, StepError(
                 f"the time function of source {self.name!r} ({where}) raised {_said(error)}; "
-                f"payload {_short(bad)}, item {self.items_in + self.late_items + len(times)} of the source",
+                f"payload {_short(bad)}{self._nth(len(times))}",
                 step=self.name,
                 where=where,
             )
@@ -279,6 +279,9 @@ class SourceMachine:
                     f"a time is an int of 64 bits: {_how_to_int(time)}"
                 )
         raise AssertionError("a bad time was seen and not found")
+
+    def _nth(self, index: int) -> str:
+        return f", item {self.items_in + self.late_items + index} of the source"
 
     def _judge(
         self, payloads: list[Any], times: list[int], policy: EventTime

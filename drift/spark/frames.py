@@ -1,0 +1,409 @@
+"""DataFrames as sources: each row is a payload, and its global time depends on the row alone, or on a stated order.
+
+Invariant: rows get the global times that any engine would give their payloads, however they are partitioned.
+
+Why: in event time the place of a row is its time and its tie, both functions of the row. Rows of one place come
+together in one task and are counted there; equal payloads may be counted in any order. A DataFrame has no order of
+arrival, so nothing in it is late; and arrival time needs an order to be stated, by which the rows are numbered.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from drift.spark.batches import READ, Outbox, Row, error_row
+from drift.spark.kernels import Work
+from drift.spark.levels import LevelWorker
+from drift_graph.canonical import canonical_each, form_of, same
+from drift_graph.errors import DriftError, InputError, SettingsError
+from drift_graph.functions import safe_text
+from drift_graph.item import Columns
+from drift_graph.meta import TIME_MIN, global_time, pack_time, varint
+from drift_graph.times import ArrivalTime, EventTime, SourceMachine, TimePolicy
+
+Payload = Literal["dict", "tuple", "value"]
+
+_TIME = "__drift_time"
+_PLACE = "__drift_place"
+_ERROR = "__drift_error"
+_SAMPLED = 0.01
+_SAMPLES_MAX = 1000  # of one task
+_PIECE_ITEMS = 8192
+
+
+@dataclass
+class FrameSource:
+    """A DataFrame to be read by the engine on Spark; see `drift.spark.source`."""
+
+    frame: Any
+    payload: Payload = "dict"
+    time: Any = None
+    order_by: tuple[Any, ...] = ()
+    live = False
+    in_spark = False
+
+    def open(self) -> _NoReader:
+        return _NoReader(self)
+
+
+class _NoReader:
+    """In place of a reader: Spark reads the rows itself."""
+
+    def __init__(self, source: FrameSource) -> None:
+        self._source = source
+
+    def read(self, items_max: int) -> list[Any] | None:
+        if not self._source.in_spark:
+            raise SettingsError(
+                "a source is given a Spark DataFrame, which only engine='spark' reads; for the other engines collect "
+                "it: [row.asDict() for row in frame.collect()]"
+            )
+        return None
+
+    def filenos(self) -> Sequence[int]:
+        return ()
+
+    def close(self) -> None:
+        pass
+
+
+class FrameMachine(SourceMachine):
+    """Gives rows their places: global times without the ordinal."""
+
+    def places(self, payloads: list[Any], times: list[int] | None) -> tuple[list[bytes], Exception | None]:
+        """The places up to the first row that has none, and why it has none."""
+        error: Exception | None = None
+        policy = self.policy
+        if times is None:
+            assert isinstance(policy, EventTime)
+            times, error = self._times(payloads, policy)
+            payloads = payloads[: len(times)]
+        rank = varint(self._rank)
+        tie = policy.tie if isinstance(policy, EventTime) else _no_tie
+        ties: Sequence[int]
+        if tie is None:
+            ties, tie_error = _hashes(self, payloads)
+        else:
+            ties, tie_error = self._ties_one_by_one(payloads, tie)
+        if len(rank) == 1:
+            number = self._rank
+            places = [
+                _place(time + 2**63, number, 0xFF, tie) if tie >= 0x100000000000000 else
+                global_time(time, number, tie, 0)[:-1]
+                for time, tie in zip(times, ties)
+            ]  # fmt: skip
+        else:
+            places = [pack_time(time) + rank + varint(tie) for time, tie in zip(times, ties)]
+        return places, tie_error or error
+
+    def _nth(self, index: int) -> str:
+        return ""  # a row of a DataFrame has no number
+
+
+_place = struct.Struct(">QBBQ").pack  # as in drift_graph.times
+
+
+def _no_tie(payload: Any) -> int:
+    return 0
+
+
+def _hashes(machine: FrameMachine, payloads: list[Any]) -> tuple[Sequence[int], Exception | None]:
+    import xxhash
+
+    from drift_graph.canonical import NoCanonicalForm, hash64
+
+    try:
+        return list(map(xxhash.xxh64_intdigest, canonical_each(payloads))), None
+    except NoCanonicalForm:
+        return machine._ties_one_by_one(payloads, hash64)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the tasks that read a DataFrame are told.
+
+    Attributes:
+        columns: names of the payload's columns, as they are in the rows.
+        timed: whether a column holds the times; else the policy's function is called.
+    """
+
+    name: str
+    rank: int
+    policy: TimePolicy
+    payload: Payload
+    columns: tuple[str, ...]
+    timed: bool
+
+    def machine(self) -> FrameMachine:
+        return FrameMachine(self.name, self.rank, self.policy)
+
+    def payloads(self, batch: pa.RecordBatch) -> list[Any]:
+        """The payloads of rows."""
+        columns: list[list[Any]] = [
+            batch.column(index).to_pylist(maps_as_pydicts="strict") for index in range(len(self.columns))
+        ]
+        if self.payload == "value":
+            return columns[0]
+        if self.payload == "tuple":
+            return list(zip(*columns)) if columns else [()] * batch.num_rows
+        names = self.columns
+        return [dict(zip(names, row)) for row in zip(*columns)] if columns else [{} for _ in range(batch.num_rows)]
+
+    def times(self, batch: pa.RecordBatch) -> list[int] | None:
+        return batch.column(len(self.columns)).to_pylist() if self.timed else None
+
+
+def place_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows with their places, and at the end the least of the rows that have none, with the error."""
+    work.opened()
+    worst: tuple[bytes, bytes, pa.RecordBatch] | None = None
+    for batch in batches:
+        machine = reading.machine()
+        payloads, times = reading.payloads(batch), reading.times(batch)
+        places, error = _placed(machine, payloads, times)
+        if error is None:
+            yield _with_places(batch, reading, places, [None] * len(places))
+            continue
+        for index, payload in enumerate(payloads):
+            _, reason = _placed(machine, [payload], None if times is None else [times[index]])
+            if reason is not None and (worst is None or form_of(payload) < worst[0]):
+                worst = form_of(payload), pickle.dumps(reason, 5), batch.slice(index, 1)
+    if worst is not None:
+        yield _with_places(worst[2], reading, [b""], [worst[0] + b"\0" + worst[1]], key_bytes=len(worst[0]))
+
+
+def _placed(
+    machine: FrameMachine, payloads: list[Any], times: list[int] | None
+) -> tuple[list[bytes], Exception | None]:
+    if times is not None and None in times:
+        at = times.index(None)  # type: ignore[arg-type]
+        return [], InputError(
+            f"the time column of source {machine.name!r} is null for payload {safe_text(repr, payloads[at], 200)}; "
+            f"filter such rows out, or give them a time with coalesce(...)"
+        )
+    return machine.places(payloads, times)
+
+
+def _with_places(
+    batch: pa.RecordBatch, reading: Reading, places: list[bytes], errors: list[bytes | None], key_bytes: int = 0
+) -> pa.RecordBatch:
+    if errors[:1] not in ([], [None]):
+        assert errors[0] is not None
+        errors = [key_bytes.to_bytes(4, "big") + errors[0]]
+    columns = batch.columns[: len(reading.columns)]
+    names = [f"c{index}" for index in range(len(columns))]
+    arrays = [*columns, pa.array(places, pa.binary()), pa.array(errors, pa.binary())]
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, _PLACE, _ERROR])
+
+
+def number_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """From rows sorted by place to rows of batches: counts those of one place, and runs the maps after the source."""
+    levels = work.opened()
+    outbox = Outbox(levels.last, work.targets)
+    worker = LevelWorker(levels, 0, work.targets, work.bounds)
+    counter = _Counter(reading)
+    read = 0
+    try:
+        for whole in batches:
+            for start in range(0, whole.num_rows, _PIECE_ITEMS):
+                batch = whole.slice(start, _PIECE_ITEMS)
+                errors = batch.column(len(reading.columns) + 1)
+                if errors.null_count < batch.num_rows:  # they come first: their place is empty
+                    for found in errors.drop_null().to_pylist():
+                        length = int.from_bytes(found[:4], "big")
+                        raise _Refused(found[4 : 4 + length], pickle.loads(found[5 + length :]))
+                payloads = reading.payloads(batch)
+                metas = counter.metas(batch.column(len(reading.columns)).to_pylist(), payloads)
+                read += len(metas)
+                worker.handle([(reading.name, Columns(metas, payloads, None))], outbox, metas[0])
+                yield from outbox.ready()
+    except _Refused as refused:
+        outbox.add_row(error_row(levels.last, refused.error, refused.key))
+    except DriftError as error:
+        outbox.add_row(error_row(levels.last, error))
+    outbox.add_row(Row(levels.last, 0, b"", READ, read, b""))
+    yield from outbox.rest()
+
+
+class _Refused(Exception):
+    """A row that has no place."""
+
+    def __init__(self, key: bytes, error: DriftError) -> None:
+        super().__init__(str(error))
+        self.key = key
+        self.error = error
+
+
+class _Counter:
+    """Makes global times of sorted places."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._tied = isinstance(reading.policy, EventTime) and reading.policy.tie is not None
+        self._numbered = isinstance(reading.policy, ArrivalTime)
+        self._place = b""
+        self._ordinal = 0
+        self._payload: Any = None
+
+    def metas(self, places: list[bytes], payloads: list[Any]) -> list[bytes]:
+        if places[0] != self._place and all(one != other for one, other in pairwise(places)):
+            self._place, self._ordinal, self._payload = places[-1], 0, payloads[-1]
+            return [place + b"\0" for place in places]
+        metas: list[bytes] = []
+        for place, payload in zip(places, payloads):
+            if place == self._place:
+                self._ordinal += 1
+                if self._tied and not same(self._payload, payload):
+                    raise self._not_unique(place, payload)
+            else:
+                self._place, self._ordinal, self._payload = place, 0, payload
+            metas.append(place + varint(self._ordinal))
+        return metas
+
+    def _not_unique(self, place: bytes, payload: Any) -> InputError:
+        time = int.from_bytes(place[:8], "big") + TIME_MIN
+        return InputError(
+            f"the tie function of source {self._reading.name!r} gave one value for two different payloads at time "
+            f"{time}: {safe_text(repr, self._payload, 200)} and {safe_text(repr, payload, 200)}; make it unique, or "
+            f"leave tie out"
+        )
+
+
+def sample_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Places of some rows, evenly over the task, and for how many rows each stands."""
+    work.opened()
+    machine = reading.machine()
+    stride, at, kept = 1, 0, []
+    for batch in batches:
+        wanted = list(range(-at % stride, batch.num_rows, stride))
+        at += batch.num_rows
+        if wanted:
+            some = batch.take(pa.array(wanted))
+            kept += _placed(machine, reading.payloads(some), reading.times(some))[0]
+        while len(kept) > _SAMPLES_MAX:
+            kept, stride = kept[::2], stride * 2
+    yield pa.RecordBatch.from_arrays(
+        [pa.array(kept, pa.binary()), pa.array([stride] * len(kept), pa.int64())], names=["first", "items"]
+    )
+
+
+def reading_of(name: str, rank: int, policy: TimePolicy, source: FrameSource, frame: Any) -> tuple[Reading, Any]:
+    """How a DataFrame is read, and the DataFrame with the column of times that this needs."""
+    columns = tuple(frame.columns)
+    if source.payload not in ("dict", "tuple", "value"):
+        raise SettingsError(f"payload={source.payload!r} is neither 'dict', 'tuple' nor 'value'")
+    if source.payload == "value" and len(columns) != 1:
+        raise SettingsError(
+            f"source {name!r}: payload='value' takes a DataFrame of one column, and this has {', '.join(columns)}; "
+            f"select the one that is the payload"
+        )
+    if source.payload == "dict" and len(set(columns)) < len(columns):
+        raise SettingsError(f"source {name!r}: two columns of the DataFrame have one name: {', '.join(columns)}")
+    if source.time is not None and source.order_by:
+        raise SettingsError(f"source {name!r}: time= puts rows in event time, order_by= in arrival time; give one")
+    if source.order_by:
+        return Reading(name, rank, ArrivalTime(), source.payload, columns, True), frame
+    if source.time is not None:
+        event = policy if isinstance(policy, EventTime) else EventTime(_never)
+        return Reading(name, rank, event, source.payload, columns, True), frame.withColumn(
+            _TIME, _millis(name, frame, source.time)
+        )
+    if isinstance(policy, ArrivalTime):
+        raise SettingsError(
+            f"source {name!r} is in arrival time, and a DataFrame has no order of arrival; say in which order its rows "
+            f"came, drift.spark.source(frame, order_by=...), or give them a time: drift.spark.source(frame, time=...), "
+            f"or times={{{name!r}: drift.EventTime(...)}}"
+        )
+    return Reading(name, rank, policy, source.payload, columns, False), frame
+
+
+def _never(payload: Any) -> int:
+    raise AssertionError("the times are in a column")
+
+
+def _millis(name: str, frame: Any, time: Any) -> Any:
+    """The column of times as a long: integers as they are, moments in milliseconds since 1970."""
+    from pyspark.sql import functions, types
+
+    column = functions.expr(time) if isinstance(time, str) else time
+    kind = frame.select(column.alias(_TIME)).schema[0].dataType
+    if isinstance(kind, types.IntegralType):
+        return column.cast("long")
+    if isinstance(kind, (types.TimestampType, types.TimestampNTZType)):
+        return functions.unix_millis(column.cast("timestamp"))
+    raise SettingsError(
+        f"source {name!r}: the time of a row is of type {kind.simpleString()}; it is a whole number or a timestamp: "
+        f'cast it, for instance time="cast(ts as timestamp)"'
+    )
+
+
+_PART_BITS = 33  # of monotonically_increasing_id: the upper bits number the partition, the lower its rows
+
+
+def _count_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.num_rows:
+            part = batch.column(0)[0].as_py() >> _PART_BITS
+            yield pa.RecordBatch.from_pydict({"part": [part], "items": [batch.num_rows]})
+
+
+class Numbered:
+    """A DataFrame whose rows are numbered in a stated order; its rows are kept on disk until `close`."""
+
+    def __init__(self, frame: Any, order_by: Sequence[Any], targets: int) -> None:
+        from pyspark import StorageLevel
+        from pyspark.sql import functions
+
+        every = functions.xxhash64(functions.struct(*(frame[f"`{name}`"] for name in frame.columns)))
+        order = (*order_by, every)
+        ordered = frame.repartitionByRange(targets, *order).sortWithinPartitions(*order)
+        self._kept = ordered.withColumn(_TIME, functions.monotonically_increasing_id()).persist(StorageLevel.DISK_ONLY)
+        counts: dict[int, int] = {}
+        for row in self._kept.select(_TIME).mapInArrow(_count_parts, "part long, items long").collect():
+            counts[row.part] = counts.get(row.part, 0) + row.items
+        starts: list[Any] = []
+        before = 0
+        for part in sorted(counts):
+            starts += [functions.lit(part), functions.lit(before)]
+            before += counts[part]
+        mask = functions.lit(2**_PART_BITS - 1)
+        number = functions.col(_TIME).bitwiseAND(mask)
+        if starts:
+            upper = functions.shiftright(_TIME, _PART_BITS)
+            number = number + functions.element_at(functions.create_map(*starts), upper)
+        self.frame = self._kept.withColumn(_TIME, number.cast("long"))
+
+    def close(self) -> None:
+        self._kept.unpersist()
+
+
+def level_0(frame: Any, work: Work, reading: Reading) -> Any:
+    """From rows of a DataFrame to rows of batches."""
+    from pyspark.sql import types
+
+    fields = [types.StructField(f"c{index}", frame.schema[index].dataType) for index in range(len(reading.columns))]
+    placed_type = types.StructType(
+        [*fields, types.StructField(_PLACE, types.BinaryType()), types.StructField(_ERROR, types.BinaryType())]
+    )
+    from drift.spark.batches import DDL
+
+    placed = frame.mapInArrow(partial(place_rows, work, reading), placed_type)
+    sorted_rows = placed.repartition(work.targets, _PLACE).sortWithinPartitions(_PLACE)
+    return sorted_rows.mapInArrow(partial(number_rows, work, reading), DDL)
+
+
+def samples(frame: Any, work: Work, reading: Reading) -> list[tuple[bytes, int]]:
+    """Places of some rows, with weights."""
+    some = frame.sample(_SAMPLED, 0).mapInArrow(partial(sample_rows, work, reading), "first binary, items long")
+    return [(bytes(row.first), row.items) for row in some.collect()]
+
+
+__all__ = ["FrameSource", "Numbered", "Reading", "level_0", "reading_of", "samples"]

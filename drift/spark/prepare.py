@@ -1,0 +1,158 @@
+"""From a graph and its sources to a DataFrame of its output.
+
+Invariant: what is made here computes nothing but where the output is cut into ranges, and reads the sources that Spark
+cannot read itself; the rest is done when somebody asks for rows.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from drift.engines.base import Settings
+from drift.engines.feed import Feed
+from drift.engines.shipping import packed
+from drift.spark import frames
+from drift.spark.batches import DDL, ROWS
+from drift.spark.kernels import Work, run_level
+from drift.spark.levels import Levels
+from drift.spark.spool import Spool, write_parquet
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+
+
+class Prepared:
+    """A graph whose sources are in Spark.
+
+    Args:
+        watch: called while sources are read here.
+
+    Attributes:
+        error: what reading the sources here ended with.
+    """
+
+    def __init__(
+        self, spark: Any, dataflow: Dataflow, feed: Feed, settings: Settings, watch: Callable[[], None]
+    ) -> None:
+        self._spark = spark
+        self._levels = Levels(dataflow, fused=settings.fused)
+        self._closing = ExitStack()
+        self.error: Exception | None = None
+        try:
+            self._prepare(dataflow, feed, settings, watch)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, dataflow: Dataflow, feed: Feed, settings: Settings, watch: Callable[[], None]) -> None:
+        targets = settings.partitions or default_partitions(self._spark)
+        readings = [
+            self._reading(rank, source.name, feed, given, targets)
+            for rank, source in enumerate(dataflow.sources)
+            if isinstance(given := feed.sources[source.name], frames.FrameSource)
+        ]
+        spool = Spool(feed, settings.in_flight_max)
+        rows = self._spooled(spool, watch)
+        self.error = spool.error
+        work = Work(
+            dataflow=packed(dataflow),
+            path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+            fused=settings.fused,
+            targets=targets,
+            bounds=(),
+            end=spool.end,
+            algorithm=settings.digest,
+        )
+        firsts = list(spool.firsts)
+        if targets > 1:
+            for reading, frame in readings:
+                firsts += frames.samples(frame, work, reading)
+        self.work = work = replace(work, bounds=cuts(firsts, targets))
+        inputs = [frames.level_0(frame, work, reading) for reading, frame in readings]
+        if spool.firsts or not inputs:
+            inputs.append(rows.mapInArrow(partial(run_level, work, 0), DDL))
+        self._rows = reduce(lambda one, other: one.unionAll(other), inputs)
+
+    def _reading(
+        self, rank: int, name: str, feed: Feed, source: frames.FrameSource, targets: int
+    ) -> tuple[frames.Reading, Any]:
+        source.in_spark = True
+        reading, frame = frames.reading_of(name, rank, feed.policy_of(name), source, source.frame)
+        if source.order_by:
+            numbered = frames.Numbered(frame, source.order_by, targets)
+            self._closing.callback(numbered.close)
+            frame = numbered.frame
+        return reading, frame
+
+    def _spooled(self, spool: Spool, watch: Callable[[], None]) -> Any:
+        """A DataFrame of what the sources give that are read here."""
+        batches = spool.batches(watch)
+        if str(self._spark.conf.get("spark.master", "")).startswith("local"):
+            folder = tempfile.mkdtemp(prefix="drift-spool-")
+            self._closing.callback(shutil.rmtree, folder, ignore_errors=True)
+            write_parquet(Path(folder) / "rows.parquet", batches)
+            return self._spark.read.schema(DDL).parquet(folder)
+        return self._spark.createDataFrame(pa.Table.from_batches(batches, schema=ROWS), schema=DDL)
+
+    def output(self, kernel: Callable[..., Any], schema: Any) -> Any:
+        """The DataFrame that a kernel makes of the rows of each range of the output."""
+        rows, work = self._rows, self.work
+        for level in range(1, self._levels.last):
+            rows = shuffled(rows, work.targets).mapInArrow(partial(run_level, work, level), DDL)
+        return shuffled(rows, work.targets).mapInArrow(partial(kernel, work), schema)
+
+    def close(self) -> None:
+        """Remove what was put aside."""
+        with suppress(Exception):  # the JVM may be gone
+            self._closing.close()
+
+
+def check_finite(feed: Feed) -> None:
+    """Refuse live sources.
+
+    Raises:
+        SettingsError: there is one.
+    """
+    for name, source in feed.sources.items():
+        if source.live:
+            raise SettingsError(
+                f"source {name!r} is live, and engine='spark' runs what has an end; run it on zeromq, or record it and "
+                f"replay the record on Spark"
+            )
+
+
+def default_partitions(spark: Any) -> int:
+    """How many tasks share the keys: as many as run at once."""
+    with suppress(Exception):  # over Spark Connect there is no sparkContext
+        return int(spark.sparkContext.defaultParallelism)
+    return int(spark.conf.get("spark.sql.shuffle.partitions"))
+
+
+def cuts(firsts: Sequence[tuple[bytes, int]], targets: int) -> tuple[bytes, ...]:
+    """Metas that cut the input, and so about the output, into `targets` ranges of as many items.
+
+    Args:
+        firsts: metas of the input, and how many items each stands for.
+    """
+    every = sum(items for _, items in firsts)
+    bounds: list[bytes] = []
+    before = 0
+    for meta, items in sorted(firsts):
+        if before * targets >= (len(bounds) + 1) * every and meta != (bounds[-1] if bounds else b""):
+            bounds.append(meta)
+        before += items
+    return tuple(bounds[: targets - 1])
+
+
+def shuffled(frame: Any, targets: int) -> Any:
+    """Each row to its task, and there in the order of first metas."""
+    return frame.repartitionById(targets, "target").sortWithinPartitions("first")

@@ -1,0 +1,154 @@
+"""The tasks of the engine on Spark without Spark: shuffles and sorts in lists, so that many graphs can be tried.
+
+What is tried here is everything but Spark itself: the split into levels, merging, positions, blocks of the digest,
+errors. Tasks, the size of batches and when a task takes a piece are drawn.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import Case, Input, Recipe, cases, event_inputs, inputs, recipes
+from test_laws import HARD, Output, _output, examples, reference
+
+import drift
+import drift.spark.batches as batches_module
+import drift.spark.kernels as kernels_module
+from drift.engines.feed import Feed
+from drift.engines.packing import unpacked_columns
+from drift.engines.shipping import packed
+from drift.sources import as_source
+from drift.spark.batches import ROWS
+from drift.spark.blocks import joined_digest
+from drift.spark.kernels import RangeEnd, Work, run_level, run_release
+from drift.spark.levels import Levels
+from drift.spark.prepare import cuts
+from drift.spark.spool import Spool
+from drift_barrier.digest import BLOCK_ITEMS, Digest, hash_block
+
+
+def in_lists(case: Case, targets: int, splits: int, *, held_max: int = 1000, fused: bool = True) -> Output:
+    """A case through the tasks of Spark, one after the other."""
+    dataflow = case.dataflow()
+    late: list[Any] = []
+    sources = {name: as_source(name, given) for name, given in case.sources().items()}
+    feed = Feed(dataflow, sources, {}, batch_items=3, in_flight_max=1000, on_late=late.append)
+    spool = Spool(feed, held_max)
+    tables = list(spool.batches(lambda: None))
+    work = Work(packed(dataflow), (), fused, targets, cuts(spool.firsts, targets), spool.end)
+    levels = Levels(dataflow, fused=fused)
+    rows = pa.Table.from_batches(tables, schema=ROWS)
+    tasks = [rows.slice(at, splits) for at in range(0, len(rows), splits)]
+    rows = done(run_level(work, 0, task.to_batches(max_chunksize=2)) for task in tasks)
+    for level in range(1, levels.last):
+        rows = done(run_level(work, level, task.to_batches(max_chunksize=2)) for task in shuffled(rows, targets))
+    tasks = shuffled(rows, targets)
+    ends: list[RangeEnd] = []
+    items: list[tuple[int, bytes, Any, str]] = []
+    error: Exception | None = spool.error
+    for task in tasks:
+        released = [
+            row
+            for batch in run_release(work, task.to_batches(max_chunksize=3), with_items=True)
+            for row in batch.to_pylist()
+        ]
+        for row in released[:-1]:
+            columns, sinks = pickle.loads(row["body"])
+            metas, payloads, _ = unpacked_columns(*columns)
+            names = [sinks] * len(metas) if isinstance(sinks, str) else sinks
+            items += zip(range(row["position"], row["position"] + len(metas)), metas, payloads, names)
+        if released:
+            ends.append(pickle.loads(released[-1]["body"]))
+            if ends[-1].error is not None:
+                error = ends[-1].error
+                break
+    blocks = joined_digest(
+        "xxh3_128", [block for end in ends for block in end.blocks], [edge for end in ends for edge in end.edges]
+    )
+    digest = hash_block("xxh3_128", b"".join(blocks)).hex()
+    if isinstance(error, drift.DriftBug):
+        raise error
+    return _output(items, digest, error)
+
+
+def done(outputs: Iterator[Iterator[pa.RecordBatch]]) -> pa.Table:
+    return pa.Table.from_batches([batch for output in outputs for batch in output], schema=ROWS)
+
+
+def shuffled(rows: pa.Table, targets: int) -> list[pa.Table]:
+    by_target = [rows.filter(pa.compute.equal(rows["target"], target)) for target in range(targets)]
+    return [task.sort_by("first") for task in by_target]
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So small that few items make many rows, and pieces."""
+    monkeypatch.setattr(batches_module, "_BATCH_ITEMS_MIN", 1)
+    monkeypatch.setattr(batches_module, "BATCH_ITEMS", 2)
+    monkeypatch.setattr(batches_module, "_BATCH_BYTES", 50)
+    monkeypatch.setattr(kernels_module, "_READY_ITEMS", 3)
+
+
+tasks = st.sampled_from([1, 2, 3, 7])
+
+
+@given(cases(), tasks, st.integers(1, 3), st.booleans())
+def test_the_tasks_of_spark_give_the_output_of_the_reference(
+    case: Case, targets: int, splits: int, fused: bool
+) -> None:
+    assert in_lists(case, targets, splits, fused=fused) == reference(case, None)  # type: ignore[arg-type]
+
+
+@given(cases(sources_max=2, steps_max=3, items_max=40), tasks, st.integers(1, 3), st.sampled_from([1, 8, 1000]))
+def test_long_inputs_give_the_output_of_the_reference(case: Case, targets: int, splits: int, held_max: int) -> None:
+    assert in_lists(case, targets, splits, held_max=held_max) == reference(case, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("recipe", HARD, ids=[f"hard {number}" for number in range(len(HARD))])
+def test_hard_graphs_give_the_output_of_the_reference(recipe: Recipe) -> None:
+    @examples(0.1)
+    @given(inputs(recipe.sources, items_max=12), tasks)
+    def law(given_inputs: list[Input], targets: int) -> None:
+        case = Case(recipe, given_inputs)
+        assert in_lists(case, targets, 2) == reference(case, None)  # type: ignore[arg-type]
+
+    law()
+
+
+@given(cases(failing=True), tasks)
+def test_a_failing_function_ends_the_run_where_the_reference_ends(case: Case, targets: int) -> None:
+    assert in_lists(case, targets, 2) == reference(case, None)  # type: ignore[arg-type]
+
+
+@given(recipes(sources_max=1, steps_max=3), event_inputs(16, late="divert"), tasks)
+def test_late_items_are_judged_as_by_the_reference(recipe: Recipe, given_input: Input, targets: int) -> None:
+    case = Case(recipe, [given_input])
+    assert in_lists(case, targets, 2) == reference(case, None)  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 3 * BLOCK_ITEMS), st.lists(st.integers(0, 3 * BLOCK_ITEMS), max_size=5))
+def test_ranges_hash_to_the_digest_of_the_whole(count: int, cut_at: list[int]) -> None:
+    from drift.spark.blocks import PartDigest
+
+    metas = [number.to_bytes(4, "big") for number in range(count)]
+    whole = Digest()
+    whole.add(metas, list(range(count)))
+    places = [0, *sorted(min(at, count) for at in cut_at), count]
+    parts = []
+    for start, end in pairwise(places):
+        part = PartDigest("xxh3_128", start)
+        for at in range(start, end, 1000):
+            upto = min(at + 1000, end)
+            part.add(metas[at:upto], list(range(at, upto)))
+        parts.append(part.parts())
+    blocks = joined_digest(
+        "xxh3_128", [each for part in parts for each in part[0]], [e for part in parts for e in part[1]]
+    )
+    assert hash_block("xxh3_128", b"".join(blocks)).hex() == whole.hexdigest()
