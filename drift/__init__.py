@@ -79,12 +79,13 @@ _own_folders.append(str(_Path(__file__).parent))
 
 
 if _TYPE_CHECKING:
+    from drift import testing as testing
     from drift.lineage.explain import explain as explain
     from drift.records.reader import Record as Record
     from drift.records.recorder import Recording as Recording
     from drift.records.replay import replay as replay
 
-#: What needs PyArrow is imported when it is first asked for.
+#: What needs PyArrow is imported when it is first asked for; so is the harness, which only tests need.
 _LATER = {
     "Record": "drift.records.reader",
     "Recording": "drift.records.recorder",
@@ -94,6 +95,8 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "testing":
+        return _import_module("drift.testing")
     module = _LATER.get(name)
     if module is None:
         raise AttributeError(f"module 'drift' has no attribute {name!r}")

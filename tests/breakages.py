@@ -64,20 +64,23 @@ BREAKAGES = [
     _one(
         "an ack split in two",
         _SIMULATED,
-        "        self._acks.append(ack_of(map(_tracked, taken), map(_tracked, sent)))",
-        "        self._acks += [ack_of(map(_tracked, taken), ()), ack_of((), map(_tracked, sent))]",
+        "        self._send_ack(thing, ack_of(map(_tracked, taken), map(_tracked, sent)))",
+        "        self._send_ack(thing, ack_of(map(_tracked, taken), ()))\n"
+        "        self._send_ack(thing, ack_of((), map(_tracked, sent)))",
     ),
     _one(
         "a heartbeat before the ack",
         _SIMULATED,
-        "        self._source_acks[rank].append(ack_of((), map(_tracked, sent), [(rank, heartbeat)]))",
-        "        self._source_acks[rank] += [ack_of((), (), [(rank, heartbeat)]), ack_of((), map(_tracked, sent))]",
+        "        self._send_promise(rank, first, ack_of((), map(_tracked, sent), [(rank, heartbeat)]))",
+        "        self._send_promise(rank, first, ack_of((), (), [(rank, heartbeat)]))\n"
+        "        self._send_promise(rank, first, ack_of((), map(_tracked, sent)))",
     ),
-    _one(
+    Breakage(
         "a source's acks overtake each other",
-        _SIMULATED,
-        "else self._source_acks[rank].popleft()",
-        "else self._source_acks[rank].pop()",
+        [
+            Edit(_SIMULATED, "        if len(waiting) == 1:\n", "        if True:\n"),
+            Edit(_SIMULATED, "        if waiting:\n            self.under_way.append(waiting[0])\n", ""),
+        ],
     ),
     _one(
         "a message tracked at its greatest time",
@@ -88,14 +91,14 @@ BREAKAGES = [
     _one(
         "a duplicate message",
         _SIMULATED,
-        "        self._inboxes[receiver] += messages\n",
-        "        self._inboxes[receiver] += messages * 2\n",
+        "        for message in messages:\n",
+        "        for message in messages * 2:\n",
     ),
     _one(
         "a message lost",
         _SIMULATED,
-        "        self._inboxes[receiver] += messages\n",
-        "        self._inboxes[receiver] += messages[:-1]\n",
+        "        for message in messages:\n",
+        "        for message in messages[:-1]:\n",
     ),
     _one(
         "a tombstone lost on its way",

@@ -7,6 +7,7 @@ recovery, and comes with it.
 from __future__ import annotations
 
 import os
+import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -20,7 +21,6 @@ from strategies import (
     Input,
     Opaque,
     Recipe,
-    Schedule,
     arrival_inputs,
     build,
     cases,
@@ -28,10 +28,12 @@ from strategies import (
     event_time,
     few_keys,
     inputs,
+    noisy,
     one_key,
     opaque,
     payloads,
     recipes,
+    simulation,
 )
 
 import drift
@@ -79,8 +81,8 @@ def run_with(case: Case, data: st.DataObject, *, engine: str, **more: Any) -> Ou
 
 
 def simulated(case: Case, data: st.DataObject, **more: Any) -> Output:
-    """A case through the simulator, under a schedule drawn choice by choice."""
-    outcome = Simulation(case.dataflow(), case.sources(), Schedule(data), **more).run()
+    """A case through the simulator, under a drawn schedule."""
+    outcome = simulation(case, data, **more).run()
     return _output(outcome.items(), outcome.digest, outcome.error)
 
 
@@ -228,57 +230,44 @@ def test_released_metas_strictly_increase(engine: Engine) -> None:
 # Law 3.
 
 
-class Watched(Simulation):
-    """A simulation that checks minimal time from outside, in its own way."""
-
-    def step(self) -> bool:
-        events = self._events()
-        if events and self.error is None:
-            event, index = events[self._pick(len(events))]
-            event(index)
-        return bool(events) and self.error is None
-
-    def in_flight(self) -> Iterator[bytes]:
-        """Global times of all items in messages that nobody has processed."""
-        import pickle
-
-        for inbox in self._inboxes.values():
-            for message in inbox:
-                for _, columns in pickle.loads(message.parts):
-                    yield from map(global_time_of, columns.metas)
+def in_flight(run: Simulation) -> Iterator[bytes]:
+    """Global times of all items in messages that nobody has processed."""
+    for thing in run.under_way:
+        if thing.message is not None:
+            for _, columns in pickle.loads(thing.message.parts):
+                yield from map(global_time_of, columns.metas)
 
 
 @given(cases(), st.integers(1, 3), st.data())
 def test_minimal_time_never_goes_back_and_nothing_below_it_is_in_flight(
     case: Case, workers: int, data: st.DataObject
 ) -> None:
-    simulation = Watched(case.dataflow(), case.sources(), Schedule(data), workers=workers)
-    before = simulation.acker.minimal_time
+    run = simulation(case, data, workers=workers)
+    before = run.acker.minimal_time
     released = 0
-    while simulation.step():
-        minimal_time = simulation.acker.minimal_time
+    while run.step():
+        minimal_time = run.acker.minimal_time
         assert minimal_time >= before
-        assert all(time >= minimal_time for time in simulation.in_flight())
-        for piece in simulation.pieces[released:]:
+        assert all(time >= minimal_time for time in in_flight(run))
+        for piece in run.pieces[released:]:
             assert all(meta < minimal_time for meta in piece.metas)
-        before, released = minimal_time, len(simulation.pieces)
-    assert simulation.acker.minimal_time == END_OF_TIME
+        before, released = minimal_time, len(run.pieces)
+    assert run.acker.minimal_time == END_OF_TIME
 
 
 @given(cases(), st.integers(1, 3), st.data())
 def test_what_is_released_is_complete(case: Case, workers: int, data: st.DataObject) -> None:
     """At any moment the output is all of the reference's below the minimal time that the barrier knows."""
     whole = reference(case, data).items
-    simulation = Watched(case.dataflow(), case.sources(), Schedule(data), workers=workers)
-    while simulation.step():
-        known = simulation._minimal_times[simulation._known[workers]]
-        expected = [(meta, payload) for _, meta, payload, _ in whole if meta < known]
-        given_out = [(meta, payload) for _, meta, payload, _ in _items(simulation)]
+    run = simulation(case, data, workers=workers)
+    while run.step():
+        expected = [(meta, payload) for _, meta, payload, _ in whole if meta < run.released_below]
+        given_out = [(meta, payload) for _, meta, payload, _ in _items(run)]
         assert given_out == expected
 
 
-def _items(simulation: Simulation) -> list[tuple[int, bytes, bytes, str]]:
-    outcome = Outcome(simulation.pieces, "", None, [], 0)
+def _items(run: Simulation) -> list[tuple[int, bytes, bytes, str]]:
+    outcome = Outcome(run.pieces, "", None, [], 0)
     return _output(outcome.items(), "", None).items
 
 
@@ -289,12 +278,12 @@ def _items(simulation: Simulation) -> list[tuple[int, bytes, bytes, str]]:
 def test_at_the_end_nothing_is_held_and_every_ack_cell_is_zero(
     case: Case, workers: int, fused: bool, data: st.DataObject
 ) -> None:
-    simulation = Simulation(case.dataflow(), case.sources(), Schedule(data), workers=workers, fused=fused)
-    simulation.run()
-    assert [worker.held for worker in simulation.workers] == [0] * workers
-    assert len(simulation.barrier) == 0
-    assert simulation.acker.in_flight == 0 and simulation.acker.quiet
-    assert [source.unsettled(END_OF_TIME) for source in simulation.sources] == [0] * len(case.inputs)
+    run = simulation(case, data, workers=workers, fused=fused)
+    run.run()
+    assert [worker.held for worker in run.workers] == [0] * workers
+    assert len(run.barrier) == 0
+    assert run.acker.in_flight == 0 and run.acker.quiet
+    assert [source.unsettled(END_OF_TIME) for source in run.sources] == [0] * len(case.inputs)
 
 
 # Law 5.
@@ -310,7 +299,7 @@ def test_fusing_and_batch_sizes_change_nothing(case: Case, batch_items: int, fus
 def test_early_stopping_changes_nothing(case: Case, workers: int, data: st.DataObject) -> None:
     """A scan whose states cannot be compared never stops early."""
     boxed = build(case.recipe, [each.time for each in case.inputs], boxed=True)
-    outcome = Simulation(boxed, case.sources(), Schedule(data), workers=workers).run()
+    outcome = Simulation(boxed, case.sources(), noisy(data), workers=workers).run()
     assert _output(outcome.items(), outcome.digest, None) == reference(case, data)
 
 
@@ -340,17 +329,17 @@ class _Places:
                 self.counts[name, meta, form_of(payload)] += diff
                 self.tombstones += diff == -1
 
-    def watch(self, simulation: Simulation) -> None:
-        for worker in simulation.workers:
+    def watch(self, run: Simulation) -> None:
+        for worker in run.workers:
             for name, stage in worker._stages.items():
                 stage.process = self._noting(name, stage.process)  # type: ignore[method-assign]
-        add = simulation.barrier.add
+        add = run.barrier.add
 
         def noting_add(sink: str, columns: Any) -> None:
             self.note(sink, columns)
             add(sink, columns)
 
-        simulation.barrier.add = noting_add  # type: ignore[method-assign]
+        run.barrier.add = noting_add  # type: ignore[method-assign]
 
     def _noting(self, name: str, process: Callable[..., Any]) -> Callable[..., Any]:
         def noting(columns: Any, *more: Any) -> Any:
@@ -382,9 +371,9 @@ def test_every_tombstone_meets_one_equal_item_at_every_place_it_reaches(
     case: Case, workers: int, data: st.DataObject
 ) -> None:
     places = _Places()
-    simulation = Simulation(case.dataflow(), case.sources(), Schedule(data), workers=workers)
-    places.watch(simulation)
-    simulation.run()
+    run = simulation(case, data, workers=workers)
+    places.watch(run)
+    run.run()
     assert set(places.counts.values()) <= {0, 1}
     assert {place for place, count in places.counts.items() if count} == _seen_by_reference(case)
 
@@ -392,7 +381,7 @@ def test_every_tombstone_meets_one_equal_item_at_every_place_it_reaches(
 def _seen_by_reference(case: Case) -> set[tuple[str, bytes, bytes]]:
     dataflow = case.dataflow()
     reference_run = _PlacesOfReference(dataflow)
-    plainest = Simulation(dataflow, case.sources(), lambda count: 0)
+    plainest = Simulation(dataflow, case.sources())
     for machine in plainest.sources:
         arrived = machine.take(list(case.sources()[machine.name]))
         for meta, payload in zip(arrived.metas, arrived.payloads):
@@ -405,12 +394,12 @@ def _seen_by_reference(case: Case) -> set[tuple[str, bytes, bytes]]:
 @given(cases(items_max=12), st.data())
 def test_the_barrier_may_cancel_at_any_time(case: Case, data: st.DataObject) -> None:
     """It does so by itself only when it holds many tombstones."""
-    simulation = Watched(case.dataflow(), case.sources(), Schedule(data), workers=2)
-    while simulation.step():
+    run = simulation(case, data, workers=2)
+    while run.step():
         if data.draw(st.integers(0, 9)) == 0:
-            simulation.barrier._compact()
-    assert _items(simulation) == reference(case, data).items
-    assert len(simulation.barrier) == 0
+            run.barrier._compact()
+    assert _items(run) == reference(case, data).items
+    assert len(run.barrier) == 0
 
 
 # Law 8.
@@ -493,7 +482,7 @@ def test_diverted_items_are_counted_with_their_reason_whatever_the_batches(
     expected_kept, expected_late = kept_and_late(given_input.payloads, given_input.time.lateness)  # type: ignore[union-attr]
     run = drift.run(case.dataflow(), case.sources(), batch_items=batch_items)
     report = run.finish()
-    outcome = Simulation(case.dataflow(), case.sources(), Schedule(data)).run()
+    outcome = simulation(case, data).run()
     for late in (run.late, outcome.late):
         assert [(each.source, canonical(each.payload), each.time) for each in late] == [
             ("in0", canonical(payload), payload[0]) for payload in expected_late
@@ -571,8 +560,8 @@ def test_a_payload_without_canonical_form_inside_a_graph_is_right_or_refused() -
 def test_failures_that_are_taken_back_leave_no_trace(case: Case, workers: int, data: st.DataObject) -> None:
     """What the barrier was given as failures adds up to the failures that the reference would meet."""
     places = _Places()
-    simulation = Simulation(case.dataflow(), case.sources(), Schedule(data), workers=workers)
-    places.watch(simulation)
-    if simulation.run().error is None:
+    run = simulation(case, data, workers=workers)
+    places.watch(run)
+    if run.run().error is None:
         left = {place: count for place, count in places.counts.items() if place[0] == FAILURES and count}
         assert left == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from drift.cli.errors import to_json
-from drift.cli.load import load_dataflow
+from drift.load import load_dataflow
 from drift.show import as_mermaid, as_text, write_picture
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.operators import label_of

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drift import sinks, sources
-from drift.cli.load import load_function
+from drift.load import load_function
 from drift.sinks.base import Sink
 from drift.sources.base import Source
 from drift_graph.errors import SettingsError

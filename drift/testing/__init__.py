@@ -1,0 +1,55 @@
+"""Tests of a dataflow: drawn inputs and schedules, the simulator and the reference, and a report that fits a screen.
+
+Invariant: importing this package imports Hypothesis only when a name is used that needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from drift.testing.case import load_case, run_case, save_case, told
+from drift.testing.check import Case, Failure, Result, check
+from drift.testing.report import report
+from drift.testing.schedule import Schedule
+from drift.testing.seeds import Seeds, counts, simulate_seed
+from drift.testing.shrink import shrunk
+from drift.testing.sometimes import Unreached, reaching, sometimes
+
+if TYPE_CHECKING:
+    from drift.testing import strategies
+    from drift.testing.law import Checked, NotDeterministic, deterministic
+
+__all__ = [
+    "Case",
+    "Checked",
+    "Failure",
+    "NotDeterministic",
+    "Result",
+    "Schedule",
+    "Seeds",
+    "Unreached",
+    "check",
+    "counts",
+    "deterministic",
+    "load_case",
+    "reaching",
+    "report",
+    "run_case",
+    "save_case",
+    "shrunk",
+    "simulate_seed",
+    "sometimes",
+    "strategies",
+    "told",
+]
+
+_drawn = {"Checked": "law", "NotDeterministic": "law", "deterministic": "law"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "strategies":
+        return importlib.import_module("drift.testing.strategies")
+    if name in _drawn:
+        return getattr(importlib.import_module(f"drift.testing.{_drawn[name]}"), name)
+    raise AttributeError(f"module 'drift.testing' has no attribute {name!r}")

@@ -1,0 +1,199 @@
+"""A failed case in a file, and run again.
+
+Invariant: a case file holds all that a run depends on but the code: the graph's place, the input, the settings and the
+schedule. Reading one runs nothing but the user's module that the graph is in.
+
+Why it stays valid when the code changes: input is kept as canonical bytes (with what it looks like beside it), and a
+decision of the schedule names what it is about, an item on its way from here to there. A decision about something that
+is not sent any more is not met, and everything it does not name comes in order.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from drift.load import load_dataflow
+from drift.streams import Graph
+from drift.testing import recipes
+from drift.testing.check import Case, Result, check, in_order
+from drift.testing.report import in_words, report
+from drift.testing.schedule import Schedule
+from drift_graph.canonical import NoCanonicalForm, stored
+from drift_graph.errors import InputError, SettingsError
+from drift_graph.functions import safe_text
+from drift_graph.graph import Dataflow
+from drift_graph.operators import function_of
+from drift_graph.restore import classes_near, restored
+from drift_graph.times import EventTime
+
+FORMAT = "drift case 1"
+#: In place of a file and a name: the graph is generated, and the case holds its recipe.
+GENERATED = "generated"
+FOLDER = Path(".drift") / "cases"
+
+_SHOWN_CHARACTERS_MAX = 200
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """A failed case as it is written down.
+
+    Raises:
+        SettingsError: a payload of the input has no canonical form, so it cannot be kept.
+    """
+    case, failure = result.case, result.failure
+    graph: dict[str, Any] = {"name": case.dataflow.name, "place": case.place}
+    if case.recipe is not None:
+        graph |= {"place": GENERATED, "recipe": _kept(recipes.as_stored(case.recipe), "recipe")}
+    return {
+        "format": FORMAT,
+        "graph": graph,
+        "inputs": {name: [_kept(each, name) for each in payloads] for name, payloads in case.inputs.items()},
+        "schedule": case.schedule.as_json(),
+        "in_words": list(in_words(result)),
+        "failure": None if failure is None else {"what": failure.what, "message": failure.message},
+    }
+
+
+def _kept(value: Any, source: str) -> dict[str, str]:
+    try:
+        form = stored(value)
+    except NoCanonicalForm as none:
+        raise SettingsError(f"a payload of {source!r} cannot be kept in a file: {none}") from None
+    return {
+        "canonical": base64.b64encode(form).decode(),
+        "shown": safe_text(ascii, value, _SHOWN_CHARACTERS_MAX),
+    }
+
+
+def save_case(result: Result, folder: Path | str | None = None) -> Path:
+    """Write a failed case; equal cases have one file.
+
+    Args:
+        folder: .drift/cases in the working folder, unless DRIFT_CASES names another.
+    """
+    folder = Path(folder or os.environ.get("DRIFT_CASES") or FOLDER)
+    text = json.dumps(as_json(result), indent=1) + "\n"
+    name = "".join(letter if letter.isalnum() else "-" for letter in result.case.dataflow.name)
+    path = folder / f"{name}-{xxhash.xxh64_hexdigest(text.encode())[:8]}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def load_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Case:
+    """A case from its file.
+
+    Args:
+        graph: in place of the one that the file names, or where it names none.
+
+    Raises:
+        InputError: it is no case file.
+        SettingsError: its graph is not found, or has other sources now.
+    """
+    path = Path(path)
+    given = _read(path)
+    recipe = None
+    place = given["graph"]["place"]
+    if graph is not None:
+        dataflow = graph.build() if isinstance(graph, Graph) else graph
+    elif place == GENERATED:
+        recipe = recipes.from_stored(restored(base64.b64decode(given["graph"]["recipe"]["canonical"])))
+        dataflow = recipes.build(recipe)
+    elif place:
+        dataflow = load_dataflow(_found(place, path))
+    else:
+        raise SettingsError(
+            f"{path} does not say where graph {given['graph']['name']!r} is found, because no name in a module "
+            f"stands for it; pass it: drift.testing.run_case({str(path)!r}, graph)"
+        )
+    functions = [function for operator in dataflow.operators if (function := function_of(operator))]
+    functions += [source.time.time for source in dataflow.sources if isinstance(source.time, EventTime)]
+    classes = classes_near(functions)
+    inputs = {
+        name: [restored(base64.b64decode(each["canonical"]), classes) for each in kept]
+        for name, kept in given["inputs"].items()
+    }
+    schedule = Schedule.from_json(given["schedule"])
+    return Case(dataflow, in_order(dataflow, inputs), schedule, place if recipe is None else "", recipe)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"case file {path} cannot be read: {error}") from None
+    except ValueError as error:
+        raise InputError(f"{path} is no case file: {error}") from None
+    if not isinstance(given, dict) or given.get("format") != FORMAT:
+        found = given.get("format") if isinstance(given, dict) else None
+        raise InputError(f"{path} is no case file of this version: its format is {found!r}, not {FORMAT!r}")
+    return given
+
+
+def _found(place: str, case_file: Path) -> str:
+    """A place whose file is relative is looked for from the working folder, then from those above the case file."""
+    file, _, name = place.rpartition(":")
+    if not file.endswith(".py") or Path(file).is_file():
+        return place
+    for folder in case_file.resolve().parents:
+        if (folder / file).is_file():
+            return f"{folder / file}:{name}"
+    return place
+
+
+def run_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Result:
+    """Run a case file again.
+
+    Returns:
+        What came of it; its `failure` is None where the case does not fail any more.
+
+    Raises:
+        InputError, SettingsError: see `load_case`.
+    """
+    return check(load_case(path, graph))
+
+
+def line_again(path: Path, place: str) -> str:
+    """What to paste to run a case file again."""
+    if not place:
+        return f"drift.testing.run_case({str(path)!r}, graph)"
+    return f"drift simulate --case {path}"
+
+
+def told(result: Result, folder: Path | str | None = None) -> tuple[str, Path | None]:
+    """The report of a failed case, and the file it was written to; None where it cannot be kept in one."""
+    try:
+        path = save_case(result, folder)
+    except (SettingsError, OSError) as error:
+        return f"{report(result)}\n\nno case file  {error}", None
+    known = result.case.place or (GENERATED if result.case.recipe is not None else "")
+    return report(result, place=str(path), again=line_again(path, known)), path
+
+
+def place_of_graph(graph: object, names: Mapping[str, Any]) -> str:
+    """ "file.py:name" of a graph among the names of a module; "" where none of them stands for it.
+
+    Args:
+        names: a module's globals.
+    """
+    file = names.get("__file__")
+    if not file:
+        return ""
+    for name, value in names.items():
+        if value is graph:
+            return f"{_short(Path(file))}:{name}"
+    return ""
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)

@@ -1,0 +1,289 @@
+"""One simulated run and the reference, compared byte for byte.
+
+Invariant: `check` finds a failure exactly where the run's output, its error or its end is not the reference's, or an
+invariant of the machines broke on the way.
+
+Why the reference can be trusted: it is given the items in the order of their times, all at once, by source machines of
+its own, whatever the arrival order and the batches of the run. Only where a clock decided (a live source's stamps, an
+idle source's promise) it is given what the run's sources handed over, which is what a record would hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from drift.engines.local import feeding_step
+from drift.engines.simulated import Key, Outcome, Simulation
+from drift.machines.plan import Plan
+from drift.testing.schedule import Deviation, Player, Schedule, arrival_order
+from drift_barrier.digest import Digest
+from drift_graph.canonical import NoCanonicalForm, canonical_each
+from drift_graph.errors import DriftBug, DriftError, InputError, ProcessError, SettingsError, StepError
+from drift_graph.failures import no_form_error
+from drift_graph.graph import Dataflow
+from drift_graph.item import Item
+from drift_graph.meta import END_OF_TIME
+from drift_graph.reference import Reference
+from drift_graph.times import Arrived, EventTime, SourceMachine, TimePolicy
+
+
+class Row(NamedTuple):
+    """An item of the output, as runs are compared by it."""
+
+    meta: bytes
+    payload: Any
+    sink: str
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a run gave: its items, and what it ended with."""
+
+    rows: list[Row]
+    digest: str
+    error: Exception | None
+
+    def items(self) -> list[Item[Any]]:
+        return [Item(row.payload, at, row.sink, row.meta) for at, row in enumerate(self.rows)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph, what its sources are given, and how the run goes.
+
+    Attributes:
+        dataflow: the graph.
+        inputs: by source, in the order of their times where the source is in event time; see `in_order`.
+        schedule: how the run goes.
+        place: where the graph is found again, "module:name" or "file.py:name"; "" where that is not known.
+        recipe: what a generated graph was made of, for a case file; see `drift.testing.recipes`.
+    """
+
+    dataflow: Dataflow
+    inputs: Mapping[str, list[Any]]
+    schedule: Schedule
+    place: str = ""
+    recipe: Any = None
+
+    @property
+    def item_count(self) -> int:
+        return sum(map(len, self.inputs.values()))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run is wrong.
+
+    Attributes:
+        what: a few words: "another output", "another error", "a broken invariant", "an exception".
+        message: what happened.
+        position: of the first item that differs, or -1.
+        expected, got: that item in the reference and in the run; None where there is none.
+    """
+
+    what: str
+    message: str
+    position: int = -1
+    expected: Row | None = None
+    got: Row | None = None
+
+
+@dataclass
+class Result:
+    """A checked run.
+
+    Attributes:
+        expected, output: of the reference and of the run.
+        outcome: None where the run broke.
+        made: what the schedule came to: every decision that was not the plainest.
+        failure: None where all is well.
+        simulation: the run, as it ended.
+        arrived: by source, the indices of its items in the order of their arrival.
+        handed: what the run's sources handed over, where a clock had a say in that.
+    """
+
+    case: Case
+    expected: Output
+    output: Output
+    outcome: Outcome | None
+    made: dict[Key, Deviation]
+    failure: Failure | None
+    simulation: Simulation
+    arrived: dict[str, list[int]]
+    handed: list[tuple[str, Arrived]] | None = None
+
+
+def policies_of(dataflow: Dataflow) -> dict[str, TimePolicy]:
+    return {source.name: source.time for source in dataflow.sources}
+
+
+def may_reorder(policy: TimePolicy) -> bool:
+    """Whether a source's items may arrive in another order: not where that says which of them are late."""
+    return isinstance(policy, EventTime) and policy.late == "error"
+
+
+def in_order(dataflow: Dataflow, inputs: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """Inputs with the items of sources in event time in the order of their times, equal ones as they are.
+
+    Where an item has no time, or lateness is diverted and so part of the input, they stay as they are.
+
+    Raises:
+        SettingsError: a source is missing, or there is no such source.
+    """
+    names = [source.name for source in dataflow.sources]
+    for name in inputs:
+        if name not in names:
+            raise SettingsError(
+                f"graph {dataflow.name!r} has no source {name!r}; it has {', '.join(map(repr, names)) or 'none'}"
+            )
+    missing = [name for name in names if name not in inputs]
+    if missing:
+        raise SettingsError(f"nothing is given for source {', '.join(map(repr, missing))} of graph {dataflow.name!r}")
+    ordered = {}
+    for source in dataflow.sources:
+        payloads = list(inputs[source.name])
+        if isinstance(source.time, EventTime) and source.time.late == "error":
+            times = times_of(source.time, payloads)
+            if times is not None:
+                payloads = [payloads[at] for at in sorted(range(len(payloads)), key=times.__getitem__)]
+        ordered[source.name] = payloads
+    return ordered
+
+
+def times_of(policy: EventTime, payloads: Sequence[Any]) -> list[int] | None:
+    """The times of all payloads; None where one has none, which ends a run."""
+    try:
+        times = [policy.time(payload) for payload in payloads]
+    except Exception:
+        return None
+    return times if set(map(type, times)) <= {int} else None
+
+
+def check(case: Case, expected: Output | None = None, plan: Plan | None = None) -> Result:
+    """Run a case and compare it with the reference.
+
+    Args:
+        expected: the reference's output, if it is known and no source is live.
+        plan: for the case's graph and `fused`, where it is known.
+    """
+    player = Player(case.schedule)
+    inputs, numbers = arrivals(case, player)
+    simulation = Simulation(case.dataflow, inputs, player, numbers=numbers, plan=plan, **case.schedule.settings())
+    outcome, failure = None, None
+    try:
+        outcome = simulation.run()
+    except SettingsError:
+        raise
+    except DriftBug as bug:
+        failure = Failure("a broken invariant", str(bug))
+    except Exception as error:  # of a machine: users' functions cannot raise through one
+        failure = Failure("an exception", f"{type(error).__name__}: {error}")
+    handed = [(each.name, each.arrived) for each in simulation.handed] if case.schedule.live else None
+    if expected is None:
+        expected = reference(case, handed)
+    released = outcome or Outcome(simulation.pieces, simulation.barrier.digest.hexdigest(), None, [], 0)
+    output = Output([Row(*row[1:]) for row in released.items()], released.digest, released.error)
+    if failure is None:
+        failure = _compared(case, expected, output)
+    return Result(case, expected, output, outcome, player.made, failure, simulation, numbers, handed)
+
+
+def arrivals(case: Case, player: Player) -> tuple[dict[str, list[Any]], dict[str, list[int]]]:
+    """Each source's payloads in the order of their arrival, and their indices in the case's input."""
+    inputs: dict[str, list[Any]] = {}
+    numbers: dict[str, list[int]] = {}
+    for source in case.dataflow.sources:
+        payloads = case.inputs[source.name]
+        order = list(range(len(payloads)))
+        if isinstance(source.time, EventTime) and may_reorder(source.time):
+            times = times_of(source.time, payloads)
+            if times is not None and times == sorted(times):
+                order = arrival_order(times, source.time.lateness, player, source.name)
+        inputs[source.name] = [payloads[at] for at in order]
+        numbers[source.name] = order
+    return inputs, numbers
+
+
+def reference(case: Case, handed: Sequence[tuple[str, Arrived]] | None = None) -> Output:
+    """The output there should be; `handed` where a clock had a say in what the sources gave."""
+    return reference_run(Reference(case.dataflow), case, handed, END_OF_TIME)
+
+
+def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrived]] | None, below: bytes) -> Output:
+    """The same, by a given interpreter."""
+    dataflow = case.dataflow
+    error: Exception | None = None
+    given = list(handed or ())
+    if handed is None:
+        for rank, source in enumerate(dataflow.sources):
+            machine = SourceMachine(source.name, rank, source.time)
+            given.append((source.name, machine.take(list(case.inputs[source.name]))))
+    for name, arrived in given:
+        if arrived.error is not None:
+            error = error or arrived.error
+            below = arrived.heartbeat if len(dataflow.sources) == 1 else below
+        for meta, payload in zip(arrived.metas, arrived.payloads):
+            run.push(name, meta, payload)
+    rows: list[Row] = []
+    digest = Digest()
+    try:
+        for sink, meta, payload in run.pop(below):
+            try:
+                digest.add([meta], [payload])
+            except NoCanonicalForm as none:
+                raise no_form_error(feeding_step(dataflow, sink), none, payload, meta) from None
+            rows.append(Row(meta, payload, sink))
+    except DriftError as raised:
+        error = raised
+    return Output(rows, digest.hexdigest(), error)
+
+
+def _compared(case: Case, expected: Output, got: Output) -> Failure | None:
+    """The first difference that matters.
+
+    Where the input ends with an error and there are several sources, how far the others have come by then depends on
+    the schedule, and after a loss so does all; what is out must be the reference's beginning.
+    """
+    lost = isinstance(got.error, ProcessError)
+    cut = lost or (isinstance(expected.error, InputError) and len(case.dataflow.sources) > 1)
+    rows = expected.rows[: len(got.rows)] if cut else expected.rows
+    if len(rows) != len(got.rows) or (not cut and expected.digest != got.digest) or not _equal(rows, got.rows):
+        return _first_difference(rows, got.rows, expected.digest != got.digest)
+    if lost or (_is_input_error(expected.error) and _is_input_error(got.error) and cut):
+        return None
+    if _shown(expected.error) != _shown(got.error):
+        said = f"the reference ends with {_said(expected.error)}, the run with {_said(got.error)}"
+        return Failure("another error", said)
+    return None
+
+
+def _is_input_error(error: Exception | None) -> bool:
+    return isinstance(error, InputError)
+
+
+def _equal(left: Sequence[Row], right: Sequence[Row]) -> bool:
+    return [(row.meta, row.sink) for row in left] == [(row.meta, row.sink) for row in right] and canonical_each(
+        [row.payload for row in left]
+    ) == canonical_each([row.payload for row in right])
+
+
+def _first_difference(expected: Sequence[Row], got: Sequence[Row], digests_differ: bool) -> Failure:
+    for at in range(max(len(expected), len(got))):
+        left = expected[at] if at < len(expected) else None
+        right = got[at] if at < len(got) else None
+        if left is None or right is None or not _equal([left], [right]):
+            return Failure("another output", f"item {at} of the output differs", at, left, right)
+    return Failure("another output", "the items are equal, and the digests are not" if digests_differ else "")
+
+
+def _shown(error: Exception | None) -> tuple[str, str, bytes, str] | None:
+    if error is None:
+        return None
+    step, meta = (error.step, error.meta) if isinstance(error, StepError) else ("", b"")
+    return type(error).__name__, step, meta, str(error)
+
+
+def _said(error: Exception | None) -> str:
+    return "no error" if error is None else f"{type(error).__name__}: {error}"

@@ -1,0 +1,266 @@
+"""`deterministic`: a Hypothesis test that runs a dataflow under drawn schedules and compares it with the reference.
+
+Invariant: what it returns is a Hypothesis test like any other: settings, profiles, seeds, explicit examples, the
+database and `reproduce_failure` act on it as they do elsewhere.
+
+Why: the test proper is made by `given`, from a function that takes one argument for each source and one for the
+schedule. It is called by a thin one that has its signature and its marks, because two things come after the last
+example: the failed case is shrunk and told, and states that were to be reached are asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import keyword
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from drift.streams import Graph
+from drift.testing.case import place_of_graph, told
+from drift.testing.check import Case, Output, Result, check, in_order, reference
+from drift.testing.hypothesis import example, given, st
+from drift.testing.schedule import Schedule
+from drift.testing.shrink import shrunk
+from drift.testing.sometimes import reaching
+from drift.testing.strategies import schedules
+from drift_graph.errors import InputError, SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.item import Item
+from drift_graph.operators import Source
+from drift_graph.times import EventTime, Late
+
+#: Each example's input is run under several schedules, the smaller it is the more, so that shrinking it does not hang
+#: on one of them. How many depends on the input alone: what failed once fails when Hypothesis tries it again.
+_SCHEDULES_MIN, _SCHEDULES_MAX, _ITEMS_RUN = 3, 16, 48
+_SCHEDULE = "schedule"
+
+
+class NotDeterministic(AssertionError):
+    """A run of a dataflow is not what the reference says it is.
+
+    Attributes:
+        result: the failed case; the smallest one when it leaves the test.
+        path: of its case file; None before that, or where there is none.
+    """
+
+    def __init__(self, message: str, result: Result) -> None:
+        super().__init__(message)
+        self.result = result
+        self.path: Any = None
+
+
+class Checked:
+    """A run that gave what the reference gives, for a test's own properties.
+
+    Attributes:
+        output: the released items, as `drift.run` gives them.
+        inputs: by source, in the order of their times.
+        schedule: how the run went.
+        error: what the run ended with; only where the test allows errors.
+        late: items that a time policy diverted.
+        tombstones: how many items were taken back before release.
+        digest: of the output.
+    """
+
+    def __init__(self, result: Result) -> None:
+        assert result.outcome is not None
+        self.result = result
+        self.output: list[Item[Any]] = result.output.items()
+        self.inputs = result.case.inputs
+        self.schedule = replace(result.case.schedule, deviations=tuple(result.made.values()), noise=0)
+        self.error = result.output.error
+        self.late: list[Late] = result.outcome.late
+        self.tombstones = result.outcome.tombstones
+        self.digest = result.output.digest
+
+    @property
+    def payloads(self) -> list[Any]:
+        """Those of the output, all sinks together."""
+        return [item.payload for item in self.output]
+
+    def __repr__(self) -> str:
+        return f"<run of {self.result.case.dataflow.name!r}: {len(self.output)} items, {self.schedule!r}>"
+
+
+def deterministic(
+    graph: Graph | Dataflow,
+    /,
+    *,
+    inputs: Mapping[str, st.SearchStrategy[Any]] | None = None,
+    schedule: st.SearchStrategy[Schedule] | None = None,
+    live: Collection[str] | None = None,
+    errors: bool = False,
+    **sources: st.SearchStrategy[Any],
+) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Make a test: for any input and any schedule, the output is the reference's, byte for byte.
+
+    The decorated function may take `run`, a `Checked`, for properties of its own, and whatever fixtures and parameters
+    its test runner gives it.
+
+    Args:
+        graph: the dataflow.
+        sources: for each source, by its name, a strategy for a list of payloads. Those of a source in event time are
+            put in the order of their times, and arrive in any order that its lateness allows.
+        inputs: the same for sources whose names are no identifiers, or are taken by an option.
+        schedule: in place of `schedules()`.
+        live: sources that are live in production: in some runs they have a clock, and nothing to give for a while.
+            By default those whose time policy has `idle_after_ms`.
+        errors: whether a run may end with an error, as long as it is the reference's; or else that error is raised.
+
+    Raises:
+        SettingsError: a source is missing, or there is no such source.
+    """
+    dataflow = graph.build() if isinstance(graph, Graph) else graph
+    if not isinstance(dataflow, Dataflow):
+        raise SettingsError(f"deterministic takes a drift.Graph, not {dataflow!r:.80}")
+    strategies = {**sources, **(inputs or {})}
+    in_order(dataflow, dict.fromkeys(strategies, ()))  # refuses what does not fit
+    for name, strategy in strategies.items():
+        if not isinstance(strategy, st.SearchStrategy):
+            raise SettingsError(f"source {name!r} is given {strategy!r:.80}, which is no Hypothesis strategy")
+    if live is None:
+        live = [source.name for source in dataflow.sources if _may_idle(source)]
+    names = sys._getframe(1).f_globals
+    maker = _Test(
+        graph,
+        dataflow,
+        strategies,
+        schedules(live=tuple(live)) if schedule is None else schedule,
+        errors,
+        lambda: place_of_graph(graph, names),
+    )
+    return maker.made
+
+
+def _may_idle(source: Source) -> bool:
+    return isinstance(source.time, EventTime) and source.time.idle_after_ms is not None
+
+
+class _Test:
+    """What a decorated function becomes."""
+
+    def __init__(
+        self,
+        graph: Graph | Dataflow,
+        dataflow: Dataflow,
+        strategies: Mapping[str, st.SearchStrategy[Any]],
+        schedule: st.SearchStrategy[Schedule],
+        errors: bool,
+        place: Callable[[], str],
+    ) -> None:
+        self._dataflow = dataflow
+        self._arguments = {name: _argument(name) for name in strategies}
+        if _SCHEDULE in self._arguments.values():
+            raise SettingsError(f"a source that is called {_SCHEDULE!r} goes into inputs={{...}} under another name")
+        self._strategies = strategies
+        self._schedule = schedule
+        self._errors = errors
+        self._place = place
+
+    def made(self, body: Callable[..., Any]) -> Callable[..., None]:
+        """The test of a function."""
+        signature = inspect.signature(body)
+        takes_run = "run" in signature.parameters
+        own = [each for name, each in signature.parameters.items() if name != "run"]
+        for each in own:
+            if each.name in (*self._arguments.values(), _SCHEDULE):
+                raise SettingsError(f"argument {each.name!r} of {body.__name__} is a source's name, or {_SCHEDULE}")
+
+        def checked(*args: Any, **kwargs: Any) -> None:
+            __tracebackhide__ = True
+            given_inputs = {name: kwargs.pop(argument) for name, argument in self._arguments.items()}
+            result = self._checked(given_inputs, kwargs.pop(_SCHEDULE))
+            if takes_run:
+                body(*args, run=Checked(result), **kwargs)
+            else:
+                body(*args, **kwargs)
+
+        functools.update_wrapper(checked, body)
+        drawn = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in (*self._arguments.values(), _SCHEDULE)
+        ]
+        ends = [each for each in own if each.kind is inspect.Parameter.VAR_KEYWORD]
+        starts = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        del checked.__wrapped__  # type: ignore[attr-defined]
+        checked.__signature__ = signature.replace(parameters=[*starts, *drawn, *ends])  # type: ignore[attr-defined]
+        checked.__annotations__ = {}
+        strategies = {self._arguments[name]: strategy for name, strategy in self._strategies.items()}
+        return self._called(given(**strategies, **{_SCHEDULE: self._schedule})(checked), body)
+
+    def _called(self, test: Callable[..., None], body: Callable[..., Any]) -> Callable[..., None]:
+        """What test runners call: the Hypothesis test, and what comes after its last example."""
+
+        @functools.wraps(test)
+        def called(*args: Any, **kwargs: Any) -> None:
+            __tracebackhide__ = True
+            for name, value in vars(called).items():  # settings, seed, explicit examples: whatever was put on it
+                if name.startswith(("_hypothesis", "hypothesis_explicit")):
+                    setattr(test, name, value)
+            self._complete_examples(test)
+            with reaching():
+                try:
+                    test(*args, **kwargs)
+                except BaseException as error:
+                    self._tell(error)
+                    raise
+
+        called.hypothesis = test.hypothesis  # type: ignore[attr-defined]
+        return called
+
+    def _complete_examples(self, test: Callable[..., None]) -> None:
+        """An explicit example that names only inputs runs in order."""
+        completed = []
+        for each in getattr(test, "hypothesis_explicit_examples", ()):
+            if each.kwargs and _SCHEDULE not in each.kwargs:
+                each = replace_kwargs(each, {**each.kwargs, _SCHEDULE: Schedule()})
+            completed.append(each)
+        if completed:
+            test.hypothesis_explicit_examples = completed  # type: ignore[attr-defined]
+
+    def _checked(self, given_inputs: Mapping[str, Sequence[Any]], schedule: Schedule) -> Result:
+        __tracebackhide__ = True
+        ordered = in_order(self._dataflow, {name: list(payloads) for name, payloads in given_inputs.items()})
+        case = Case(self._dataflow, ordered, schedule)
+        expected: Output | None = None if schedule.live else reference(case)
+        first: Result | None = None
+        several = min(max(_ITEMS_RUN // (case.item_count + 1), _SCHEDULES_MIN), _SCHEDULES_MAX)
+        for more in range(several if schedule.noise else 1):
+            noise = schedule.noise + more * 2**32 if schedule.noise else 0
+            result = check(replace(case, schedule=replace(schedule, noise=noise)), expected)
+            if result.failure is not None:
+                raise NotDeterministic(f"{result.failure.what}: {result.failure.message}", result)
+            first = first or result
+        assert first is not None
+        error = first.output.error
+        if error is not None and not self._errors and not (schedule.live and isinstance(error, InputError)):
+            raise error
+        return first
+
+    def _tell(self, error: BaseException) -> None:
+        """Shrink what failed, and put the report in place of its few words."""
+        for each in getattr(error, "exceptions", (error,)):
+            if isinstance(each, NotDeterministic) and each.path is None:
+                result = shrunk(each.result, payloads=False)
+                result.case = replace(result.case, place=self._place())
+                each.result = result
+                message, each.path = told(result)
+                each.args = (message,)
+            elif hasattr(each, "exceptions"):
+                self._tell(each)
+
+
+def _argument(name: str) -> str:
+    """A source's name as an argument's."""
+    made = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in name)
+    return made if made.isidentifier() and not keyword.iskeyword(made) else f"source_{made}"
+
+
+def replace_kwargs(explicit: Any, kwargs: dict[str, Any]) -> Any:
+    """An explicit example with other arguments."""
+    return replace(explicit, kwargs=kwargs)
+
+
+__all__ = ["Checked", "NotDeterministic", "deterministic", "example"]

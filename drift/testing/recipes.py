@@ -1,0 +1,441 @@
+"""Generated graphs: a recipe, which is a list of small tuples, and the dataflow that `build` makes of it.
+
+Invariant: every function in a graph is pure, total on any payload (but those that are there to fail), and at the top
+of this module; so graphs pickle, two of the same recipe are equal, and a failing case prints as the recipe, shrinks to
+a short one and can be kept in a file.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from drift.streams import Feedback, Graph, Stream
+from drift_graph.graph import Dataflow
+from drift_graph.times import ArrivalTime, EventTime, TimePolicy
+
+NAN = float("nan")
+
+#: Values that `==`, `hash` or an encoding gets wrong: keys and states are taken from here as well.
+AWKWARD: list[Any] = [
+    1, True, 1.0, 0, False, 0.0, -0.0, NAN, "1", b"1", "", None, (), (1,), (True,), (1.0,), (NAN, -0.0),
+    ((1, (2, None)), "x"), 2**64, 2**63 - 1, -(2**63), -(2**63) - 1, 2**200, "\ud800", ("\udfff", 2**70),
+    "\u00e9\u4e2d", [1, [2]],
+    {"b": 1, "a": NAN}, frozenset({1, 2}), Decimal("1.0"), Decimal("1"), 1e300, float("inf"),
+]  # fmt: skip
+
+
+# Functions of payloads.
+
+
+def weigh(payload: Any) -> int:
+    """A number that depends on all of a payload, and on its types.
+
+    By `repr`, which is the same in every process as long as no set in `AWKWARD` holds a text: the order of
+    such a set hangs on the hash seed.
+    """
+    return zlib.crc32(repr(payload).encode("utf-8", "surrogatepass"))
+
+
+def small(payload: Any) -> int:
+    return weigh(payload) % 7
+
+
+def same_payload(payload: Any) -> Any:
+    return payload
+
+
+def awkward(payload: Any) -> Any:
+    return AWKWARD[weigh(payload) % len(AWKWARD)]
+
+
+def newest(payload: Any) -> Any:
+    return payload[-1] if isinstance(payload, tuple) and payload else payload
+
+
+def tagged(payload: Any) -> Any:
+    return ("t", small(payload))
+
+
+def is_kept(divisor: int, payload: Any) -> Any:
+    """Truthy, but seldom True itself."""
+    return weigh(payload) % divisor
+
+
+def children(most: int, payload: Any) -> Any:
+    weight = weigh(payload)
+    family = [(index, weight % 5) if weight & 8 else weight % 5 for index in range(weight % (most + 1))]
+    return iter(family) if weight & 16 else family if weight & 32 else tuple(family)
+
+
+def one_key(payload: Any) -> Any:
+    return None
+
+
+def few_keys(payload: Any) -> Any:
+    return weigh(payload) % 3
+
+
+def equal_keys(payload: Any) -> Any:
+    """Three keys that are one to `==`."""
+    return (1, True, 1.0)[weigh(payload) % 3]
+
+
+def awkward_keys(payload: Any) -> Any:
+    return AWKWARD[weigh(payload) % len(AWKWARD)]
+
+
+def own_key(payload: Any) -> Any:
+    return payload
+
+
+def merging_step(state: Any, payload: Any) -> tuple[Any, Any]:
+    """States of different pasts are often the same: early stop."""
+    state = max(state, small(payload)) if weigh(payload) % 4 else 0
+    return state, (state, small(payload))
+
+
+def mixing_step(state: Any, payload: Any) -> tuple[Any, Any]:
+    """States of different pasts are never the same."""
+    state = (state * 31 + weigh(payload)) % 1009
+    return state, state
+
+
+def awkward_step(state: Any, payload: Any) -> tuple[Any, Any]:
+    """States that are equal and not the same: 1, True and 1.0; 0.0 and -0.0; NaN and itself."""
+    state = AWKWARD[(weigh(payload) + (3 if type(state) is bool else 0)) % 8]
+    return state, (state, small(payload))
+
+
+def folded(left: Any, right: Any) -> Any:
+    return (weigh(left) + weigh(right)) % 5
+
+
+# A loop: payloads count down, so that it ends. An item in it is (rounds left, value).
+
+
+def into_loop(rounds: int, payload: Any) -> Any:
+    return (weigh(payload) % (rounds + 1), weigh(payload) % 11)
+
+
+def loop_key(kind: int, payload: Any) -> Any:
+    return (None, payload[-1] % 2, payload[0], payload[-1] % 3)[kind]
+
+
+def again(window: Any) -> Any:
+    """What goes round: one or two items, depending on the whole window."""
+    rounds, value = window[-1]
+    if rounds <= 0:
+        return []
+    mixed = weigh(window)
+    return [(rounds - 1, mixed % 11)] + ([(rounds - 1, value)] if mixed % 5 == 0 else [])
+
+
+def loop_step(state: Any, window: Any) -> tuple[Any, Any]:
+    state = (state + window[-1][-1] + 1) % 5
+    return state, (window[-1][0], (window[-1][-1] + state) % 11)
+
+
+def again_one(item: Any) -> Any:
+    rounds, value = item
+    return [(rounds - 1, value)] if rounds > 0 else []
+
+
+def into_inner(window: Any) -> Any:
+    """From the outer loop's window to an item of the inner one: (outer rounds, inner rounds, value)."""
+    rounds, _ = window[-1]
+    return [(rounds, weigh(window) % 3, weigh(window) % 11)]
+
+
+def again_inner(window: Any) -> Any:
+    outer, inner, _ = window[-1]
+    return [(outer, inner - 1, weigh(window) % 11)] if inner > 0 else []
+
+
+def out_of_inner(window: Any) -> Any:
+    outer, inner, _ = window[-1]
+    return [(outer - 1, weigh(window) % 11)] if inner == 0 and outer > 0 else []
+
+
+# Functions that fail for some payloads.
+
+
+class Opaque:
+    """A payload without canonical form."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"Opaque({self.value!r})"
+
+
+def boxed_step(step: Callable[[Any, Any], tuple[Any, Any]], state: Opaque, payload: Any) -> tuple[Opaque, Any]:
+    value, output = step(state.value, payload)
+    return Opaque(value), output
+
+
+def failing(divisor: int, payload: Any) -> Any:
+    if weigh(payload) % divisor == 0:
+        raise ValueError(f"no {small(payload)} please")
+    return small(payload)
+
+
+def failing_late(divisor: int, payload: Any) -> Any:
+    """An iterator that raises after it has given something."""
+    yield small(payload)
+    yield failing(divisor, payload)
+
+
+def no_sequence(divisor: int, payload: Any) -> Any:
+    wrong: list[Any] = [5, "text", {1, 2}, {"a": 1}, None, b"bytes"]
+    return wrong[small(payload) % len(wrong)] if weigh(payload) % divisor == 0 else [payload]
+
+
+def failing_step(divisor: int, state: Any, payload: Any) -> tuple[Any, Any]:
+    if weigh((state, payload)) % divisor == 0:
+        raise KeyError(small(payload))
+    return (state + small(payload)) % 4, state
+
+
+def no_pair(divisor: int, state: Any, payload: Any) -> Any:
+    return state if weigh((state, payload)) % divisor == 0 else (small((state, payload)), state)
+
+
+def opaque_key(divisor: int, payload: Any) -> Any:
+    return Opaque(1) if weigh(payload) % divisor == 0 else small(payload)
+
+
+def opaque(divisor: int, payload: Any) -> Any:
+    return Opaque(small(payload)) if weigh(payload) % divisor == 0 else small(payload)
+
+
+MAPS: dict[str, Callable[[Any], Any]] = {
+    "small": small, "same": same_payload, "tagged": tagged, "newest": newest, "awkward": awkward
+}  # fmt: skip
+KEYS: dict[str, Callable[[Any], Any]] = {
+    "one": one_key, "few": few_keys, "equal": equal_keys, "awkward": awkward_keys, "own": own_key
+}  # fmt: skip
+STEPS: dict[str, tuple[Any, Callable[[Any, Any], tuple[Any, Any]]]] = {
+    "merging": (0, merging_step), "mixing": (7, mixing_step), "awkward": (None, awkward_step)
+}  # fmt: skip
+
+
+# Times.
+
+
+def event_time(payload: Any) -> int:
+    """Payloads of a source in event time are (time, value) or (time, value, number)."""
+    return payload[0]  # type: ignore[no-any-return]
+
+
+def event_tie(payload: Any) -> int:
+    return payload[2]  # type: ignore[no-any-return]
+
+
+# Recipes.
+
+
+class Times(NamedTuple):
+    """A source in event time whose payloads are (time, value), or (time, value, number) where they are `tied`."""
+
+    lateness: int = 0
+    tied: bool = False
+    late: Literal["error", "divert"] = "error"
+    idle_after_ms: int | None = None
+
+    def policy(self) -> EventTime:
+        return EventTime(event_time, self.lateness, event_tie if self.tied else None, self.late, self.idle_after_ms)
+
+
+class Recipe(NamedTuple):
+    """How to build a graph.
+
+    Attributes:
+        sources: how many, "in0" and so on.
+        steps: tuples (operation, which stream from the last one back, more); see `build`.
+        sinks: streams that go to a sink too; those that nothing takes do anyway.
+        times: of each source, None for arrival time; where there are fewer, the others are in arrival time.
+    """
+
+    sources: int
+    steps: Sequence[tuple[Any, ...]]
+    sinks: Sequence[int] = ()
+    times: Sequence[Times | None] = ()
+
+    def policy(self, rank: int) -> TimePolicy:
+        """The time policy of a source."""
+        times = self.times[rank] if rank < len(self.times) else None
+        return ArrivalTime() if times is None else times.policy()
+
+
+def source_names(recipe: Recipe) -> list[str]:
+    return [f"in{rank}" for rank in range(recipe.sources)]
+
+
+def smaller(recipe: Recipe) -> Iterator[Recipe]:
+    """Recipes with one thing less, or something simpler."""
+    for at in range(len(recipe.steps)):
+        yield recipe._replace(steps=[*recipe.steps[:at], *recipe.steps[at + 1 :]])
+    for at in range(len(recipe.sinks)):
+        yield recipe._replace(sinks=[*recipe.sinks[:at], *recipe.sinks[at + 1 :]])
+    if recipe.sources > 1:
+        yield recipe._replace(sources=recipe.sources - 1, times=recipe.times[: recipe.sources - 1])
+    for at, step in enumerate(recipe.steps):
+        for place, value in enumerate(step):
+            for simpler in _simpler(step, place, value):
+                changed = (*step[:place], simpler, *step[place + 1 :])
+                yield recipe._replace(steps=[*recipe.steps[:at], changed, *recipe.steps[at + 1 :]])
+
+
+def _simpler(step: tuple[Any, ...], place: int, value: Any) -> Iterator[Any]:
+    if type(value) is int and value > (1 if step[0] == "group" and place == 3 else 0):
+        yield value - 1
+    for known in (MAPS, KEYS, STEPS, LOOPS):
+        if place and value in known:
+            yield from list(known)[: list(known).index(value)]
+
+
+def from_stored(value: Any) -> Recipe:
+    """A recipe from the plain tuples that canonical bytes of one come back as."""
+    sources, steps, sinks, times = value
+    policies = [None if each is None else Times(*each) for each in times]
+    return Recipe(sources, [tuple(step) for step in steps], list(sinks), policies)
+
+
+def as_stored(recipe: Recipe) -> tuple[Any, ...]:
+    """The other direction of `from_stored`."""
+    times = tuple(None if each is None else tuple(each) for each in recipe.times)
+    return recipe.sources, tuple(recipe.steps), tuple(recipe.sinks), times
+
+
+_SIZE_MAX = 40  # values in one payload, by the builder's estimate
+_VOLUME_MAX = 8  # items for each input item
+
+
+class _Branch(NamedTuple):
+    stream: Stream[Any]
+    size: int
+    volume: int
+
+
+def build(recipe: Recipe, times: Sequence[TimePolicy] | None = None, *, boxed: bool = False) -> Dataflow:
+    """The dataflow of a recipe.
+
+    Args:
+        times: time policies in place of the recipe's, one for each source.
+        boxed: whether the states of scans are put into objects that cannot be compared.
+    """
+    graph = Graph("generated")
+    policies = [recipe.policy(rank) for rank in range(recipe.sources)] if times is None else times
+    branches = [
+        _Branch(graph.source(name, time=policies[rank]), 1, 1) for rank, name in enumerate(source_names(recipe))
+    ]
+    taken: set[int] = set()
+    for number, (operation, back, *more) in enumerate(recipe.steps):
+        at = len(branches) - 1 - back % len(branches)
+        taken.add(at)
+        branch = branches[at]
+        if operation == "merge":
+            other = len(branches) - 1 - more[0] % len(branches)
+            if not set(branches[other].stream._origins) & set(branch.stream._origins):
+                taken.add(other)
+                branch = _joined(branch, branches[other])
+                branches.append(branch)
+                continue
+            operation, more = "map", ["same"]
+        branches.append(_grown(graph, f"s{number}", branch, operation, more, boxed))
+    sunk = 0
+    for at, branch in enumerate(branches):
+        if at not in taken or at in {sink % len(branches) for sink in recipe.sinks}:
+            branch.stream.sink(f"out{sunk}")
+            sunk += 1
+    return graph.build()
+
+
+def _joined(left: _Branch, right: _Branch) -> _Branch:
+    return _Branch(left.stream.merge(right.stream), max(left.size, right.size), left.volume + right.volume)
+
+
+def _grown(graph: Graph, name: str, branch: _Branch, operation: str, more: list[Any], boxed: bool) -> _Branch:
+    stream, size, volume = branch
+    if (operation == "flat" and volume * more[0] > _VOLUME_MAX) or (operation in ("loop", "diamond") and volume > 4):
+        operation, more = "filter", [2]
+    if operation == "map":
+        return _Branch(stream.map(MAPS[more[0]], name=name), size, volume)
+    if operation == "filter":
+        return _Branch(stream.filter(partial(is_kept, more[0]), name=name), size, volume)
+    if operation == "flat":
+        return _Branch(stream.flat_map(partial(children, more[0]), name=name), 2, volume * max(more[0], 1))
+    if operation == "scan":
+        initial, step = STEPS[more[1]]
+        if boxed:
+            initial, step = Opaque(initial), partial(boxed_step, step)
+        return _Branch(stream.scan(KEYS[more[0]], initial, step, name=name), 2, volume)
+    if operation == "diamond":
+        left = stream.map(MAPS[more[0]], name=f"{name}-left")
+        right = stream.flat_map(partial(children, more[1]), name=f"{name}-right")
+        return _Branch(left.merge(right), max(size, 2), volume * (1 + more[1]))
+    if operation == "fails":
+        return _Branch(_failing(stream, name, *more), 2, volume * 2)
+    if operation == "loop":
+        return _Branch(_loop(graph, name, stream, *more), 8, volume * 4)
+    if size > _SIZE_MAX // 5:
+        stream, size = stream.map(small, name=f"{name}-small"), 1
+    if operation == "count":
+        return _Branch(stream.count(KEYS[more[0]], name=name), size + 1, volume)
+    if operation == "reduce":
+        return _Branch(stream.reduce(KEYS[more[0]], folded, name=name), size + 2, volume)
+    assert operation == "group"
+    return _Branch(stream.group(KEYS[more[0]], more[1], name=name), size * more[1], volume)
+
+
+def _loop(graph: Graph, name: str, stream: Stream[Any], body: str, rounds: int, key: int, window: int) -> Stream[Any]:
+    loop: Feedback[Any] = graph.feedback(f"{name}-again")
+    entered = stream.map(partial(into_loop, rounds), name=f"{name}-enter").merge(loop)
+    windows = entered.group(partial(loop_key, key), window, name=f"{name}-windows")
+    if body == "plain":
+        windows.flat_map(again, name=f"{name}-back").feed(loop)
+        return windows
+    if body == "scan":  # a scan inside the loop
+        stepped = windows.scan(partial(_window_key, key), 0, loop_step, name=f"{name}-scan")
+        stepped.flat_map(again_one, name=f"{name}-back").feed(loop)
+        return stepped
+    inner: Feedback[Any] = graph.feedback(f"{name}-inner-again")  # a loop inside the loop
+    inside = windows.flat_map(into_inner, name=f"{name}-inner-enter").merge(inner)
+    inner_windows = inside.group(partial(loop_key, (key + 1) % 4), 2, name=f"{name}-inner-windows")
+    inner_windows.flat_map(again_inner, name=f"{name}-inner-back").feed(inner)
+    inner_windows.flat_map(out_of_inner, name=f"{name}-back").feed(loop)
+    return inner_windows
+
+
+def _failing(stream: Stream[Any], name: str, kind: str, divisor: int) -> Stream[Any]:
+    if kind == "map":
+        return stream.map(partial(failing, divisor), name=name)
+    if kind == "filter":
+        return stream.filter(partial(failing, divisor), name=name)
+    if kind == "flat":
+        return stream.flat_map(partial(failing_late, divisor), name=name)
+    if kind == "sequence":
+        return stream.flat_map(partial(no_sequence, divisor), name=name)
+    if kind == "key":
+        return stream.group(partial(failing, divisor), 2, name=name)
+    if kind == "scan key":
+        return stream.scan(partial(failing, divisor), 0, merging_step, name=name)
+    if kind == "opaque key":
+        return stream.group(partial(opaque_key, divisor), 2, name=name)
+    if kind == "step":
+        return stream.scan(few_keys, 0, partial(failing_step, divisor), name=name)
+    assert kind == "pair"
+    return stream.scan(few_keys, 0, partial(no_pair, divisor), name=name)
+
+
+LOOPS = ["plain", "scan", "inner"]
+FAILING = ["map", "filter", "flat", "sequence", "key", "scan key", "opaque key", "step", "pair"]
+
+
+def _window_key(kind: int, window: Any) -> Any:
+    return loop_key(kind, window[-1])

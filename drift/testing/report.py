@@ -1,0 +1,208 @@
+"""A failed case for people: the smallest input, what is not in order, the first difference, and how to run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drift.testing.check import Case, Result, Row, reference_run
+from drift.testing.schedule import Schedule
+from drift.testing.words import Words
+from drift_graph.canonical import NoCanonicalForm, canonical
+from drift_graph.functions import safe_text
+from drift_graph.graph import Dataflow
+from drift_graph.meta import END_OF_TIME, global_time_of, read_varint
+from drift_graph.operators import Group, Map, Operator, Sink, label_of, place_of
+from drift_graph.reference import Reference
+
+_SHOWN_CHARACTERS_MAX = 300
+_ITEMS_SHOWN_MAX = 40
+_DEVIATIONS_SHOWN_MAX = 20
+
+
+class Link(NamedTuple):
+    """One step of the way to an item.
+
+    Attributes:
+        operator: the source first, the sink last.
+        meta: of what it gave.
+        child: which child of a map, or -1.
+    """
+
+    operator: Operator
+    meta: bytes
+    child: int
+
+
+def chain_of(dataflow: Dataflow, meta: bytes) -> list[Link]:
+    """The operators that an item passed, oldest first, read off its meta."""
+    by_rank = {rank: dataflow[name] for name, rank in dataflow.ranks.items()}
+    start = global_time_of(meta)
+    source = dataflow.sources[read_varint(meta, 8)[0]]
+    links = [Link(source, start, -1)]
+    at = len(start)
+    while at < len(meta):
+        rank, at = read_varint(meta, at)
+        operator = by_rank[rank]
+        child = -1
+        if isinstance(operator, Map):
+            child, at = read_varint(meta, at)
+        links.append(Link(operator, meta[:at], child))
+    return links
+
+
+class _Recording(Reference):
+    """The reference, which remembers what was given on the way to one item."""
+
+    def __init__(self, dataflow: Dataflow, meta: bytes) -> None:
+        super().__init__(dataflow)
+        self._meta = meta
+        self.given: dict[bytes, Any] = {}
+
+    def push(self, origin: str, meta: bytes, payload: Any) -> None:
+        if self._meta.startswith(meta):
+            self.given[meta] = payload
+        super().push(origin, meta, payload)
+
+
+def report(result: Result, *, place: str = "", again: str = "") -> str:
+    """All there is to say about a failed case.
+
+    Args:
+        place: path of its case file, if there is one.
+        again: a line that runs it again.
+    """
+    assert result.failure is not None
+    case, failure = result.case, result.failure
+    words = Words(result.simulation, result.arrived)
+    lines = [f"graph {case.dataflow.name!r} gives {_headline(result)}", ""]
+    lines += ["the smallest input found", *_input(case)]
+    lines += ["", *_deviations(case.schedule, words)]
+    lines += ["", *_difference(result)]
+    shown = failure.got or failure.expected
+    if shown is not None:
+        lines += ["", "how that item came about", *_chain(result, shown)]
+    if again or place:
+        lines.append("")
+    if again:
+        lines.append(f"run it again  {again}")
+    if place:
+        lines.append(f"case file     {place}")
+    return "\n".join(lines)
+
+
+def _headline(result: Result) -> str:
+    assert result.failure is not None
+    what = result.failure.what
+    return {
+        "another output": "another output than the reference",
+        "another error": "another error than the reference",
+    }.get(what, f"no output: {what}")
+
+
+def _input(case: Case) -> list[str]:
+    lines: list[str] = []
+    width = max((len(name) for name in case.inputs), default=0)
+    for name, payloads in case.inputs.items():
+        if not payloads:
+            lines.append(f"  {name:{width}}  (empty)")
+        for number, payload in enumerate(payloads[:_ITEMS_SHOWN_MAX], 1):
+            head = name if number == 1 else ""
+            lines.append(f"  {head:{width}}  {number:>2}  {safe_text(repr, payload, _SHOWN_CHARACTERS_MAX)}")
+        if len(payloads) > _ITEMS_SHOWN_MAX:
+            lines.append(f"  {'':{width}}  ... and {len(payloads) - _ITEMS_SHOWN_MAX} more")
+    return lines
+
+
+def _deviations(schedule: Schedule, words: Words) -> list[str]:
+    made = schedule.deviations
+    many = f"{schedule.workers} worker{'s' if schedule.workers > 1 else ''}"
+    settings = f"{many}, batches of {schedule.batch_items}"
+    settings += "" if schedule.fused else ", scans as cycles"
+    if schedule.in_flight_max != Schedule.in_flight_max:
+        settings += f", in_flight_max {schedule.in_flight_max}"
+    if schedule.live:
+        settings += f", live {', '.join(map(repr, schedule.live))}"
+    if not made:
+        return [f"everything comes in order ({settings})"]
+    lines = [f"what is not in order ({settings}; all else comes as it was sent)"]
+    lines += [f"  {words.of(each)}" for each in made[:_DEVIATIONS_SHOWN_MAX]]
+    if len(made) > _DEVIATIONS_SHOWN_MAX:
+        lines.append(f"  ... and {len(made) - _DEVIATIONS_SHOWN_MAX} more")
+    return lines
+
+
+def _difference(result: Result) -> list[str]:
+    failure = result.failure
+    assert failure is not None
+    if failure.position < 0:
+        return [failure.message]
+    lines = [f"the first difference, item {failure.position} of the output"]
+    lines.append(f"  reference  {_shown(failure.expected)}")
+    lines.append(f"  this run   {_shown(failure.got)}")
+    if failure.expected is not None and failure.got is not None:
+        lines += _finer(failure.expected, failure.got)
+    return lines
+
+
+def _shown(row: Row | None) -> str:
+    if row is None:
+        return "(no such item)"
+    return f"{safe_text(repr, row.payload, _SHOWN_CHARACTERS_MAX)} in sink {row.sink!r}"
+
+
+def _finer(expected: Row, got: Row) -> list[str]:
+    """What tells two rows apart that print alike."""
+    if expected.meta != got.meta:
+        return [f"  at another place in the order: meta {expected.meta.hex()} and {got.meta.hex()}"]
+    if repr(expected.payload) != repr(got.payload):
+        return []
+    try:
+        forms = canonical(expected.payload).hex(), canonical(got.payload).hex()
+    except NoCanonicalForm:
+        return []
+    return [f"  by their canonical bytes: {forms[0]} and {forms[1]}"]
+
+
+def _chain(result: Result, row: Row) -> list[str]:
+    dataflow = result.case.dataflow
+    recording = _Recording(dataflow, row.meta)
+    reference_run(recording, result.case, result.handed, END_OF_TIME)
+    lines = []
+    rows = []
+    for operator, meta, child in chain_of(dataflow, row.meta):
+        name = f"{operator.kind if isinstance(operator, Sink) else label_of(operator)}"
+        what = f"{operator.name!r}"
+        if isinstance(operator, (Map, Group)):
+            what += f" ({name})"
+        if child > 0:
+            what += f", child {child}"
+        gave = recording.given.get(meta, _NOTHING)
+        if isinstance(operator, Sink) or gave is _NOTHING:
+            shown = "" if isinstance(operator, Sink) else "(not in the reference)"
+        else:
+            shown = safe_text(repr, gave, _SHOWN_CHARACTERS_MAX)
+        rows.append((what, short_place(place_of(operator)), shown))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for what, where, shown in rows:
+        lines.append(f"  {what:{widths[0]}}  {where:{widths[1]}}  {shown}".rstrip())
+    return lines
+
+
+_NOTHING = object()
+
+
+def short_place(where: str) -> str:
+    """ "file:line" relative to the working folder if it is inside it."""
+    file, colon, line = where.rpartition(":")
+    try:
+        return f"{Path(file).relative_to(Path.cwd())}:{line}" if colon else where
+    except (ValueError, OSError):
+        return where
+
+
+def in_words(result: Result) -> Sequence[str]:
+    """The deviations of a result, one line each."""
+    words = Words(result.simulation, result.arrived)
+    return [words.of(each) for each in result.case.schedule.deviations]

@@ -1,0 +1,182 @@
+"""Runs by number: the same seed gives the same input, the same schedule and the same output on every machine.
+
+Invariant: what a seed gives depends on the seed, the graph, the given inputs and the versions of Python, Hypothesis
+and this library; not on the hash seed, the clock, or which other seeds were run.
+
+Why: schedules are hashes of the seed. Values of a strategy are drawn by Hypothesis in blocks of SEEDS_A_BLOCK, each
+from the block's own seed, which costs a fraction of a test's example; so seeds of one block are best run in a row.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from drift.machines.plan import Plan
+from drift.streams import Graph
+from drift.testing.check import Case, Result, check, in_order
+from drift.testing.schedule import Schedule
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.times import EventTime
+
+SEEDS_A_BLOCK = 100
+ITEMS_MAX = 30
+
+_WORKERS = (1, 2, 2, 3)
+_BATCH_ITEMS = (1, 1, 2, 3, 8)
+_FUSED = (True, True, True, False)
+
+
+class Seeds:
+    """Cases of a graph by number.
+
+    Args:
+        graph: the dataflow.
+        inputs: for each source a Hypothesis strategy for a list of payloads, or payloads, of which each run is given
+            up to `items_max` that follow one another.
+        live: sources that have a clock in half of the runs; by default those whose time policy has `idle_after_ms`.
+        losses: whether messages are lost now and then; such a run ends with a ProcessError.
+        place: where the graph is found again, for case files: "file.py:name".
+
+    Raises:
+        SettingsError: a source is missing, or there is no such source.
+    """
+
+    def __init__(
+        self,
+        graph: Graph | Dataflow,
+        inputs: Mapping[str, Any],
+        *,
+        live: Collection[str] | None = None,
+        losses: bool = False,
+        items_max: int = ITEMS_MAX,
+        place: str = "",
+    ) -> None:
+        self.dataflow = graph.build() if isinstance(graph, Graph) else graph
+        in_order(self.dataflow, dict.fromkeys(inputs, ()))
+        if live is None:
+            live = [
+                source.name
+                for source in self.dataflow.sources
+                if isinstance(source.time, EventTime) and source.time.idle_after_ms is not None
+            ]
+        self._live = tuple(live)
+        self._losses = losses
+        self._items_max = items_max
+        self._place = place
+        self._plans = {fused: Plan(self.dataflow, fused=fused) for fused in (True, False)}
+        self._strategies = {name: given for name, given in inputs.items() if hasattr(given, "flatmap")}
+        self._pools: dict[str, Sequence[Any]] = {
+            name: given if isinstance(given, Sequence) else list(given)
+            for name, given in inputs.items()
+            if name not in self._strategies
+        }
+        self._block = -1
+        self._drawn: list[dict[str, list[Any]]] = []
+
+    def case(self, seed: int) -> Case:
+        """What a seed stands for."""
+        if type(seed) is not int or seed < 0:
+            raise SettingsError(f"seed={seed!r} is not an int of 0 or more")
+        chosen = random.Random(seed)
+        given = dict(self._values(seed)) if self._strategies else {}
+        for name in self._pools:
+            given[name] = self._piece(self._pools[name], chosen)
+        inputs = in_order(self.dataflow, {source.name: given[source.name] for source in self.dataflow.sources})
+        return Case(self.dataflow, inputs, self._schedule(seed, chosen), self._place)
+
+    def run(self, seed: int) -> Result:
+        """The run of a seed, compared with the reference."""
+        case = self.case(seed)
+        return check(case, plan=self._plans[case.schedule.fused])
+
+    def _schedule(self, seed: int, chosen: random.Random) -> Schedule:
+        return Schedule(
+            workers=_one(_WORKERS, chosen),
+            batch_items=_one(_BATCH_ITEMS, chosen),
+            fused=_one(_FUSED, chosen),
+            live=self._live if self._live and chosen.random() < 0.5 else (),
+            noise=1 + int(chosen.random() * 2**48),
+            losses=self._losses and chosen.random() < 0.1,
+        )
+
+    def _piece(self, pool: Sequence[Any], chosen: random.Random) -> list[Any]:
+        count = int(chosen.random() * (min(self._items_max, len(pool)) + 1))
+        start = int(chosen.random() * (len(pool) - count + 1))
+        return list(pool[start : start + count])
+
+    def _values(self, seed: int) -> dict[str, list[Any]]:
+        block, at = divmod(seed, SEEDS_A_BLOCK)
+        if block != self._block:
+            from drift.testing.hypothesis import st
+
+            self._drawn = drawn(st.fixed_dictionaries(self._strategies), block, SEEDS_A_BLOCK)
+            self._block = block
+        return {name: list(values) for name, values in self._drawn[at % len(self._drawn)].items()}
+
+
+def drawn(strategy: Any, seed: int, count: int) -> list[Any]:
+    """Values of a Hypothesis strategy, the same for the same seed: `count` of them, or all where there are fewer."""
+    from drift.testing.hypothesis import HealthCheck, Phase, given, settings
+    from drift.testing.hypothesis import seed as seeded
+
+    values: list[Any] = []
+
+    @seeded(seed)
+    @settings(
+        max_examples=count,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        derandomize=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def draw(value: Any) -> None:
+        values.append(value)
+
+    draw()
+    return values[:count]
+
+
+def _one(several: Sequence[Any], chosen: random.Random) -> Any:
+    return several[int(chosen.random() * len(several))]
+
+
+def simulate_seed(graph: Graph | Dataflow, inputs: Mapping[str, Any], seed: int, **options: Any) -> Result:
+    """One run by its seed; for many, keep a `Seeds`, whose arguments these are.
+
+    Returns:
+        The checked run: its `failure` is None where all is well, `counts(result)` tells what was not in order in it,
+        and `told(shrunk(result))` is the report and the case file of one that failed.
+    """
+    return Seeds(graph, inputs, **options).run(seed)
+
+
+def counts(result: Result) -> Counter[str]:
+    """How often what was not in order in a run, in words: for a line of progress."""
+    found: Counter[str] = Counter()
+    for key in result.made:
+        found[_FAULTS[key.kind]] += 1
+    return found
+
+
+_FAULTS = {
+    "batch": "delays",
+    "ack": "acks delayed",
+    "promise": "promises delayed",
+    "news": "news delayed",
+    "read": "reads delayed",
+    "arrive": "late arrivals",
+    "cut": "batches cut",
+    "to": "other workers",
+    "split": "messages split",
+    "together": "messages joined",
+    "maps first": "maps first",
+    "pause": "pauses",
+    "clock": "clock jumps",
+    "lost": "losses",
+}

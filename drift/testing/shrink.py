@@ -1,0 +1,347 @@
+"""A failing case made small: first the input, then how the run deviates from order.
+
+Invariant: what is returned fails, and no single item and no single deviation can be taken from it so that it still
+fails under the schedules that were tried.
+
+Why the two are shrunk apart: decisions go by keys, so an input without one item can be run under the same deviations,
+renumbered; where that passes, a handful of other schedules is tried on it, because the question is whether there is
+any schedule that fails. Once the input is small, runs are short, and the smallest deviation is looked for both by
+taking away and by trying each single deviation from order there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from drift.engines.simulated import Key
+from drift.testing import recipes
+from drift.testing.check import Case, Result, check, in_order
+from drift.testing.schedule import HELD, LOST, Deviation, Schedule, explicit
+from drift_graph.canonical import NoCanonicalForm, stored
+from drift_graph.errors import DriftError, SettingsError
+
+#: Runs that shrinking may take; it has always come to its end long before.
+RUNS_MAX = 6000
+#: Other schedules that are tried on a smaller input: more where it is small and a run is short.
+_SCHEDULES_MIN, _SCHEDULES_MAX, _ITEMS_RUN = 6, 40, 200
+_HOLDS = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Shrinker:
+    """Makes one failing case smaller.
+
+    Args:
+        result: of a check that failed.
+        payloads: whether payloads may be replaced by simpler ones; not where a strategy has shrunk them, and knows
+            which ones there can be.
+        fails: checks a case.
+    """
+
+    def __init__(
+        self,
+        result: Result,
+        *,
+        items: bool = True,
+        payloads: bool = True,
+        runs_max: int = RUNS_MAX,
+        fails: Callable[[Case], Result] = check,
+    ) -> None:
+        assert result.failure is not None
+        self.best = result
+        self.runs = 0
+        self._runs_max = runs_max
+        self._items = items
+        self._payloads = payloads
+        self._check = fails
+        self._with_error = result.expected.error is not None
+
+    def run(self) -> Result:
+        """The smallest failing case found."""
+        self._try(replace(self.best.case, schedule=explicit(self.best.case.schedule, self.best.made)))
+        before = None
+        while before != (before := self._size()) and self.runs < self._runs_max:
+            if self._items:
+                self._shrink_items()
+            if self.best.case.recipe is not None:
+                self._shrink_recipe()
+            if self._items and self._payloads:
+                self._shrink_payloads()
+            self._shrink_settings()
+            self._shrink_deviations()
+        self._search_deviations()
+        self._shrink_choices()
+        self._name_ends()
+        return self.best
+
+    # Trying.
+
+    def _size(self) -> tuple[Any, ...]:
+        case = self.best.case
+        steps = len(case.recipe.steps) if case.recipe is not None else 0
+        return case.item_count, steps, _weight(case.inputs), _settings_cost(case.schedule), len(self._deviations())
+
+    def _deviations(self) -> tuple[Deviation, ...]:
+        return self.best.case.schedule.deviations
+
+    def _try(self, case: Case) -> bool:
+        """Whether a case fails; it is the best one then, its schedule made explicit."""
+        if self.runs >= self._runs_max:
+            return False
+        self.runs += 1
+        try:
+            result = self._check(case)
+        except DriftError:
+            return False
+        if result.failure is None or (result.expected.error is not None and not self._with_error):
+            return False
+        result.case = replace(case, schedule=explicit(case.schedule, result.made))
+        self.best = result
+        return True
+
+    def _try_with(self, deviations: Sequence[Deviation]) -> bool:
+        case = self.best.case
+        return self._try(replace(case, schedule=case.schedule.with_deviations(deviations)))
+
+    def _try_schedules(self, case: Case) -> bool:
+        """Whether a case fails as it is, or under another schedule."""
+        if self._try(case):
+            return True
+        return any(self._try(replace(case, schedule=schedule)) for schedule in _others(case))
+
+    # The input.
+
+    def _shrink_items(self) -> None:
+        for source in list(self.best.case.inputs):
+            size = (len(self.best.case.inputs[source]) + 1) // 2
+            while size:
+                stop = len(self.best.case.inputs[source])
+                while stop > 0:
+                    start = max(stop - size, 0)
+                    self._try_schedules(_without(self.best.case, source, start, stop))
+                    stop = start
+                size //= 2
+
+    def _shrink_recipe(self) -> None:
+        progress = True
+        while progress:
+            progress = False
+            for recipe in recipes.smaller(self.best.case.recipe):
+                case = self.best.case
+                try:
+                    inputs = {name: case.inputs[name] for name in recipes.source_names(recipe)}
+                    smaller = replace(case, recipe=recipe, dataflow=recipes.build(recipe), inputs=inputs)
+                except DriftError:
+                    continue
+                if self._try_schedules(smaller):
+                    progress = True
+                    break
+
+    def _shrink_payloads(self) -> None:
+        for source in list(self.best.case.inputs):
+            for at in range(len(self.best.case.inputs[source])):
+                self._shrink_payload(source, at)
+
+    def _shrink_payload(self, source: str, at: int) -> None:
+        progress = True
+        while progress:
+            progress = False
+            case = self.best.case
+            payload = case.inputs[source][at]
+            for simpler in _simpler(payload):
+                if _cost(simpler) >= _cost(payload):
+                    continue
+                changed = list(case.inputs[source])
+                changed[at] = simpler
+                try:
+                    inputs = in_order(case.dataflow, {**case.inputs, source: changed})
+                except SettingsError:
+                    continue
+                if self._try(replace(case, inputs=inputs)):
+                    progress = True
+                    break
+
+    # The schedule.
+
+    def _shrink_settings(self) -> None:
+        for change in (
+            {"live": ()},
+            {"in_flight_max": Schedule.in_flight_max},
+            {"fused": True},
+            {"workers": 1},
+            {"workers": 2},
+            {"batch_items": 1},
+            {"batch_items": 2},
+        ):
+            schedule = replace(self.best.case.schedule, **change)
+            if _settings_cost(schedule) < _settings_cost(self.best.case.schedule):
+                self._try_schedules(replace(self.best.case, schedule=schedule))
+
+    def _shrink_deviations(self) -> None:
+        """Without halves, quarters ... of them; then one by one."""
+        if self._deviations() and self._try_with(()):
+            return
+        size = len(self._deviations()) // 2
+        while size:
+            at = 0
+            while at < len(self._deviations()):
+                found = self._deviations()
+                if not self._try_with(found[:at] + found[at + size :]):
+                    at += size
+            size //= 2
+
+    def _search_deviations(self) -> None:
+        """Where two or more are left: one of them and one other, or one alone, may do."""
+        if len(self._deviations()) < 2:
+            return
+        single = list(self._single_deviations())
+        for one in single:
+            if self._try_with((one,)):
+                return
+        if len(self._deviations()) < 3:
+            return
+        for kept in self._deviations():
+            for one in single:
+                if one.key != kept.key and self._try_with((kept, one)):
+                    return
+
+    def _single_deviations(self) -> Iterator[Deviation]:
+        outcome = self.best.outcome
+        keys = list(self.best.made)
+        if outcome is not None:
+            keys += [thing.key for thing in outcome.log]
+        for turns in _HOLDS:
+            for key in dict.fromkeys(keys):
+                if key.kind in HELD:
+                    yield Deviation(key, turns)
+        for key in dict.fromkeys(keys):
+            if key.kind not in HELD:
+                yield from (Deviation(key, choice) for choice in range(1, 4))
+
+    def _shrink_choices(self) -> None:
+        for at in range(len(self._deviations())):
+            if at >= len(self._deviations()):
+                return
+            low, high = 0, self._deviations()[at].choice
+            while low + 1 < high:
+                middle = (low + high) // 2
+                found = self._deviations()
+                if self._try_with((*found[:at], found[at]._replace(choice=middle), *found[at + 1 :])):
+                    high = middle
+                else:
+                    low = middle
+
+    def _name_ends(self) -> None:
+        """Something held up for a number of turns is held up until something else comes: that outlives the code."""
+        for at in range(len(self._deviations())):
+            deviation = self._deviations()[at]
+            if deviation.key.kind not in HELD or deviation.until is not None or self.best.outcome is None:
+                continue
+            for until in _last_before(deviation.key, self.best):
+                found = self._deviations()
+                if self._try_with((*found[:at], deviation._replace(until=until), *found[at + 1 :])):
+                    break
+
+
+def _last_before(key: Key, result: Result) -> Iterator[Key]:
+    """What came last before something that was held up: to the same receiver, and at all."""
+    assert result.outcome is not None
+    log = result.outcome.log
+    held = next((thing for thing in log if thing.key == key), None)
+    if held is None:
+        return
+    before = [thing for thing in log[: log.index(held)] if thing.born < held.came and thing.came > held.born]
+    alike = [thing for thing in before if thing.key.kind == key.kind and thing.to == held.to]
+    reads = [thing for thing in before if thing.key.kind == "read"]
+    for several in (alike, reads, before):
+        if several:
+            yield several[-1].key
+
+
+def _without(case: Case, source: str, start: int, stop: int) -> Case:
+    """A case without some items of a source, and its deviations about what is left."""
+    inputs = {**case.inputs, source: case.inputs[source][:start] + case.inputs[source][stop:]}
+
+    def renumbered(key: Key) -> Key:
+        if key.source != source or key.number < start:
+            return key
+        return key._replace(number=max(key.number - (stop - start), start))
+
+    deviations: dict[Key, Deviation] = {}
+    for each in case.schedule.deviations:
+        moved = each._replace(key=renumbered(each.key), until=renumbered(each.until) if each.until else None)
+        deviations.setdefault(moved.key, moved)
+    return replace(case, inputs=inputs, schedule=case.schedule.with_deviations(deviations.values()))
+
+
+def _others(case: Case) -> Iterator[Schedule]:
+    """Other schedules: with the settings as they are, and with others."""
+    several = min(max(_ITEMS_RUN // (case.item_count + 1), _SCHEDULES_MIN), _SCHEDULES_MAX)
+    given = case.schedule
+    for noise in range(1, several + 1):
+        workers = (given.workers, 2, given.workers, 3)[noise % 4]
+        batch_items = (given.batch_items, given.batch_items, 1)[noise % 3]
+        yield replace(given, workers=workers, batch_items=batch_items, deviations=(), noise=noise, losses=False)
+
+
+def _settings_cost(schedule: Schedule) -> tuple[int, ...]:
+    return (
+        len(schedule.live),
+        schedule.in_flight_max != Schedule.in_flight_max,
+        not schedule.fused,
+        schedule.workers,
+        schedule.batch_items,
+    )
+
+
+def _weight(inputs: Any) -> list[Any]:
+    return [[_cost(payload) for payload in payloads] for payloads in inputs.values()]
+
+
+def _cost(payload: Any) -> tuple[int, bytes]:
+    try:
+        form = stored(payload)
+    except NoCanonicalForm:
+        form = b"\xc1" * 64
+    return len(form), form
+
+
+def _simpler(value: Any) -> Iterator[Any]:
+    """Values of the same type that are simpler, and for what has parts the same with simpler parts."""
+    kind = type(value)
+    if kind is bool:
+        yield False
+    elif kind is int:
+        yield from (0, 1, value // 2, value - 1 if value > 0 else -value)
+    elif kind is float:
+        yield from (0.0, 1.0)
+        if value == value and abs(value) < 2**53:
+            yield float(int(value))
+    elif kind in (str, bytes):
+        yield kind()
+        yield value[: len(value) // 2]
+        yield from (value[:at] + value[at + 1 :] for at in range(min(len(value), 16)))
+        if kind is str:
+            yield "a" * len(value)
+    elif kind in (tuple, list):
+        yield kind(value[:0])
+        yield from (value[:at] + value[at + 1 :] for at in range(min(len(value), 16)))
+        for at in range(min(len(value), 16)):
+            yield from (kind((*value[:at], part, *value[at + 1 :])) for part in _simpler(value[at]))
+    elif kind is dict:
+        for name in list(value)[:16]:
+            yield {other: part for other, part in value.items() if other != name}
+            yield from ({**value, name: part} for part in _simpler(value[name]))
+    elif value is not None:
+        yield from (0, None)
+
+
+def shrunk(result: Result, *, items: bool = True, payloads: bool = True, runs_max: int = RUNS_MAX) -> Result:
+    """The smallest case that fails like a failed one; see `Shrinker`."""
+    return Shrinker(result, items=items, payloads=payloads, runs_max=runs_max).run()
+
+
+def is_lossy(schedule: Schedule) -> bool:
+    """Whether messages are lost in a run."""
+    return schedule.losses or any(each.key.kind == LOST for each in schedule.deviations)

@@ -1,0 +1,182 @@
+"""Hypothesis strategies: payloads with awkward values, times with disorder, schedules, generated graphs and cases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from drift.testing import recipes as generated
+from drift.testing.check import Case, in_order
+from drift.testing.hypothesis import st
+from drift.testing.recipes import AWKWARD, FAILING, KEYS, MAPS, STEPS, Recipe, Times
+from drift.testing.schedule import Schedule
+
+# Payloads.
+
+
+def awkward() -> st.SearchStrategy[Any]:
+    """Values that `==`, `hash` or an encoding gets wrong: 1, True and 1.0; 0.0 and -0.0; NaN; lone surrogates; ints
+    beyond 64 bits; nested ones."""
+    return st.sampled_from(AWKWARD)
+
+
+def payloads() -> st.SearchStrategy[Any]:
+    """Mostly small ints, so that keys and values meet again, and now and then an awkward value."""
+    few = st.integers(0, 6)
+    return few | few | few | awkward()
+
+
+def nested(leaves: st.SearchStrategy[Any] | None = None) -> st.SearchStrategy[Any]:
+    """Tuples, lists and dicts of awkward values, a few levels deep."""
+    return st.recursive(
+        payloads() if leaves is None else leaves,
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3).map(tuple),
+            st.lists(inner, max_size=3),
+            st.dictionaries(st.text(), inner, max_size=3),
+        ),
+        max_leaves=6,
+    )
+
+
+def rows(kind: type, *, min_size: int = 0, max_size: int = 30) -> st.SearchStrategy[list[Any]]:
+    """Inputs for a source whose payloads are of a type: a dataclass, a named tuple, `int`, `dict[str, float]`."""
+    return st.lists(st.from_type(kind), min_size=min_size, max_size=max_size)
+
+
+# Times.
+
+
+@st.composite
+def event_times(
+    draw: st.DrawFn, payload: st.SearchStrategy[Any], *, lateness: int = 0, start: int = 0, max_size: int = 30
+) -> list[tuple[int, Any]]:
+    """(time, payload) of a source in event time, in an order of arrival: ties, and disorder up to `lateness`.
+
+    Under `deterministic` the disorder is the schedule's, and this order is not kept; so it is for tests of your own.
+    """
+    drawn = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, lateness), payload), max_size=max_size))
+    now, given = start, []
+    for step, behind, value in drawn:
+        now += step
+        given.append((now - behind, value))
+    return given
+
+
+# Schedules.
+
+
+def schedules(
+    *,
+    workers: Sequence[int] = (1, 2, 3),
+    batch_items: Sequence[int] = (1, 2, 3, 8),
+    fused: Sequence[bool] = (True, False),
+    in_flight_max: Sequence[int] = (Schedule.in_flight_max,),
+    live: Sequence[str] = (),
+    losses: bool = False,
+) -> st.SearchStrategy[Schedule]:
+    """Schedules; the first value of each setting is the plainest, and what shrinks to it.
+
+    Args:
+        live: sources that are live in some of the runs.
+        losses: whether messages may be lost; such a run ends with a ProcessError.
+    """
+    return st.builds(
+        Schedule,
+        workers=st.sampled_from(workers),
+        batch_items=st.sampled_from(batch_items),
+        fused=st.sampled_from(fused),
+        in_flight_max=st.sampled_from(in_flight_max),
+        live=st.sampled_from([(), tuple(live)]) if live else st.just(()),
+        noise=st.integers(0, 2**32 - 1),
+        losses=st.booleans() if losses else st.just(False),
+    )
+
+
+# Generated graphs.
+
+_backs = st.integers(0, 3)
+_keys = st.sampled_from(list(KEYS))
+_maps = st.sampled_from(list(MAPS))
+_operations = st.one_of(
+    st.tuples(st.just("map"), _backs, _maps),
+    st.tuples(st.just("filter"), _backs, st.integers(2, 3)),
+    st.tuples(st.just("flat"), _backs, st.integers(0, 3)),
+    st.tuples(st.just("group"), _backs, _keys, st.integers(1, 5)),
+    st.tuples(st.just("group"), _backs, _keys, st.integers(1, 5)),
+    st.tuples(st.just("scan"), _backs, _keys, st.sampled_from(list(STEPS))),
+    st.tuples(st.just("scan"), _backs, _keys, st.sampled_from(list(STEPS))),
+    st.tuples(st.just("count"), _backs, _keys),
+    st.tuples(st.just("reduce"), _backs, _keys),
+    st.tuples(st.just("merge"), _backs, st.integers(0, 5)),
+    st.tuples(st.just("diamond"), _backs, _maps, st.integers(0, 2)),
+    st.tuples(
+        st.just("loop"),
+        _backs,
+        st.sampled_from(generated.LOOPS),
+        st.integers(0, 3),
+        st.integers(0, 3),
+        st.integers(1, 3),
+    ),
+)
+_failing_operations = st.tuples(st.just("fails"), _backs, st.sampled_from(FAILING), st.integers(2, 9))
+
+
+def times(late: str = "error") -> st.SearchStrategy[Times | None]:
+    """Time policies of the sources of a generated graph; None is arrival time."""
+    return st.none() | st.builds(Times, st.integers(0, 4), st.booleans(), st.just(late), st.none())
+
+
+@st.composite
+def recipes(
+    draw: st.DrawFn, sources_max: int = 3, steps_max: int = 6, *, failing: bool = False, timed: bool = True
+) -> Recipe:
+    """Graphs of any shape: see `drift.testing.recipes.build`.
+
+    Args:
+        failing: whether steps may raise for some payloads.
+        timed: whether sources may be in event time.
+    """
+    operations = _operations | _failing_operations if failing else _operations
+    sources = draw(st.integers(1, sources_max))
+    steps = draw(st.lists(operations, min_size=1, max_size=steps_max))
+    sinks = draw(st.lists(st.integers(0, 5), max_size=2, unique=True))
+    policies = draw(st.lists(times(), min_size=sources, max_size=sources)) if timed else []
+    return Recipe(sources, steps, sinks, policies)
+
+
+@st.composite
+def inputs_of(draw: st.DrawFn, recipe: Recipe, items_max: int = 8) -> dict[str, list[Any]]:
+    """What the sources of a generated graph are given, in an order of arrival."""
+    return {
+        name: draw(_input(recipe.times[rank] if rank < len(recipe.times) else None, items_max))
+        for rank, name in enumerate(generated.source_names(recipe))
+    }
+
+
+@st.composite
+def _input(draw: st.DrawFn, policy: Times | None, items_max: int) -> list[Any]:
+    if policy is None:
+        return draw(st.lists(payloads(), max_size=items_max))
+    behind_max = policy.lateness + (2 if policy.late == "divert" else 0)
+    drawn = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, behind_max), payloads()), max_size=items_max))
+    now = draw(st.sampled_from([0, -3, 10**12])) if drawn else 0
+    given: list[Any] = []
+    for number, (step, behind, payload) in enumerate(drawn):
+        now += step
+        given.append((now - behind, payload, number) if policy.tied else (now - behind, payload))
+    return given
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    recipe: st.SearchStrategy[Recipe] | None = None,
+    schedule: st.SearchStrategy[Schedule] | None = None,
+    items_max: int = 8,
+) -> Case:
+    """A generated graph, inputs for it and a schedule."""
+    made = draw(recipes() if recipe is None else recipe)
+    dataflow = generated.build(made)
+    given = in_order(dataflow, draw(inputs_of(made, items_max)))
+    return Case(dataflow, given, draw(schedules() if schedule is None else schedule), recipe=made)

@@ -1,0 +1,176 @@
+"""What deviates from order in a run, in words: "item 3 reaches worker 1 after item 5".
+
+Items are counted from 1 here, as people do, and keys count them from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drift.engines.simulated import Key, Simulation, Thing
+from drift.testing.schedule import ARRIVE, HELD, LOST, Deviation
+
+_NAMED_MAX = 4
+
+
+class Words:
+    """Speaks of one run that has ended.
+
+    Args:
+        simulation: the run.
+        arrived: by source, the indices of its items in the order of their arrival.
+    """
+
+    def __init__(self, simulation: Simulation, arrived: dict[str, list[int]]) -> None:
+        self._simulation = simulation
+        self._arrived = arrived
+        self._log = simulation.log
+        self._by_key = {thing.key: thing for thing in [*simulation.log, *simulation.under_way, *simulation.lost]}
+        self._several = len(arrived) > 1
+
+    def of(self, deviation: Deviation) -> str:
+        """One deviation in one line."""
+        key = deviation.key
+        if key.kind == ARRIVE:
+            return self._arriving(key)
+        if key.kind == LOST:
+            return f"{self._message(key._replace(kind='batch'))} is lost"
+        if key.kind in HELD:
+            return self._held(deviation)
+        return self._number(deviation)
+
+    # Items.
+
+    def items(self, items: Sequence[tuple[str, int]]) -> str:
+        """ "item 3", "items 3 and 5 of 'lines'"."""
+        if not items:
+            return "nothing"
+        by_source: dict[str, list[int]] = {}
+        for source, number in items:
+            by_source.setdefault(source, []).append(number + 1)
+        return ", ".join(self._numbered(source, numbers) for source, numbers in by_source.items())
+
+    def _numbered(self, source: str, numbers: list[int]) -> str:
+        of = f" of {source!r}" if self._several else ""
+        if len(numbers) == 1:
+            return f"item {numbers[0]}{of}"
+        if len(numbers) > _NAMED_MAX and numbers == list(range(numbers[0], numbers[-1] + 1)):
+            return f"items {numbers[0]} to {numbers[-1]}{of}"
+        return f"items {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}{of}"
+
+    def _of_key(self, key: Key) -> str:
+        return "the end" if key.number < 0 else self.items([(key.source, key.number)])
+
+    def _carried(self, thing: Thing) -> str:
+        """What a batch brings: a source's items, or what a worker made of them."""
+        items = self.items(self._simulation.items_of(thing))
+        sender = thing.key.place.partition(" > ")[0]
+        return items if sender in self._arrived else f"what {sender} made of {items}"
+
+    # Things.
+
+    def _message(self, key: Key) -> str:
+        sender, _, receiver = key.place.partition(" > ")
+        thing = self._by_key.get(key)
+        what = self._carried(thing) if thing is not None else self._of_key(key)
+        return f"{what}, sent to {receiver}," if sender in self._arrived else f"{what} for {receiver}"
+
+    def _held(self, deviation: Deviation) -> str:
+        key = deviation.key
+        thing = self._by_key.get(key)
+        if thing is None or thing.came < 0:
+            return f"{key.kind} {key.place} of {self._of_key(key)} is held up, and does not come"
+        before = [other for other in self._log[: self._log.index(thing)] if other.came > thing.born]
+        alike = [other for other in before if other.key.kind == key.kind and other.to == thing.to]
+        receiver = key.place.partition(" > ")[2]
+        if key.kind == "batch" and alike:
+            carried = self._carried(thing)
+            return f"{carried} {_verb(carried, 'reach')} {receiver} after {self._all_carried(alike)}"
+        until = self._event(before[-1]) if before else "nothing"
+        if deviation.until is not None and deviation.until in self._by_key:
+            until = self._event(self._by_key[deviation.until])
+        if key.kind == "batch":
+            carried = self._carried(thing)
+            return f"{carried} {_verb(carried, 'reach')} {receiver} only after {until}"
+        if key.kind == "news":
+            return f"{key.place} hears of minimal time only after {until}"
+        if key.kind == "read":
+            return f"{self._of_key(key)} of {key.source!r} is read only after {until}"
+        if key.kind == "promise":
+            return f"the ack of source {key.source!r} for {self._of_key(key)}, and its promise, come only after {until}"
+        return f"the ack of {key.place} for {self._of_key(key)} comes only after {until}"
+
+    def _all_carried(self, things: Sequence[Thing]) -> str:
+        made: dict[str, list[tuple[str, int]]] = {}
+        for thing in things:
+            sender = thing.key.place.partition(" > ")[0]
+            made.setdefault("" if sender in self._arrived else sender, []).extend(self._simulation.items_of(thing))
+        told = []
+        for sender, items in made.items():
+            shown = self.items(sorted(set(items), key=lambda item: item[1]))
+            told.append(f"what {sender} made of {shown}" if sender else shown)
+        return " and ".join(told)
+
+    def _event(self, thing: Thing) -> str:
+        key = thing.key
+        if key.kind == "read":
+            return f"{self._of_key(key)} is read" if key.number >= 0 else f"the end of {key.source!r} is read"
+        if key.kind == "batch":
+            carried = self._carried(thing)
+            return f"{carried} {_verb(carried, 'reach')} {key.place.partition(' > ')[2]}"
+        if key.kind == "news":
+            return f"{key.place} has heard of minimal time"
+        if key.kind == "promise":
+            return f"the promise of source {key.source!r} after {self._of_key(key)}"
+        return f"the ack of {key.place} for {self._of_key(key)}"
+
+    # Numbers.
+
+    def _arriving(self, key: Key) -> str:
+        order = self._arrived[key.source]
+        if key.number not in order:
+            return f"{self._of_key(key)} arrives late"
+        at = order.index(key.number)
+        overtaken = [number for number in order[:at] if number > key.number]
+        if not overtaken:
+            return f"{self._of_key(key)} arrives late, and nothing overtakes it"
+        return f"{self._of_key(key)} arrives after {self.items([(key.source, number) for number in sorted(overtaken)])}"
+
+    def _number(self, deviation: Deviation) -> str:
+        (kind, place, source, _, _), choice = deviation.key, deviation.choice
+        item = self._of_key(deviation.key)
+        sender, _, receiver = place.partition(" > ")
+        if kind == "cut":
+            order = self._arrived[source]
+            after = next((other for other in self._reads(source) if self._is_after(other, deviation.key)), None)
+            if after is None or after.number < 0:
+                return f"the batch that begins with {item} is cut {choice} items short"
+            last = order[order.index(after.number) - 1]
+            return f"a batch is cut after {self.items([(source, last)])}"
+        if kind == "to":
+            sent = next((key for key in self._by_key if key.kind == "batch" and key[2:4] == deviation.key[2:4]), None)
+            where = sent.place.partition(" > ")[2] if sent is not None else "another worker"
+            return f"{item} goes to {where}"
+        if kind == "split":
+            return f"what {sender} sends to {receiver} for {item} goes in messages of their own"
+        if kind == "together":
+            return f"{receiver} takes {choice + 1} messages at once, from {item} on"
+        if kind == "maps first":
+            return f"{receiver} runs the maps of {item}, and lets other messages go before the rest"
+        if kind == "pause":
+            return f"source {source!r} has nothing to give for a while, before {item}"
+        if kind == "clock":
+            return f"the clock jumps before {item} of {source!r}"
+        return f"{kind} {place} {item}: {choice}"
+
+    def _reads(self, source: str) -> list[Key]:
+        return [thing.key for thing in self._log if thing.key.kind == "read" and thing.key.source == source]
+
+    def _is_after(self, read: Key, cut: Key) -> bool:
+        order = self._arrived[cut.source]
+        return read.number < 0 or order.index(read.number) > order.index(cut.number)
+
+
+def _verb(subject: str, verb: str) -> str:
+    """ "item 3 reaches", "items 3 and 4 reach"."""
+    return verb if subject.startswith("items ") else f"{verb}es"
