@@ -77,7 +77,7 @@ def test_settings_may_stand_above(run: Any) -> None:
 
 
 @drift.testing.deterministic(timed, inputs={"in": rows})
-@settings(max_examples=30)
+@settings(max_examples=60, derandomize=True)
 def test_settings_may_stand_below_and_marks_count(run: Any) -> None:
     drift.testing.sometimes(run.tombstones > 2, "items that are taken back")
     drift.testing.sometimes(run.schedule.workers == 3, "three workers")
