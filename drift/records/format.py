@@ -13,7 +13,8 @@ what came in before it says what came out.
     PATH/late/...                   every item that a time policy diverted, with the reason
     PATH/arrivals/...               every batch and promise of a source, with the clock's time
     PATH/output/...                 every item released: position, sink, time, global_time, meta, payload
-    PATH/blocks/...                 the hash of every block of 4096 output items
+    PATH/blocks/...                 of every block of 4096 items of input or output, a hash, and a check of each item;
+                                    a block that was not full when it was sealed comes again
 
 Payloads are MessagePack with extensions (`drift_graph.canonical`); in `input` and `late` the entries of dicts are in
 the dict's own order, since a function may go by it.
@@ -93,13 +94,6 @@ class Outcome(msgspec.Struct, frozen=True):
     by_input: bool = False
 
 
-class OpenBlock(msgspec.Struct, frozen=True):
-    """The last block of the output, where it is not full."""
-
-    items: int
-    hash: str
-
-
 class Manifest(msgspec.Struct, kw_only=True):
     """What is known of a record besides its items.
 
@@ -112,7 +106,7 @@ class Manifest(msgspec.Struct, kw_only=True):
         sinks: in the order of their numbers in the writer.
         algorithm: of every hash here.
         digest: of the output that is sealed.
-        open_block: hash of the output after the last full block.
+        input_digest: the same of the input, of its global times and payloads in the order of arrival.
         self_hash: over the manifest without this field.
     """
 
@@ -141,7 +135,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     late_items: int = 0
     items_out: int = 0
     digest: str = ""
-    open_block: OpenBlock | None = None
+    input_digest: str = ""
     files: list[File] = []
     self_hash: str = ""
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from drift.records import columns
+from drift.records.blocks import Block
 from drift.records.columns import Strings
 from drift.records.format import File, Manifest, RecordError, read_manifest
 from drift.records.storable import classes_at
@@ -219,12 +220,21 @@ class Record:
             f"from 0"
         )
 
-    def blocks(self) -> Iterator[str]:
-        """Hashes of the full blocks of the output, in order, then of the open one."""
+    def blocks(self, table: str = "output") -> Iterator[Block]:
+        """The blocks of the output, or of the input, in order; the last one may not be full."""
+        last: Block | None = None
         for batch in self._batches("blocks"):
-            yield from (data.hex() for data in batch.column("hash").to_pylist())
-        if self.manifest.open_block is not None:
-            yield self.manifest.open_block.hash
+            rows = batch.to_pydict()
+            names = ("block", "rows", "hash", "meta_checks", "payload_checks")
+            for of_table, *values in zip(rows["table"], *(rows[name] for name in names)):
+                block = Block(*values)
+                if of_table != table:
+                    continue
+                if last is not None and last.number != block.number:
+                    yield last
+                last = block
+        if last is not None:
+            yield last
 
     # Tables.
 

@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drift.records import columns
-from drift.records.columns import Strings, to_arrow
+from drift.records.blocks import Blocks, low_bits
+from drift.records.columns import Strings, plain, to_arrow
 from drift.records.environment import environment
 from drift.records.format import (
     MANIFEST,
     TABLES,
     File,
     Manifest,
-    OpenBlock,
     Outcome,
     encoded,
     new_hash,
@@ -33,8 +33,7 @@ from drift.records.format import (
     write_safely,
 )
 from drift.records.messages import Arrival, Begin, Finish, LateRow, Learned, Message, Output
-from drift_barrier.digest import BLOCK_ITEMS, Algorithm, Digest, Encoded
-from drift_graph.canonical import encode_metas
+from drift_barrier.digest import BLOCK_ITEMS, Algorithm
 from drift_graph.errors import DriftBug
 from drift_graph.meta import NumberedMetas
 
@@ -84,7 +83,16 @@ SCHEMAS = {
             ("payload", pa.binary()),
         ]
     ),
-    "blocks": pa.schema([("block", pa.int64()), ("hash", pa.binary())]),
+    "blocks": pa.schema(
+        [
+            ("table", _names),
+            ("block", pa.int64()),
+            ("rows", pa.int64()),
+            ("hash", pa.binary()),
+            ("meta_checks", pa.binary()),
+            ("payload_checks", pa.binary()),
+        ]
+    ),
 }
 _statistics = ["batch", "time", "position", "block"]
 
@@ -161,7 +169,7 @@ class _Table:
                 self._schema,
                 compression="zstd",
                 compression_level=1,
-                use_dictionary=[name for name in ("source", "sink") if name in self._schema.names],
+                use_dictionary=[name for name in ("source", "sink", "table") if name in self._schema.names],
                 write_statistics=[name for name in _statistics if name in self._schema.names],
             )
         table = pa.Table.from_batches(self._pending, schema=self._schema)
@@ -212,11 +220,11 @@ class RecordWriter:
         self._folder = Path(begin.folder)
         self.manifest = msgspec.structs.replace(msgspec.json.decode(begin.manifest, type=Manifest), **environment())
         self._tables = {name: _Table(self._folder, name, self.manifest.algorithm) for name in TABLES}
-        self._digest = Digest(self.manifest.algorithm)
-        self._blocks = 0  # told to the table of blocks
+        self._output = Blocks(self.manifest.algorithm)
+        self._input = Blocks(self.manifest.algorithm)
         self._sources = pa.array([source.name for source in self.manifest.sources], pa.string())
         self._sinks = pa.array(self.manifest.sinks, pa.string())
-        self._items_in = self._late_items = self._items_out = 0
+        self._late_items = 0
         self._write_manifest()
 
     def handle(self, message: Message) -> None:
@@ -258,24 +266,25 @@ class RecordWriter:
         )
         if count:
             metas = _metas(arrival)
+            payloads, hashes = columns.values(count, arrival.payloads)
+            self._input.add(metas, payloads, low_bits(hashes))
             self._tables["input"].add(
                 [
-                    pa.array(_repeated(batch, count)),
+                    _repeated(batch, count),
                     _constant(self._sources, arrival.source, count),
-                    pa.array(columns.times_of(metas)),
+                    plain(columns.times_of(metas), pa.int64()),
                     to_arrow(metas),
-                    to_arrow(columns.values(count, arrival.payloads)),
+                    to_arrow(payloads),
                 ]
             )
         if arrival.late:
             self._divert(batch, arrival.source, arrival.late)
-        self._items_in += count
         self._late_items += len(arrival.late)
 
     def _divert(self, batch: int, source: int, late: list[LateRow]) -> None:
         self._tables["late"].add(
             [
-                pa.array(_repeated(batch, len(late))),
+                _repeated(batch, len(late)),
                 _constant(self._sources, source, len(late)),
                 pa.array([row.time for row in late], pa.int64()),
                 pa.array([row.heartbeat for row in late], pa.int64()),
@@ -286,43 +295,40 @@ class RecordWriter:
 
     def _release(self, output: Output) -> None:
         count = output.count
-        if output.position != self._items_out:
-            raise DriftBug(f"the writer of a record was told of position {output.position} after {self._items_out}")
+        if output.position != self._output.rows:
+            raise DriftBug(f"the writer of a record was told of position {output.position} after {self._output.rows}")
         metas = _metas(output)
-        data = output.metas
-        if output.first_time is not None:
-            data = encode_metas(NumberedMetas(output.first_time, count, output.metas))
-        self._digest.add_encoded(Encoded(count, data, output.payloads, False))
+        payloads, hashes = columns.values(count, output.payloads)
+        self._output.add(metas, payloads, low_bits(hashes), output.metas if output.first_time is None else None)
         if isinstance(output.sinks, int):
             sinks = _constant(self._sinks, output.sinks, count)
         else:
             sinks = pa.DictionaryArray.from_arrays(pa.array(output.sinks, pa.int32()), self._sinks)
         self._tables["output"].add(
             [
-                pa.array(_range(output.position, count)),
+                plain(np.arange(output.position, output.position + count, dtype=np.int64), pa.int64()),
                 sinks,
-                pa.array(columns.times_of(metas)),
+                plain(columns.times_of(metas), pa.int64()),
                 to_arrow(columns.global_times(metas)),
                 to_arrow(metas),
-                to_arrow(columns.values(count, output.payloads)),
+                to_arrow(payloads),
             ]
         )
-        self._items_out += count
 
     def seal(self) -> None:
         """Make everything told so far safe, and list it."""
-        new = self._digest.blocks[self._blocks :]
-        if new:
-            self._tables["blocks"].add([pa.array(_range(self._blocks, len(new))), pa.array(new, pa.binary())])
-            self._blocks += len(new)
+        for table, blocks in (("input", self._input), ("output", self._output)):
+            for block in blocks.take():
+                row: list[list[Any]] = [[table], *([value] for value in block)]
+                self._tables["blocks"].add(
+                    [pa.array(value, field.type) for value, field in zip(row, SCHEMAS["blocks"])]
+                )
         files = [file for table in self._tables.values() if (file := table.seal()) is not None]
         manifest = self.manifest
         manifest.files = [*manifest.files, *files]
-        manifest.items_in, manifest.late_items = self._items_in, self._late_items
-        manifest.items_out = self._items_out
-        manifest.digest = self._digest.hexdigest()
-        open_block = self._digest.open_block()
-        manifest.open_block = OpenBlock(open_block[0], open_block[1].hex()) if open_block is not None else None
+        manifest.items_in, manifest.late_items = self._input.rows, self._late_items
+        manifest.items_out = self._output.rows
+        manifest.digest, manifest.input_digest = self._output.digest.hexdigest(), self._input.digest.hexdigest()
         self._write_manifest()
 
     def _finish(self, finish: Finish) -> None:
@@ -354,12 +360,8 @@ def _metas(message: Arrival | Output) -> Strings:
 
 
 def _constant(names: pa.Array, index: int, count: int) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(_repeated(index, count).astype("int32")), names)
+    return pa.DictionaryArray.from_arrays(plain(np.full(count, index, np.int32), pa.int32()), names)
 
 
-def _repeated(value: int, count: int) -> columns.Numbers:
-    return np.full(count, value, np.int64)
-
-
-def _range(first: int, count: int) -> columns.Numbers:
-    return np.arange(first, first + count, dtype=np.int64)
+def _repeated(value: int, count: int) -> pa.Array:
+    return plain(np.full(count, value, np.int64), pa.int64())
