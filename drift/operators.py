@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from drift_graph.functions import same_function
+from drift_graph.functions import brief, same_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class ScanState(_ByValue):
     def shown(self, window: tuple[Any, ...]) -> str:
         """A window as an error message shows it."""
         state = window[-2].value if len(window) > 1 and type(window[-2]) is State else self.initial
-        return f"{window[-1]!r}, with state {state!r}"
+        return f"{brief(window[-1])}, with state {brief(state)}"
 
 
 def _stepped(

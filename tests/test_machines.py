@@ -52,6 +52,7 @@ from drift_graph.canonical import (
     forms_of,
     same,
 )
+from drift_graph.functions import brief, safe_text
 from drift_graph.item import Columns, Failure, joined, sorted_by_meta
 from drift_graph.meta import (
     BEGINNING,
@@ -843,3 +844,23 @@ def test_joined_and_sorted_columns_keep_their_rows(changes: list[tuple[Any, int]
         return [(meta, canonical(payload), diff) for meta, payload, diff in zip(columns.metas, columns.payloads, diffs)]
 
     assert listed(result) == sorted(listed(whole), key=lambda row: row[0])
+
+
+@given(st.recursive(payloads, lambda inner: st.lists(inner) | st.dictionaries(st.integers(), inner), max_leaves=5))
+def test_what_is_short_is_shown_as_by_repr(value: Any) -> None:
+    assert brief(value) == repr(value)
+
+
+class Counted:
+    shown = 0
+
+    def __repr__(self) -> str:
+        Counted.shown += 1
+        return "+"
+
+
+def test_only_the_beginning_of_something_huge_is_shown() -> None:
+    text = safe_text(repr, ([Counted()] * 100_000, {"a": "x" * 10**7}), 300)
+    assert text.startswith("([+, +, +, ") and text.endswith("...") and len(text) == 300
+    assert Counted.shown <= 300
+    assert len(brief(bytes(10**6), 100)) < 500

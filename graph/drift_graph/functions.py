@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import reprlib
 import sys
 import types
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +57,42 @@ def line_of(function: Callable[..., Any]) -> str | None:
     return f"{code.co_filename}:{code.co_firstlineno}" if isinstance(code, types.CodeType) else None
 
 
+class _Brief(reprlib.Repr):
+    """repr, but of a long text or sequence only the beginning: the whole of it can take seconds and gigabytes."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+        self.maxlevel = 50
+        self.maxtuple = self.maxlist = self.maxset = self.maxfrozenset = self.maxdeque = self.maxarray = most
+        self.maxlong = self.maxother = sys.maxsize
+
+    def repr_str(self, x: str, level: int) -> str:
+        return repr(x[: self._most])
+
+    def repr_bytes(self, x: bytes, level: int) -> str:
+        return repr(x[: self._most])
+
+    def repr_bytearray(self, x: bytearray, level: int) -> str:
+        return repr(x[: self._most])
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        some = islice(x.items(), self._most)
+        return "{" + ", ".join(f"{self.repr1(key, level - 1)}: {self.repr1(it, level - 1)}" for key, it in some) + "}"
+
+
+def brief(value: object, characters_max: int = 1000) -> str:
+    """repr(value), or for a long one a text that begins as it does and has at least so many characters.
+
+    Sets are sorted, so that the text is the same in every process.
+    """
+    return _Brief(characters_max).repr(value)
+
+
 def safe_text(show: Callable[[Any], object], value: object, characters_max: int) -> str:
     """What `show` says of a value, cut to a length; also where it raises, or says no text."""
     try:
-        text = str(show(value))
+        text = brief(value, characters_max) if show is repr else str(show(value))
     except Exception as error:
         return f"<{type(value).__qualname__}, which cannot be shown: {type(error).__name__}>"
     return text if len(text) <= characters_max else text[: characters_max - 3] + "..."
