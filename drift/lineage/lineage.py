@@ -190,9 +190,22 @@ def trace_to(dataflow: Dataflow, given: Input, meta: bytes, *, loops_kept: int =
     return last
 
 
-def traced(dataflow: Dataflow, given: Input, meta: bytes, *, loops_kept: int = 3) -> Iterator[Node]:
-    """Output items and failures up to this meta, in order; of those before it some may be left out."""
-    relevant = Relevant(dataflow, meta, given.at(global_time_of(meta)))
+def traced(
+    dataflow: Dataflow,
+    given: Input,
+    meta: bytes,
+    *,
+    loops_kept: int = 3,
+    filtered_by: Dataflow | None = None,
+    after_batch: Callable[[], None] = lambda: None,
+) -> Iterator[Node]:
+    """Output items and failures up to this meta, in order; of those before it some may be left out.
+
+    Args:
+        filtered_by: the same graph, whose functions say which inputs matter.
+        after_batch: called when a batch of the input has been processed.
+    """
+    relevant = Relevant(filtered_by or dataflow, meta, given.at(global_time_of(meta)))
     tracer = Tracer(dataflow, only=relevant.only, loops_kept=loops_kept)
     heartbeats = dict.fromkeys([source.name for source in dataflow.sources], BEGINNING)
     end = meta + b"\x00"  # the least above it
@@ -203,6 +216,7 @@ def traced(dataflow: Dataflow, given: Input, meta: bytes, *, loops_kept: int = 3
                 tracer.push(batch.source, batch.metas[index], batch.payloads[index])
             minimal = min(heartbeats.values())
             yield from tracer.pop(min(minimal, end))
+            after_batch()
             if minimal >= end:
                 return
         yield from tracer.pop(end)

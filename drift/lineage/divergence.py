@@ -1,0 +1,163 @@
+"""Where the output of a run parts from that of a record.
+
+Invariant: the position found is the first at which the two differ; of either output no more than one block and one
+piece is held.
+
+Why: blocks are hashed as the run goes and compared with the recorded hashes, in order; only the items of the first
+block that differs, and of the last one, are compared one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from typing import Any
+
+from drift.records.reader import Record
+from drift.run import Run
+from drift_barrier.barrier import Released
+from drift_barrier.digest import BLOCK_ITEMS, Digest
+from drift_graph.canonical import canonical
+from drift_graph.errors import DriftError
+from drift_graph.item import Item, items
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first position at which two outputs differ.
+
+    Attributes:
+        position: in the output, from 0.
+        recorded: what the record has there; None where its output ends before.
+        recomputed: what the run gave; None where it ended before.
+        error: what the run ended with, where that is why it has no item there.
+        same_items: the items of the block are the same, and only the recorded hash of the block differs.
+    """
+
+    position: int
+    recorded: Item[Any] | None
+    recomputed: Item[Any] | None
+    error: DriftError | None = None
+    same_items: bool = False
+
+    @property
+    def block(self) -> int:
+        """Number of the block it is in."""
+        return self.position // BLOCK_ITEMS
+
+    @property
+    def what(self) -> str:
+        """In a few words."""
+        recorded, recomputed = self.recorded, self.recomputed
+        if self.same_items:
+            return "the record's hash of a block is not that of its items"
+        if recorded is None:
+            return "the run gives an item after the last one of the record"
+        if recomputed is None:
+            return "the run ends before" + (" with an error" if self.error is not None else "")
+        if recorded.meta == recomputed.meta:
+            return "another payload at the same place in the order"
+        return "an item is missing" if recomputed.meta > recorded.meta else "an item is there that the record lacks"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run compared with a record.
+
+    Attributes:
+        items: how many items of the run were compared.
+        divergence: where they differ; None where they do not.
+        digest: of what was compared.
+        error: what the run ended with; also where the recorded one did so.
+    """
+
+    items: int
+    divergence: Divergence | None
+    digest: str
+    error: DriftError | None = None
+
+
+def compared(record: Record, run: Run) -> Comparison:
+    """Run to the end, or to the block in which the outputs part.
+
+    Args:
+        record: with the classes of the payloads; see `Record.with_classes`.
+    """
+    comparing = _Comparing(record)
+    error: DriftError | None = None
+    with run:
+        try:
+            for piece in run.pieces():
+                if piece.metas and (found := comparing.add(piece)) is not None:
+                    return Comparison(comparing.items, found, comparing.digest.hexdigest())
+        except DriftError as raised:
+            error = raised
+    return Comparison(comparing.items, comparing.end(error), comparing.digest.hexdigest(), error)
+
+
+class _Comparing:
+    """Takes the output of a run, piece by piece."""
+
+    def __init__(self, record: Record) -> None:
+        self.items = 0
+        self.digest = Digest(record.manifest.algorithm)
+        self._record = record
+        self._recorded = list(islice(record.blocks(), record.manifest.items_out // BLOCK_ITEMS))
+        self._checked = 0  # blocks that are the same
+        self._waiting: list[Released] = []  # pieces with items of later blocks
+
+    def add(self, piece: Released) -> Divergence | None:
+        """The next items; where they differ, if the hash of a block says that they do."""
+        self.digest.add(piece.metas, piece.payloads)
+        self._waiting.append(piece)
+        self.items += len(piece.metas)
+        while self._checked < len(self.digest.blocks):
+            at = self._checked
+            if at >= len(self._recorded) or self.digest.blocks[at].hex() != self._recorded[at]:
+                return self._located(None) or self._odd_hash()
+            self._checked += 1
+        start = self._checked * BLOCK_ITEMS
+        self._waiting = [each for each in self._waiting if each.position + len(each.metas) > start]
+        return None
+
+    def end(self, error: DriftError | None) -> Divergence | None:
+        """There are no more items: the last block, which may not be full, is looked at one by one."""
+        outcome = self._record.manifest.outcome
+        found = self._located(error)
+        if found is not None:
+            return found
+        open_block = self._record.manifest.open_block
+        if open_block is not None and (self.digest.open_block() or (0, b""))[1].hex() != open_block.hash:
+            return self._odd_hash()
+        if error is not None and self._record.manifest.complete and outcome.kind != type(error).__name__:
+            return Divergence(self.items, None, None, error)
+        if error is None and outcome.state == "failed":
+            return Divergence(self.items, None, None)
+        return None
+
+    def _odd_hash(self) -> Divergence:
+        return Divergence(self._checked * BLOCK_ITEMS, None, None, same_items=True)
+
+    def _located(self, error: DriftError | None) -> Divergence | None:
+        """The first item that differs in the first block that is not known to be the same."""
+        start = self._checked * BLOCK_ITEMS
+        end = start + BLOCK_ITEMS
+        recorded = self._record.items(start, end)
+        recomputed = islice(_items_of(self._waiting, start), BLOCK_ITEMS)
+        for position, (one, other) in enumerate(zip_longest(recorded, recomputed), start):
+            if one is None or other is None or not same_item(one, other):
+                return Divergence(position, one, other, error if other is None else None)
+        return None
+
+
+def _items_of(pieces: list[Released], start: int) -> Iterator[Item[Any]]:
+    for position, metas, payloads, sinks, _ in pieces:
+        for item in items(payloads, range(position, position + len(payloads)), sinks, metas):
+            if item.position >= start:
+                yield item
+
+
+def same_item(one: Item[Any], other: Item[Any]) -> bool:
+    """Whether two items are one: same place in the order, same sink, same types and values."""
+    return (one.meta, one.sink) == (other.meta, other.sink) and canonical(one.payload) == canonical(other.payload)

@@ -1,0 +1,279 @@
+"""Why the output of a run parts from that of a record.
+
+Invariant: a cause is named only where something shows it: files whose hash is not the recorded one, a fingerprint that
+differs behind the item, a call that gave two results, a reference that gives what the engine does not. Where nothing
+does, the verdict is "unknown", with what is known.
+
+Why this order: a changed input explains everything, and a changed graph what comes of it; whether a function is pure
+can be asked of the functions there are now; and only if they are, a disagreement between engines is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from drift.lineage.divergence import Divergence, same_item
+from drift.lineage.explain import RecordedInput
+from drift.lineage.lineage import Lineage, lineage_of, traced
+from drift.lineage.route import behind, route_of
+from drift.purity import PurityCheck
+from drift.records.changes import Change
+from drift.records.environment import environment
+from drift.records.format import hash_file
+from drift.records.reader import Record
+from drift.records.replay import changes_since
+from drift_graph.errors import DriftBug, DriftError, ImpureStep, InputError, StepError
+from drift_graph.graph import Dataflow
+from drift_graph.item import Item
+
+Kind = Literal["input", "graph", "function", "impure", "bug", "record", "environment", "unknown"]
+
+TITLES: dict[Kind, str] = {
+    "input": "the input was changed",
+    "graph": "the graph was changed",
+    "function": "a function was changed",
+    "impure": "a function is not pure",
+    "bug": "a bug in drift",
+    "record": "the record was changed",
+    "environment": "run with other versions",
+    "unknown": "not known",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why two outputs differ.
+
+    Attributes:
+        kind: see `TITLES`.
+        text: what shows it.
+        step, where: the step at fault and its "file:line", if there is one.
+        changes: of the graph, those behind the item.
+        details: what else is known, line by line.
+    """
+
+    kind: Kind
+    text: str
+    step: str = ""
+    where: str = ""
+    changes: tuple[Change, ...] = ()
+    details: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.kind]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "title": self.title,
+            "text": self.text,
+            "step": self.step,
+            "where": self.where,
+            "changes": [change.as_dict() for change in self.changes],
+            "details": list(self.details),
+        }
+
+
+@dataclass(frozen=True)
+class Finding:
+    """All that is found out about a divergence.
+
+    Attributes:
+        lineage: of the item that the graph makes now.
+        recorded_lineage: of the recorded item, where that has another place in the order and the graph makes one there.
+        notes: why a lineage is missing.
+    """
+
+    divergence: Divergence
+    verdict: Verdict
+    lineage: Lineage | None = None
+    recorded_lineage: Lineage | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def find_out(record: Record, dataflow: Dataflow, divergence: Divergence, *, states: int = 3) -> Finding:
+    """The verdict on a divergence of a replay of `record` with `dataflow`, and the lineages of both items."""
+    investigation = _Investigation(record, dataflow, divergence)
+    verdict = investigation.verdict()
+    if verdict.kind in ("input", "record"):
+        return Finding(divergence, verdict)
+    lineage, notes = investigation.lineage(divergence.recomputed, states)
+    recorded: Lineage | None = None
+    more: tuple[str, ...] = ()
+    one, other = divergence.recorded, divergence.recomputed
+    if one is not None and (other is None or one.meta != other.meta):
+        recorded, more = investigation.lineage(one, states)
+    return Finding(divergence, verdict, lineage, recorded, (*notes, *more))
+
+
+class _Investigation:
+    def __init__(self, record: Record, dataflow: Dataflow, divergence: Divergence) -> None:
+        self._record = record
+        self._dataflow = dataflow
+        self._divergence = divergence
+        self._given = RecordedInput(record, dataflow)
+        self._items = [item for item in (divergence.recorded, divergence.recomputed) if item is not None]
+
+    def verdict(self) -> Verdict:
+        for ask in (self._record_changed, self._graph_changed, self._impure, self._bug, self._environment):
+            found = ask()
+            if found is not None:
+                return found
+        return Verdict(
+            "unknown",
+            "the input, the graph, its functions and the versions are those of the record, the functions gave the same "
+            "results when they were called again, and the reference agrees with the run",
+            details=(
+                "a function may have read something then that is not there now: a file, a service, a setting of the "
+                "machine, a variable that another part of the program had changed",
+            ),
+        )
+
+    def _record_changed(self) -> Verdict | None:
+        manifest = self._record.manifest
+        for table, kind in (("input", "input"), ("arrivals", "input"), ("output", "record"), ("blocks", "record")):
+            for file in manifest.of(table):
+                path = self._record.path / file.path
+                if hash_file(path, manifest.algorithm) != file.hash:
+                    return Verdict(
+                        "input" if kind == "input" else "record",
+                        f"{file.path} is not the file that was recorded: its bytes have another hash than the manifest "
+                        f"says",
+                        where=str(path),
+                    )
+        if self._divergence.same_items:
+            return Verdict(
+                "record",
+                f"the hash of block {self._divergence.block} in the record is not that of the items in the record, "
+                f"which are those that the run gives",
+            )
+        return None
+
+    def _graph_changed(self) -> Verdict | None:
+        every = [change for change in changes_since(self._record, self._dataflow) if change.matters]
+        changes = tuple(change for change in every if self._is_behind(change))
+        if not changes:
+            return None
+        first = changes[0]
+        structure = any(change.kind == "structure" for change in changes)
+        return Verdict(
+            "graph" if structure else "function",
+            "; ".join(change.text for change in changes[:5]) + (" ..." if len(changes) > 5 else ""),
+            step=first.step,
+            where=first.after or first.before,
+            changes=changes,
+        )
+
+    def _is_behind(self, change: Change) -> bool:
+        """Whether a change can have had a part in the items; one of the structure always can, by ranks."""
+        if change.kind == "structure" or not self._items:
+            return True
+        return change.step in self._steps_behind()
+
+    def _steps_behind(self) -> set[str]:
+        steps: set[str] = set()
+        for item in self._items:
+            try:
+                names = behind(self._dataflow, [stop.operator.name for stop in route_of(self._dataflow, item.meta)])
+            except InputError:
+                return {each.step for each in self._dataflow.operators}
+            steps.update(self._dataflow[name].step for name in names)
+        return steps
+
+    def _impure(self) -> Verdict | None:
+        """The functions behind the items are called again, on what they are called with, in other processes."""
+        found = self._impure_step()
+        if found is None:
+            return None
+        lines = str(found).splitlines()
+        return Verdict("impure", lines[0], found.step, found.where, details=tuple(lines[1:]))
+
+    def _impure_step(self) -> ImpureStep | None:
+        error = self._divergence.error
+        if isinstance(error, ImpureStep):
+            return error
+        metas = [item.meta for item in self._items]
+        if isinstance(error, StepError) and error.meta:
+            metas.append(error.meta)
+        for meta in dict.fromkeys(metas):
+            try:
+                with PurityCheck(self._dataflow, first=_CALLS_FIRST, every=_CALLS_EVERY) as check:
+                    for _ in traced(
+                        check.dataflow, self._given, meta, filtered_by=self._dataflow, after_batch=check.check
+                    ):
+                        pass
+                    check.check()
+            except ImpureStep as found:
+                return found
+            except DriftBug:
+                raise
+            except DriftError:
+                continue  # the record's item is not made any more; the other one may be
+        return None
+
+    def _bug(self) -> Verdict | None:
+        """The functions are pure as far as can be seen: does the reference agree with the engine?"""
+        error = self._divergence.error
+        if isinstance(error, DriftBug):
+            return Verdict("bug", str(error))
+        item = self._divergence.recomputed
+        if item is None:
+            missing = self._divergence.recorded
+            lineage = self.lineage(missing, 1)[0] if missing is not None and error is None else None
+            if missing is not None and lineage is not None and same_payload(lineage, missing):
+                return Verdict("bug", "the reference gives the recorded item, and the engine ended before it")
+            return None
+        lineage, _ = self.lineage(item, 1)
+        if lineage is None or not same_payload(lineage, item):
+            gives = "no item" if lineage is None else repr(lineage.item.payload)[:200]
+            return Verdict("bug", f"the reference gives {gives} where the engine gives {item.payload!r:.200}")
+        return None
+
+    def _environment(self) -> Verdict | None:
+        manifest = self._record.manifest
+        now = environment()
+        differences = [
+            f"{name} {then or 'not there'} -> {here or 'not there'}"
+            for name, then, here in _versions(manifest, now)
+            if then != here
+        ]
+        if not differences:
+            return None
+        return Verdict(
+            "environment",
+            f"the input, the graph and its functions are those of the record, and the functions gave the same results "
+            f"when they were called again; what they run with has changed: {', '.join(differences[:5])}"
+            + (" ..." if len(differences) > 5 else ""),
+            details=tuple(differences),
+        )
+
+    def lineage(self, item: Item[Any] | None, states: int) -> tuple[Lineage | None, tuple[str, ...]]:
+        """What an item is made of now, or why that cannot be said."""
+        if item is None:
+            return None, ()
+        try:
+            return lineage_of(self._dataflow, self._given, item.meta, position=item.position, loops_kept=states), ()
+        except InputError as error:
+            return None, (str(error),)
+
+
+#: Of each function so many calls are made again, and then one in so many.
+_CALLS_FIRST = 2000
+_CALLS_EVERY = 50
+
+
+def same_payload(lineage: Lineage, item: Item[Any]) -> bool:
+    """Whether a lineage ends in an item."""
+    made = Item(lineage.item.payload, item.position, lineage.item.step, lineage.item.meta)
+    return same_item(made, item)
+
+
+def _versions(manifest: Any, now: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for name in ("drift", "python", "platform"):
+        yield name, getattr(manifest, name), now[name]
+    then, here = manifest.packages, now["packages"]
+    for name in sorted({*then, *here}):
+        yield name, then.get(name, ""), here.get(name, "")

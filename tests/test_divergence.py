@@ -1,0 +1,321 @@
+"""Where outputs part, and why: each trouble that is put into a run or a record is named for what it is.
+
+Troubles 1 to 8, of a record's files, are in test_audit.py; 9 to 12 are here: a changed function, an unseeded random
+number, the order of a set, a clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import drift
+from drift.lineage.divergence import Divergence, compared
+from drift.lineage.verdict import Finding, find_out
+from drift.load import load_module
+from drift.records.reader import Record
+from drift.records.replay import classes_for, dataflow_of, replayed
+from drift_barrier.barrier import Released
+from drift_barrier.digest import BLOCK_ITEMS
+from drift_graph.item import Item
+
+_numbers = itertools.count()
+
+GRAPH = """
+import datetime, random, time
+import drift
+
+def parts(line):
+    return line.split()
+
+def count(total, word):
+    return total + 1, (word, total + 1)
+
+def told(pair):
+    word, count = pair
+    return f"{word}: {count}"
+
+def unrelated(line):
+    return len(line)
+
+graph = drift.Graph("words")
+lines = graph.source("lines")
+counts = lines.flat_map(parts, name="parts").scan(key=lambda word: word, initial=0, step=count, name="count")
+counts.map(told, name="told").sink("counts")
+lines.map(unrelated, name="unrelated").sink("lengths")
+"""
+
+LINES = [f"word{number % 7} item{number % 5} thing{number % 3}" for number in range(2000)]
+
+
+def module_of(folder: Path, text: str, name: str = "") -> Any:
+    """A module of its own, from a file; its graph has a place, so that other processes find it."""
+    name = name or f"words_{os.getpid()}_{next(_numbers)}"
+    path = folder / f"{name}.py"
+    path.write_text(text)
+    sys.modules.pop(name, None)
+    return load_module(str(path))
+
+
+def edited(*edits: tuple[str, str]) -> str:
+    text = GRAPH
+    for old, new in edits:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def recorded(folder: Path, module: Any, lines: list[str] = LINES, **more: Any) -> Record:
+    drift.run(module.graph, {"lines": lines}, record=folder / "record", **more).finish()
+    return Record(folder / "record")
+
+
+def found_out(record: Record, graph: drift.Graph, **engine: Any) -> Finding:
+    dataflow = graph.build()
+    record = record.with_classes(classes_for(record, dataflow))
+    comparison = compared(record, replayed(record, dataflow, **engine))
+    assert comparison.divergence is not None
+    return find_out(record, dataflow, comparison.divergence)
+
+
+#: What is wrong, the edit that makes it so, the step at fault, a line of its function, words of the verdict.
+IMPURE = {
+    "an unseeded random number": (
+        ('f"{word}: {count}"', 'f"{word}: {count} {random.random():.3f}"'), "told", 'return f"', "random.random()",
+    ),
+    "the order of a set": (
+        ("line.split()", 'list(set(line.split()) | {"a", "b", "c", "d"})'), "parts", "set(line.split())", "set",
+    ),
+    "a clock": (
+        ("total + 1, (word, total + 1)", "total + 1, (word, int(time.time() * 1e6))"), "count", "time.time()",
+        "time.time()",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("trouble", IMPURE)
+def test_an_impure_function_is_named_with_its_line(trouble: str, tmp_path: Path) -> None:
+    edit, step, line, word = IMPURE[trouble]
+    name = f"impure_{os.getpid()}_{next(_numbers)}"
+    module = module_of(tmp_path, edited(edit), name)
+    run = f"import {name}, drift; drift.run({name}.graph, {{'lines': {LINES[:300]}}}, record='record').finish()"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}", "PYTHONHASHSEED": "77"}
+    subprocess.run([sys.executable, "-c", run], cwd=tmp_path, env=environment, check=True, timeout=60)
+    found = found_out(Record(tmp_path / "record"), module.graph)
+    assert (found.verdict.kind, found.verdict.step) == ("impure", step)
+    text = "\n".join([found.verdict.text, *found.verdict.details])
+    assert word in text
+    place, _, number = found.verdict.where.rpartition(":")
+    assert Path(place).name == f"{name}.py"
+    assert f"def {line_before(module, line)}" in Path(place).read_text().splitlines()[int(number) - 1]
+
+
+def line_before(module: Any, line: str) -> str:
+    """Name of the function that has a line."""
+    text = Path(module.__file__).read_text()
+    return text[: text.index(line)].rpartition("def ")[2].partition("(")[0]
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """A record of the graph as it is, with four blocks."""
+    folder = tmp_path_factory.mktemp("pure")
+    return recorded(folder, module_of(folder, GRAPH))
+
+
+def test_a_changed_function_is_named_with_the_difference_of_its_source(tmp_path: Path, record: Record) -> None:
+    changed = module_of(tmp_path, edited(('f"{word}: {count}"', 'f"{word}: {min(count, 600)}"')))
+    found = found_out(record, changed.graph)
+    assert (found.verdict.kind, found.verdict.step) == ("function", "told")
+    (change,) = found.verdict.changes
+    assert change.text.startswith("the function of step 'told' changed: told at ")
+    assert '-    return f"{word}: {count}"\n+    return f"{word}: {min(count, 600)}"' in change.diff
+    divergence = found.divergence
+    assert divergence.recorded is not None and divergence.recomputed is not None
+    assert (divergence.recorded.payload, divergence.recomputed.payload) == ("thing0: 601", "thing0: 600")
+    assert found.lineage is not None and found.lineage.item.payload == "thing0: 600"
+    assert [made.payload for made in found.lineage.items if made.kind == "state"] == [598, 599, 600]
+
+
+def test_a_changed_graph_is_told_by_what_changed(tmp_path: Path, record: Record) -> None:
+    changed = module_of(tmp_path, edited(("lines.map(unrelated", "lines.filter(len).map(unrelated")))
+    found = found_out(record, changed.graph)
+    assert (found.verdict.kind, found.verdict.text) == ("graph", "step 'filter len' is new, after 'lines'")
+    assert found.recorded_lineage is None and found.notes
+
+
+def test_a_change_that_is_not_behind_the_item_is_not_blamed(tmp_path: Path) -> None:
+    impure = ('f"{word}: {count}"', 'f"{word}: {count} {random.random()}"')
+    record = recorded(tmp_path, module_of(tmp_path, edited(impure)), LINES[:50])
+    changed = module_of(tmp_path, edited(impure, ("return len(line)", 'return len(line) + (line == "x")')))
+    found = found_out(record, changed.graph)
+    assert (found.verdict.kind, found.verdict.step) == ("impure", "told")
+
+
+def test_other_versions_are_named_where_nothing_else_is_found(tmp_path: Path, record: Record) -> None:
+    """The recorded output is another one, of the same graph, input and pure functions."""
+    dataflow = graph_of(record)
+    position, item = 5000, record.item(5000)
+    other = Item(item.payload + 1 if isinstance(item.payload, int) else "other", position, item.sink, item.meta)
+    found = find_out(record, dataflow, Divergence(position, other, item))
+    assert found.verdict.kind == "unknown" and "file, a service" in found.verdict.details[0]
+    aged = Record(record.path)
+    aged.manifest = msgspec.structs.replace(record.manifest, packages={**record.manifest.packages, "numpy": "0.1"})
+    found = find_out(aged, dataflow, Divergence(position, other, item))
+    assert found.verdict.kind == "environment" and "numpy 0.1 -> " in found.verdict.text
+    assert found.lineage is not None and found.lineage.position == position
+
+
+def test_what_the_reference_does_not_give_is_a_bug_of_ours(record: Record) -> None:
+    dataflow = graph_of(record)
+    item = next(item for item in record.items(4000) if item.sink == "counts")
+    wrong = Item("another: 1", item.position, item.sink, item.meta)
+    found = find_out(record, dataflow, Divergence(item.position, item, wrong))
+    assert found.verdict.kind == "bug"
+    assert f"the reference gives {item.payload!r} where the engine gives 'another: 1'" in found.verdict.text
+    found = find_out(record, dataflow, Divergence(item.position, item, None))
+    assert found.verdict.kind == "bug" and "the engine ended before it" in found.verdict.text
+
+
+def graph_of(record: Record) -> drift.Dataflow:
+    return dataflow_of(record, None)
+
+
+@pytest.mark.parametrize(("table", "kind"), [("input", "input"), ("arrivals", "input"), ("output", "record")])
+def test_a_file_that_was_changed_is_named_before_anything_else(
+    table: str, kind: str, record: Record, tmp_path: Path
+) -> None:
+    shutil.copytree(record.path, tmp_path / "copy")
+    copy = Record(tmp_path / "copy")
+    path = copy.path / copy.manifest.of(table)[0].path
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    item = record.item(0)
+    found = find_out(copy, graph_of(record), Divergence(0, item, Item("other", 0, item.sink, item.meta)))
+    assert (found.verdict.kind, found.verdict.where) == (kind, str(path))
+
+
+# Where they part.
+
+
+class Changed:
+    """A run that gives a recorded output with one thing changed."""
+
+    def __init__(self, items: list[drift.Item[Any]], piece_items: int) -> None:
+        self._items = [Item(item.payload, position, item.sink, item.meta) for position, item in enumerate(items)]
+        self._piece_items = piece_items
+
+    def __enter__(self) -> Changed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def pieces(self) -> Iterator[Released]:
+        for at in range(0, len(self._items), self._piece_items):
+            some = self._items[at : at + self._piece_items]
+            yield Released(at, [item.meta for item in some], [item.payload for item in some], [i.sink for i in some])
+
+
+@pytest.fixture(scope="module")
+def items(record: Record) -> list[drift.Item[Any]]:
+    return list(record.items())
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_the_first_position_that_differs_is_found(record: Record, items: list[drift.Item[Any]], data: Any) -> None:
+    assert len(items) == 8000
+    position = data.draw(st.integers(0, len(items) - 1) | st.sampled_from([0, BLOCK_ITEMS - 1, BLOCK_ITEMS, 7999]))
+    kind = data.draw(st.sampled_from(["payload", "type", "missing", "doubled", "swapped", "cut", "more", "same"]))
+    changed = list(items)
+    item = items[position]
+    if kind == "payload":
+        changed[position] = Item("other", position, item.sink, item.meta)
+    elif kind == "type":
+        other = float(item.payload) if isinstance(item.payload, int) else [item.payload]
+        changed[position] = Item(other, position, item.sink, item.meta)
+    elif kind == "missing":
+        del changed[position]
+    elif kind == "doubled":
+        changed.insert(position, item)
+        position += 1
+    elif kind == "swapped":
+        position = min(position, len(items) - 2)
+        changed[position : position + 2] = reversed(changed[position : position + 2])
+    elif kind == "cut":
+        del changed[position:]
+    elif kind == "more":
+        changed.append(item)
+        position = len(items)
+    run = Changed(changed, data.draw(st.integers(1000, 5000)))
+    comparison = compared(record, cast(drift.Run, run))
+    if kind == "same":
+        assert comparison.divergence is None and comparison.digest == record.manifest.digest
+        return
+    found = comparison.divergence
+    assert found is not None and found.position == position and not found.same_items
+    assert (found.recorded is None) == (position == len(items))
+    assert (found.recomputed is None) == (position == len(changed))
+    assert comparison.items <= (found.block + 1) * BLOCK_ITEMS + 5000
+
+
+def test_of_either_output_no_more_than_a_block_is_looked_at(
+    record: Record, items: list[drift.Item[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[range] = []
+    read = Record.output
+
+    def output(self: Record, first: int = 0, end: int | None = None) -> Any:
+        looked_at.append(range(first, end or 0))
+        return read(self, first, end)
+
+    monkeypatch.setattr(Record, "output", output)
+    changed = [*items[:-1], Item("other", 7999, items[-1].sink, items[-1].meta)]
+    comparison = compared(record, cast(drift.Run, Changed(changed, 100)))
+    assert comparison.divergence is not None and comparison.divergence.position == 7999
+    assert looked_at == [range(BLOCK_ITEMS, 2 * BLOCK_ITEMS)]
+
+
+def test_a_hash_in_the_record_that_is_not_of_its_items_is_told_as_such(
+    record: Record, items: list[drift.Item[Any]]
+) -> None:
+    odd = Record(record.path)
+    assert odd.manifest.open_block is not None
+    wrong = msgspec.structs.replace(odd.manifest.open_block, hash="00" * 16)
+    odd.manifest = msgspec.structs.replace(odd.manifest, open_block=wrong)
+    divergence = compared(odd, cast(drift.Run, Changed(items, 1000))).divergence
+    assert divergence is not None and divergence.same_items and divergence.block == 1
+    assert find_out(odd, graph_of(record), divergence).verdict.kind == "record"
+
+
+@pytest.mark.parametrize("engine", [{"engine": "reference"}, {"engine": "local", "batch_items": 64}])
+def test_a_replay_of_the_same_graph_is_the_same(record: Record, engine: dict[str, Any]) -> None:
+    comparison = compared(record, replayed(record, graph_of(record), **engine))
+    assert (comparison.divergence, comparison.items) == (None, 8000)
+
+
+def test_a_run_that_failed_is_the_same_where_it_fails_again(tmp_path: Path) -> None:
+    failing = edited(("return len(line)", "return len(line) if line != 'abc' else 1 // 0"))
+    module = module_of(tmp_path, failing)
+    with pytest.raises(drift.StepError):
+        recorded(tmp_path, module, ["to be", "or not", "abc", "d"])
+    record = Record(tmp_path / "record")
+    comparison = compared(record, replayed(record, module.graph.build()))
+    assert comparison.divergence is None and isinstance(comparison.error, drift.StepError)
+    mended = module_of(tmp_path, GRAPH)
+    found = found_out(record, mended.graph)
+    assert found.divergence.recorded is None and found.divergence.recomputed is not None
+    assert (found.verdict.kind, found.verdict.step) == ("function", "unrelated")
