@@ -103,7 +103,7 @@ class _Comparing:
         self.items = 0
         self.digest = Digest(record.manifest.algorithm)
         self._record = record
-        self._recorded = list(islice(record.blocks(), record.manifest.items_out // BLOCK_ITEMS))
+        self._recorded = [(block.rows, block.hash) for block in record.blocks()]
         self._checked = 0  # blocks that are the same
         self._waiting: list[Released] = []  # pieces with items of later blocks
 
@@ -114,7 +114,7 @@ class _Comparing:
         self.items += len(piece.metas)
         while self._checked < len(self.digest.blocks):
             at = self._checked
-            if at >= len(self._recorded) or self.digest.blocks[at].hex() != self._recorded[at]:
+            if at >= len(self._recorded) or (BLOCK_ITEMS, self.digest.blocks[at]) != self._recorded[at]:
                 return self._located(None) or self._odd_hash()
             self._checked += 1
         start = self._checked * BLOCK_ITEMS
@@ -127,8 +127,7 @@ class _Comparing:
         found = self._located(error)
         if found is not None:
             return found
-        open_block = self._record.manifest.open_block
-        if open_block is not None and (self.digest.open_block() or (0, b""))[1].hex() != open_block.hash:
+        if self.digest.open_block() not in (None, self._recorded[-1]):
             return self._odd_hash()
         if error is not None and self._record.manifest.complete and outcome.kind != type(error).__name__:
             return Divergence(self.items, None, None, error)
