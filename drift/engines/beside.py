@@ -1,0 +1,108 @@
+"""A process beside this one, which is asked things and answers: `Beside` here, `to_caller` over there.
+
+Invariant: it ends when it is closed and when the process that started it is gone, whatever it is doing then.
+
+Why: its standard input is a pipe that only the starting process holds open; a thread over there waits for its end and
+ends the process at once. Ctrl-C goes to the starting process alone.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+from drift.engines import shipping
+from drift_graph.errors import ProcessError
+
+
+class Beside:
+    """A process that runs `main` of a module of ours, and prints nothing.
+
+    Args:
+        module: its full name.
+        environment: variables that have other values there.
+    """
+
+    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+        self.connection, theirs = multiprocessing.Pipe()
+        try:
+            self._process = subprocess.Popen(
+                shipping.command(module, str(theirs.fileno())),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env={**os.environ, **environment},
+            )
+        except BaseException:
+            self.connection.close()
+            raise
+        finally:
+            theirs.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, value: Any) -> None:
+        try:
+            self.connection.send_bytes(pickle.dumps(value))
+        except OSError:  # it has died: `receive` tells
+            pass
+
+    def receive(self) -> Any:
+        """The next thing it says; an exception that it sends is raised.
+
+        Raises:
+            ProcessError: it has died.
+        """
+        try:
+            given = pickle.loads(self.connection.recv_bytes())
+        except (EOFError, OSError):
+            code = self._process.wait()
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            raise ProcessError(f"process {self.pid} {how}") from None
+        if isinstance(given, BaseException):
+            raise given
+        return given
+
+    def close(self) -> None:
+        """End it; may be called twice."""
+        self.connection.close()
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+class ToCaller:
+    """The other end, in the process."""
+
+    def __init__(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        threading.Thread(target=_end_with_the_caller, daemon=True).start()
+        self._connection = Connection(int(sys.argv[1]))
+
+    def send(self, value: Any) -> None:
+        self._connection.send_bytes(pickle.dumps(value))
+
+    def receive(self) -> Any:
+        """The next thing the caller says; when it has nothing more to say the process ends."""
+        try:
+            return pickle.loads(self._connection.recv_bytes())
+        except (EOFError, OSError):
+            os._exit(0)
+
+
+def _end_with_the_caller() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
