@@ -1,0 +1,132 @@
+"""Seeds on all cores, until one fails.
+
+Invariant: of a number of seeds the least one that fails is told, whatever the number of processes.
+
+Why: seeds are handed out in blocks, in order; after a failure only the blocks below it are waited for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from multiprocessing.connection import wait
+from types import TracebackType
+
+from drift.cli.seeding import Failed, Ready, Run, RunCase, Setup, Tally, Tell, Told
+from drift.engines.beside import Beside
+
+#: Strategies are drawn in blocks of as many seeds; see `drift.testing.seeds`.
+_DRAWN_BLOCK = 100
+_BLOCK = 20
+_WAIT_S = 0.2
+
+
+class Search:
+    """Processes that run seeds.
+
+    Args:
+        setup: what they are told.
+        processes: how many.
+
+    Attributes:
+        ready: what there is to run.
+        tally: what was done so far.
+        seconds: how long it has run seeds.
+    """
+
+    def __init__(self, setup: Setup, processes: int) -> None:
+        self.tally = Tally()
+        self.seconds = 0.0
+        self.ready: Ready
+        self._setup = setup
+        self._processes: list[Beside] = []
+        self._running: dict[Beside, int] = {}  # first seed of the block that a process is at
+        self._start(processes)
+
+    def __enter__(self) -> Search:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes; may be called twice."""
+        for process in self._processes:
+            process.close()
+        self._processes, self._running = [], {}
+
+    def run(self, first: int, count: int | None, seconds_max: float | None, tick: Callable[[], None]) -> int | None:
+        """Run seeds from `first` on.
+
+        Args:
+            count: how many at most; None for as long as `seconds_max` allows.
+            tick: called now and then.
+
+        Returns:
+            The seed that failed, or None.
+        """
+        started = time.monotonic()
+        size = _DRAWN_BLOCK if self.ready.is_drawn else _BLOCK
+        stop = first + count if count is not None else None
+        upcoming = first
+        failed: int | None = None
+        running = self._running
+        idle = list(self._processes)
+        while True:
+            self.seconds = time.monotonic() - started
+            in_time = seconds_max is None or self.seconds < seconds_max
+            while idle and failed is None and in_time and (stop is None or upcoming < stop):
+                end = upcoming - upcoming % size + size
+                end = end if stop is None else min(end, stop)
+                process = idle.pop(0)
+                process.send(Run(upcoming, end))
+                running[process] = upcoming
+                upcoming = end
+            if not in_time and failed is None:
+                return None
+            waited_for = [process for process, start in running.items() if failed is None or start < failed]
+            if not waited_for:
+                return failed
+            tick()
+            connections = {process.connection: process for process in waited_for}
+            for connection in wait(list(connections), _WAIT_S):
+                process = connections[connection]  # type: ignore[index]
+                said = process.receive()
+                if isinstance(said, Tally):
+                    self.tally.add(said)
+                    continue
+                del running[process]
+                idle.append(process)
+                if isinstance(said, Failed):
+                    failed = said.seed if failed is None else min(failed, said.seed)
+
+    def tell(self, seed: int) -> Told:
+        """All about one seed."""
+        return self._ask(Tell(seed))
+
+    def run_case(self, path: str) -> Told:
+        """All about a case file."""
+        return self._ask(RunCase(path))
+
+    def _ask(self, asked: Tell | RunCase) -> Told:
+        """Ask a process that runs nothing."""
+        if self._running:
+            self.close()
+            self._start(1)
+        process = self._processes[0]
+        process.send(asked)
+        told: Told = process.receive()
+        return told
+
+    def _start(self, count: int) -> None:
+        try:
+            for _ in range(count):
+                process = Beside("drift.cli.seeding", {"PYTHONHASHSEED": "0"})
+                self._processes.append(process)
+                process.send(self._setup)
+            self.ready = [process.receive() for process in self._processes][0]
+        except BaseException:
+            self.close()
+            raise

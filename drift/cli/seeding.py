@@ -1,0 +1,371 @@
+"""A process that runs seeds of a graph, for `drift simulate`.
+
+Invariant: what a seed comes to depends on the seed, the graph and the input, and not on this process: its hash seed is
+fixed by who starts it, and which seeds are checked for purity goes by their numbers.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from drift import load
+from drift.cli.specs import source_of
+from drift.engines.beside import ToCaller
+from drift.purity import PurityCheck
+from drift.testing.case import as_json, load_case, save_case, told
+from drift.testing.check import Case, Result, check, in_order, reference
+from drift.testing.schedule import Schedule
+from drift.testing.seeds import Seeds, counts, drawn
+from drift.testing.shrink import shrunk
+from drift_graph.errors import DriftError, ImpureStep, InputError, SettingsError, StepError
+from drift_graph.functions import safe_text
+from drift_graph.graph import Dataflow
+
+#: Which seeds are also checked for purity: the first ones, and every so many-th.
+_PURITY_FIRST = 200
+_PURITY_EVERY = 10
+_TALLY_INTERVAL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a process is told first.
+
+    Attributes:
+        path: its `sys.path`.
+        place: FILE:NAME of a graph, or of a test under `deterministic`; "" for a case that names its own.
+        sources: where payloads come from, by source; the others' are generated.
+    """
+
+    path: list[str]
+    place: str
+    sources: Mapping[str, str]
+    items_max: int
+    losses: bool
+    purity: bool
+    cases: str | None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What there is to run: the graph's name, and what each source is given, in words."""
+
+    graph: str
+    inputs: dict[str, str]
+    is_drawn: bool
+
+
+@dataclass
+class Tally:
+    """What was done since the last one."""
+
+    seeds: int = 0
+    items: int = 0
+    checked_calls: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    step_errors: int = 0
+    first_step_error: tuple[int, str] | None = None
+
+    def add(self, other: Tally) -> None:
+        self.seeds += other.seeds
+        self.items += other.items
+        self.checked_calls += other.checked_calls
+        self.faults += other.faults
+        self.step_errors += other.step_errors
+        if other.first_step_error and (not self.first_step_error or other.first_step_error < self.first_step_error):
+            self.first_step_error = other.first_step_error
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A seed whose run is not the reference's, or whose steps are not pure."""
+
+    seed: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """One run, in words.
+
+    Attributes:
+        what: of the failure; "" where there is none, "an impure step" for an ImpureStep.
+        text: the report, or what the run was like.
+        path: of the case file.
+        case: as it is in that file.
+        step_error: an ImpureStep's step and place.
+    """
+
+    what: str
+    text: str
+    path: str | None = None
+    case: dict[str, Any] | None = None
+    step_error: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run these seeds; the answer is tallies, and then either the number of the seed after them or a Failed."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Run one seed, and tell all about it; the answer is a Told."""
+
+    seed: int
+
+
+@dataclass(frozen=True)
+class RunCase:
+    """Run a case file; the answer is a Told."""
+
+    path: str
+
+
+class Work:
+    """Runs what it is asked to."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        dataflow, given, place = _found(setup.place)
+        strategies, self.described = _inputs(dataflow, given, setup.sources)
+        self.seeds = Seeds(dataflow, strategies, losses=setup.losses, items_max=setup.items_max, place=place)
+        self.is_drawn = any(hasattr(each, "flatmap") for each in strategies.values())
+        self._purity = PurityCheck(dataflow) if setup.purity else None
+
+    def check(self, seed: int, *, purity: bool) -> Result:
+        """The run of a seed.
+
+        Raises:
+            ImpureStep: a step is not pure, where that is looked at.
+        """
+        case = self.seeds.case(seed)
+        if purity and self._purity is not None:
+            _check_purity(self._purity, case)
+        return self.seeds.run(seed)
+
+    def run(self, start: int, stop: int, caller: ToCaller) -> None:
+        tally, told_s = Tally(), time.monotonic()
+        for seed in range(start, stop):
+            purity = seed < _PURITY_FIRST or seed % _PURITY_EVERY == 0
+            before = self._purity.checked if self._purity is not None else 0
+            try:
+                result = self.check(seed, purity=purity)
+                is_sound = result.failure is None
+            except ImpureStep:
+                is_sound = False
+            if not is_sound:
+                caller.send(tally)
+                caller.send(Failed(seed))
+                return
+            tally.seeds += 1
+            tally.items += result.case.item_count
+            tally.checked_calls += self._purity.checked - before if self._purity is not None else 0
+            tally.faults += counts(result)
+            if isinstance(result.expected.error, (StepError, InputError)):
+                tally.step_errors += 1
+                tally.first_step_error = tally.first_step_error or (seed, str(result.expected.error))
+            if time.monotonic() - told_s > _TALLY_INTERVAL_S:
+                caller.send(tally)
+                tally, told_s = Tally(), time.monotonic()
+        caller.send(tally)
+        caller.send(stop)
+
+    def tell(self, seed: int) -> Told:
+        try:
+            result = self.check(seed, purity=True)
+        except ImpureStep as error:
+            return self._impure(self.seeds.case(seed), error)
+        return _told(result, self.setup.cases, self.setup.place)
+
+    def _impure(self, case: Case, error: ImpureStep) -> Told:
+        """Take items away as long as the same step is found impure."""
+        assert self._purity is not None
+        case, error = smallest(self._purity, case, error)
+        return _told_impure(case, error, self.setup.cases)
+
+
+def smallest(purity: PurityCheck, case: Case, error: ImpureStep) -> tuple[Case, ImpureStep]:
+    """A case with no item more than it takes to find the same step impure."""
+    case = replace(case, schedule=Schedule())
+    for name in case.inputs:
+        at = len(case.inputs[name])
+        while at > 0:
+            at -= 1
+            fewer = {**case.inputs, name: case.inputs[name][:at] + case.inputs[name][at + 1 :]}
+            try:
+                _check_purity(purity, replace(case, inputs=fewer))
+            except ImpureStep as still:
+                if still.step == error.step:
+                    case, error = replace(case, inputs=fewer), still
+    return case, error
+
+
+def _check_purity(purity: PurityCheck, case: Case) -> None:
+    """Run the reference with watched functions."""
+    output = reference(replace(case, dataflow=purity.dataflow))
+    if isinstance(output.error, ImpureStep):
+        raise output.error
+    purity.check()
+
+
+def _told(result: Result, cases: str | None, place: str) -> Told:
+    if result.failure is None:
+        case = result.case
+        made = ", ".join(f"{count} {name}" for name, count in sorted(counts(result).items())) or "nothing"
+        ended = f"; it ends with {result.output.error}" if result.output.error is not None else ""
+        return Told("", f"{case.item_count} items, {case.schedule!r}; not in order: {made}{ended}")
+    small = shrunk(result)
+    assert small.failure is not None
+    text, path = told(small, cases)
+    return Told(small.failure.what, text, str(path) if path is not None else None, as_json(small) if path else None)
+
+
+def _told_impure(case: Case, error: ImpureStep, cases: str | None) -> Told:
+    lines = [str(error), "", "the smallest input found"]
+    for name, payloads in case.inputs.items():
+        lines += [f"  {name}  {safe_text(repr, payload, 300)}" for payload in payloads] or [f"  {name}  (empty)"]
+    result = check(case)
+    path: Path | None = None
+    try:
+        path = save_case(result, cases)
+        lines += ["", f"case file     {path}"]
+    except (SettingsError, OSError) as reason:
+        lines += ["", f"no case file  {reason}"]
+    return Told(
+        "an impure step", "\n".join(lines), str(path) if path else None, as_json(result) if path else None,
+        (error.step, error.where),
+    )  # fmt: skip
+
+
+def _run_case(setup: Setup, path: str) -> Told:
+    case = load_case(path, _found(setup.place)[0] if setup.place else None)
+    if setup.purity:
+        with PurityCheck(case.dataflow) as purity:
+            try:
+                _check_purity(purity, case)
+            except ImpureStep as error:
+                return _told_impure(*smallest(purity, case, error), setup.cases)
+    result = check(case)
+    if result.failure is None:
+        return Told("", "the case does not fail any more")
+    small = shrunk(result, items=False)
+    assert small.failure is not None
+    text, again = told(small, setup.cases)
+    return Told(small.failure.what, text, str(again) if again else path, as_json(small) if again else None)
+
+
+# What there is to run.
+
+
+def _found(place: str) -> tuple[Dataflow, Mapping[str, Any], str]:
+    """A graph, the strategies that a test gives its sources, and where the graph is found again."""
+    test = getattr(load.load_object(place), "drift_test", None)
+    if test is None:
+        return load.load_dataflow(place), {}, place
+    return test.dataflow, test.strategies, test.place
+
+
+def _inputs(
+    dataflow: Dataflow, given: Mapping[str, Any], specs: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """For each source payloads or a strategy, and that in words."""
+    inputs: dict[str, Any] = {}
+    described: dict[str, str] = {}
+    for source in dataflow.sources:
+        name = source.name
+        if name in specs:
+            inputs[name] = _all_of(specs[name])
+            described[name] = f"pieces of {specs[name]} ({len(inputs[name]):,} items)"
+        elif name in given:
+            inputs[name] = given[name]
+            described[name] = "the test's strategy"
+        else:
+            kind, inputs[name] = _that_fits(dataflow, name)
+            described[name] = f"generated, {kind}"
+    return inputs, described
+
+
+def _all_of(spec: str) -> list[Any]:
+    source = source_of(spec)
+    if source.live:
+        raise SettingsError(f"--source {spec} is live; seeds need an input that is there, as in a file")
+    reader = source.open()
+    payloads: list[Any] = []
+    try:
+        while (read := reader.read(65536)) is not None:
+            payloads += read
+    finally:
+        reader.close()
+    return payloads
+
+
+def _that_fits(dataflow: Dataflow, name: str) -> tuple[str, Any]:
+    """The first kind of generated payloads that no step raises for, and that comes to some output."""
+    from drift.testing.hypothesis import st
+
+    word = st.sampled_from(["to", "be", "or", "not", "b", "Be", "", "é"])
+    text, number = st.lists(word, max_size=4).map(" ".join), st.integers(-3, 12)
+    kinds = {
+        "lines of text": text,
+        "ints": number,
+        "floats": st.floats(allow_nan=False, allow_infinity=False, width=16),
+        "(int, text)": st.tuples(number, text),
+        "(text, int)": st.tuples(text, number),
+        "(int, int)": st.tuples(number, number),
+    }
+    fitting: list[tuple[str, Any]] = []
+    first_error: DriftError | None = None
+    for kind, strategy in kinds.items():
+        payloads = st.lists(strategy, max_size=30)
+        outputs = []
+        for piece in drawn(payloads, 0, 20):
+            inputs = in_order(dataflow, {source.name: [] for source in dataflow.sources} | {name: piece})
+            output = reference(Case(dataflow, inputs, Schedule()))
+            outputs.append(output)
+        errors = [output.error for output in outputs if output.error is not None]
+        if not errors:
+            fitting.append((kind, payloads))
+            if any(output.rows for output in outputs):
+                return kind, payloads
+        elif first_error is None and isinstance(errors[0], DriftError):
+            first_error = errors[0]
+    if fitting:
+        return fitting[0]
+    raise SettingsError(
+        f"no generated payloads suit source {name!r}: of {', '.join(kinds)} each makes a step raise. Say where they come "
+        f"from: --source {name}=PATH, or name a test under @drift.testing.deterministic, which has strategies. With "
+        f"lines of text\n{first_error}"
+    )
+
+
+def main() -> None:
+    """Answer until the pipe ends."""
+    caller = ToCaller()
+    setup: Setup = caller.receive()
+    sys.path[:] = setup.path
+    try:
+        work = Work(setup) if setup.place else None
+    except Exception as error:
+        caller.send(error if isinstance(error, DriftError) else RuntimeError(f"{type(error).__name__}: {error}"))
+        return
+    caller.send(Ready(work.seeds.dataflow.name, work.described, work.is_drawn) if work else Ready("", {}, False))
+    while True:
+        asked = caller.receive()
+        try:
+            if isinstance(asked, RunCase):
+                caller.send(_run_case(setup, asked.path))
+            elif work is not None and isinstance(asked, Run):
+                work.run(asked.start, asked.stop, caller)
+            elif work is not None and isinstance(asked, Tell):
+                caller.send(work.tell(asked.seed))
+        except DriftError as error:
+            caller.send(error)
