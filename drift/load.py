@@ -42,6 +42,13 @@ def load_dataflow(place: str) -> Dataflow:
     return found
 
 
+def load_object(place: str) -> Any:
+    """What "file.py:name" or "package.module:name" names; None where the name is left out."""
+    module_place, name = _parted(place)
+    module = load_module(module_place)
+    return None if name is None else _named(module, name, module_place)
+
+
 def full_place(place: str) -> str:
     """A graph's place that still holds in another folder: an absolute path, and the name where it was left out."""
     module_place, name = _parted(place)

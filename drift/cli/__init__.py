@@ -10,6 +10,7 @@ Invariant: the exit code says whose turn it is, and is one of these.
     5    the input is wrong, or an item came too late
     6    a process of the run died or hung
     7    the output could not be written
+    8    a simulated run gave something else than the reference
     130  stopped by Ctrl-C (143: by SIGTERM); what was released before is intact
 
 Why: every error passes `drift.cli.errors.tell`, which knows the class of each.
@@ -29,6 +30,7 @@ from drift.cli.explain import explain_command
 from drift.cli.replay import replay_command
 from drift.cli.run import run_command
 from drift.cli.show import show_command
+from drift.cli.simulate import simulate_command
 from drift.sinks.lines import drop_stdout
 from drift_graph.errors import SinkError
 
@@ -42,6 +44,7 @@ Exit codes:
   5    the input is wrong, or an item came too late
   6    a process of the run died or hung
   7    the output could not be written
+  8    a simulated run gave something else than the reference
   130  stopped by Ctrl-C; what was released before is intact
 """
 
@@ -98,6 +101,7 @@ def drift() -> None:
 
 drift.add_command(run_command)
 drift.add_command(show_command)
+drift.add_command(simulate_command)
 drift.add_command(explain_command)
 drift.add_command(replay_command)
 

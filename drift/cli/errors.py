@@ -22,6 +22,11 @@ from drift_graph.errors import (
     StepError,
 )
 
+
+class Differs(Exception):
+    """A simulated run is not what the reference says it is; the message is the report."""
+
+
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (click.ClickException, 2),
     (SettingsError, 2),
@@ -30,6 +35,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (InputError, 5),
     (ProcessError, 6),
     (SinkError, 7),
+    (Differs, 8),
 )
 _BUG = 1
 
@@ -99,7 +105,7 @@ def _print(error: BaseException, report: dict[str, Any] | None) -> None:
     click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
     for note in getattr(error, "__notes__", ()):
         click.echo(note, err=True)
-    if report is not None and not isinstance(error, (SinkError, SettingsError)):
+    if report is not None and "items_out" in report and not isinstance(error, (SinkError, SettingsError)):
         click.echo(f"{report['items_out']:,} items were released before this; they stand", err=True)
 
 

@@ -126,7 +126,8 @@ class Search:
                 process = Beside("drift.cli.seeding", {"PYTHONHASHSEED": "0"})
                 self._processes.append(process)
                 process.send(self._setup)
-            self.ready = [process.receive() for process in self._processes][0]
+            for process in self._processes:
+                self.ready = process.receive()
         except BaseException:
             self.close()
             raise

@@ -10,16 +10,16 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 from drift import load
-from drift.cli.specs import source_of
+from drift.cli.specs import by_name, source_of
 from drift.engines.beside import ToCaller
 from drift.purity import PurityCheck
-from drift.testing.case import as_json, load_case, save_case, told
+from drift.testing.case import as_json, load_case, told
 from drift.testing.check import Case, Result, check, in_order, reference
+from drift.testing.purity import check_purity, smallest, told_impure
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import Seeds, counts, drawn
 from drift.testing.shrink import shrunk
@@ -40,12 +40,12 @@ class Setup:
     Attributes:
         path: its `sys.path`.
         place: FILE:NAME of a graph, or of a test under `deterministic`; "" for a case that names its own.
-        sources: where payloads come from, by source; the others' are generated.
+        sources: where payloads come from, [NAME=]SPEC; those of other sources are generated.
     """
 
     path: list[str]
     place: str
-    sources: Mapping[str, str]
+    sources: tuple[str, ...]
     items_max: int
     losses: bool
     purity: bool
@@ -136,7 +136,8 @@ class Work:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         dataflow, given, place = _found(setup.place)
-        strategies, self.described = _inputs(dataflow, given, setup.sources)
+        specs = by_name("--source", setup.sources, "source", [source.name for source in dataflow.sources])
+        strategies, self.described = _inputs(dataflow, given, specs)
         self.seeds = Seeds(dataflow, strategies, losses=setup.losses, items_max=setup.items_max, place=place)
         self.is_drawn = any(hasattr(each, "flatmap") for each in strategies.values())
         self._purity = PurityCheck(dataflow) if setup.purity else None
@@ -149,7 +150,7 @@ class Work:
         """
         case = self.seeds.case(seed)
         if purity and self._purity is not None:
-            _check_purity(self._purity, case)
+            check_purity(self._purity, case)
         return self.seeds.run(seed)
 
     def run(self, start: int, stop: int, caller: ToCaller) -> None:
@@ -193,30 +194,6 @@ class Work:
         return _told_impure(case, error, self.setup.cases)
 
 
-def smallest(purity: PurityCheck, case: Case, error: ImpureStep) -> tuple[Case, ImpureStep]:
-    """A case with no item more than it takes to find the same step impure."""
-    case = replace(case, schedule=Schedule())
-    for name in case.inputs:
-        at = len(case.inputs[name])
-        while at > 0:
-            at -= 1
-            fewer = {**case.inputs, name: case.inputs[name][:at] + case.inputs[name][at + 1 :]}
-            try:
-                _check_purity(purity, replace(case, inputs=fewer))
-            except ImpureStep as still:
-                if still.step == error.step:
-                    case, error = replace(case, inputs=fewer), still
-    return case, error
-
-
-def _check_purity(purity: PurityCheck, case: Case) -> None:
-    """Run the reference with watched functions."""
-    output = reference(replace(case, dataflow=purity.dataflow))
-    if isinstance(output.error, ImpureStep):
-        raise output.error
-    purity.check()
-
-
 def _told(result: Result, cases: str | None, place: str) -> Told:
     if result.failure is None:
         case = result.case
@@ -233,17 +210,11 @@ def _told_impure(case: Case, error: ImpureStep, cases: str | None) -> Told:
     lines = [str(error), "", "the smallest input found"]
     for name, payloads in case.inputs.items():
         lines += [f"  {name}  {safe_text(repr, payload, 300)}" for payload in payloads] or [f"  {name}  (empty)"]
-    result = check(case)
-    path: Path | None = None
-    try:
-        path = save_case(result, cases)
-        lines += ["", f"case file     {path}"]
-    except (SettingsError, OSError) as reason:
-        lines += ["", f"no case file  {reason}"]
+    path, again = told_impure(case, cases)
+    kept = as_json(check(case)) if path is not None else None
     return Told(
-        "an impure step", "\n".join(lines), str(path) if path else None, as_json(result) if path else None,
-        (error.step, error.where),
-    )  # fmt: skip
+        "an impure step", "\n".join([*lines, "", *again]), str(path) if path else None, kept, (error.step, error.where)
+    )
 
 
 def _run_case(setup: Setup, path: str) -> Told:
@@ -251,7 +222,7 @@ def _run_case(setup: Setup, path: str) -> Told:
     if setup.purity:
         with PurityCheck(case.dataflow) as purity:
             try:
-                _check_purity(purity, case)
+                check_purity(purity, case)
             except ImpureStep as error:
                 return _told_impure(*smallest(purity, case, error), setup.cases)
     result = check(case)
@@ -271,7 +242,7 @@ def _found(place: str) -> tuple[Dataflow, Mapping[str, Any], str]:
     test = getattr(load.load_object(place), "drift_test", None)
     if test is None:
         return load.load_dataflow(place), {}, place
-    return test.dataflow, test.strategies, test.place
+    return test.dataflow, test.strategies, test.place()
 
 
 def _inputs(
@@ -341,9 +312,9 @@ def _that_fits(dataflow: Dataflow, name: str) -> tuple[str, Any]:
     if fitting:
         return fitting[0]
     raise SettingsError(
-        f"no generated payloads suit source {name!r}: of {', '.join(kinds)} each makes a step raise. Say where they come "
-        f"from: --source {name}=PATH, or name a test under @drift.testing.deterministic, which has strategies. With "
-        f"lines of text\n{first_error}"
+        f"no generated payloads suit source {name!r}: of {', '.join(kinds)} each makes a step raise. Say where they "
+        f"come from: --source {name}=PATH, or name a test under @drift.testing.deterministic, which has strategies. "
+        f"With lines of text\n{first_error}"
     )
 
 

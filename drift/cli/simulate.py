@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from drift.cli.errors import Differs, Interrupted, to_json
+from drift.cli.errors import Differs, Ended, Interrupted, to_json
 from drift_graph.errors import ImpureStep, SettingsError
 
 if TYPE_CHECKING:
@@ -43,7 +42,9 @@ _FAULTS_SHOWN_MAX = 6
     help="Each run is given a piece of these items: PATH.txt, .log, .jsonl or .csv, also .gz; text:PATH and so on.",
 )  # fmt: skip
 @click.option("--items-max", type=click.IntRange(1), default=30, show_default=True, help="Items of a piece.")
-@click.option("--losses", is_flag=True, help="Also lose messages; such a run ends early, and what is out must be right.")
+@click.option(
+    "--losses", is_flag=True, help="Also lose messages; such a run ends early, and what is out must be right."
+)
 @click.option("--no-purity", is_flag=True, help="Do not call steps again to see whether they are pure.")
 @click.option("--processes", type=click.IntRange(1), help="How many; as many as there are cores by default.")
 @click.option("--cases", metavar="FOLDER", help="Where the case file of a failure goes; .drift/cases by default.")
@@ -90,32 +91,177 @@ def simulate_command(
 
     one = seed is not None or case is not None
     count = 1 if one else processes or _cores()
-    setup = Setup(
-        shipping.path(), _absolute(place), _specs(source_specs), items_max, losses, not no_purity, cases and _path(cases)
-    )  # fmt: skip
+    setup = Setup(shipping.path(), place, tuple(source_specs), items_max, losses, not no_purity, cases)
     with _signals(), Search(setup, count) as search:
         if case is not None:
-            return _told(search, search.run_case(_path(case)), None, "", as_json=as_json)
+            return _told(search, search.run_case(case), None, "", as_json=as_json)
         if seed is not None:
             return _told(search, search.tell(seed), seed, place, as_json=as_json)
         if not (quiet or as_json):
             inputs = ", ".join(f"{name}: {what}" for name, what in search.ready.inputs.items())
             click.echo(f"{search.ready.graph}: simulated on {_many(count, 'process', 'processes')}; {inputs}", err=True)
         total = seeds if seeds is not None or minutes is not None else SEEDS
-        line = _Line(search, first_seed, total, minutes, active=sys.stderr.isatty() and not (quiet or as_json))
+        line = _Line(search, total, minutes, active=sys.stderr.isatty() and not (quiet or as_json))
         try:
             with line:
                 failed = search.run(first_seed, total, minutes * 60 if minutes is not None else None, line.tick)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             if not as_json:
-                click.echo(_summary(search, count, "none failed so far"), err=True)
-            raise Interrupted(f"interrupted after {search.tally.seeds:,} seeds", line.signal_number) from None
+                click.echo(_summary(search, count, "none has failed"), err=True)
+            number = next(iter(interrupt.args), signal.SIGINT)
+            ended = Interrupted(f"interrupted after {_many(search.tally.seeds, 'seed')}", number)
+            raise Ended(ended, _as_object(search, None, None)) from None
         if failed is not None:
             if not (quiet or as_json):
                 click.echo(f"seed {failed} fails, after {search.tally.seeds:,} that do not; making it small", err=True)
             return _told(search, search.tell(failed), failed, place, as_json=as_json)
         if as_json:
-            click.echo(to_json(_as_object(search, None, None, first_seed)))
+            click.echo(to_json(_as_object(search, None, None)))
         elif not quiet:
             click.echo(_summary(search, count, "none fails"))
         return 0
+
+
+def _told(search: Search, told: Told, seed: int | None, place: str, *, as_json: bool) -> int:
+    """Print what came of a seed or a case; the exit code, or the error that has it."""
+    if as_json and not told.what:
+        click.echo(to_json(_as_object(search, seed, told)))
+        return 0
+    if not told.what:
+        click.echo(told.text if seed is None else f"seed {seed} does not fail: {told.text}")
+        return 0
+    text = told.text
+    if seed is not None:
+        text += f"\nseed          {seed}: drift simulate {place} --seed {seed}{_commit()}"
+    if told.step_error is not None:
+        step, where = told.step_error
+        raise Ended(ImpureStep(text, step=step, where=where), _as_object(search, seed, told))
+    raise Ended(Differs(text), _as_object(search, seed, told))
+
+
+def _as_object(search: Search, seed: int | None, told: Told | None) -> dict[str, Any]:
+    tally = search.tally
+    return {
+        "graph": search.ready.graph,
+        "inputs": search.ready.inputs,
+        "seeds": tally.seeds,
+        "failed_seed": seed if told is not None and told.what else None,
+        "failure": told.what if told is not None and told.what else None,
+        "case_file": told.path if told is not None else None,
+        "case": told.case if told is not None else None,
+        "commit": _commit_of(Path.cwd()),
+        "items": tally.items,
+        "not_in_order": dict(sorted(tally.faults.items())),
+        "calls_checked": tally.checked_calls,
+        "step_errors": tally.step_errors,
+        "seconds": search.seconds,
+        "seeds_per_second": tally.seeds / search.seconds if search.seconds else 0.0,
+    }
+
+
+def _summary(search: Search, processes: int, ending: str) -> str:
+    tally, seconds = search.tally, search.seconds
+    rate = tally.seeds / seconds if seconds else 0.0
+    lines = [
+        f"{search.ready.graph}: {_many(tally.seeds, 'seed')}, {ending}; {tally.items:,} items in {seconds:.1f} s on "
+        f"{_many(processes, 'process', 'processes')} ({rate:,.0f} runs/s, {rate * 60 / processes:,.0f} a minute each)"
+    ]
+    if tally.faults:
+        lines.append(f"not in order: {_faults(tally, len(tally.faults))}")
+    if tally.checked_calls:
+        lines.append(f"pure: {_many(tally.checked_calls, 'call')} of steps gave the same in other processes")
+    if tally.first_step_error is not None:
+        seed, error = tally.first_step_error
+        share = f"{tally.step_errors:,} of the runs ended early with an error, the same as the reference's"
+        lines.append(f"{share}; at seed {seed}: {error}")
+    return "\n".join(lines)
+
+
+def _faults(tally: Tally, most: int) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in tally.faults.most_common(most))
+
+
+def _many(count: int, noun: str, plural: str = "") -> str:
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _commit() -> str:
+    commit = _commit_of(Path.cwd())
+    return f"   (commit {commit})" if commit else ""
+
+
+def _commit_of(folder: Path) -> str:
+    """The commit that is checked out, and whether files differ from it; "" where there is none."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty= and changes"],
+            cwd=folder, capture_output=True, text=True, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
+
+
+class _Line:
+    """Where the search stands, on a terminal."""
+
+    def __init__(self, search: Search, total: int | None, minutes: float | None, *, active: bool) -> None:
+        self._search = search
+        self._total = total
+        self._minutes = minutes
+        self._live = Live(
+            console=Console(stderr=True, highlight=False), auto_refresh=False, transient=True,
+            redirect_stdout=False, redirect_stderr=False,
+        ) if active else None  # fmt: skip
+        self._drawn_s = 0.0
+
+    def __enter__(self) -> _Line:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if self._live is not None and now - self._drawn_s > 1 / _DRAWN_PER_SECOND:
+            self._drawn_s = now
+            text = line_text(self._search.tally, self._search.seconds, self._total, self._minutes)
+            self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+def line_text(tally: Tally, seconds: float, total: int | None, minutes: float | None) -> str:
+    """The line's words; what matters most stands first, since a narrow terminal cuts the rest."""
+    shares = [tally.seeds / total] if total else []
+    shares += [seconds / (minutes * 60)] if minutes else []
+    left = max(shares, default=0.0)
+    rate = tally.seeds / seconds if seconds else 0.0
+    whole, rest = divmod(int(seconds), 60)
+    parts = [
+        f"{whole}:{rest:02} {min(left, 1.0):.0%}",
+        f"{_many(tally.seeds, 'seed')} ({rate:,.0f}/s, {rate * 60:,.0f} a minute)",
+        f"{tally.items:,} items",
+    ]
+    if tally.faults:
+        parts.append(_faults(tally, _FAULTS_SHOWN_MAX))
+    return "  ".join(parts)
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """SIGTERM ends it as Ctrl-C does, so that no process is left."""
+
+    def come(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.signal(signal.SIGTERM, come)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -97,6 +97,18 @@ class PurityCheck:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def start(self) -> None:
+        """Start the twins now, and wait until they have the functions.
+
+        Raises:
+            GraphError: they cannot load them.
+        """
+        twins = self._started()
+        for twin in twins:
+            twin.ask(("check", []))
+        for twin in twins:
+            twin.answer()
+
     def close(self) -> None:
         """End the twins; may be called twice."""
         twins, self._twins = self._twins, []

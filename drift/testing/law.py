@@ -14,19 +14,22 @@ import functools
 import inspect
 import keyword
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from drift.purity import PurityCheck
 from drift.streams import Graph
 from drift.testing.case import place_of_graph, told
 from drift.testing.check import Case, Output, Result, check, in_order, reference
 from drift.testing.hypothesis import example, given, st
+from drift.testing.purity import check_purity, told_impure
 from drift.testing.schedule import Schedule
 from drift.testing.shrink import shrunk
 from drift.testing.sometimes import reaching
 from drift.testing.strategies import schedules
-from drift_graph.errors import InputError, SettingsError
+from drift_graph.errors import ImpureStep, InputError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
 from drift_graph.operators import Source
@@ -93,6 +96,7 @@ def deterministic(
     schedule: st.SearchStrategy[Schedule] | None = None,
     live: Collection[str] | None = None,
     errors: bool = False,
+    check_purity: bool = True,
     **sources: st.SearchStrategy[Any],
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Make a test: for any input and any schedule, the output is the reference's, byte for byte.
@@ -109,6 +113,8 @@ def deterministic(
         live: sources that are live in production: in some runs they have a clock, and nothing to give for a while.
             By default those whose time policy has `idle_after_ms`.
         errors: whether a run may end with an error, as long as it is the reference's; or else that error is raised.
+        check_purity: whether each step is called again, in two processes with other hash seeds; what differs there
+            is an ImpureStep.
 
     Raises:
         SettingsError: a source is missing, or there is no such source.
@@ -130,6 +136,7 @@ def deterministic(
         strategies,
         schedules(live=tuple(live)) if schedule is None else schedule,
         errors,
+        check_purity,
         lambda: place_of_graph(graph, names),
     )
     return maker.made
@@ -137,6 +144,14 @@ def deterministic(
 
 def _may_idle(source: Source) -> bool:
     return isinstance(source.time, EventTime) and source.time.idle_after_ms is not None
+
+
+class Tested(NamedTuple):
+    """What a decorated function tests, for `drift simulate`: the graph, each source's strategy, the graph's place."""
+
+    dataflow: Dataflow
+    strategies: Mapping[str, st.SearchStrategy[Any]]
+    place: Callable[[], str]
 
 
 class _Test:
@@ -149,6 +164,7 @@ class _Test:
         strategies: Mapping[str, st.SearchStrategy[Any]],
         schedule: st.SearchStrategy[Schedule],
         errors: bool,
+        check_purity: bool,
         place: Callable[[], str],
     ) -> None:
         self._dataflow = dataflow
@@ -158,6 +174,9 @@ class _Test:
         self._strategies = strategies
         self._schedule = schedule
         self._errors = errors
+        self._check_purity = check_purity
+        self._purity: PurityCheck | None = None  # while the test runs
+        self._impure: tuple[ImpureStep, Case] | None = None  # what was found last
         self._place = place
 
     def made(self, body: Callable[..., Any]) -> Callable[..., None]:
@@ -200,7 +219,7 @@ class _Test:
                 if name.startswith(("_hypothesis", "hypothesis_explicit")):
                     setattr(test, name, value)
             self._complete_examples(test)
-            with reaching():
+            with reaching(), self._purity_checked():
                 try:
                     test(*args, **kwargs)
                 except BaseException as error:
@@ -208,6 +227,7 @@ class _Test:
                     raise
 
         called.hypothesis = test.hypothesis  # type: ignore[attr-defined]
+        called.drift_test = Tested(self._dataflow, self._strategies, self._place)  # type: ignore[attr-defined]
         return called
 
     def _complete_examples(self, test: Callable[..., None]) -> None:
@@ -224,6 +244,12 @@ class _Test:
         __tracebackhide__ = True
         ordered = in_order(self._dataflow, {name: list(payloads) for name, payloads in given_inputs.items()})
         case = Case(self._dataflow, ordered, schedule)
+        if self._purity is not None:
+            try:
+                check_purity(self._purity, case)
+            except ImpureStep as impure:
+                self._impure = impure, case
+                raise impure.with_traceback(None) from None
         expected: Output | None = None if schedule.live else reference(case)
         first: Result | None = None
         several = min(max(_ITEMS_RUN // (case.item_count + 1), _SCHEDULES_MIN), _SCHEDULES_MAX)
@@ -239,6 +265,20 @@ class _Test:
             raise error
         return first
 
+    @contextmanager
+    def _purity_checked(self) -> Iterator[None]:
+        """The processes that call steps again, for one run of the test."""
+        if not self._check_purity:
+            yield
+            return
+        with PurityCheck(self._dataflow) as purity:
+            purity.start()  # or the first example would take longer than examples may
+            self._purity = purity
+            try:
+                yield
+            finally:
+                self._purity = None
+
     def _tell(self, error: BaseException) -> None:
         """Shrink what failed, and put the report in place of its few words."""
         for each in getattr(error, "exceptions", (error,)):
@@ -248,6 +288,9 @@ class _Test:
                 each.result = result
                 message, each.path = told(result)
                 each.args = (message,)
+            elif isinstance(each, ImpureStep) and self._impure is not None and each is self._impure[0]:
+                case = replace(self._impure[1], schedule=Schedule(), place=self._place())
+                each.add_note("\n".join(told_impure(case)[1]))
             elif hasattr(each, "exceptions"):
                 self._tell(each)
 

@@ -1,0 +1,47 @@
+"""The purity check of a case, and its case file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from drift.purity import PurityCheck
+from drift.testing.case import line_again, save_case
+from drift.testing.check import Case, check, reference
+from drift.testing.schedule import Schedule
+from drift_graph.errors import ImpureStep, SettingsError
+
+
+def check_purity(purity: PurityCheck, case: Case) -> None:
+    """Run the reference, and every call of a step that it makes once more elsewhere.
+
+    Raises:
+        ImpureStep: a step is not pure.
+    """
+    output = reference(replace(case, dataflow=purity.dataflow))
+    if isinstance(output.error, ImpureStep):
+        raise output.error
+    purity.check()
+
+
+def smallest(purity: PurityCheck, case: Case, error: ImpureStep) -> tuple[Case, ImpureStep]:
+    """A case with no item more than it takes to find the same step impure."""
+    case = replace(case, schedule=Schedule())
+    for name in case.inputs:
+        for at in reversed(range(len(case.inputs[name]))):
+            fewer = {**case.inputs, name: case.inputs[name][:at] + case.inputs[name][at + 1 :]}
+            try:
+                check_purity(purity, replace(case, inputs=fewer))
+            except ImpureStep as still:
+                if still.step == error.step:
+                    case, error = replace(case, inputs=fewer), still
+    return case, error
+
+
+def told_impure(case: Case, folder: Path | str | None = None) -> tuple[Path | None, list[str]]:
+    """The file of a case with an impure step, and lines that say how to run it again."""
+    try:
+        path = save_case(check(case), folder)
+    except (SettingsError, OSError) as reason:
+        return None, [f"no case file  {reason}"]
+    return path, [f"run it again  {line_again(path, case.place)}", f"case file     {path}"]
