@@ -150,12 +150,16 @@ class PurityCheck:
         Raises:
             ImpureStep: the first of them that is not pure.
         """
-        calls, self._calls = self._calls, []
+        try:
+            self._compare(self._calls)
+        except BaseException:
+            self._forget()
+            raise
+        self._calls = []
+
+    def _compare(self, calls: list[_Call]) -> None:
         if not calls:
             return
-        for call in calls:
-            if (known := self._found.get((call.watched.index, call.arguments))) is not None:
-                self._fail(call.watched, call.arguments, known)
         twins = self._started()
         request = [(call.watched.index, call.packed) for call in calls]
         for twin in twins:
@@ -175,6 +179,12 @@ class PurityCheck:
             found = next((check.found for check in checks if check and check.found), "")
             if len(forms - {None}) > 1 or found:
                 self._fail(call.watched, call.arguments, self._explained(call, found))
+
+    def _forget(self) -> None:
+        """Calls that have not been compared, as if they had not been made."""
+        for call in self._calls:
+            self._forms.pop((call.watched.index, call.arguments), None)
+        self._calls = []
 
     def _note(self, call: _Call) -> None:
         place = call.watched.index, call.arguments
@@ -224,7 +234,7 @@ class PurityCheck:
         """The one place that raises: test tools tell failures apart by their lines."""
         self._found[watched.index, arguments] = error
         watched.finding = error if self._at_once else None
-        self._calls = []
+        self._forget()
         raise error.with_traceback(None)
 
     def _started(self) -> list[Twin]:
