@@ -29,12 +29,14 @@ class Search:
         processes: how many.
 
     Attributes:
+        processes: as it was given.
         ready: what there is to run.
         tally: what was done so far.
         seconds: how long it has run seeds.
     """
 
     def __init__(self, setup: Setup, processes: int) -> None:
+        self.processes = processes
         self.tally = Tally()
         self.seconds = 0.0
         self.ready: Ready

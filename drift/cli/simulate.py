@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -89,42 +90,64 @@ def simulate_command(
     from drift.cli.seeding import Setup
     from drift.engines import shipping
 
-    one = seed is not None or case is not None
-    count = 1 if one else processes or _cores()
+    count = 1 if seed is not None or case is not None else processes or _cores()
     setup = Setup(shipping.path(), place, tuple(source_specs), items_max, losses, not no_purity, cases)
+    wanted = _Wanted(place, first_seed, seeds if seeds or minutes else SEEDS, minutes, as_json, quiet)
     with _signals(), Search(setup, count) as search:
-        if case is not None:
-            return _told(search, search.run_case(case), None, "", as_json=as_json)
-        if seed is not None:
-            return _told(search, search.tell(seed), seed, place, as_json=as_json)
-        if not (quiet or as_json):
-            inputs = ", ".join(f"{name}: {what}" for name, what in search.ready.inputs.items())
-            click.echo(f"{search.ready.graph}: simulated on {_many(count, 'process', 'processes')}; {inputs}", err=True)
-        total = seeds if seeds is not None or minutes is not None else SEEDS
-        line = _Line(search, total, minutes, active=sys.stderr.isatty() and not (quiet or as_json))
         try:
-            with line:
-                failed = search.run(first_seed, total, minutes * 60 if minutes is not None else None, line.tick)
+            if case is not None:
+                return _told(search, search.run_case(case), None, wanted)
+            if seed is not None:
+                return _told(search, search.tell(seed), seed, wanted)
+            return _searched(search, wanted)
         except KeyboardInterrupt as interrupt:
-            if not as_json:
-                click.echo(_summary(search, count, "none has failed"), err=True)
+            if search.tally.seeds and not as_json:
+                click.echo(_summary(search, "none has failed"), err=True)
             number = next(iter(interrupt.args), signal.SIGINT)
             ended = Interrupted(f"interrupted after {_many(search.tally.seeds, 'seed')}", number)
             raise Ended(ended, _as_object(search, None, None)) from None
-        if failed is not None:
-            if not (quiet or as_json):
-                click.echo(f"seed {failed} fails, after {search.tally.seeds:,} that do not; making it small", err=True)
-            return _told(search, search.tell(failed), failed, place, as_json=as_json)
-        if as_json:
-            click.echo(to_json(_as_object(search, None, None)))
-        elif not quiet:
-            click.echo(_summary(search, count, "none fails"))
-        return 0
 
 
-def _told(search: Search, told: Told, seed: int | None, place: str, *, as_json: bool) -> int:
+@dataclass(frozen=True)
+class _Wanted:
+    """What the call asks for."""
+
+    place: str
+    first_seed: int
+    seeds: int | None
+    minutes: float | None
+    json: bool
+    quiet: bool
+
+    @property
+    def words(self) -> bool:
+        return not (self.json or self.quiet)
+
+
+def _searched(search: Search, wanted: _Wanted) -> int:
+    """Run seeds; print what came of them."""
+    if wanted.words:
+        inputs = ", ".join(f"{name}: {what}" for name, what in search.ready.inputs.items())
+        on = _many(search.processes, "process", "processes")
+        click.echo(f"{search.ready.graph}: simulated on {on}; {inputs}", err=True)
+    with _Line(search, wanted) as line:
+        seconds_max = wanted.minutes * 60 if wanted.minutes is not None else None
+        failed = search.run(wanted.first_seed, wanted.seeds, seconds_max, line.tick)
+    if failed is not None:
+        if wanted.words:
+            done = _many(search.tally.seeds, "seed")
+            click.echo(f"seed {failed} fails; {done} did not; making it small", err=True)
+        return _told(search, search.tell(failed), failed, wanted)
+    if wanted.json:
+        click.echo(to_json(_as_object(search, None, None)))
+    elif wanted.words:
+        click.echo(_summary(search, "none fails"))
+    return 0
+
+
+def _told(search: Search, told: Told, seed: int | None, wanted: _Wanted) -> int:
     """Print what came of a seed or a case; the exit code, or the error that has it."""
-    if as_json and not told.what:
+    if wanted.json and not told.what:
         click.echo(to_json(_as_object(search, seed, told)))
         return 0
     if not told.what:
@@ -132,7 +155,7 @@ def _told(search: Search, told: Told, seed: int | None, place: str, *, as_json: 
         return 0
     text = told.text
     if seed is not None:
-        text += f"\nseed          {seed}: drift simulate {place} --seed {seed}{_commit()}"
+        text += f"\nseed          {seed}: drift simulate {wanted.place} --seed {seed}{_commit()}"
     if told.step_error is not None:
         step, where = told.step_error
         raise Ended(ImpureStep(text, step=step, where=where), _as_object(search, seed, told))
@@ -159,8 +182,8 @@ def _as_object(search: Search, seed: int | None, told: Told | None) -> dict[str,
     }
 
 
-def _summary(search: Search, processes: int, ending: str) -> str:
-    tally, seconds = search.tally, search.seconds
+def _summary(search: Search, ending: str) -> str:
+    tally, seconds, processes = search.tally, search.seconds, search.processes
     rate = tally.seeds / seconds if seconds else 0.0
     lines = [
         f"{search.ready.graph}: {_many(tally.seeds, 'seed')}, {ending}; {tally.items:,} items in {seconds:.1f} s on "
@@ -209,10 +232,10 @@ def _commit_of(folder: Path) -> str:
 class _Line:
     """Where the search stands, on a terminal."""
 
-    def __init__(self, search: Search, total: int | None, minutes: float | None, *, active: bool) -> None:
+    def __init__(self, search: Search, wanted: _Wanted) -> None:
+        active = wanted.words and sys.stderr.isatty()
         self._search = search
-        self._total = total
-        self._minutes = minutes
+        self._wanted = wanted
         self._live = Live(
             console=Console(stderr=True, highlight=False), auto_refresh=False, transient=True,
             redirect_stdout=False, redirect_stderr=False,
@@ -232,7 +255,7 @@ class _Line:
         now = time.monotonic()
         if self._live is not None and now - self._drawn_s > 1 / _DRAWN_PER_SECOND:
             self._drawn_s = now
-            text = line_text(self._search.tally, self._search.seconds, self._total, self._minutes)
+            text = line_text(self._search.tally, self._search.seconds, self._wanted.seeds, self._wanted.minutes)
             self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
 
 

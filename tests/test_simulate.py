@@ -1,0 +1,204 @@
+"""`drift simulate`: the same seed is the same run everywhere, the least seed that fails is told, nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GRAPH = """
+import drift
+
+graph = drift.Graph("words")
+graph.source("lines").flat_map(str.split).group(str.lower, 2).count(key=len).sink("out")
+"""
+#: A grouping that corrects one window too few.
+BROKEN = (
+    GRAPH
+    + """
+from drift.machines.grouping import GroupStage
+
+def broken(self, *arguments, compare=GroupStage._compare):
+    window = self._window
+    self._window = max(window - 1, 1)
+    try:
+        compare(self, *arguments)
+    finally:
+        self._window = window
+
+GroupStage._compare = broken
+"""
+)
+IMPURE = """
+import drift
+from hypothesis import strategies as st
+
+seen = []
+
+def new(word):
+    seen.append(word)
+    return seen.count(word) == 1
+
+graph = drift.Graph("news")
+graph.source("words").filter(new).sink("out")
+
+@drift.testing.deterministic(graph, words=st.lists(st.sampled_from("abc")))
+def test_news():
+    pass
+"""
+
+
+def simulate(folder: Path, *arguments: str, hash_seed: str = "random") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "DRIFT_CASES": ""}
+    command = [sys.executable, "-m", "drift.cli", "simulate", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def as_json(folder: Path, *arguments: str, hash_seed: str = "random") -> dict[str, Any]:
+    done = simulate(folder, *arguments, "--json", hash_seed=hash_seed)
+    assert done.stdout.count("\n") == 1, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_a_sound_graph_passes_and_its_seeds_are_the_same_runs_everywhere(tmp_path: Path) -> None:
+    (tmp_path / "words.py").write_text(GRAPH)
+    one = as_json(tmp_path, "words.py:graph", "--seeds", "150", "--processes", "1", hash_seed="1")
+    two = as_json(tmp_path, "words.py:graph", "--seeds", "150", "--processes", "2", hash_seed="2")
+    assert one["seeds"] == 150 and one["failed_seed"] is None
+    assert one["inputs"] == {"lines": "generated, lines of text"}
+    assert one["items"] > 500 and one["not_in_order"]["delays"] > 100 and one["calls_checked"] > 100
+    for same in ("graph", "seeds", "items", "not_in_order", "step_errors"):
+        assert one[same] == two[same]
+    done = simulate(tmp_path, "words.py:graph", "--seeds", "20")
+    assert done.returncode == 0
+    assert done.stdout.startswith("words: 20 seeds, none fails; ") and "not in order: " in done.stdout
+    assert "words: simulated on " in done.stderr
+
+
+def test_the_least_seed_that_fails_is_told_and_its_case_outlives_the_mending(tmp_path: Path) -> None:
+    (tmp_path / "words.py").write_text(BROKEN)
+    texts = set()
+    for processes, hash_seed in (("1", "1"), ("3", "2")):
+        done = simulate(
+            tmp_path, "words.py:graph", "--no-purity", "--processes", processes, "--seeds", "3000", hash_seed=hash_seed
+        )
+        assert done.returncode == 8, done.stderr
+        texts.add(done.stderr[done.stderr.index("error:") :])
+    (text,) = texts
+    assert "another output than the reference" in text and "the first difference, item" in text
+    seed = text.split("--seed ")[1].split()[0]
+    assert f"seed          {seed}: drift simulate words.py:graph --seed {seed}" in text
+    again = simulate(tmp_path, "words.py:graph", "--seed", seed)
+    assert again.returncode == 8 and again.stderr == text
+    path = text.split("case file     ")[1].split("\n")[0]
+    assert simulate(tmp_path, "--case", path).returncode == 8
+    told = as_json(tmp_path, "--case", path)
+    assert told["kind"] == "Differs" and told["exit_code"] == 8 and told["report"]["failure"] == "another output"
+    (tmp_path / "words.py").write_text(GRAPH)
+    mended = simulate(tmp_path, "--case", path)
+    assert mended.returncode == 0 and mended.stdout == "the case does not fail any more\n"
+    assert simulate(tmp_path, "words.py:graph", "--seed", seed).stdout.startswith(f"seed {seed} does not fail: ")
+
+
+def test_an_impure_step_is_told_with_the_smallest_input(tmp_path: Path) -> None:
+    (tmp_path / "test_news.py").write_text(IMPURE)
+    done = simulate(tmp_path, "test_news.py:test_news", "--seeds", "200")
+    assert done.returncode == 4, done.stderr
+    assert "words: the test's strategy" in done.stderr
+    assert "step 'filter new' (map keep new) is not pure" in done.stderr and "the global 'seen' changed" in done.stderr
+    smallest = done.stderr.split("the smallest input found\n")[1].split("\n\n")[0]
+    assert smallest.count("words") == 1 and "(empty)" not in smallest
+    path = done.stderr.split("case file     ")[1].split("\n")[0]
+    assert simulate(tmp_path, "--case", path).returncode == 4
+    told = as_json(tmp_path, "test_news.py:graph", "--seeds", "200")
+    assert (told["kind"], told["step"], told["exit_code"]) == ("ImpureStep", "filter new", 4)
+    assert told["report"]["failed_seed"] is not None
+
+
+def test_runs_are_given_pieces_of_a_source(tmp_path: Path) -> None:
+    (tmp_path / "words.py").write_text(
+        GRAPH.replace("str.split", "lambda line: [line] if line.startswith('line') else 1 / 0")
+    )
+    (tmp_path / "lines.txt").write_text("".join(f"line {number}\n" for number in range(200)))
+    told = as_json(tmp_path, "words.py:graph", "--source", "lines.txt", "--items-max", "9", "--seeds", "40")
+    assert told["inputs"] == {"lines": "pieces of lines.txt (200 items)"}
+    assert told["step_errors"] == 0 and 40 < told["items"] < 360
+    refused = simulate(tmp_path, "words.py:graph")
+    assert refused.returncode == 2 and "no generated payloads suit source 'lines'" in refused.stderr
+    live = simulate(tmp_path, "words.py:graph", "--source", "tcp://127.0.0.1:0")
+    assert live.returncode == 2 and "is live" in live.stderr
+
+
+def test_time_ends_it_too(tmp_path: Path) -> None:
+    (tmp_path / "words.py").write_text(GRAPH)
+    told = as_json(tmp_path, "words.py:graph", "--minutes", "0.005", "--processes", "1", "--no-purity")
+    assert told["failed_seed"] is None and told["seconds"] >= 0.3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "say what to simulate"),
+        (["none.py:graph"], 2, "does not exist"),
+        (["words.py:none"], 2, "has no 'none'"),
+        (["raises.py:graph"], 3, "raised ZeroDivisionError"),
+        (["words.py:graph", "--seed", "1", "--seeds", "2"], 2, "ask for one"),
+        (["words.py:graph", "--source", "none.txt"], 5, "none.txt"),
+        (["--case", "words.py"], 5, "no case file"),
+        (["ends.py:graph", "--seeds", "5", "--no-purity"], 6, "ended with exit code 7"),
+    ],
+)
+def test_what_is_wrong_has_its_exit_code(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
+    (tmp_path / "words.py").write_text(GRAPH)
+    (tmp_path / "raises.py").write_text("graph = 1 / 0")
+    (tmp_path / "ends.py").write_text(
+        "import drift, os\nfrom hypothesis import strategies as st\ngraph = drift.Graph('ends')\n"
+        "graph.source('lines').map(lambda line: os._exit(7) if line == 'end' else line).sink('out')\n"
+        "@drift.testing.deterministic(graph, lines=st.just(['end']))\ndef test_it(): pass\n"
+    )
+    arguments = [each.replace("ends.py:graph", "ends.py:test_it") for each in arguments]
+    done = simulate(tmp_path, *arguments)
+    assert done.returncode == code and said in done.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_process_is_left(tmp_path: Path, number: signal.Signals) -> None:
+    mark = uuid.uuid4().hex
+    (tmp_path / "words.py").write_text(GRAPH)
+    command = [sys.executable, "-m", "drift.cli", "simulate", "words.py:graph", "--minutes", "10", "--processes", "2"]
+    environment = {**os.environ, "DRIFT_TEST_MARK": mark}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        assert running.stderr.readline().startswith("words: simulated on 2 processes")
+        assert len(_marked(mark)) >= 3
+        running.send_signal(number)
+        said = running.stderr.read()
+        code = running.wait(60)
+    deadline = time.monotonic() + 60
+    while (left := _marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert left == []
+    if number != signal.SIGKILL:
+        assert code == 128 + number and "interrupted after" in said
+
+
+def _marked(mark: str) -> list[str]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                if mark.encode() in (folder / "environ").read_bytes():
+                    found.append((folder / "cmdline").read_text())
+            except OSError:
+                pass
+    return found
