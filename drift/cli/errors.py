@@ -27,6 +27,9 @@ class Differs(Exception):
     """A simulated run is not what the reference says it is; the message is the report."""
 
 
+#: The exit code where what was compared differs; that alone is no error.
+DIFFERENT = 8
+
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (click.ClickException, 2),
     (SettingsError, 2),
@@ -35,7 +38,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (InputError, 5),
     (ProcessError, 6),
     (SinkError, 7),
-    (Differs, 8),
+    (Differs, DIFFERENT),
 )
 _BUG = 1
 

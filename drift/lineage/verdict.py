@@ -25,8 +25,11 @@ from drift.records.format import hash_file
 from drift.records.reader import Record
 from drift.records.replay import changes_since
 from drift_graph.errors import DriftBug, DriftError, ImpureStep, InputError, StepError
+from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
+
+_CHARACTERS_MAX = 2000
 
 Kind = Literal["input", "graph", "function", "impure", "bug", "record", "environment", "unknown"]
 
@@ -92,6 +95,35 @@ class Finding:
     lineage: Lineage | None = None
     recorded_lineage: Lineage | None = None
     notes: tuple[str, ...] = field(default=())
+
+    def as_dict(self) -> dict[str, Any]:
+        found = self.divergence
+        return {
+            "position": found.position,
+            "block": found.block,
+            "what": found.what,
+            "recorded": item_as_dict(found.recorded),
+            "recomputed": item_as_dict(found.recomputed),
+            "error": None if found.error is None else str(found.error),
+            "verdict": self.verdict.as_dict(),
+            "lineage": self.lineage.as_dict() if self.lineage is not None else None,
+            "recorded_lineage": self.recorded_lineage.as_dict() if self.recorded_lineage is not None else None,
+            "notes": list(self.notes),
+        }
+
+
+def item_as_dict(item: Item[Any] | None) -> dict[str, Any] | None:
+    """An output item for JSON; its payload as text."""
+    if item is None:
+        return None
+    payload = safe_text(repr, item.payload, _CHARACTERS_MAX)
+    return {
+        "position": item.position,
+        "sink": item.sink,
+        "time": item.time,
+        "meta": item.meta.hex(),
+        "payload": payload,
+    }
 
 
 def find_out(record: Record, dataflow: Dataflow, divergence: Divergence, *, states: int = 3) -> Finding:

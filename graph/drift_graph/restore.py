@@ -57,7 +57,7 @@ def restored_all(data: bytes, classes: Classes | None = None) -> list[Any]:
     Raises:
         CannotRestore: see there.
     """
-    builder = _Builder(classes or {})
+    builder = Restoring(classes or {})
     try:
         values = builder.values(data)
     except CannotRestore:
@@ -81,7 +81,7 @@ def _is_form_of(data: bytes, values: list[Any]) -> bool:
         return False
 
 
-class _Builder:
+class Restoring:
     """Builds values from the inside out."""
 
     def __init__(self, classes: Classes) -> None:

@@ -1,0 +1,33 @@
+"""`drift diff`: two records beside each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from drift.cli.errors import DIFFERENT, to_json
+
+
+@click.command("diff", short_help="Compare two records.")
+@click.argument("one", metavar="RECORD")
+@click.argument("other", metavar="RECORD")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def diff_command(one: str, other: str, as_json: bool) -> Any:
+    """Compare two records: their graphs, the versions they ran with, input, late items and outputs.
+
+    Nothing of them is run or imported. Exit code 8 where input, graph or output differ.
+
+    \b
+    drift diff monday tuesday
+    drift diff monday tuesday --json
+    """
+    from drift.lineage.diff import diff
+    from drift.lineage.tell import diff_lines
+
+    found = diff(one, other)
+    if as_json:
+        click.echo(to_json(found.as_dict()))
+    else:
+        click.echo("\n".join(diff_lines(found)))
+    return 0 if found.same else DIFFERENT

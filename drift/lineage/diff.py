@@ -1,0 +1,194 @@
+"""Two records beside each other: graphs, versions, input, late items, outputs.
+
+Invariant: nothing of either record is run or imported, so records of strangers can be compared; memory does not grow
+with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import xxhash
+
+from drift.lineage.outputs import Difference, difference, rows_of_record
+from drift.lineage.versions import difference_as_dict
+from drift.records.changes import Change, compare
+from drift.records.reader import Record
+from drift.records.shown import readable
+from drift_graph.functions import safe_text
+from drift_graph.meta import MetaParts
+
+_CHARACTERS_MAX = 500
+
+
+class InputRow(NamedTuple):
+    """An input item as it is stored."""
+
+    source: str
+    global_time: bytes
+    data: bytes
+
+
+@dataclass(frozen=True)
+class InputDifference:
+    """How two inputs differ.
+
+    Attributes:
+        counts: items of the one and of the other.
+        same: all items are the same, with the same global times, in the same order of arrival.
+        reordered: the items are the same, in another order of arrival.
+        row: number of the first item, in the order of arrival, that differs; None where none does.
+        one, other: that item.
+    """
+
+    counts: tuple[int, int]
+    same: bool
+    reordered: bool = False
+    row: int | None = None
+    one: InputRow | None = None
+    other: InputRow | None = None
+
+
+@dataclass(frozen=True)
+class RecordsDiffer:
+    """What two records have in common.
+
+    Attributes:
+        changes: of the graph, from the one to the other.
+        versions: (name, in the one, in the other) of drift, Python, platform and packages that differ.
+        settings: the same of engine, workers and what else was set; these never change an output.
+        input: of all input items.
+        late: (diverted by the one, by the other), and whether these are the same items.
+        outputs: item by item; the one is the old.
+    """
+
+    changes: tuple[Change, ...]
+    versions: tuple[tuple[str, str, str], ...]
+    settings: tuple[tuple[str, str, str], ...]
+    input: InputDifference
+    late: tuple[int, int, bool]
+    outputs: Difference
+    digests: tuple[str, str]
+
+    @property
+    def same(self) -> bool:
+        """Whether they are records of one computation: same input, in whatever order it came; same graph and output."""
+        return (
+            self.outputs.same
+            and (self.input.same or self.input.reordered)
+            and not any(change.matters for change in self.changes)
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "same": self.same,
+            "graph": {
+                "same": not any(change.matters for change in self.changes),
+                "changes": [change.as_dict() for change in self.changes],
+            },
+            "versions": [list(each) for each in self.versions],
+            "settings": [list(each) for each in self.settings],
+            "input": {
+                "same": self.input.same,
+                "reordered": self.input.reordered,
+                "items": list(self.input.counts),
+                "row": self.input.row,
+                "one": _row_as_dict(self.input.one),
+                "other": _row_as_dict(self.input.other),
+            },
+            "late": {"same": self.late[2], "items": list(self.late[:2])},
+            "output": {"digests": list(self.digests), **difference_as_dict(self.outputs)},
+        }
+
+
+def diff(one: Any, other: Any) -> RecordsDiffer:
+    """Compare two records.
+
+    Args:
+        one, other: paths of records.
+
+    Raises:
+        RecordError: one of them cannot be read.
+    """
+    left = one if isinstance(one, Record) else Record(one)
+    right = other if isinstance(other, Record) else Record(other)
+    manifests = left.manifest, right.manifest
+    graphs = [manifest.fingerprint for manifest in manifests]
+    return RecordsDiffer(
+        changes=tuple(compare(*graphs)) if None not in graphs else (),
+        versions=tuple(_versions(*manifests)),
+        settings=tuple(_settings(*manifests)),
+        input=input_difference(left, right),
+        late=(manifests[0].late_items, manifests[1].late_items, _same_late(left, right)),
+        outputs=difference(rows_of_record(left), rows_of_record(right)),
+        digests=(manifests[0].digest, manifests[1].digest),
+    )
+
+
+def _versions(one: Any, other: Any) -> Iterator[tuple[str, str, str]]:
+    for name in ("drift", "python", "platform"):
+        if getattr(one, name) != getattr(other, name):
+            yield name, getattr(one, name), getattr(other, name)
+    for name in sorted({*one.packages, *other.packages}):
+        if one.packages.get(name) != other.packages.get(name):
+            yield name, one.packages.get(name, "not there"), other.packages.get(name, "not there")
+
+
+def _settings(one: Any, other: Any) -> Iterator[tuple[str, str, str]]:
+    settings = [{"engine": each.engine, "workers": each.workers, **each.settings} for each in (one, other)]
+    for name in dict.fromkeys([*settings[0], *settings[1]]):
+        if settings[0].get(name) != settings[1].get(name):
+            yield name, str(settings[0].get(name)), str(settings[1].get(name))
+
+
+def input_difference(one: Record, other: Record) -> InputDifference:
+    """Compare all input items in the order of their arrival."""
+    counts = one.manifest.items_in, other.manifest.items_in
+    if one.manifest.algorithm == other.manifest.algorithm and _block_hashes(one) == _block_hashes(other):
+        return InputDifference(counts, same=True)
+    first: tuple[int, InputRow | None, InputRow | None] | None = None
+    sums = [0, 0]
+    for row, pair in enumerate(zip_longest(_input_rows(one), _input_rows(other))):
+        if first is None and pair[0] != pair[1]:
+            first = row, *pair
+        for side, each in enumerate(pair):
+            if each is not None:  # a sum does not depend on the order
+                sums[side] = (sums[side] + _hash(each)) % 2**128
+    if first is None:
+        return InputDifference(counts, same=True)
+    return InputDifference(counts, False, counts[0] == counts[1] and sums[0] == sums[1], *first)
+
+
+def _block_hashes(record: Record) -> list[tuple[int, bytes]]:
+    return [(block.rows, block.hash) for block in record.blocks("input")]
+
+
+def _input_rows(record: Record) -> Iterator[InputRow]:
+    for batch in record.arrivals():
+        for meta, data in zip(batch.metas, batch.data.listed()):
+            yield InputRow(batch.source, meta, data)
+
+
+def _hash(row: InputRow) -> int:
+    head = b"".join(len(part).to_bytes(4, "big") + part for part in (row.source.encode(), row.global_time))
+    return xxhash.xxh3_128_intdigest(head + row.data)
+
+
+def _same_late(one: Record, other: Record) -> bool:
+    """Whether the same items were diverted, in the same order."""
+    rows = [
+        ((row.source, row.data, row.time, row.heartbeat) for batch in each.arrivals() for row in batch.late)
+        for each in (one, other)
+    ]
+    return all(left == right for left, right in zip_longest(*rows))
+
+
+def _row_as_dict(row: InputRow | None) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    payload = safe_text(repr, readable(row.data), _CHARACTERS_MAX)
+    return {"source": row.source, "time": MetaParts(row.global_time).time, "payload": payload,
+            "global_time": row.global_time.hex()}  # fmt: skip

@@ -1,0 +1,246 @@
+"""Two outputs compared item by item: what is the same, changed, missing, added.
+
+Invariant: every item of either output is counted once; memory is that of what one input item gives, and of the keys
+that something happened to.
+
+Why: both outputs are in the order of metas, which begin with the global time of an input item. So they are walked side
+by side, an input item at a time. What it gave in one output is set against what it gave in the other, sink by sink:
+first equal payloads, which are the same item wherever it stands; then, in their order, pairs that are one item changed;
+what is left is missing or added. A graph with other operators gives other metas, and this does not look at more of
+them than the global time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
+
+from drift.records.reader import Record
+from drift.run import Run
+from drift_graph.canonical import canonical_each
+from drift_graph.errors import DriftError
+from drift_graph.meta import global_time_of, time_of
+
+Kind = Literal["changed", "missing", "added"]
+KINDS: tuple[Kind, ...] = ("changed", "missing", "added")
+
+_EXAMPLES_MAX = 5
+
+
+class Row(NamedTuple):
+    """An output item; its payload as canonical bytes."""
+
+    meta: bytes
+    sink: str
+    position: int
+    data: bytes
+
+
+class Rows(NamedTuple):
+    """Consecutive items of an output."""
+
+    position: int
+    metas: list[bytes]
+    sinks: Sequence[str]
+    data: list[bytes]
+
+    def row(self, index: int) -> Row:
+        return Row(self.metas[index], self.sinks[index], self.position + index, self.data[index])
+
+
+class Example(NamedTuple):
+    """One difference; `old` is None for an added item, `new` for a missing one."""
+
+    kind: Kind
+    old: Row | None
+    new: Row | None
+
+    @property
+    def row(self) -> Row:
+        """The old item, or the one that was added."""
+        row = self.old or self.new
+        assert row is not None
+        return row
+
+    @property
+    def time(self) -> int:
+        return time_of(self.row.meta)
+
+
+@dataclass
+class Counts:
+    """How many items.
+
+    Attributes:
+        moved: of the same ones, those that stand elsewhere in the order of what their input item gave.
+    """
+
+    same: int = 0
+    moved: int = 0
+    changed: int = 0
+    missing: int = 0
+    added: int = 0
+
+    @property
+    def different(self) -> int:
+        return self.changed + self.missing + self.added
+
+    def add(self, kind: Kind) -> None:
+        setattr(self, kind, getattr(self, kind) + 1)
+
+
+@dataclass
+class Difference:
+    """What a comparison of two outputs found.
+
+    Attributes:
+        by_sink: counts for each sink.
+        by_key: counts of differences for each key, where a key was asked for.
+        first: the first differences of each kind.
+        error: what the second output ended with.
+    """
+
+    counts: Counts = field(default_factory=Counts)
+    by_sink: dict[str, Counts] = field(default_factory=dict)
+    by_key: dict[Any, Counts] = field(default_factory=dict)
+    first: dict[Kind, list[Example]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    error: DriftError | None = None
+
+    @property
+    def same(self) -> bool:
+        return not self.counts.different and self.error is None
+
+
+def rows_of_record(record: Record) -> Iterator[Rows]:
+    """The output of a record."""
+    for rows in record.output():
+        yield Rows(rows.position, rows.metas.listed(), rows.sinks, rows.data.listed())
+
+
+def rows_of_run(run: Run) -> Iterator[Rows]:
+    """The output of a run, as it comes."""
+    for position, metas, payloads, sinks, _ in run.pieces():
+        if metas:
+            named = [sinks] * len(metas) if isinstance(sinks, str) else sinks
+            yield Rows(position, list(metas), named, canonical_each(payloads))
+
+
+def difference(old: Iterable[Rows], new: Iterable[Rows], key: Callable[[bytes], Any] | None = None) -> Difference:
+    """Compare two outputs.
+
+    Args:
+        key: gives the key, of a payload's canonical bytes, by which differences are counted as well; hashable.
+    """
+    walking = _Walking(key)
+    try:
+        walking.walk(_Reader(old), _Reader(new))
+    except DriftError as error:
+        walking.found.error = error
+    return walking.found
+
+
+class _Reader:
+    """Items of an output, a piece at a time; those before `at` are done."""
+
+    def __init__(self, pieces: Iterable[Rows]) -> None:
+        self._pieces = iter(pieces)
+        self.piece = Rows(0, [], [], [])
+        self.at = 0
+
+    @property
+    def left(self) -> int:
+        """Items at hand; 0 at the end."""
+        while self.at == len(self.piece.metas):
+            following = next(self._pieces, None)
+            if following is None:
+                return 0
+            self.piece, self.at = following, 0
+        return len(self.piece.metas) - self.at
+
+    def take(self) -> Row:
+        """The next item; there is one."""
+        self.at += 1
+        return self.piece.row(self.at - 1)
+
+    def take_time(self, global_time: bytes) -> list[Row]:
+        """The items that an input item gave."""
+        taken: list[Row] = []
+        while self.left and self.piece.metas[self.at].startswith(global_time):
+            taken.append(self.take())
+        return taken
+
+
+class _Walking:
+    def __init__(self, key: Callable[[bytes], Any] | None) -> None:
+        self.found = Difference()
+        self._key = key
+
+    def walk(self, old: _Reader, new: _Reader) -> None:
+        while old.left and new.left:
+            if self._take_equal(old, new):
+                continue
+            one, other = (global_time_of(each.piece.metas[each.at]) for each in (old, new))
+            least = min(one, other)
+            self._compare(old.take_time(least), new.take_time(least))
+        while old.left:
+            self._note("missing", old.take(), None)
+        while new.left:
+            self._note("added", None, new.take())
+
+    def _take_equal(self, old: _Reader, new: _Reader) -> bool:
+        """Whether the items at hand began with equal ones; these are counted, by columns."""
+        count = min(old.left, new.left)
+        while count:
+            if _equal(old, new, count):
+                for sink, rows in groupby(old.piece.sinks[old.at : old.at + count]):
+                    self._same(sink, len(list(rows)), 0)
+                old.at += count
+                new.at += count
+                return True
+            count //= 16
+        return False
+
+    def _same(self, sink: str, count: int, moved: int) -> None:
+        for counts in (self.found.counts, self.found.by_sink.setdefault(sink, Counts())):
+            counts.same += count
+            counts.moved += moved
+
+    def _compare(self, old: list[Row], new: list[Row]) -> None:
+        """What one input item gave, in both outputs."""
+        for sink in dict.fromkeys(row.sink for row in (*old, *new)):
+            ones = [row for row in old if row.sink == sink]
+            others = [row for row in new if row.sink == sink]
+            for row in list(ones):
+                equal = [other for other in others if other.data == row.data]
+                if equal:
+                    other = next((each for each in equal if each.meta == row.meta), equal[0])
+                    ones.remove(row)
+                    others.remove(other)
+                    self._same(sink, 1, int(other.meta != row.meta))
+            for one, other in zip(ones, others):
+                self._note("changed", one, other)
+            for row in ones[len(others) :]:
+                self._note("missing", row, None)
+            for row in others[len(ones) :]:
+                self._note("added", None, row)
+
+    def _note(self, kind: Kind, old: Row | None, new: Row | None) -> None:
+        example = Example(kind, old, new)
+        found = self.found
+        found.counts.add(kind)
+        found.by_sink.setdefault(example.row.sink, Counts()).add(kind)
+        if self._key is not None:
+            found.by_key.setdefault(self._key(example.row.data), Counts()).add(kind)
+        if len(found.first[kind]) < _EXAMPLES_MAX:
+            found.first[kind].append(example)
+
+
+def _equal(old: _Reader, new: _Reader, count: int) -> bool:
+    one, other = slice(old.at, old.at + count), slice(new.at, new.at + count)
+    return (
+        old.piece.data[one] == new.piece.data[other]
+        and old.piece.metas[one] == new.piece.metas[other]
+        and list(old.piece.sinks[one]) == list(new.piece.sinks[other])
+    )

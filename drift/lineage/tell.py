@@ -1,0 +1,114 @@
+"""What comparisons found, as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from drift.lineage.diff import InputRow, RecordsDiffer
+from drift.lineage.outputs import KINDS, Counts, Difference, Example, Row
+from drift.lineage.versions import Versions
+from drift.records.changes import Change
+from drift.records.shown import readable
+from drift_graph.functions import safe_text
+from drift_graph.meta import time_of
+from drift_graph.restore import Classes
+
+_CHARACTERS_MAX = 160
+_KEYS_SHOWN = 10
+
+
+def diff_lines(found: RecordsDiffer) -> Iterator[str]:
+    """Two records."""
+    yield from _graph_lines(found.changes)
+    counts, given = found.input.counts, found.input
+    if given.same:
+        yield f"input     the same {counts[0]:,} items in the same order of arrival"
+    elif given.reordered:
+        yield f"input     the same {counts[0]:,} items in another order of arrival, from item {given.row:,} on"
+    else:
+        yield f"input     differs, {counts[0]:,} and {counts[1]:,} items; first at item {given.row:,}:"
+        yield f"    one    {_input_text(given.one)}"
+        yield f"    other  {_input_text(given.other)}"
+    late = found.late
+    if late[0] or late[1]:
+        yield f"late      {'the same' if late[2] else 'others'}: {late[0]:,} and {late[1]:,} items diverted"
+    yield from difference_lines(found.outputs, ("one", "other"))
+    if found.outputs.same:
+        yield f"          digest {found.digests[0]}" + (
+            "" if found.digests[0] == found.digests[1] else f" and {found.digests[1]}: other metas, or another hash"
+        )
+    for title, rows in (("versions", found.versions), ("settings", found.settings)):
+        for name, one, other in rows:
+            yield f"{title:9} {name}: {one} and {other}"
+
+
+def versions_lines(found: Versions) -> Iterator[str]:
+    """What a change of code would have changed."""
+    yield from _graph_lines(found.changes)
+    yield from difference_lines(found.difference, ("recorded", "new"), found.classes)
+    if any(change.kind == "policy" and change.matters for change in found.changes):
+        yield (
+            "note      the time policy has changed; global times and late items are those of the record, so this is "
+            "not in the comparison"
+        )
+
+
+def _graph_lines(changes: tuple[Change, ...]) -> Iterator[str]:
+    mattering = [change for change in changes if change.matters]
+    if not mattering:
+        yield "graph     the same"
+    for change in mattering:
+        yield f"graph     {change.text}"
+        yield from (f"    {line}" for line in change.diff.splitlines())
+    for change in changes:
+        if not change.matters:
+            yield f"graph     {change.text} (this changes no output)"
+
+
+def difference_lines(found: Difference, names: tuple[str, str], classes: Classes | None = None) -> Iterator[str]:
+    """Two outputs; `names` are what to call them."""
+    if found.same:
+        yield f"output    the same {found.counts.same:,} items"
+    else:
+        yield f"output    {counts_text(found.counts)}"
+    if len(found.by_sink) > 1 and not found.same:
+        for sink, counts in found.by_sink.items():
+            yield f"    sink {sink!r}: {counts_text(counts)}"
+    if found.by_key:
+        keys = sorted(found.by_key.items(), key=lambda pair: (-pair[1].different, pair[0]))
+        for key, counts in keys[:_KEYS_SHOWN]:
+            yield f"    key {key}: {counts_text(counts)}"
+        if len(keys) > _KEYS_SHOWN:
+            yield f"    and {len(keys) - _KEYS_SHOWN:,} more keys"
+    for kind in KINDS:
+        for example in found.first[kind][:1]:
+            yield from _example_lines(kind, example, names, classes)
+    if found.error is not None:
+        yield f"    the {names[1]} output ends there: {str(found.error).splitlines()[0]}"
+
+
+def counts_text(counts: Counts) -> str:
+    """Such as "12 changed, 3 missing, 0 added, 7,841 the same"."""
+    moved = f", {counts.moved:,} of them with another meta" if counts.moved else ""
+    differ = f"{counts.changed:,} changed, {counts.missing:,} missing, {counts.added:,} added"
+    return f"{differ}, {counts.same:,} the same{moved}"
+
+
+def _example_lines(kind: str, example: Example, names: tuple[str, str], classes: Classes | None) -> Iterator[str]:
+    yield f"    first {kind}: sink {example.row.sink!r}, time {example.time}"
+    width = max(map(len, names))
+    for name, row in zip(names, (example.old, example.new)):
+        if row is not None:
+            yield f"        {name:{width}}  position {row.position:,}  {_shown(row, classes)}"
+
+
+def _shown(row: Row, classes: Classes | None) -> str:
+    return safe_text(repr, readable(row.data, classes), _CHARACTERS_MAX)
+
+
+def _input_text(row: InputRow | None) -> str:
+    if row is None:
+        return "no more items"
+    shown: Any = safe_text(repr, readable(row.data), _CHARACTERS_MAX)
+    return f"{row.source} at {time_of(row.global_time)}  {shown}"

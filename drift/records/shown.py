@@ -1,0 +1,50 @@
+"""Stored payloads as values to show, also those of classes that are not at hand.
+
+Invariant: nothing is imported or run; a value has the `repr` of the payload, as far as its bytes tell.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drift_graph.restore import CannotRestore, Classes, Restoring, restored
+
+_SETS = {2: "{%s}", 3: "frozenset({%s})"}
+_ENUM, _FAMILIES = 12, (12, 13, 14, 15)
+
+
+class _Text:
+    """Something whose repr is this text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def readable(data: bytes, classes: Classes | None = None) -> Any:
+    """A payload, of its canonical or stored bytes; where its classes are not known, something that has its repr."""
+    try:
+        return restored(data, classes)
+    except CannotRestore:
+        pass
+    try:
+        (value,) = _Showing({}).values(data)
+        return value
+    except Exception:  # whatever is wrong with bytes that somebody may have changed
+        return _Text(f"<{len(data)} bytes that are no payload: {data[:40].hex()}>")
+
+
+class _Showing(Restoring):
+    """Restores what needs no class, and writes out what does."""
+
+    def _extension(self, code: int, body: bytes) -> Any:
+        if code in _SETS:
+            return _Text(_SETS[code] % ", ".join(map(repr, self.values(body))))
+        if code not in _FAMILIES:
+            return super()._extension(code, body)
+        name, *rest = self.values(body)
+        if code == _ENUM:
+            return _Text(f"{name}.{rest[0]}")
+        return _Text(f"{name}({', '.join(f'{field}={value!r}' for field, value in zip(rest[::2], rest[1::2]))})")

@@ -1,0 +1,224 @@
+"""Two outputs, two records, a record and another version of its graph: every difference is counted once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import drift
+import drift.cli
+from drift.lineage.diff import diff
+from drift.lineage.outputs import KINDS, Rows, difference
+from drift.lineage.tell import diff_lines, versions_lines
+from drift.lineage.versions import versions
+from drift.load import load_module
+from drift.records.reader import Record
+from drift.records.shown import readable
+from drift_graph.meta import global_time
+
+_numbers = itertools.count()
+
+
+# Outputs.
+
+_item = st.tuples(st.integers(0, 5), st.integers(0, 3), st.sampled_from("ab"), st.sampled_from("xyz"))
+_items = st.lists(_item, unique_by=lambda item: item[:2]).map(sorted)
+
+
+def pieces(items: list[tuple[int, int, str, str]], size: int) -> Iterator[Rows]:
+    for at in range(0, len(items), size):
+        some = items[at : at + size]
+        metas = [global_time(time, 0, 0, 0) + bytes((number,)) for time, number, _, _ in some]
+        yield Rows(at, metas, [sink for _, _, sink, _ in some], [data.encode() for _, _, _, data in some])
+
+
+def by_hand(old: list[Any], new: list[Any]) -> tuple[int, int, int, int]:
+    """(same, changed, missing, added), by what each input item gives to each sink, as bags of payloads."""
+    same = changed = missing = added = 0
+    for place in {(time, sink) for time, _, sink, _ in (*old, *new)}:
+        one, other = (Counter(data for time, _, sink, data in side if (time, sink) == place) for side in (old, new))
+        both = (one & other).total()
+        left, right = one.total() - both, other.total() - both
+        same += both
+        changed += min(left, right)
+        missing += left - min(left, right)
+        added += right - min(left, right)
+    return same, changed, missing, added
+
+
+@given(_items, _items, st.integers(1, 9), st.integers(1, 9))
+def test_every_item_of_two_outputs_is_counted_once(old: list[Any], new: list[Any], one: int, other: int) -> None:
+    found = difference(pieces(old, one), pieces(new, other), key=lambda data: data.decode())
+    counts = found.counts
+    assert (counts.same, counts.changed, counts.missing, counts.added) == by_hand(old, new)
+    assert counts.same + counts.changed + counts.missing == len(old)
+    assert counts.same + counts.changed + counts.added == len(new)
+    for part in (found.by_sink, found.by_key):
+        assert sum(each.different for each in part.values()) == counts.different
+    assert sum(each.same for each in found.by_sink.values()) == counts.same
+    assert found.same == (counts.different == 0)
+    for kind in KINDS:
+        assert len(found.first[kind]) == min(getattr(counts, kind), 5)
+
+
+def test_an_item_that_only_stands_elsewhere_is_the_same_and_has_moved() -> None:
+    found = difference(pieces([(0, 0, "a", "x"), (0, 1, "b", "y")], 9), pieces([(0, 0, "b", "y"), (0, 1, "a", "x")], 9))
+    assert found.same and (found.counts.same, found.counts.moved) == (2, 2)
+
+
+# Records.
+
+GRAPH = """
+from dataclasses import dataclass
+import drift
+
+@dataclass(frozen=True)
+class Seen:
+    word: str
+    count: int
+
+def step(count, word):
+    return count + 1, Seen(word, count + 1)
+
+graph = drift.Graph("words")
+lines = graph.source("lines", time=drift.EventTime(time=lambda line: line[0], lateness=3, late="divert"))
+lines.flat_map(lambda line: line[1].split(), name="split").scan(
+    key=lambda word: word, initial=0, step=step, name="count").sink("counts")
+lines.map(lambda line: len(line[1]), name="length").sink("lengths")
+"""
+
+LINES = [(number, f"a b{number % 3} c{number % 5}") for number in range(1000)]
+
+
+def module_of(folder: Path, *edits: tuple[str, str]) -> Any:
+    text = GRAPH
+    for old, new in edits:
+        assert old in text, old
+        text = text.replace(old, new)
+    name = f"versions_{os.getpid()}_{next(_numbers)}"
+    (folder / f"{name}.py").write_text(text)
+    sys.modules.pop(name, None)
+    return load_module(str(folder / f"{name}.py"))
+
+
+def recorded(folder: Path, graph: drift.Graph, lines: list[Any], **more: Any) -> Record:
+    drift.run(graph, {"lines": lines}, record=folder, on_late=lambda late: None, **more).finish()
+    return Record(folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("versions")
+
+
+@pytest.fixture(scope="module")
+def record(folder: Path) -> Record:
+    return recorded(folder / "one", module_of(folder).graph, LINES)
+
+
+def test_a_record_is_the_same_as_itself_and_as_another_of_the_run(record: Record, folder: Path) -> None:
+    shuffled = sorted(LINES, key=lambda line: line[0] ^ 1)
+    other = recorded(folder / "two", module_of(folder).graph, shuffled, engine="reference", batch_items=50)
+    for one, two, same in ((record, record, True), (record, other, False)):
+        found = diff(one.path, two.path)
+        assert found.same and found.outputs.same and found.input.same == same
+        assert found.input.reordered == (not same)
+    text = "\n".join(diff_lines(found))
+    assert "graph     the same\ninput     the same 1,000 items in another order of arrival" in text
+    assert "output    the same 4,000 items" in text and "settings  engine: local and reference" in text
+
+
+def test_what_differs_between_two_records_is_told(record: Record, folder: Path) -> None:
+    changed = module_of(folder, ("lateness=3", "lateness=2"), ("count + 1, Seen", "count + 2, Seen"))
+    lines = [*LINES[:500], (490, "late"), *LINES[500:700], (700, "other words"), *LINES[701:]]
+    other = recorded(folder / "three", changed.graph, lines)
+    found = diff(record, other)
+    assert not found.same and (found.input.row, found.input.counts) == (700, (1000, 1000))
+    assert found.late == (0, 1, False)
+    assert [change.text.split(" at ")[0] for change in found.changes] == [
+        "lateness of source 'lines': 3 -> 2",
+        "the function of step 'count' changed: step",
+    ]
+    text = "\n".join(diff_lines(found))
+    assert "    one    lines at 700  (700, 'a b1 c0')\n    other  lines at 700  (700, 'other words')" in text
+    assert "late      others: 0 and 1 items diverted" in text
+    assert "Seen(word='a', count=2)" in text and "Seen(word='a', count=3)" in text
+    told = json.loads(json.dumps(found.as_dict()))
+    assert told["input"]["row"] == 700 and not told["output"]["same"]
+    sinks = told["output"]["by_sink"]
+    lengths = [sinks["lengths"][name] for name in ("same", "missing", "added")]
+    assert lengths == [999, 1, 1]  # in event time, another payload is another input item
+
+
+def test_classes_that_are_not_at_hand_are_shown_all_the_same(record: Record) -> None:
+    rows = next(iter(record.output()))
+    assert [repr(readable(data)) for data in rows.data.listed()[:2]] == ["7", "Seen(word='a', count=1)"]
+
+
+def test_the_command_compares_and_says_so_by_its_exit_code(record: Record, folder: Path) -> None:
+    shutil.copytree(record.path, folder / "copy")
+    done = CliRunner().invoke(drift.cli.drift, ["diff", str(record.path), str(folder / "copy")])
+    assert done.exit_code == 0 and "output    the same 4,000 items" in done.stdout
+    shorter = recorded(folder / "shorter", module_of(folder).graph, LINES[:10])
+    done = CliRunner().invoke(drift.cli.drift, ["diff", str(record.path), str(shorter.path), "--json"])
+    assert done.exit_code == 8 and json.loads(done.stdout)["output"]["counts"]["missing"] == 3960
+    done = CliRunner().invoke(drift.cli.drift, ["diff", str(record.path), str(folder / "nowhere")])
+    assert done.exit_code == 5 and "does not exist" in done.stderr
+
+
+# Versions of a graph.
+
+
+def test_the_same_graph_changes_nothing(record: Record, folder: Path) -> None:
+    found = versions(record, module_of(folder).graph.build())
+    assert found.same and not found.changes and not found.lineages
+    assert list(versions_lines(found)) == ["graph     the same", "output    the same 4,000 items"]
+
+
+def test_what_a_changed_function_would_have_changed_is_counted_by_sink_and_key(record: Record, folder: Path) -> None:
+    changed = module_of(folder, ("count + 1, Seen", "min(count, 300) + 1, Seen"))
+    found = versions(record, changed.graph.build(), key=lambda seen: getattr(seen, "word", None))
+    assert (found.difference.counts.changed, found.difference.by_sink["counts"].changed) == (792, 792)
+    assert {key: counts.changed for key, counts in found.difference.by_key.items()} == {
+        "'a'": 698, "'b0'": 32, "'b1'": 31, "'b2'": 31,
+    }  # fmt: skip
+    example = found.difference.first["changed"][0]
+    assert example.old is not None and example.new is not None and example.time == 302
+    lineage = found.lineages[example.new.position]
+    assert [made.payload for made in lineage.items if made.kind == "state"] == [300, 301, 301]
+    assert json.loads(json.dumps(found.as_dict()))["counts"]["changed"] == 792
+
+
+def test_a_step_more_gives_other_metas_and_what_it_leaves_out_is_missing(record: Record, folder: Path) -> None:
+    changed = module_of(folder, ('name="split")', 'name="split").filter(lambda word: word != "c4", name="no c4")'))
+    found = versions(record, changed.graph.build(), engine="reference")
+    counts = found.difference.counts
+    assert (counts.changed, counts.missing, counts.added, counts.same) == (0, 200, 0, 3800)
+    assert counts.moved > 0
+    assert found.changes[0].text == "step 'no c4' is new, after 'split'"
+
+
+def test_a_new_graph_that_fails_is_told_with_what_came_before(record: Record, folder: Path) -> None:
+    changed = module_of(folder, ("len(line[1])", "1 // (line[0] - 500)"))
+    found = versions(record, changed.graph.build())
+    assert isinstance(found.difference.error, drift.StepError) and not found.same
+    assert "the new output ends there: step 'length'" in "\n".join(versions_lines(found))
+
+
+def test_a_changed_time_policy_is_told_and_said_to_be_left_out(record: Record, folder: Path) -> None:
+    found = versions(record, module_of(folder, ("lateness=3", "lateness=1")).graph.build())
+    assert found.same
+    text = "\n".join(versions_lines(found))
+    assert "graph     lateness of source 'lines': 3 -> 1" in text and "this is not in the comparison" in text
