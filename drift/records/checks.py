@@ -1,0 +1,126 @@
+"""What an audit says: a list of checks, each with what it was of, what against, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Level = Literal["intact", "signed", "reproduced"]
+#: "noted": no trouble by itself, but who reads the audit should know.
+Result = Literal["ok", "trouble", "noted", "not checked"]
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One thing that is not as it was recorded.
+
+    Attributes:
+        kind: in a few words, always the same for the same kind: see `KINDS`.
+        text: a sentence, with values.
+        file: in the record, where it is known.
+        block: number of the block of 4096 items.
+        position: of the item: in the output, or the row of the input.
+    """
+
+    kind: str
+    text: str
+    file: str = ""
+    block: int | None = None
+    position: int | None = None
+
+
+#: Kinds of trouble.
+KINDS = (
+    "manifest edited",
+    "manifest unreadable",
+    "file lost",
+    "file truncated",
+    "file changed",
+    "file unreadable",
+    "item missing",
+    "item twice",
+    "item too many",
+    "items swapped",
+    "meta changed",
+    "payload changed",
+    "column changed",
+    "block changed",
+    "counts differ",
+    "not the expected record",
+    "not signed",
+    "signature wrong",
+    "output differs",
+    "outcome differs",
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was checked.
+
+    Attributes:
+        level: that it belongs to.
+        what: was checked.
+        against: what it was compared with.
+        found: in words.
+        seconds: that it took.
+        detail: more about it, for reports; plain data.
+    """
+
+    level: Level
+    what: str
+    against: str
+    result: Result
+    found: str
+    troubles: tuple[Trouble, ...] = ()
+    seconds: float = 0.0
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was checked of a record, and what came out.
+
+    Attributes:
+        path: of the record.
+        record: what its manifest says of it, in short.
+        started: in UTC.
+        proves, proves_not: in sentences, for those who file it.
+    """
+
+    path: str
+    record: dict[str, Any]
+    started: str
+    seconds: float
+    checks: tuple[Check, ...]
+    proves: tuple[str, ...] = ()
+    proves_not: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check found trouble."""
+        return all(check.result != "trouble" for check in self.checks)
+
+    @property
+    def troubles(self) -> list[Trouble]:
+        return [trouble for check in self.checks for trouble in check.troubles]
+
+    def level_result(self, level: Level) -> Result:
+        """What came out at a level."""
+        results = [check.result for check in self.checks if check.level == level]
+        if "trouble" in results:
+            return "trouble"
+        return "ok" if "ok" in results else "not checked"
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        return {"ok": self.ok, **asdict(self)}
+
+
+def found_by(troubles: Sequence[Trouble], otherwise: str) -> str:
+    """What a check says: its first trouble and how many more, or that it is well."""
+    if not troubles:
+        return otherwise
+    more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
+    return troubles[0].text + more

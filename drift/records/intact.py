@@ -1,0 +1,480 @@
+"""Whether a record is as it was written: files, manifest and digests agree. Nothing is computed again.
+
+Invariant: memory is bounded by a row group of each table and the hashes of the blocks; every byte that the manifest
+lists is read, and every item of input and output is hashed again.
+
+A change is shown by the hash of its file. Where it is, the blocks say: the first block whose hash differs, and in it,
+by the checks of the items, the item.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from drift.records import columns
+from drift.records.blocks import Block, meta_checks, payload_checks
+from drift.records.checks import Check, Trouble, found_by
+from drift.records.columns import Numbers
+from drift.records.format import MANIFEST, TABLES, File, Manifest, RecordError, hash_file, hash_of, read_manifest
+from drift.records.writer import ROW_GROUP_ITEMS, SCHEMAS
+from drift_barrier.digest import BLOCK_ITEMS, block_bytes, hash_block
+
+_TROUBLES_MAX = 20
+#: Rows looked at beyond a block, to see where it goes on after a row too many.
+_AHEAD = 16
+
+
+def check_intact(path: Path) -> list[Check]:
+    """The checks of the level "intact"."""
+    timed = _Timed()
+    try:
+        manifest = read_manifest(path)
+    except RecordError as error:
+        trouble = Trouble("manifest unreadable", str(error), MANIFEST)
+        return [timed("manifest.json", "its format", [trouble], "")]
+    checks = [timed("manifest.json", "its own hash, and its counts", _manifest_troubles(path, manifest), "unchanged")]
+    damaged: set[str] = set()
+    for table in TABLES:
+        files = manifest.of(table)
+        if not files:
+            continue
+        troubles = [trouble for file in files for trouble in _file_troubles(path, file, manifest)]
+        damaged |= {trouble.file for trouble in troubles}
+        size = sum(file.bytes for file in files)
+        what = f"{table}: {len(files)} file{'s' if len(files) > 1 else ''}, {size:,} bytes"
+        checks.append(timed(what, "sizes and hashes in the manifest", troubles, "unchanged"))
+    checks += [
+        timed(f"input: {manifest.items_in:,} items", "blocks, arrivals", *_of_items(path, manifest, "input")),
+        timed(f"output: {manifest.items_out:,} items", "blocks, digest, order", *_of_items(path, manifest, "output")),
+    ]
+    unlisted = sorted(_unlisted(path, manifest))
+    if unlisted:
+        shown = ", ".join(unlisted[:3]) + (" ..." if len(unlisted) > 3 else "")
+        found = f"{shown}: written too late to be sealed, or put there later; they are not part of the record"
+        checks.append(Check("intact", f"{len(unlisted)} more files in the folder", "the manifest", "noted", found))
+    return checks
+
+
+class _Timed:
+    """Makes checks, with the time since the last one."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __call__(self, what: str, against: str, troubles: list[Trouble], well: str) -> Check:
+        now = time.perf_counter()
+        seconds, self._since = now - self._since, now
+        result = "trouble" if troubles else "ok"
+        return Check("intact", what, against, result, found_by(troubles, well), tuple(troubles), seconds)  # type: ignore[arg-type]
+
+
+def _unlisted(path: Path, manifest: Manifest) -> set[str]:
+    listed = {file.path for file in manifest.files}
+    there = {each.relative_to(path).as_posix() for table in TABLES for each in (path / table).glob("*")}
+    return there - listed
+
+
+# The manifest.
+
+
+def _manifest_troubles(path: Path, manifest: Manifest) -> list[Trouble]:
+    plain = msgspec.json.decode((path / MANIFEST).read_bytes())
+    if hash_of(plain, manifest.algorithm) == manifest.self_hash:
+        return _count_troubles(manifest)
+    troubles = _count_troubles(manifest)
+    text = "manifest.json was edited: it has not the hash that is in it"
+    if troubles:
+        text += "; " + "; ".join(trouble.text for trouble in troubles)
+    return [Trouble("manifest edited", text, MANIFEST)]
+
+
+def _count_troubles(manifest: Manifest) -> list[Trouble]:
+    """Where the manifest does not agree with itself."""
+    troubles: list[Trouble] = []
+    for table, count in (("input", manifest.items_in), ("late", manifest.late_items), ("output", manifest.items_out)):
+        files = manifest.of(table)
+        rows = sum(file.rows for file in files)
+        if rows != count:
+            text = f"it says {count:,} items of {table}, and its files of {table} have {rows:,}"
+            troubles.append(Trouble("counts differ", text, MANIFEST))
+        first = 0
+        for file in files:
+            if file.first != first:
+                text = f"a file of {table} before {file.path} is not listed"
+                troubles.append(Trouble("counts differ", text, file.path, position=first))
+            first = file.first + file.rows
+    return troubles
+
+
+# Files.
+
+
+def _file_troubles(path: Path, file: File, manifest: Manifest) -> list[Trouble]:
+    there = path / file.path
+    what = f"{file.path} (rows {file.first:,} to {file.first + file.rows - 1:,})"
+    position = file.first if file.table in ("input", "output") else None
+    block = position // BLOCK_ITEMS if position is not None else None
+    try:
+        size = there.stat().st_size
+    except FileNotFoundError:
+        return [Trouble("file lost", f"{what} is not there", file.path, block, position)]
+    if size < file.bytes:
+        text = f"{what} has {size:,} of its {file.bytes:,} bytes"
+        return [Trouble("file truncated", text, file.path, block, position)]
+    try:
+        found = hash_file(there, manifest.algorithm)
+    except OSError as error:
+        return [Trouble("file unreadable", f"{what} cannot be read: {error.strerror}", file.path, block, position)]
+    if size != file.bytes:
+        return [Trouble("file changed", f"{what} has {size:,} bytes in place of {file.bytes:,}", file.path)]
+    if found != file.hash:
+        return [Trouble("file changed", f"{what} has other bytes than were written", file.path)]
+    return []
+
+
+# Items.
+
+
+def _of_items(path: Path, manifest: Manifest, table: str) -> tuple[list[Trouble], str]:
+    found = _Items(path, manifest, table)
+    found.check()
+    return found.troubles, f"as written; digest {found.digest}"
+
+
+class _Rows:
+    """Rows that follow each other, as columns."""
+
+    def __init__(self, table: pa.Table, meta: str) -> None:
+        self.table = table
+        self.metas = columns.of_arrow(table.column(meta))
+        self.payloads = columns.of_arrow(table.column("payload"))
+
+    def __len__(self) -> int:
+        return self.table.num_rows  # type: ignore[no-any-return]
+
+    def numbers(self, name: str) -> Numbers:
+        return self.table.column(name).to_numpy()  # type: ignore[no-any-return]
+
+
+class _Items:
+    """One pass over the items of input or output, block by block."""
+
+    def __init__(self, path: Path, manifest: Manifest, table: str) -> None:
+        self._path = path
+        self._manifest = manifest
+        self._table = table
+        self._meta = "meta" if table == "output" else "global_time"
+        self._expected = _expected_blocks(path, manifest, table)
+        self._unread: list[pa.Table] = []
+        self._unread_rows = 0
+        self._last = b""  # the last meta of the output
+        self._hashes: list[bytes] = []
+        self._files = iter(manifest.of(table))
+        self._batches = self._read()
+        self.troubles: list[Trouble] = []
+        self.digest = ""
+
+    def check(self) -> None:
+        row = 0
+        batches = _Batches(self._path, self._manifest) if self._table == "input" else None
+        for block in self._expected:
+            if len(self.troubles) >= _TROUBLES_MAX:
+                return
+            rows = self._take(block.rows)
+            if rows is None:
+                self._say("item missing", f"the {self._what} from {row:,} on cannot be read", row)
+                return
+            found = _hash(self._manifest, rows)
+            self._hashes.append(found)
+            if found != block.hash or len(rows) != block.rows:
+                self._put_back(rows)
+                rows = self._diagnose(block, row)
+            self._check_columns(rows, row)
+            if batches is not None and (trouble := batches.check(rows, row)) is not None:
+                self._say(*trouble)
+                batches = None
+            row += block.rows
+        rest = self._take(1)
+        if rest is not None and len(rest):
+            self._say("item too many", f"there are more {self._what}s than {row:,}", row)
+        self.digest = hash_block(self._manifest.algorithm, b"".join(self._hashes)).hex()
+        of_manifest = self._manifest.digest if self._table == "output" else self._manifest.input_digest
+        if not self.troubles and self.digest != of_manifest:
+            text = f"the digest of the {self._table} is {self.digest}, and the manifest says {of_manifest}"
+            self._say("counts differ", text, None)
+
+    @property
+    def _what(self) -> str:
+        return "position" if self._table == "output" else "input row"
+
+    def _say(self, kind: str, text: str, row: int | None) -> None:
+        block = row // BLOCK_ITEMS if row is not None else None
+        if row is not None:
+            text += f" (block {block}, {self._file_of(row)})"
+        self.troubles.append(Trouble(kind, text, self._file_of(row), block, row))
+
+    def _file_of(self, row: int | None) -> str:
+        if row is None:
+            return ""
+        files = self._manifest.of(self._table)
+        return next((file.path for file in files if file.first <= row < file.first + file.rows), "")
+
+    # Reading.
+
+    def _read(self) -> Iterator[pa.Table]:
+        for file in self._files:
+            try:
+                with pq.ParquetFile(self._path / file.path) as parquet:
+                    if parquet.schema_arrow.names != SCHEMAS[self._table].names:
+                        raise pa.ArrowInvalid(f"its columns are {', '.join(parquet.schema_arrow.names)}")
+                    for batch in parquet.iter_batches(ROW_GROUP_ITEMS, use_threads=False):
+                        yield pa.Table.from_batches([batch])
+            except (OSError, pa.ArrowException, ValueError) as error:
+                if not isinstance(error, FileNotFoundError):
+                    text = f"{file.path} cannot be read to its end: {error}"
+                    self.troubles.append(Trouble("file unreadable", text, file.path, position=file.first))
+                return
+
+    def _take(self, count: int) -> _Rows | None:
+        """So many rows, or fewer at the end; None where there are none, or they cannot be read."""
+        while self._unread_rows < count:
+            batch = next(self._batches, None)
+            if batch is None:
+                break
+            self._unread.append(batch)
+            self._unread_rows += batch.num_rows
+        if not self._unread_rows:
+            return None
+        parts: list[pa.Table] = []
+        left = count
+        while left and self._unread:
+            part = self._unread[0].slice(0, left)
+            left -= part.num_rows
+            if part.num_rows == self._unread[0].num_rows:
+                self._unread.pop(0)
+            else:
+                self._unread[0] = self._unread[0].slice(part.num_rows)
+            parts.append(part)
+        self._unread_rows -= count - left
+        try:
+            return _Rows(pa.concat_tables(parts, promote_options="permissive"), self._meta)
+        except (ValueError, pa.ArrowException):
+            return None
+
+    def _put_back(self, rows: _Rows) -> None:
+        self._unread.insert(0, rows.table)
+        self._unread_rows += len(rows)
+
+    # Where it is.
+
+    def _diagnose(self, block: Block, first: int) -> _Rows:
+        """Say what is different in a block, and take its rows, so that the next one begins where it should."""
+        rows = self._take(block.rows + _AHEAD)
+        assert rows is not None
+        before = len(self.troubles)
+        expected = _checks(
+            np.frombuffer(block.meta_checks, np.uint8), np.frombuffer(block.payload_checks, "<u2").astype(np.uint16)
+        )
+        found = _checks(meta_checks(rows.metas), payload_checks(rows.payloads))
+        taken = 0
+        if self._table == "output":
+            positions = rows.numbers("position")
+            taken = self._align(np.arange(first, first + block.rows), positions, first)
+            if len(self.troubles) == before and taken == block.rows:
+                self._compare(expected, found[:taken], first)
+        if len(self.troubles) == before or self.troubles[-1].kind == "block changed":
+            del self.troubles[before:]
+            taken = self._align(expected, found, first, compare=True)
+        if len(self.troubles) == before:
+            last = first + block.rows - 1
+            self._say("block changed", f"something in {self._what}s {first:,} to {last:,} has changed", first)
+        taken = min(taken, len(rows))
+        self._put_back(_Rows(rows.table.slice(taken), self._meta))
+        return _Rows(rows.table.slice(0, taken), self._meta)
+
+    def _compare(self, expected: Numbers, found: Numbers, first: int) -> None:
+        """Say which rows differ, where each is in its place."""
+        at = np.flatnonzero(expected != found).tolist()
+        if len(at) == 2 and expected[at[0]] == found[at[1]] and expected[at[1]] == found[at[0]]:
+            self._swapped(first + at[0], first + at[1])
+        elif len(at) > _TROUBLES_MAX:
+            text = f"{len(at)} items from {self._what} {first + at[0]:,} to {first + at[-1]:,} have changed"
+            self._say("block changed", text, first + at[0])
+        else:
+            for index in at:
+                self._changed(int(expected[index]), int(found[index]), first + index)
+
+    def _changed(self, expected: int, found: int, row: int) -> None:
+        parts = [name for name, shift in (("meta", 16), ("payload", 0)) if (expected ^ found) >> shift & 0xFFFF]
+        for part in parts:
+            self._say(f"{part} changed", f"the {part} at {self._what} {row:,} has changed", row)
+
+    def _swapped(self, one: int, other: int) -> None:
+        self._say("items swapped", f"the items at {self._what}s {one:,} and {other:,} have changed places", one)
+
+    def _align(self, expected: Numbers, found: Numbers, first: int, *, compare: bool = False) -> int:
+        """Go along what a block should have and what there is; say where they part; returns how many rows it has."""
+        here, there = 0, 0
+        said = 0
+        while here < len(expected):
+            same = int(_common(expected[here:], found[there:]))
+            here, there = here + same, there + same
+            if here == len(expected):
+                break
+            if said > _TROUBLES_MAX:
+                return len(expected)
+            said += 1
+            rest = expected[here:], found[there:]
+            step = _step(*rest, before=int(found[there - 1]) if there else None)
+            row = first + here
+            if step == "swapped":
+                self._swapped(row, row + 1)
+                here, there = here + 2, there + 2
+            elif step == "twice":
+                self._say("item twice", f"the item at {self._what} {row - 1:,} is there twice", row - 1)
+                there += 1
+            elif step == "too many":
+                self._say("item too many", f"there is an item too many before {self._what} {row:,}", row)
+                there += 1
+            elif step.startswith("missing"):
+                count = int(step.split()[1])
+                text = f"the item at {self._what} {row:,} is missing"
+                if count > 1:
+                    text = f"the items from {self._what} {row:,} to {row + count - 1:,} are missing"
+                self._say("item missing", text, row)
+                here += count
+            elif compare:
+                self._changed(int(expected[here]), int(found[there]), row)
+                here, there = here + 1, there + 1
+            else:
+                self._say("column changed", f"the row of position {row:,} says position {int(found[there]):,}", row)
+                here, there = here + 1, there + 1
+        return there
+
+    # What is beside metas and payloads.
+
+    def _check_columns(self, rows: _Rows, first: int) -> None:
+        metas = rows.metas
+        if not len(metas):
+            return
+        if int(metas.lengths.min()) < 11:
+            at = int(metas.lengths.argmin())
+            self._say("meta changed", f"the {self._meta} at {self._what} {first + at:,} is too short", first + at)
+            return
+        if (wrong := _first(rows.numbers("time") != columns.times_of(metas))) is not None:
+            text = f"the time at {self._what} {first + wrong:,} is not that of its {self._meta}"
+            self._say("column changed", text, first + wrong)
+        if self._table == "input":
+            return
+        given = columns.of_arrow(rows.table.column("global_time"))
+        try:
+            right = columns.global_times(metas)
+        except IndexError:
+            return  # the block has said so
+        if bytes(given.joined()) != bytes(right.joined()) or not np.array_equal(given.lengths, right.lengths):
+            pairs = zip(given.listed(), right.listed())
+            wrong = next(index for index, (one, other) in enumerate(pairs) if one != other)
+            text = f"the global_time at {self._what} {first + wrong:,} is not that of its meta"
+            self._say("column changed", text, first + wrong)
+        bad = columns.first_not_increasing(metas)
+        if bad is None and self._last and metas.slice(0, 1).joined().tobytes() <= self._last:
+            bad = 0
+        if bad is not None and not any(trouble.position in (first + bad, first + bad - 1) for trouble in self.troubles):
+            self._say("items swapped", f"the meta at {self._what} {first + bad:,} is not above the one before", first + bad)
+        self._last = metas.slice(len(metas) - 1, len(metas)).joined().tobytes()
+        names = set(rows.table.column("sink").unique().to_pylist())
+        if not names <= set(self._manifest.sinks):
+            self._say("column changed", f"a sink is named {min(names - set(self._manifest.sinks))!r}", first)
+
+
+class _Batches:
+    """Whether input rows are of the batches that the arrivals tell of."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self._arrivals = self._read(path, manifest)
+        self._batch = -1
+        self._left = 0
+
+    def _read(self, path: Path, manifest: Manifest) -> Iterator[tuple[int, int]]:
+        for file in manifest.of("arrivals"):
+            try:
+                with pq.ParquetFile(path / file.path) as parquet:
+                    for batch in parquet.iter_batches(ROW_GROUP_ITEMS, columns=["batch", "items"], use_threads=False):
+                        yield from zip(batch.column("batch").to_pylist(), batch.column("items").to_pylist())
+            except (OSError, pa.ArrowException):
+                return  # its hash has said so
+
+    def check(self, rows: _Rows, first: int) -> tuple[str, str, int] | None:
+        given = rows.numbers("batch")
+        at = 0
+        while at < len(given):
+            while not self._left:
+                found = next(self._arrivals, None)
+                if found is None:
+                    return "counts differ", f"the arrivals end before input row {first + at:,}", first + at
+                self._batch, self._left = found
+            end = min(at + self._left, len(given))
+            wrong = _first(given[at:end] != self._batch)
+            if wrong is not None:
+                row = first + at + wrong
+                text = f"input row {row:,} says batch {given[at + wrong]}, and the arrivals say {self._batch}"
+                return "column changed", text, row
+            self._left -= end - at
+            at = end
+        return None
+
+
+def _expected_blocks(path: Path, manifest: Manifest, table: str) -> Iterator[Block]:
+    from drift.records.reader import Record
+
+    try:
+        yield from Record(path).blocks(table)
+    except RecordError:
+        return  # the file of blocks is damaged, as its hash has said: items are not looked at one by one
+
+
+def _hash(manifest: Manifest, rows: _Rows) -> bytes:
+    data = block_bytes(len(rows), columns.bins(rows.metas), rows.payloads.joined().tobytes())
+    return hash_block(manifest.algorithm, data)
+
+
+def _checks(metas: Any, payloads: Any) -> Numbers:
+    """Both checks of each row as one number."""
+    return metas.astype(np.int64) << 16 | payloads.astype(np.int64)  # type: ignore[no-any-return]
+
+
+def _first(wrong: Any) -> int | None:
+    at = np.flatnonzero(wrong)
+    return int(at[0]) if len(at) else None
+
+
+def _common(expected: Numbers, found: Numbers) -> int:
+    """How far two are the same."""
+    count = min(len(expected), len(found))
+    wrong = _first(expected[:count] != found[:count])
+    return count if wrong is None else wrong
+
+
+def _step(expected: Numbers, found: Numbers, before: int | None) -> str:
+    """How two sequences that differ at once go on: what was done to the one to make the other."""
+    if not len(found):
+        return f"missing {len(expected)}"
+    if len(expected) > 1 and len(found) > 1 and expected[0] == found[1] and expected[1] == found[0]:
+        return "swapped"
+    if len(found) > 1 and found[1] == expected[0] and _common(expected, found[1:]) > min(3, len(expected) - 1):
+        return "twice" if before is not None and found[0] == before else "too many"
+    for count in range(1, min(len(expected), 4096)):
+        if found[0] == expected[count] and _common(expected[count:], found) >= min(4, len(expected) - count):
+            return f"missing {count}"
+    if len(expected) == 1 and len(found) > 0 and before is not None and found[0] == before:
+        return "twice"
+    return "changed"
+
