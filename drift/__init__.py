@@ -41,6 +41,7 @@ from drift_graph.times import ArrivalTime, EventTime, Late
 __version__ = "0.1.0"
 __all__ = [
     "ArrivalTime",
+    "Audit",
     "Dataflow",
     "DriftBug",
     "DriftError",
@@ -65,6 +66,7 @@ __all__ = [
     "SinkError",
     "StepError",
     "Stream",
+    "audit",
     "canonical",
     "explain",
     "replay",
@@ -81,12 +83,16 @@ _own_folders.append(str(_Path(__file__).parent))
 if _TYPE_CHECKING:
     from drift import testing as testing
     from drift.lineage.explain import explain as explain
+    from drift.records.audit import audit as audit
+    from drift.records.checks import Audit as Audit
     from drift.records.reader import Record as Record
     from drift.records.recorder import Recording as Recording
     from drift.records.replay import replay as replay
 
 #: What needs PyArrow is imported when it is first asked for; so is the harness, which only tests need.
 _LATER = {
+    "Audit": "drift.records.checks",
+    "audit": "drift.records.audit",
     "Record": "drift.records.reader",
     "Recording": "drift.records.recorder",
     "explain": "drift.lineage.explain",

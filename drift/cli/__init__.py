@@ -10,7 +10,7 @@ Invariant: the exit code says whose turn it is, and is one of these.
     5    the input is wrong, or an item came too late
     6    a process of the run died or hung
     7    the output could not be written
-    8    what was compared differs: a simulated run from the reference, a record from another or from its run
+    8    what was compared differs: a simulated run from the reference, a record from another, its run, or its hashes
     130  stopped by Ctrl-C (143: by SIGTERM); what was released before is intact
 
 Why: every error passes `drift.cli.errors.tell`, which knows the class of each.
@@ -25,6 +25,7 @@ from typing import Any
 
 import click
 
+from drift.cli.audit import audit_command, record_group
 from drift.cli.diff import diff_command
 from drift.cli.errors import tell
 from drift.cli.explain import explain_command
@@ -45,7 +46,7 @@ Exit codes:
   5    the input is wrong, or an item came too late
   6    a process of the run died or hung
   7    the output could not be written
-  8    what was compared differs: a simulated run from the reference, a record from another or from its run
+  8    what was compared differs: a simulated run from the reference, a record from another, its run, or its hashes
   130  stopped by Ctrl-C; what was released before is intact
 """
 
@@ -106,6 +107,8 @@ drift.add_command(simulate_command)
 drift.add_command(explain_command)
 drift.add_command(diff_command)
 drift.add_command(replay_command)
+drift.add_command(audit_command)
+drift.add_command(record_group)
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from drift.engines.feed import Fed, Feed
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.graph import Dataflow
-from drift_graph.meta import END_OF_TIME
-from drift_graph.times import Arrived, Late
+from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.times import ArrivalTime, Arrived, Late, SourceMachine
 
 
 class RecordedBatch(NamedTuple):
@@ -142,6 +142,38 @@ class RecordedFeed(Feed):
         return None
 
 
-def ended(arrived: Arrived) -> bool:
-    """Whether a source has ended with it."""
-    return arrived.heartbeat == END_OF_TIME
+class RecordedMachine(SourceMachine):
+    """The machine of one source that gives recorded metas, whatever the batches; for the simulated engine.
+
+    Args:
+        batches: what the source handed over, in order.
+
+    Attributes:
+        payloads: to be given to `take`, in order.
+    """
+
+    def __init__(self, name: str, rank: int, batches: Iterable[Arrived]) -> None:
+        super().__init__(name, rank, ArrivalTime())
+        self.payloads: list[Any] = []
+        self._metas: list[bytes] = []
+        self._heartbeats: list[bytes] = []  # after each item
+        self._late_after: dict[int, list[Late]] = {}
+        heartbeat = BEGINNING
+        for arrived in batches:
+            self._metas += arrived.metas
+            self.payloads += arrived.payloads
+            self._heartbeats += [heartbeat] * len(arrived.metas)
+            if arrived.heartbeat != END_OF_TIME:  # that is promised by `finish`
+                heartbeat = arrived.heartbeat
+            if self._heartbeats:
+                self._heartbeats[-1] = heartbeat
+            if arrived.late:
+                self._late_after.setdefault(max(len(self._metas) - 1, 0), []).extend(arrived.late)
+
+    def take(self, payloads: list[Any], now_ms: int = 0) -> Arrived:
+        start = self.items_in
+        end = start + len(payloads)
+        late = [late for at in range(start, end) for late in self._late_after.get(at, ())]
+        arrived = Arrived(self._metas[start:end], payloads, self._heartbeats[end - 1], late, None)
+        self.repeat(arrived)
+        return arrived

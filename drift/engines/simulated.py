@@ -167,6 +167,7 @@ class Simulation:
         live: names of sources that have a clock, and not always something to give.
         workers, fused, batch_items, in_flight_max, digest: as in `Settings`.
         times: time policies by source, in place of those of the graph.
+        machines: the sources' machines, in place of new ones; such as have decided before.
     """
 
     def __init__(
@@ -184,13 +185,14 @@ class Simulation:
         in_flight_max: int = 1_000_000,
         digest: Algorithm = "xxh3_128",
         plan: Plan | None = None,
+        machines: Sequence[SourceMachine] | None = None,
     ) -> None:
         self.plan = plan or Plan(dataflow, fused=fused)
         policies = {source.name: source.time for source in dataflow.sources} | dict(times or {})
         self.workers = [Worker(self.plan, index, workers) for index in range(workers)]
         self.acker = AckTable(range(len(dataflow.sources)))
         self.barrier = Barrier(digest, lambda sink: feeding_step(dataflow, sink))
-        self.sources = [
+        self.sources = list(machines or ()) or [
             SourceMachine(source.name, rank, policies[source.name], live=source.name in live)
             for rank, source in enumerate(dataflow.sources)
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 Level = Literal["intact", "signed", "reproduced"]
@@ -66,6 +66,7 @@ class Check:
         found: in words.
         seconds: that it took.
         detail: more about it, for reports; plain data.
+        finding: where a run parts from the record and why, a `drift.lineage.verdict.Finding`; not in `as_dict`.
     """
 
     level: Level
@@ -76,6 +77,12 @@ class Check:
     troubles: tuple[Trouble, ...] = ()
     seconds: float = 0.0
     detail: dict[str, Any] = field(default_factory=dict)
+    finding: Any = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "finding"}
+        return {**plain, "troubles": [asdict(trouble) for trouble in self.troubles]}
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,8 @@ class Audit:
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
-        return {"ok": self.ok, **asdict(self)}
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {"ok": self.ok, **plain, "checks": [check.as_dict() for check in self.checks]}
 
 
 def found_by(troubles: Sequence[Trouble], otherwise: str) -> str:

@@ -24,7 +24,8 @@ from drift.records.blocks import Block, meta_checks, payload_checks
 from drift.records.checks import Check, Trouble, found_by
 from drift.records.columns import Numbers
 from drift.records.format import MANIFEST, TABLES, File, Manifest, RecordError, hash_file, hash_of, read_manifest
-from drift.records.writer import ROW_GROUP_ITEMS, SCHEMAS
+from drift.records.reader import Record
+from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS
 from drift_barrier.digest import BLOCK_ITEMS, block_bytes, hash_block
 
 _TROUBLES_MAX = 20
@@ -41,20 +42,16 @@ def check_intact(path: Path) -> list[Check]:
         trouble = Trouble("manifest unreadable", str(error), MANIFEST)
         return [timed("manifest.json", "its format", [trouble], "")]
     checks = [timed("manifest.json", "its own hash, and its counts", _manifest_troubles(path, manifest), "unchanged")]
-    damaged: set[str] = set()
     for table in TABLES:
         files = manifest.of(table)
         if not files:
             continue
         troubles = [trouble for file in files for trouble in _file_troubles(path, file, manifest)]
-        damaged |= {trouble.file for trouble in troubles}
         size = sum(file.bytes for file in files)
         what = f"{table}: {len(files)} file{'s' if len(files) > 1 else ''}, {size:,} bytes"
         checks.append(timed(what, "sizes and hashes in the manifest", troubles, "unchanged"))
-    checks += [
-        timed(f"input: {manifest.items_in:,} items", "blocks, arrivals", *_of_items(path, manifest, "input")),
-        timed(f"output: {manifest.items_out:,} items", "blocks, digest, order", *_of_items(path, manifest, "output")),
-    ]
+    checks.append(_check_items(timed, path, manifest, "input", manifest.items_in))
+    checks.append(_check_items(timed, path, manifest, "output", manifest.items_out))
     unlisted = sorted(_unlisted(path, manifest))
     if unlisted:
         shown = ", ".join(unlisted[:3]) + (" ..." if len(unlisted) > 3 else "")
@@ -143,10 +140,14 @@ def _file_troubles(path: Path, file: File, manifest: Manifest) -> list[Trouble]:
 # Items.
 
 
-def _of_items(path: Path, manifest: Manifest, table: str) -> tuple[list[Trouble], str]:
-    found = _Items(path, manifest, table)
-    found.check()
-    return found.troubles, f"as written; digest {found.digest}"
+def _check_items(timed: _Timed, path: Path, manifest: Manifest, table: str, count: int) -> Check:
+    items = _Items(path, manifest, table)
+    items.check()
+    what = f"{table}: {count:,} items"
+    if items.unknown and not items.troubles:
+        return Check("intact", what, "blocks", "not checked", f"the blocks cannot be read: {items.unknown}")
+    against = "blocks, arrivals" if table == "input" else "blocks, digest, order"
+    return timed(what, against, items.troubles, f"as written; digest {items.digest}")
 
 
 class _Rows:
@@ -172,7 +173,8 @@ class _Items:
         self._manifest = manifest
         self._table = table
         self._meta = "meta" if table == "output" else "global_time"
-        self._expected = _expected_blocks(path, manifest, table)
+        self._expected = self._expected_blocks()
+        self.unknown = ""  # why the blocks could not be read
         self._unread: list[pa.Table] = []
         self._unread_rows = 0
         self._last = b""  # the last meta of the output
@@ -202,6 +204,8 @@ class _Items:
                 self._say(*trouble)
                 batches = None
             row += block.rows
+        if self.unknown:
+            return
         rest = self._take(1)
         if rest is not None and len(rest):
             self._say("item too many", f"there are more {self._what}s than {row:,}", row)
@@ -210,6 +214,12 @@ class _Items:
         if not self.troubles and self.digest != of_manifest:
             text = f"the digest of the {self._table} is {self.digest}, and the manifest says {of_manifest}"
             self._say("counts differ", text, None)
+
+    def _expected_blocks(self) -> Iterator[Block]:
+        try:
+            yield from Record(self._path).blocks(self._table)
+        except RecordError as error:
+            self.unknown = str(error)
 
     @property
     def _what(self) -> str:
@@ -284,15 +294,16 @@ class _Items:
             np.frombuffer(block.meta_checks, np.uint8), np.frombuffer(block.payload_checks, "<u2").astype(np.uint16)
         )
         found = _checks(meta_checks(rows.metas), payload_checks(rows.payloads))
-        taken = 0
-        if self._table == "output":
-            positions = rows.numbers("position")
-            taken = self._align(np.arange(first, first + block.rows), positions, first)
-            if len(self.troubles) == before and taken == block.rows:
-                self._compare(expected, found[:taken], first)
-        if len(self.troubles) == before or self.troubles[-1].kind == "block changed":
-            del self.troubles[before:]
-            taken = self._align(expected, found, first, compare=True)
+        taken = self._align(expected, found, first, compare=True)
+        if self._table == "output":  # what the positions say is exact, unless somebody has numbered the rows anew
+            by_checks, self.troubles[before:] = self.troubles[before:], []
+            taken_so = self._align(np.arange(first, first + block.rows), rows.numbers("position"), first)
+            if len(self.troubles) == before and taken_so == block.rows <= len(found):
+                self._compare(expected, found[:taken_so], first)
+            if [trouble.kind for trouble in self.troubles[before:]] == [trouble.kind for trouble in by_checks]:
+                taken = taken_so
+            else:
+                self.troubles[before:] = by_checks
         if len(self.troubles) == before:
             last = first + block.rows - 1
             self._say("block changed", f"something in {self._what}s {first:,} to {last:,} has changed", first)
@@ -374,6 +385,10 @@ class _Items:
             self._say("column changed", text, first + wrong)
         if self._table == "input":
             return
+        wrong = _first(rows.numbers("position") != np.arange(first, first + len(metas)))
+        if wrong is not None and not any(trouble.position is not None for trouble in self.troubles):
+            text = f"the row of position {first + wrong:,} says position {rows.numbers('position')[wrong]:,}"
+            self._say("column changed", text, first + wrong)
         given = columns.of_arrow(rows.table.column("global_time"))
         try:
             right = columns.global_times(metas)
@@ -388,7 +403,9 @@ class _Items:
         if bad is None and self._last and metas.slice(0, 1).joined().tobytes() <= self._last:
             bad = 0
         if bad is not None and not any(trouble.position in (first + bad, first + bad - 1) for trouble in self.troubles):
-            self._say("items swapped", f"the meta at {self._what} {first + bad:,} is not above the one before", first + bad)
+            self._say(
+                "items swapped", f"the meta at {self._what} {first + bad:,} is not above the one before", first + bad
+            )
         self._last = metas.slice(len(metas) - 1, len(metas)).joined().tobytes()
         names = set(rows.table.column("sink").unique().to_pylist())
         if not names <= set(self._manifest.sinks):
@@ -432,15 +449,6 @@ class _Batches:
         return None
 
 
-def _expected_blocks(path: Path, manifest: Manifest, table: str) -> Iterator[Block]:
-    from drift.records.reader import Record
-
-    try:
-        yield from Record(path).blocks(table)
-    except RecordError:
-        return  # the file of blocks is damaged, as its hash has said: items are not looked at one by one
-
-
 def _hash(manifest: Manifest, rows: _Rows) -> bytes:
     data = block_bytes(len(rows), columns.bins(rows.metas), rows.payloads.joined().tobytes())
     return hash_block(manifest.algorithm, data)
@@ -477,4 +485,3 @@ def _step(expected: Numbers, found: Numbers, before: int | None) -> str:
     if len(expected) == 1 and len(found) > 0 and before is not None and found[0] == before:
         return "twice"
     return "changed"
-

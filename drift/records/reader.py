@@ -25,6 +25,7 @@ from drift.records.blocks import Block
 from drift.records.columns import Strings
 from drift.records.format import File, Manifest, RecordError, read_manifest
 from drift.records.storable import classes_at
+from drift.records.tables import SCHEMAS
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
 from drift_graph.item import Item
@@ -117,6 +118,11 @@ class Record:
             f"<drift.Record of {manifest.graph!r} at {self.path}, {manifest.outcome.state}: "
             f"{manifest.items_in} items in, {manifest.items_out} out>"
         )
+
+    @property
+    def hash(self) -> str:
+        """Of the manifest, which has those of all files: keep it elsewhere, and `drift.audit(expect=)` compares."""
+        return self.manifest.self_hash
 
     @property
     def classes(self) -> Classes:
@@ -241,7 +247,10 @@ class Record:
     def _open(self, file: File) -> pq.ParquetFile:
         path = self.path / file.path
         try:
-            return pq.ParquetFile(path)
+            parquet = pq.ParquetFile(path)
+            if parquet.schema_arrow.names != SCHEMAS[file.table].names:
+                raise pa.ArrowInvalid(f"its columns are {', '.join(parquet.schema_arrow.names)}")
+            return parquet
         except FileNotFoundError:
             raise RecordError(f"{path} is missing from the record; `drift audit` tells what else is") from None
         except (OSError, pa.ArrowException) as error:

@@ -33,67 +33,13 @@ from drift.records.format import (
     write_safely,
 )
 from drift.records.messages import Arrival, Begin, Finish, LateRow, Learned, Message, Output
-from drift_barrier.digest import BLOCK_ITEMS, Algorithm
+from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS
+from drift_barrier.digest import Algorithm
 from drift_graph.errors import DriftBug
 from drift_graph.meta import NumberedMetas
 
-#: Rows of a row group: what is in memory at once.
-ROW_GROUP_ITEMS = 32 * BLOCK_ITEMS
 _ROW_GROUP_BYTES = 32 << 20
 
-_names = pa.dictionary(pa.int32(), pa.string())
-SCHEMAS = {
-    "arrivals": pa.schema(
-        [
-            ("batch", pa.int64()),
-            ("source", _names),
-            ("items", pa.int64()),
-            ("late", pa.int64()),
-            ("at_ns", pa.int64()),
-            ("heartbeat", pa.binary()),
-            ("numbered", pa.bool_()),
-        ]
-    ),
-    "input": pa.schema(
-        [
-            ("batch", pa.int64()),
-            ("source", _names),
-            ("time", pa.int64()),
-            ("global_time", pa.binary()),
-            ("payload", pa.binary()),
-        ]
-    ),
-    "late": pa.schema(
-        [
-            ("batch", pa.int64()),
-            ("source", _names),
-            ("time", pa.int64()),
-            ("heartbeat", pa.int64()),
-            ("reason", pa.string()),
-            ("payload", pa.binary()),
-        ]
-    ),
-    "output": pa.schema(
-        [
-            ("position", pa.int64()),
-            ("sink", _names),
-            ("time", pa.int64()),
-            ("global_time", pa.binary()),
-            ("meta", pa.binary()),
-            ("payload", pa.binary()),
-        ]
-    ),
-    "blocks": pa.schema(
-        [
-            ("table", _names),
-            ("block", pa.int64()),
-            ("rows", pa.int64()),
-            ("hash", pa.binary()),
-            ("meta_checks", pa.binary()),
-            ("payload_checks", pa.binary()),
-        ]
-    ),
-}
 _statistics = ["batch", "time", "position", "block"]
 
 

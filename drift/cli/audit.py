@@ -1,0 +1,144 @@
+"""`drift audit` and `drift record`: whether a record is intact, reproduced, and signed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from drift.cli.errors import to_json
+from drift.run import ENGINES
+
+if TYPE_CHECKING:
+    from drift.records.checks import Audit
+
+#: What `drift audit` found is not as recorded.
+EXIT_TROUBLE = 8
+_COLOURS = {"ok": "green", "trouble": "bold red", "noted": "yellow", "not checked": "yellow"}
+_LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "reproduced"}
+
+
+@click.command("audit", short_help="Check a record; compute it again.")
+@click.argument("path", metavar="RECORD")
+@click.option("--intact", "only_intact", is_flag=True, help="Check the files only; nothing is computed, no code runs.")
+@click.option("--graph", metavar="FILE:GRAPH", help="In place of the graph at the place that the record names.")
+@click.option(
+    "--engine", "engines", type=click.Choice(ENGINES), multiple=True, default=["local"], show_default=True,
+    help="Computes it again; may be given several times.",
+)  # fmt: skip
+@click.option(
+    "--workers", type=int, multiple=True, default=[2], show_default=True,
+    help="Of engine zeromq; may be given several times.",
+)  # fmt: skip
+@click.option("--seeds", type=int, default=0, metavar="N", help="Also by N simulated schedules, for small records.")
+@click.option("--expect", metavar="HASH", default="", help="The record's hash, as it was noted elsewhere.")
+@click.option("--verify", "key", metavar="KEY.pub", help="The record is to be signed with this key.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code says it.")
+def audit_command(
+    path: str,
+    only_intact: bool,
+    graph: str | None,
+    engines: Sequence[str],
+    workers: Sequence[int],
+    seeds: int,
+    expect: str,
+    key: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Check that a record is intact, and that its run gives the same answer again.
+
+    \b
+    intact:      files, manifest and digests agree; nothing is computed again.
+    reproduced:  computed again by the engines named, and equal, item by item.
+
+    The exit code is 0 where all is well, and 8 where something is not as it was recorded. To compute it again the
+    graph is loaded from where it was, and its file runs; where the record is not yours, look at that file first.
+
+    \b
+    drift audit monday
+    drift audit monday --engine reference --engine zeromq --workers 2 --workers 4
+    drift audit monday --intact --json
+    drift audit monday --verify ours.pub
+    """
+    from drift.records.audit import audit
+
+    found = audit(
+        path,
+        graph,
+        reproduce=not only_intact,
+        engines=tuple(dict.fromkeys(engines)),
+        workers=tuple(dict.fromkeys(workers)),
+        seeds=range(seeds),
+        expect=expect,
+        key=key,
+    )
+    if as_json:
+        click.echo(to_json(found.as_dict()))
+    elif not quiet:
+        print_audit(found)
+    if not found.ok:
+        raise click.exceptions.Exit(EXIT_TROUBLE)
+
+
+def print_audit(found: Audit, console: Console | None = None) -> None:
+    """The table, and what it comes to."""
+    console = console or Console(highlight=False)
+    record = found.record
+    if record:
+        outcome = record["outcome"] + (f" ({record['error'].splitlines()[0][:100]})" if record["error"] else "")
+        counts = f"{record['items_in']:,} items in, {record['items_out']:,} out"
+        head = f"{found.path}: graph {record['graph']!r}, {counts}, on {record['engine']}"
+        console.print(escape(f"{head}, started {record['started'][:19]} UTC, {outcome}"), soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("level", "checked", "against", "result", "found"):
+        table.add_column(heading, overflow="fold")
+    for check in found.checks:
+        colour = _COLOURS[check.result]
+        cells = (check.level, check.what, check.against, check.result, check.found)
+        shown = [escape(cell) for cell in cells]
+        shown[3] = f"[{colour}]{shown[3]}[/]"
+        table.add_row(*shown)
+    console.print(table)
+    for trouble in found.troubles[1:] if len(found.troubles) > 1 else ():
+        console.print(f"  [red]{escape(trouble.kind)}[/]: {escape(trouble.text)}", soft_wrap=True)
+    words = [
+        f"{said}: [{_COLOURS[result]}]{'yes' if result == 'ok' else 'NO' if result == 'trouble' else result}[/]"
+        for level, said in _LEVELS.items()
+        if (result := found.level_result(level)) != "not checked" or level != "signed"  # type: ignore[arg-type]
+    ]
+    console.print(", ".join(words) + (f"; record hash {record['hash']}" if record else ""), soft_wrap=True)
+
+
+@click.group("record", short_help="Sign a record; make a key.")
+def record_group() -> None:
+    """What is done with records besides running them again."""
+
+
+@record_group.command("sign", short_help="Sign a record.")
+@click.argument("path", metavar="RECORD")
+@click.option("--key", required=True, metavar="KEY", help="File of a private Ed25519 key, as `keygen` makes it.")
+def sign_command(path: str, key: str) -> None:
+    """Sign a record as it is: SHA-256 of every file, in its manifest.sig.
+
+    Look at it first (drift audit): a signature says who vouches for the files, not that they are right.
+    """
+    from drift.records.signature import sign
+
+    signature = sign(path, key)
+    click.echo(f"signed {len(signature.hashes)} files of {path}")
+
+
+@record_group.command("keygen", short_help="Make a key to sign with.")
+@click.argument("path", metavar="KEY")
+def keygen_command(path: str) -> None:
+    """Make a new Ed25519 key: KEY, which stays with you, and KEY.pub, to check signatures with."""
+    from drift.records.signature import make_key
+
+    public = make_key(path)
+    click.echo(f"{path} is the private key, {public} the public one")

@@ -1,0 +1,182 @@
+"""An audit: is the record intact, has nobody changed it, and does its run give the same answer again?
+
+Invariant: what was asked for and could not be checked is a row that says so; no level is passed by leaving it out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from drift.records.checks import Audit, Check, Trouble
+from drift.records.format import MANIFEST, Manifest, RecordError, read_manifest
+from drift.records.intact import check_intact
+from drift.records.reader import Record
+from drift.records.replay import dataflow_of
+from drift.run import ENGINES
+from drift.streams import Graph
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+
+#: Without these a run cannot be computed again.
+_NEEDED = ("arrivals", "input", "late")
+
+
+def audit(
+    path: Any,
+    graph: Graph | Dataflow | str | None = None,
+    *,
+    reproduce: bool = True,
+    engines: Sequence[str] = ("local",),
+    workers: Sequence[int] = (2,),
+    seeds: Sequence[int] = (),
+    expect: str = "",
+    key: Any = None,
+    classes: Sequence[type] = (),
+    on_check: Callable[[Check], None] | None = None,
+) -> Audit:
+    """Check a record; the result has a check for each thing, and `ok`.
+
+    Args:
+        path: the record.
+        graph: what to compute, where that is not the graph at the place that the record names.
+        reproduce: False checks the files only, and runs nothing.
+        engines: that compute it again.
+        workers: numbers of them for engine "zeromq", each in turn.
+        seeds: of schedules for the simulated engine, for records of up to 200,000 items.
+        expect: the record's hash, as it was noted when it was made: `Record.hash`.
+        key: a public key, or its file: the record must be signed with its private key.
+        classes: of payloads, where the graph's modules do not have them.
+        on_check: is given each check as it is done.
+
+    Raises:
+        SettingsError, GraphError: an argument is wrong, or the graph cannot be loaded.
+        RecordError: there is no record.
+    """
+    for engine in engines:
+        if engine not in ENGINES:
+            raise SettingsError(f"engines has {engine!r}; there are {', '.join(ENGINES)}")
+    folder = Path(path.path if isinstance(path, Record) else path)
+    if not (folder / MANIFEST).exists():
+        read_manifest(folder)  # says so
+    started, began = datetime.now(UTC).isoformat(), time.perf_counter()
+    checks: list[Check] = []
+
+    def add(check: Check) -> None:
+        checks.append(check)
+        if on_check is not None:
+            on_check(check)
+
+    for check in check_intact(folder):
+        add(check)
+    for check in _authentic(folder, expect, key):
+        add(check)
+    if reproduce:
+        for check in _reproduced(folder, graph, engines, workers, seeds, classes, checks):
+            add(check)
+    summary = _summary(folder)
+    signed = key is not None and all(check.result == "ok" for check in checks if check.level == "signed")
+    proves, proves_not = _meaning(signed or bool(expect), checks, reproduce)
+    return Audit(
+        str(folder), summary, started, time.perf_counter() - began, tuple(checks), tuple(proves), tuple(proves_not)
+    )
+
+
+def _authentic(folder: Path, expect: str, key: Any) -> Iterator[Check]:
+    if expect:
+        try:
+            found = read_manifest(folder).self_hash
+        except RecordError:
+            found = ""
+        troubles: tuple[Trouble, ...] = ()
+        if found != expect:
+            text = f"the record has hash {found}, and {expect} was expected: it is another record, or was changed"
+            troubles = (Trouble("not the expected record", text, MANIFEST),)
+        said = troubles[0].text if troubles else "the same"
+        result = "trouble" if troubles else "ok"
+        yield Check("signed", "the record's hash", "the hash given", result, said, troubles)  # type: ignore[arg-type]
+    if key is not None:
+        from drift.records.signature import check_signature
+
+        yield check_signature(folder, key)
+
+
+def _reproduced(
+    folder: Path,
+    graph: Graph | Dataflow | str | None,
+    engines: Sequence[str],
+    workers: Sequence[int],
+    seeds: Sequence[int],
+    classes: Sequence[type],
+    before: list[Check],
+) -> Iterator[Check]:
+    bad = [trouble for check in before for trouble in check.troubles if _is_needed(trouble)]
+    if bad:
+        found = f"not with this record, which is damaged: {bad[0].text}"
+        yield Check("reproduced", "the run", "the recorded output", "not checked", found)
+        return
+    from drift.records.reproduced import check_graph, check_run, check_simulated, check_versions
+
+    record = Record(folder, classes)
+    dataflow = dataflow_of(record, graph)
+    yield check_graph(record, dataflow)
+    yield check_versions(record)
+    for engine in engines:
+        for count in workers if engine == "zeromq" else (1,):
+            yield check_run(record, dataflow, engine, count)
+    for seed in seeds:
+        yield check_simulated(record, dataflow, seed)
+
+
+def _is_needed(trouble: Trouble) -> bool:
+    return trouble.file.startswith(_NEEDED) or trouble.kind == "manifest unreadable"
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    try:
+        manifest = read_manifest(folder)
+    except RecordError:
+        return {}
+    return summary_of(manifest)
+
+
+def summary_of(manifest: Manifest) -> dict[str, Any]:
+    """What a report says of a record at its head."""
+    names = (
+        "graph", "place", "engine", "workers", "drift", "python", "platform", "started", "ended", "items_in",
+        "late_items", "items_out", "algorithm", "digest", "input_digest",
+    )  # fmt: skip
+    outcome = manifest.outcome
+    return {
+        **{name: getattr(manifest, name) for name in names},
+        "hash": manifest.self_hash,
+        "outcome": outcome.state,
+        "error": outcome.error,
+    }
+
+
+def _meaning(authentic: bool, checks: list[Check], reproduce: bool) -> tuple[list[str], list[str]]:
+    """What the audit shows and what it does not, where nothing is in trouble."""
+    if any(check.result == "trouble" for check in checks):
+        return [], []
+    proves = ["Nothing in the record has changed by accident since it was written."]
+    proves_not: list[str] = []
+    if authentic:
+        proves.append("Nobody has changed it since it was signed, or its hash was noted.")
+    else:
+        proves_not.append(
+            "That nobody changed it on purpose: who changes a record can make its hashes anew. Keep the record's hash "
+            "elsewhere, or sign it."
+        )
+    done = [check for check in checks if check.level == "reproduced" and check.result == "ok"]
+    if any(check.what.startswith(("engine", "simulated")) for check in done):
+        proves.append("The graph gives the recorded output for the recorded input, in each of the ways listed.")
+    elif reproduce:
+        proves_not.append("That the output is what the graph gives for the input: it was not computed again.")
+    else:
+        proves_not.append("That the output is what the graph gives for the input: nothing was computed again.")
+    proves_not.append("That the input was true: what the sources gave was recorded as it came.")
+    return proves, proves_not

@@ -1,0 +1,176 @@
+"""Whether a recorded run gives the same answer again: computed anew, by engines and schedules of choice.
+
+Invariant: a check is ok only where every item of the recorded output was compared, meta and payload; of an output that
+was cut off, the recorded items are the first of what is computed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any
+
+from drift.engines.recorded import RecordedMachine
+from drift.engines.simulated import Simulation
+from drift.lineage.divergence import Comparison, Divergence, compared, same_item
+from drift.lineage.verdict import Finding, find_out
+from drift.records.checks import Check, Result, Trouble
+from drift.records.environment import environment
+from drift.records.reader import Record
+from drift.records.replay import batches_of, changes_since, classes_for, end_of, replayed
+from drift.testing.schedule import Player, Schedule
+from drift_barrier.digest import BLOCK_ITEMS
+from drift_graph.errors import DriftError
+from drift_graph.graph import Dataflow
+from drift_graph.item import Item
+from drift_graph.times import Arrived
+
+#: A simulated run holds all of its input and output.
+SIMULATED_ITEMS_MAX = 200_000
+
+
+def check_graph(record: Record, dataflow: Dataflow) -> Check:
+    """Whether the graph is the recorded one; a difference is noted, the output will tell whether it matters."""
+    started = time.perf_counter()
+    if record.manifest.fingerprint is None:
+        return Check("reproduced", "the graph", "its fingerprint", "not checked", "the record has no fingerprint")
+    changes = changes_since(record, dataflow)
+    mattering = [change for change in changes if change.matters]
+    found = "the same structure and the same functions"
+    if mattering:
+        found = "changed: " + "; ".join(change.text for change in mattering[:3])
+        found += f"; and {len(mattering) - 3} more" if len(mattering) > 3 else ""
+    elif changes:
+        found += f"; {changes[0].text}"
+    detail = {"changes": [change.as_dict() for change in changes]}
+    seconds = time.perf_counter() - started
+    return Check("reproduced", "the graph", "the fingerprint in the manifest", "noted" if mattering else "ok", found,
+                 seconds=seconds, detail=detail)  # fmt: skip
+
+
+def check_versions(record: Record) -> Check:
+    """Whether drift, Python and the packages are those of the recorded run."""
+    manifest, now = record.manifest, environment()
+    differ = [
+        f"{name} {then} then, {now[name]} now"
+        for name, then in (("drift", manifest.drift), ("python", manifest.python), ("platform", manifest.platform))
+        if then != now[name]
+    ]
+    packages = now["packages"]
+    differ += [
+        f"{name} {version} then, {packages.get(name, 'none')} now"
+        for name, version in manifest.packages.items()
+        if packages.get(name) != version
+    ]
+    found = "the same"
+    if differ:
+        found = "; ".join(differ[:3]) + (f"; and {len(differ) - 3} more" if len(differ) > 3 else "")
+    what = "drift, Python, the platform and packages"
+    result: Result = "noted" if differ else "ok"
+    return Check("reproduced", what, "the manifest", result, found, detail={"versions": differ})
+
+
+def check_run(record: Record, dataflow: Dataflow, engine: str, workers: int, **settings: Any) -> Check:
+    """Run the record's input on an engine and compare."""
+    started = time.perf_counter()
+    what = f"engine {engine}" + (f", {workers} workers" if engine == "zeromq" else "")
+    reading = record.with_classes(classes_for(record, dataflow))
+    run = replayed(reading, dataflow, engine=engine, workers=workers, on_late=_ignored, **settings)
+    found = compared(reading, run)
+    return _check(what, reading, dataflow, found, time.perf_counter() - started)
+
+
+def _ignored(_: object) -> None:
+    """Late items were counted when they were recorded."""
+
+
+def check_simulated(record: Record, dataflow: Dataflow, seed: int) -> Check:
+    """Run the record's input under a drawn schedule and compare."""
+    manifest = record.manifest
+    schedule = schedule_of(seed)
+    what = f"simulated, seed {seed}: {schedule.workers} workers, batches of {schedule.batch_items}"
+    if max(manifest.items_in, manifest.items_out) > SIMULATED_ITEMS_MAX:
+        most = f"a simulated run holds all items; it is for records of up to {SIMULATED_ITEMS_MAX:,} items"
+        return Check("reproduced", what, "the recorded output", "not checked", most)
+    started = time.perf_counter()
+    reading = record.with_classes(classes_for(record, dataflow))
+    by_rank: dict[int, list[Arrived]] = {}
+    for batch in batches_of(reading, {}):
+        by_rank.setdefault(batch.rank, []).append(batch.arrived)
+    machines = [
+        RecordedMachine(source.name, rank, by_rank.get(rank, ())) for rank, source in enumerate(dataflow.sources)
+    ]
+    simulation = Simulation(
+        dataflow,
+        {machine.name: machine.payloads for machine in machines},
+        Player(schedule),
+        machines=machines,
+        digest=manifest.algorithm,
+        **schedule.settings(),
+    )
+    outcome = simulation.run()
+    items = [Item(payload, position, sink, meta) for position, meta, payload, sink in outcome.items()]
+    error = outcome.error if isinstance(outcome.error, DriftError) else None
+    ends = end_of(manifest)
+    ended = error or (ends if isinstance(ends, DriftError) else None)
+    comparison = Comparison(len(items), _parted(reading, items, error), outcome.digest, ended)
+    return _check(what, reading, dataflow, comparison, time.perf_counter() - started)
+
+
+def schedule_of(seed: int) -> Schedule:
+    """The schedule of a seed, always the same: messages that overtake each other between one to four workers."""
+    return Schedule(workers=1 + seed % 4, batch_items=(1, 7, 64, 512)[seed // 4 % 4], noise=seed + 1)
+
+
+def _parted(record: Record, items: list[Item[Any]], error: DriftError | None) -> Divergence | None:
+    """Where items part from the recorded ones; what goes on after a record that was cut off does not."""
+    ends = record.manifest.outcome.state == "finished"
+    pairs: Iterator[tuple[Item[Any] | None, Item[Any] | None]] = zip_longest(record.items(), items)
+    for position, (recorded, computed) in enumerate(pairs):
+        if recorded is None and not ends:
+            return None
+        if recorded is None or computed is None or not same_item(recorded, computed):
+            return Divergence(position, recorded, computed, error)
+    return None
+
+
+def _check(what: str, record: Record, dataflow: Dataflow, found: Comparison, seconds: float) -> Check:
+    manifest = record.manifest
+    against = f"the recorded output, {manifest.items_out:,} items"
+    divergence = found.divergence
+    if divergence is None:
+        said = f"the same {manifest.items_out:,} items"
+        if found.items > manifest.items_out:
+            said = f"the same, and {found.items - manifest.items_out:,} more after the record's end"
+        elif manifest.outcome.state == "finished":
+            said += f"; digest {found.digest}"
+        if found.error is not None:
+            said += f"; ended with the same {type(found.error).__name__}"
+        return Check("reproduced", what, against, "ok", said, seconds=seconds, detail={"digest": found.digest})
+    finding = find_out(record, dataflow, divergence)
+    verdict = finding.verdict
+    kind = "output differs" if divergence.recorded or divergence.recomputed else "outcome differs"
+    where = f"position {divergence.position:,}" if kind == "output differs" else "the end"
+    text = f"at {where}: {divergence.what}; {verdict.title}: {verdict.text}"
+    trouble = Trouble(kind, text, block=divergence.position // BLOCK_ITEMS, position=divergence.position)
+    return Check(
+        "reproduced", what, against, "trouble", text, (trouble,), seconds, _detail(finding), finding
+    )  # fmt: skip
+
+
+def _detail(finding: Finding) -> dict[str, Any]:
+    divergence = finding.divergence
+    return {
+        "position": divergence.position,
+        "what": divergence.what,
+        "recorded": _item(divergence.recorded),
+        "recomputed": _item(divergence.recomputed),
+        "verdict": finding.verdict.as_dict(),
+    }
+
+
+def _item(item: Item[Any] | None) -> dict[str, Any] | None:
+    if item is None:
+        return None
+    return {"sink": item.sink, "time": item.time, "meta": item.meta.hex(), "payload": repr(item.payload)}

@@ -1,0 +1,219 @@
+"""Signatures of records: Ed25519, by the library `cryptography` (the extra `sign`).
+
+Invariant: a signature that fits says that who had the private key signed these very files; nothing is said of a file
+that is not in it.
+
+Why: what is signed are the SHA-256 hashes of the manifest and of every file that it lists, whatever hash the record
+itself was made with.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from drift.records.checks import Check, Trouble, found_by
+from drift.records.format import MANIFEST, SIGNATURE, RecordError, hash_file, read_manifest, write_safely
+from drift_graph.errors import SettingsError, SinkError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+
+class Signature(msgspec.Struct, kw_only=True):
+    """The file manifest.sig.
+
+    Attributes:
+        hashes: SHA-256 of the manifest and of each file, by path.
+        public_key, signature: raw bytes in base64; the signature is of the other fields as compact, sorted JSON.
+    """
+
+    format: int = 1
+    signed: str
+    hashes: dict[str, str]
+    public_key: str
+    signature: str = ""
+
+    @property
+    def message(self) -> bytes:
+        plain = msgspec.to_builtins(self)
+        del plain["signature"]
+        return msgspec.json.encode(plain, order="sorted")
+
+
+def make_key(path: str | os.PathLike[str]) -> Path:
+    """Make a new key: the private one at `path`, the public one at `path` with .pub, both as PEM.
+
+    Raises:
+        SettingsError: a file is there.
+        SinkError: it cannot be written.
+    """
+    _need_library()
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    private = Path(path)
+    public = private.with_name(f"{private.name}.pub")
+    for each in (private, public):
+        if each.exists():
+            raise SettingsError(f"{each} is there already, and a key is never overwritten; give another path")
+    key = Ed25519PrivateKey.generate()
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    try:
+        with open(os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123
+            file.write(pem)
+        public.write_bytes(
+            key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        )
+    except OSError as error:
+        raise SinkError(f"the key {error.filename} cannot be written: {error.strerror}") from error
+    return public
+
+
+def sign(record: str | os.PathLike[str], key: str | os.PathLike[str]) -> Signature:
+    """Sign a record as it is now; the signature is put into it as manifest.sig.
+
+    Args:
+        key: file of a private Ed25519 key, as PEM.
+
+    Raises:
+        RecordError: the record is not whole.
+        SettingsError: the key cannot be read.
+    """
+    private = private_key(key)
+    folder = Path(record)
+    signature = Signature(
+        signed=datetime.now(UTC).isoformat(),
+        hashes=_hashes(folder),
+        public_key=base64.b64encode(private.public_key().public_bytes_raw()).decode(),
+    )
+    signature.signature = base64.b64encode(private.sign(signature.message)).decode()
+    data = msgspec.json.format(msgspec.json.encode(signature), indent=1) + b"\n"
+    try:
+        write_safely(folder / SIGNATURE, data)
+    except OSError as error:
+        raise SinkError(f"{folder / SIGNATURE} cannot be written: {error.strerror}") from error
+    return signature
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file of a record."""
+    manifest = read_manifest(folder)
+    hashes: dict[str, str] = {}
+    for name in (MANIFEST, *(file.path for file in manifest.files)):
+        try:
+            hashes[name] = hash_file(folder / name, "sha256")
+        except OSError as error:
+            raise RecordError(f"{folder / name} cannot be read: {error.strerror}; `drift audit` tells more") from error
+    return hashes
+
+
+def check_signature(folder: Path, key: Any) -> Check:
+    """Whether the record is what the owner of a key signed.
+
+    Args:
+        key: the public key, or its file.
+    """
+    started = time.perf_counter()
+    public = public_key(key)
+    troubles, signed = _signature_troubles(folder, public)
+    found = found_by(troubles, f"signed by this key at {signed}, and not changed since")
+    result = "trouble" if troubles else "ok"
+    return Check(
+        "signed",
+        "manifest.sig and SHA-256 of every file",
+        "the public key",
+        result,  # type: ignore[arg-type]
+        found,
+        tuple(troubles),
+        time.perf_counter() - started,
+    )
+
+
+def _signature_troubles(folder: Path, public: Ed25519PublicKey) -> tuple[list[Trouble], str]:
+    from cryptography.exceptions import InvalidSignature
+
+    path = folder / SIGNATURE
+    try:
+        signature = msgspec.json.decode(path.read_bytes(), type=Signature)
+    except FileNotFoundError:
+        return [Trouble("not signed", "the record has no manifest.sig; `drift record sign` makes it", SIGNATURE)], ""
+    except (OSError, msgspec.DecodeError) as error:
+        return [Trouble("signature wrong", f"manifest.sig cannot be read: {error}", SIGNATURE)], ""
+    try:
+        public.verify(base64.b64decode(signature.signature), signature.message)
+    except (InvalidSignature, ValueError):
+        other = signature.public_key != base64.b64encode(public.public_bytes_raw()).decode()
+        why = "it was made with another key, or changed" if other else "it was changed"
+        return [Trouble("signature wrong", f"manifest.sig does not fit the key: {why}", SIGNATURE)], ""
+    try:
+        listed = {MANIFEST, *(file.path for file in read_manifest(folder).files)}
+    except RecordError as error:
+        return [Trouble("manifest unreadable", str(error), MANIFEST)], signature.signed
+    unsigned = sorted(listed - set(signature.hashes))
+    troubles = [Trouble("signature wrong", f"{name} is not in the signature", name) for name in unsigned]
+    for name, wanted in signature.hashes.items():
+        try:
+            found = hash_file(folder / name, "sha256")
+        except FileNotFoundError:
+            troubles.append(Trouble("file lost", f"{name} was signed and is not there", name))
+            continue
+        except OSError as error:
+            troubles.append(Trouble("file unreadable", f"{name} cannot be read: {error.strerror}", name))
+            continue
+        if found != wanted:
+            kind = "manifest edited" if name == MANIFEST else "file changed"
+            troubles.append(Trouble(kind, f"{name} is not the file that was signed", name))
+    return troubles, signature.signed
+
+
+def private_key(path: str | os.PathLike[str]) -> Ed25519PrivateKey:
+    """The private key in a PEM file."""
+    _need_library()
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(_read(path), None)
+    except (ValueError, TypeError) as error:
+        raise SettingsError(f"{path} is no private key without a password, as PEM: {error}") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise SettingsError(f"{path} is a key for another algorithm than Ed25519; `drift record keygen` makes one")
+    return key
+
+
+def public_key(given: Any) -> Ed25519PublicKey:
+    """A public key, from itself or its PEM file."""
+    _need_library()
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    if isinstance(given, Ed25519PublicKey):
+        return given
+    try:
+        key = load_pem_public_key(_read(given))
+    except (ValueError, TypeError) as error:
+        raise SettingsError(f"{given} is no public key, as PEM: {error}") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise SettingsError(f"{given} is a key for another algorithm than Ed25519")
+    return key
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise SettingsError(f"the key {path} cannot be read: {error.strerror}") from None
+
+
+def _need_library() -> None:
+    try:
+        import cryptography  # noqa: F401
+    except ImportError:
+        raise SettingsError("signatures need the library `cryptography`: pip install 'drifting-state[sign]'") from None

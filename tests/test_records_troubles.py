@@ -1,0 +1,296 @@
+"""What may happen to a record is named by the audit: which file, which block, which position."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import drift
+from drift.records.checks import KINDS, Trouble
+from drift.records.format import encoded, hash_file, read_manifest
+from drift.records.intact import check_intact
+from drift_barrier.digest import BLOCK_ITEMS
+
+LINES = [f"to be or not to be {number % 7} {number % 11}" for number in range(1800)]
+
+
+def words() -> drift.Graph:
+    graph = drift.Graph("words")
+    graph.source("lines").flat_map(str.split).count(key=str.lower).sink("counts")
+    return graph
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A record of several parts, in which items lie in blocks 0 to 3."""
+    path = tmp_path_factory.mktemp("records") / "record"
+    drift.run(words(), {"lines": LINES}, record=drift.Recording(path, part_items_max=6000)).finish()
+    assert len(read_manifest(path).of("output")) > 1
+    return path
+
+
+@pytest.fixture
+def record(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "record"))
+
+
+def troubles(path: Path) -> list[Trouble]:
+    found = [trouble for check in check_intact(path) for trouble in check.troubles]
+    assert {trouble.kind for trouble in found} <= set(KINDS)
+    return found
+
+
+def first_output(path: Path) -> Path:
+    return path / read_manifest(path).of("output")[0].path
+
+
+def rewritten(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Change a Parquet file as somebody would who has a tool for it."""
+    table = pq.read_table(path)
+    pq.write_table(change(table).cast(table.schema), path, compression="zstd")
+
+
+def with_value(table: pa.Table, column: str, row: int, value: Any) -> pa.Table:
+    values = table.column(column).to_pylist()
+    values[row] = value
+    return table.set_column(table.column_names.index(column), column, pa.array(values, table.schema.field(column).type))
+
+
+def taken(table: pa.Table, rows: Any) -> pa.Table:
+    return table.take(pa.array(list(rows)))
+
+
+def named(path: Path, kind: str, position: int, table: str = "output") -> Trouble:
+    """The one trouble with an item, which is named rightly; the file is told too."""
+    found = troubles(path)
+    of_items = [trouble for trouble in found if trouble.position is not None and trouble.kind != "file changed"]
+    assert [(trouble.kind, trouble.position, trouble.block) for trouble in of_items] == [
+        (kind, position, position // BLOCK_ITEMS)
+    ], found
+    (file,) = [each for each in read_manifest(path).of(table) if each.first <= position < each.first + each.rows]
+    assert of_items[0].file == file.path
+    assert [(trouble.kind, trouble.file) for trouble in found if trouble not in of_items] == [
+        ("file changed", file.path)
+    ]
+    return of_items[0]
+
+
+def test_a_whole_record_is_intact(record: Path) -> None:
+    assert troubles(record) == []
+    audit = drift.audit(record, words())
+    assert audit.ok, audit.troubles
+    assert audit.level_result("reproduced") == "ok"
+    assert json.loads(json.dumps(audit.as_dict()))["ok"] is True
+
+
+@pytest.mark.parametrize("row", [0, 5000])
+def test_one_payload_byte(record: Path, row: int) -> None:
+    def change(table: pa.Table) -> pa.Table:
+        payload = table.column("payload")[row].as_py()
+        return with_value(table, "payload", row, payload[:-1] + bytes([payload[-1] ^ 1]))
+
+    rewritten(first_output(record), change)
+    assert "payload at position" in named(record, "payload changed", row).text
+
+
+def test_one_payload_byte_of_the_input(record: Path) -> None:
+    def change(table: pa.Table) -> pa.Table:
+        return with_value(table, "payload", 700, b"\xa5to be")
+
+    rewritten(record / "input" / "part-00000.parquet", change)
+    named(record, "payload changed", 700, "input")
+
+
+def test_one_meta(record: Path) -> None:
+    def change(table: pa.Table) -> pa.Table:
+        meta = table.column("meta")[4500].as_py()
+        return with_value(table, "meta", 4500, meta[:-1] + bytes([meta[-1] ^ 1]))
+
+    rewritten(first_output(record), change)
+    named(record, "meta changed", 4500)
+
+
+def test_a_time_beside_a_meta(record: Path) -> None:
+    rewritten(first_output(record), lambda table: with_value(table, "time", 4500, 7))
+    named(record, "column changed", 4500)
+
+
+@pytest.mark.parametrize("numbered_anew", [False, True])
+def test_a_missing_item(record: Path, numbered_anew: bool) -> None:
+    def change(table: pa.Table) -> pa.Table:
+        left = taken(table, (row for row in range(len(table)) if row != 4500))
+        return left.set_column(0, "position", pa.array(range(len(left)))) if numbered_anew else left
+
+    rewritten(first_output(record), change)
+    if numbered_anew:
+        found = troubles(record)
+        assert ("item missing", 4500) in [(trouble.kind, trouble.position) for trouble in found], found
+    else:
+        named(record, "item missing", 4500)
+
+
+def test_a_missing_item_of_the_input(record: Path) -> None:
+    rewritten(
+        record / "input" / "part-00000.parquet",
+        lambda table: taken(table, itertools.chain(range(600), range(601, len(table)))),
+    )
+    found = troubles(record)
+    assert ("item missing", 600) in [(trouble.kind, trouble.position) for trouble in found], found
+
+
+def test_a_doubled_item(record: Path) -> None:
+    rewritten(first_output(record), lambda table: taken(table, sorted([*range(len(table)), 4500])))
+    named(record, "item twice", 4500)
+
+
+def test_a_swapped_pair(record: Path) -> None:
+    def swapped(table: pa.Table) -> pa.Table:
+        return taken(table, [*range(4500), 4501, 4500, *range(4502, len(table))])
+
+    rewritten(first_output(record), swapped)
+    named(record, "items swapped", 4500)
+
+
+def test_a_swapped_pair_that_was_numbered_anew(record: Path) -> None:
+    def change(table: pa.Table) -> pa.Table:
+        swapped = taken(table, [*range(4500), 4501, 4500, *range(4502, len(table))])
+        return swapped.set_column(0, "position", table.column("position"))
+
+    rewritten(first_output(record), change)
+    named(record, "items swapped", 4500)
+
+
+def test_two_payloads_that_changed_places(record: Path) -> None:
+    def change(table: pa.Table) -> pa.Table:
+        one, other = table.column("payload")[4500].as_py(), table.column("payload")[4600].as_py()
+        return with_value(with_value(table, "payload", 4500, other), "payload", 4600, one)
+
+    rewritten(first_output(record), change)
+    found = [(trouble.kind, trouble.position) for trouble in troubles(record)]
+    assert ("payload changed", 4500) in found and ("payload changed", 4600) in found
+
+
+@pytest.mark.parametrize("left", [0, 100, -1])
+def test_a_truncated_file(record: Path, left: int) -> None:
+    path = record / read_manifest(record).of("output")[1].path
+    path.write_bytes(path.read_bytes()[:left])
+    first, *_ = troubles(record)
+    file = read_manifest(record).of("output")[1]
+    assert (first.kind, first.file, first.position) == ("file truncated", file.path, file.first)
+    assert first.block == file.first // BLOCK_ITEMS
+
+
+def test_one_byte_of_a_file(record: Path) -> None:
+    path = first_output(record)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    first, *_ = troubles(record)
+    assert (first.kind, first.file) == ("file changed", read_manifest(record).of("output")[0].path)
+
+
+@pytest.mark.parametrize("table", ["output", "input", "arrivals", "blocks"])
+def test_a_lost_file(record: Path, table: str) -> None:
+    file = read_manifest(record).of(table)[-1]
+    (record / file.path).unlink()
+    first, *_ = troubles(record)
+    assert (first.kind, first.file) == ("file lost", file.path)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"engine": "local"', '"engine": "zeromq"'),
+        ('"items_out": 14400', '"items_out": 14401'),
+        ('"graph": "words"', '"graph": "words", "checked_by": "me"'),
+    ],
+)
+def test_an_edited_manifest(record: Path, before: str, after: str) -> None:
+    path = record / "manifest.json"
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
+    (trouble,) = [trouble for trouble in troubles(record) if trouble.file == "manifest.json"]
+    assert trouble.kind == "manifest edited"
+    if "items_out" in after:
+        assert "14,401 items of output, and its files of output have 14,400" in trouble.text
+
+
+def test_a_manifest_that_is_no_json(record: Path) -> None:
+    (record / "manifest.json").write_text("{")
+    assert [trouble.kind for trouble in troubles(record)] == ["manifest unreadable"]
+    audit = drift.audit(record, words())
+    assert not audit.ok
+    assert audit.level_result("reproduced") == "not checked"
+
+
+def edited_with_care(path: Path) -> None:
+    """Somebody changes an item and makes every hash anew."""
+    rewritten(first_output(path), lambda table: with_value(table, "payload", 4500, b"\x92\xa2to\xcd\x03\xe8"))
+    manifest = read_manifest(path)
+    files = [
+        drift.records.format.File(  # type: ignore[attr-defined]
+            file.path,
+            file.table,
+            file.first,
+            file.rows,
+            (path / file.path).stat().st_size,
+            hash_file(path / file.path, "xxh3_128"),
+        )
+        for file in manifest.files
+    ]
+    manifest.files = files
+    (path / "manifest.json").write_bytes(encoded(manifest))
+
+
+def test_files_that_were_hashed_anew_do_not_fit_the_blocks(record: Path) -> None:
+    edited_with_care(record)
+    assert [(trouble.kind, trouble.position) for trouble in troubles(record)] == [("payload changed", 4500)]
+
+
+def test_only_what_is_kept_elsewhere_shows_a_forgery(record: Path, tmp_path: Path) -> None:
+    from drift.records.signature import make_key, sign
+
+    expected = drift.Record(record).hash
+    public = make_key(tmp_path / "key")
+    sign(record, tmp_path / "key")
+    audit = drift.audit(record, reproduce=False, expect=expected, key=public)
+    assert audit.ok and audit.level_result("signed") == "ok"
+    manifest = read_manifest(record)
+    manifest.engine = "zeromq"
+    (record / "manifest.json").write_bytes(encoded(manifest))
+    assert troubles(record) == []
+    audit = drift.audit(record, reproduce=False, expect=expected, key=public)
+    assert [(trouble.kind, trouble.file) for trouble in audit.troubles] == [
+        ("not the expected record", "manifest.json"),
+        ("manifest edited", "manifest.json"),
+    ]
+
+
+def test_a_signature_of_another_key_is_not_taken(record: Path, tmp_path: Path) -> None:
+    from drift.records.signature import make_key, sign
+
+    ours, theirs = make_key(tmp_path / "ours"), make_key(tmp_path / "theirs")
+    assert [trouble.kind for trouble in drift.audit(record, reproduce=False, key=ours).troubles] == ["not signed"]
+    sign(record, tmp_path / "theirs")
+    assert drift.audit(record, reproduce=False, key=theirs).ok
+    (trouble,) = drift.audit(record, reproduce=False, key=ours).troubles
+    assert trouble.kind == "signature wrong" and "another key" in trouble.text
+    with pytest.raises(drift.SettingsError, match="never overwritten"):
+        make_key(tmp_path / "ours")
+    assert (tmp_path / "ours").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_unlisted_file_is_no_part_of_the_record_and_is_told(record: Path) -> None:
+    (record / "output" / "part-00099.parquet").write_bytes(b"")
+    checks = check_intact(record)
+    assert all(not check.troubles for check in checks)
+    assert next(check.found for check in checks if check.result == "noted").startswith("output/part-00099.parquet")
