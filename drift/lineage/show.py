@@ -6,7 +6,7 @@ stands for it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -19,30 +19,65 @@ from drift_graph.functions import safe_text
 from drift_graph.item import Failure
 
 _PARENTS_SHOWN = 6
+_STYLES = {"failure": "red", "state": "yellow", "input": "green", "output": "bold"}
 _WIDTH = 1_000_000
 
 
-def as_tree(lineage: Lineage, *, characters_max: int = 120, parents_max: int = _PARENTS_SHOWN) -> Tree:
-    """The output item at the root, below each item what it was made of.
+class Entry(NamedTuple):
+    """A line of an outline: an item, or how many are left out.
+
+    Attributes:
+        depth: 0 for the output item.
+        again: the item stands above, with what it was made of.
+        left_out: so many items of a window come before those that follow.
+    """
+
+    depth: int
+    made: Made | None
+    again: bool = False
+    left_out: int = 0
+
+
+def outline(lineage: Lineage, parents_max: int = _PARENTS_SHOWN) -> list[Entry]:
+    """The output item, and below each item what it was made of, one step further in.
 
     Args:
-        characters_max: of a payload.
         parents_max: how many items of a window; of longer ones the last are shown, and how many came before.
     """
-    top = Tree(_line(lineage, lineage.item, characters_max), guide_style="dim")
-    shown: set[int] = {lineage.item.number}
-    todo = [(top, lineage.item)]
-    for branch, made in todo:
+    entries: list[Entry] = []
+    shown: set[int] = set()
+    todo = [Entry(0, lineage.item)]
+    while todo:
+        entry = todo.pop()
+        made = entry.made
+        if made is None:
+            entries.append(entry)
+            continue
+        again = made.number in shown and bool(made.made_of)
+        entries.append(entry._replace(again=again))
+        if again:
+            continue
+        shown.add(made.number)
         parents = made.made_of[-parents_max:]
+        todo += [Entry(entry.depth + 1, parent) for parent in reversed(parents)]
         if len(parents) < len(made.made_of):
-            branch.add(Text(f"{len(made.made_of) - len(parents)} items before these", "dim"))
-        for parent in parents:
-            if parent.number in shown and parent.made_of:
-                branch.add(_line(lineage, parent, characters_max).append("  as above", "dim"))
-            else:
-                shown.add(parent.number)
-                todo.append((branch.add(_line(lineage, parent, characters_max)), parent))
-    return top
+            todo.append(Entry(entry.depth + 1, None, left_out=len(made.made_of) - len(parents)))
+    return entries
+
+
+def as_tree(lineage: Lineage, *, characters_max: int = 120, parents_max: int = _PARENTS_SHOWN) -> Tree:
+    """The outline for a terminal; `characters_max` of a payload."""
+    branches: list[Tree] = []
+    for depth, made, again, left_out in outline(lineage, parents_max):
+        if made is None:
+            line = Text(left_out_words(left_out), "dim")
+        else:
+            line = Text(overflow="fold")
+            line.append(what_of(made, characters_max), _STYLES.get(made.kind, ""))
+            line.append(f"  {words_of(lineage, made)}" + ("  as above" if again else ""), "dim")
+        del branches[depth:]
+        branches.append(branches[-1].add(line) if branches else Tree(line, guide_style="dim"))
+    return branches[0]
 
 
 def as_text(lineage: Lineage) -> str:
@@ -63,20 +98,15 @@ def print_tree(lineage: Lineage) -> None:
     print("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
-def _line(lineage: Lineage, made: Made, characters_max: int) -> Text:
-    line = Text(overflow="fold")
-    line.append(*_what(made, characters_max))
-    line.append(f"  {words_of(lineage, made)}", "dim")
-    return line
+def left_out_words(count: int) -> str:
+    """For items of a window that are not shown."""
+    return f"{count:,} {'item' if count == 1 else 'items'} before these"
 
 
-def _what(made: Made, characters_max: int) -> tuple[str, str]:
+def what_of(made: Made, characters_max: int) -> str:
+    """The payload, on one line; of a state also the key."""
     shown = one_line(made.payload, characters_max)
-    if made.kind == "failure":
-        return shown, "red"
-    if made.kind == "state":
-        return f"state {shown} of key {one_line(made.key, 60)}", "yellow"
-    return shown, {"input": "green", "output": "bold"}.get(made.kind, "")
+    return f"state {shown} of key {one_line(made.key, 60)}" if made.kind == "state" else shown
 
 
 def words_of(lineage: Lineage, made: Made) -> str:
@@ -126,7 +156,7 @@ def as_mermaid(lineage: Lineage) -> str:
     lines = ["flowchart TD"]
     for made in lineage.items:
         before, after = shapes.get(made.kind, ("[", "]"))
-        label = "<br>".join(map(escaped, (_what(made, 80)[0], words_of(lineage, made))))
+        label = "<br>".join(map(escaped, (what_of(made, 80), words_of(lineage, made))))
         lines.append(f'    n{made.number}{before}"{label}"{after}')
     for made in lineage.items:
         lines += [f"    n{parent.number} --> n{made.number}" for parent in made.made_of]

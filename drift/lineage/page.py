@@ -1,0 +1,145 @@
+"""An audit as one HTML file, for those who file it: the same content as its table and its JSON.
+
+Invariant: whatever is in a payload, a name or a message is shown as text and never taken for markup; the file refers to
+nothing outside itself, and runs no script.
+
+Why: every value passes the template's escaping, and the template has neither links nor scripts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from drift.lineage.lineage import Lineage
+from drift.lineage.outputs import KINDS
+from drift.lineage.show import left_out_words, outline, what_of, words_of
+from drift.lineage.verdict import Finding
+from drift.lineage.versions import Versions
+from drift_graph.errors import SinkError
+
+_PAYLOAD_CHARACTERS_MAX = 400
+_KEYS_SHOWN = 50
+_RESULTS = {"ok": "ok", "trouble": "trouble", "noted": "note", "not checked": "not checked"}
+_LEVELS = {
+    "intact": "Intact: files, manifest and hashes agree",
+    "signed": "Signed: nobody has changed it",
+    "reproduced": "Reproduced: computed again, and equal",
+}
+
+
+def audit_page(audit: Any, versions: Versions | None = None, graph_text: str = "") -> str:
+    """The page of a `drift.records.checks.Audit`.
+
+    Args:
+        versions: what another version of the graph would have given.
+        graph_text: the recorded graph, as `drift show` prints it.
+    """
+    told = audit.as_dict()
+    findings = [(check.what, check.finding) for check in audit.checks if isinstance(check.finding, Finding)]
+    if versions is not None:
+        told["versions"] = versions.as_dict()
+    told["findings"] = [{"check": what, **finding.as_dict()} for what, finding in findings]
+    by_level = {
+        level: [check for check in told["checks"] if check["level"] == level]
+        for level in dict.fromkeys(check["level"] for check in told["checks"])
+    }
+    return _template().render(
+        title=f"Audit of {Path(told['path']).name}",
+        audit=told,
+        checks=by_level,
+        levels=_LEVELS,
+        results=_RESULTS,
+        findings=[_finding(what, finding) for what, finding in _merged(findings)],
+        versions=_versions(versions) if versions is not None else None,
+        graph_text=graph_text,
+        kinds=KINDS,
+        as_json=json.dumps(told, indent=1, ensure_ascii=False, default=repr),
+    )
+
+
+def write_page(path: str | Path, page: str) -> None:
+    """Write a page.
+
+    Raises:
+        SinkError: it cannot be written.
+    """
+    try:
+        Path(path).write_text(page, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise SinkError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _merged(findings: Sequence[tuple[str, Finding]]) -> list[tuple[str, Finding]]:
+    """Engines that part from the record at the same item for the same reason are told once."""
+    merged: dict[Any, tuple[list[str], Finding]] = {}
+    for what, finding in findings:
+        same = finding.divergence.position, finding.verdict.kind, finding.verdict.step, finding.verdict.where
+        merged.setdefault(same, ([], finding))[0].append(what)
+    return [(", ".join(names), finding) for names, finding in merged.values()]
+
+
+def _finding(what: str, finding: Finding) -> dict[str, Any]:
+    return {
+        "check": what,
+        **finding.as_dict(),
+        "lineage_rows": _rows(finding.lineage),
+        "recorded_rows": _rows(finding.recorded_lineage),
+        "diffs": [_diff(change) for change in finding.verdict.as_dict()["changes"]],
+    }
+
+
+def _versions(versions: Versions) -> dict[str, Any]:
+    told = versions.as_dict()
+    keys = list(told["by_key"].items())
+    return {
+        **told,
+        "keys": keys[:_KEYS_SHOWN],
+        "keys_left_out": max(len(keys) - _KEYS_SHOWN, 0),
+        "diffs": [_diff(change) for change in told["changes"]],
+        "lineages": [
+            {"position": position, "rows": _rows(lineage)} for position, lineage in versions.lineages.items()
+        ],
+        "policy_changed": any(change.kind == "policy" and change.matters for change in versions.changes),
+    }
+
+
+def _diff(change: Mapping[str, Any]) -> dict[str, Any]:
+    """A change with the lines of its diff, each with what it is."""
+    kinds = {"+": "new", "-": "old", "@": "place"}
+    lines = [
+        {"text": line, "kind": "place" if line.startswith(("---", "+++")) else kinds.get(line[:1], "")}
+        for line in change["diff"].splitlines()
+    ]
+    return {**change, "lines": lines}
+
+
+def _rows(lineage: Lineage | None) -> list[dict[str, Any]]:
+    """The outline of a lineage, a line each."""
+    if lineage is None:
+        return []
+    rows: list[dict[str, Any]] = []
+    for depth, made, again, left_out in outline(lineage):
+        if made is None:
+            rows.append({"depth": depth, "kind": "left", "what": left_out_words(left_out), "words": ""})
+        else:
+            what = what_of(made, _PAYLOAD_CHARACTERS_MAX)
+            words = words_of(lineage, made) + (", as above" if again else "")
+            rows.append({"depth": depth, "kind": made.kind, "what": what, "words": words})
+    return rows
+
+
+def _template() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("drift.lineage", "pages"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = lambda value: f"{value:,}" if isinstance(value, int) else value
+    return environment.get_template("audit.html")
