@@ -9,15 +9,15 @@ import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from drift.cli.errors import to_json
+from drift.cli.errors import DIFFERENT, to_json
+from drift.cli.specs import key_function
 from drift.run import ENGINES
 
 if TYPE_CHECKING:
     from drift.records.checks import Audit
 
-#: What `drift audit` found is not as recorded.
-EXIT_TROUBLE = 8
 _COLOURS = {"ok": "green", "trouble": "bold red", "noted": "yellow", "not checked": "yellow"}
 _LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "reproduced"}
 
@@ -35,6 +35,8 @@ _LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "
     help="Of engine zeromq; may be given several times.",
 )  # fmt: skip
 @click.option("--seeds", type=int, default=0, metavar="N", help="Also by N simulated schedules, for small records.")
+@click.option("--html", metavar="FILE", help="Also write all of it as one HTML file.")
+@click.option("--by", metavar="FIELD|FILE:FUNCTION", help="Count what another --graph would have changed by this key.")
 @click.option("--expect", metavar="HASH", default="", help="The record's hash, as it was noted elsewhere.")
 @click.option("--verify", "key", metavar="KEY.pub", help="The record is to be signed with this key.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
@@ -46,6 +48,8 @@ def audit_command(
     engines: Sequence[str],
     workers: Sequence[int],
     seeds: int,
+    html: str | None,
+    by: str | None,
     expect: str,
     key: str | None,
     as_json: bool,
@@ -65,6 +69,7 @@ def audit_command(
     drift audit monday --engine reference --engine zeromq --workers 2 --workers 4
     drift audit monday --intact --json
     drift audit monday --verify ours.pub
+    drift audit monday --graph new.py:graph --by airport --html report.html
     """
     from drift.records.audit import audit
 
@@ -77,17 +82,24 @@ def audit_command(
         seeds=range(seeds),
         expect=expect,
         key=key,
+        by=key_function(by) if by is not None else None,
     )
+    if html is not None:
+        from drift.lineage.page import write_audit
+
+        write_audit(html, found)
     if as_json:
         click.echo(to_json(found.as_dict()))
     elif not quiet:
         print_audit(found)
     if not found.ok:
-        raise click.exceptions.Exit(EXIT_TROUBLE)
+        raise click.exceptions.Exit(DIFFERENT)
 
 
 def print_audit(found: Audit, console: Console | None = None) -> None:
     """The table, and what it comes to."""
+    from drift.lineage.tell import finding_lines, versions_lines
+
     console = console or Console(highlight=False)
     record = found.record
     if record:
@@ -107,6 +119,13 @@ def print_audit(found: Audit, console: Console | None = None) -> None:
     console.print(table)
     for trouble in found.troubles[1:] if len(found.troubles) > 1 else ():
         console.print(f"  [red]{escape(trouble.kind)}[/]: {escape(trouble.text)}", soft_wrap=True)
+    for check in found.checks:
+        if check.finding is not None:
+            console.print(f"\n[bold]{escape(check.what)}[/]")
+            console.print(Text("\n".join(finding_lines(check.finding, sources=found.versions is None))), soft_wrap=True)
+    if found.versions is not None:
+        console.print("\n[bold]what the other version of the graph would have changed[/]")
+        console.print(Text("\n".join(versions_lines(found.versions)) + "\n"), soft_wrap=True)
     words = [
         f"{said}: [{_COLOURS[result]}]{'yes' if result == 'ok' else 'NO' if result == 'trouble' else result}[/]"
         for level, said in _LEVELS.items()

@@ -135,6 +135,20 @@ def _changed(name: str, policy: TimePolicy, changes: dict[str, Any]) -> EventTim
     return EventTime(**changes)
 
 
+def key_function(text: str) -> Callable[[Any], Any]:
+    """The function that --by names: "FILE:FUNCTION", a field of a dict or of an object, or an index of a tuple."""
+    if ":" in text:
+        return load_function(text)
+    index = int(text) if text.lstrip("-").isdecimal() else None
+
+    def key(payload: Any) -> Any:
+        if index is not None and not isinstance(payload, dict):
+            return payload[index]
+        return payload[text] if isinstance(payload, dict) else getattr(payload, text)
+
+    return key
+
+
 def _whole_number(option: str, text: str) -> int:
     try:
         return int(text)

@@ -18,6 +18,7 @@ from drift.lineage.outputs import KINDS
 from drift.lineage.show import left_out_words, outline, what_of, words_of
 from drift.lineage.verdict import Finding
 from drift.lineage.versions import Versions
+from drift.records.format import RecordError, read_manifest
 from drift_graph.errors import SinkError
 
 _PAYLOAD_CHARACTERS_MAX = 400
@@ -30,24 +31,20 @@ _LEVELS = {
 }
 
 
-def audit_page(audit: Any, versions: Versions | None = None, graph_text: str = "") -> str:
+def audit_page(audit: Any, graph_text: str = "") -> str:
     """The page of a `drift.records.checks.Audit`.
 
     Args:
-        versions: what another version of the graph would have given.
         graph_text: the recorded graph, as `drift show` prints it.
     """
-    told = audit.as_dict()
+    told, versions = audit.as_dict(), audit.versions
     findings = [(check.what, check.finding) for check in audit.checks if isinstance(check.finding, Finding)]
-    if versions is not None:
-        told["versions"] = versions.as_dict()
-    told["findings"] = [{"check": what, **finding.as_dict()} for what, finding in findings]
     by_level = {
         level: [check for check in told["checks"] if check["level"] == level]
         for level in dict.fromkeys(check["level"] for check in told["checks"])
     }
-    return _template().render(
-        title=f"Audit of {Path(told['path']).name}",
+    page: str = _template().render(
+        title=f"Audit of the record {Path(told['path']).name}",
         audit=told,
         checks=by_level,
         levels=_LEVELS,
@@ -58,16 +55,21 @@ def audit_page(audit: Any, versions: Versions | None = None, graph_text: str = "
         kinds=KINDS,
         as_json=json.dumps(told, indent=1, ensure_ascii=False, default=repr),
     )
+    return page
 
 
-def write_page(path: str | Path, page: str) -> None:
-    """Write a page.
+def write_audit(path: str | Path, audit: Any) -> None:
+    """Write the page of an audit.
 
     Raises:
         SinkError: it cannot be written.
     """
     try:
-        Path(path).write_text(page, encoding="utf-8", errors="backslashreplace")
+        graph_text = read_manifest(Path(audit.path)).graph_text
+    except RecordError:
+        graph_text = ""  # the audit says what is wrong with the manifest
+    try:
+        Path(path).write_text(audit_page(audit, graph_text), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise SinkError(f"{path} cannot be written: {error.strerror}") from error
 
@@ -99,9 +101,7 @@ def _versions(versions: Versions) -> dict[str, Any]:
         "keys": keys[:_KEYS_SHOWN],
         "keys_left_out": max(len(keys) - _KEYS_SHOWN, 0),
         "diffs": [_diff(change) for change in told["changes"]],
-        "lineages": [
-            {"position": position, "rows": _rows(lineage)} for position, lineage in versions.lineages.items()
-        ],
+        "lineages": [{"position": position, "rows": _rows(lineage)} for position, lineage in versions.lineages.items()],
         "policy_changed": any(change.kind == "policy" and change.matters for change in versions.changes),
     }
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from drift.lineage.diff import InputRow, RecordsDiffer
 from drift.lineage.outputs import KINDS, Counts, Difference, Example, Row
+from drift.lineage.show import as_text
+from drift.lineage.verdict import Finding
 from drift.lineage.versions import Versions
 from drift.records.changes import Change
 from drift.records.shown import readable
@@ -52,6 +54,30 @@ def versions_lines(found: Versions) -> Iterator[str]:
             "note      the time policy has changed; global times and late items are those of the record, so this is "
             "not in the comparison"
         )
+
+
+def finding_lines(finding: Finding, *, sources: bool = True) -> Iterator[str]:
+    """Where a run parts from a record, and why; `sources` with how the sources of functions differ."""
+    found, verdict = finding.divergence, finding.verdict
+    yield f"position {found.position:,}: {found.what}"
+    for name, item in (("recorded", found.recorded), ("computed", found.recomputed)):
+        if item is not None:
+            yield f"    {name}  {safe_text(repr, item.payload, _CHARACTERS_MAX)}  sink {item.sink!r}, time {item.time}"
+    if found.error is not None:
+        yield f"    the run ended with {type(found.error).__name__}: {str(found.error).splitlines()[0]}"
+    yield f"verdict: {verdict.title}"
+    yield f"    {verdict.text}"
+    yield from (f"    {line}" for line in verdict.details)
+    for change in verdict.changes if sources else ():
+        yield from (f"    {line}" for line in change.diff.splitlines())
+    for title, lineage in (
+        ("lineage of what is computed", finding.lineage),
+        ("lineage of what is recorded, as the graph makes it now", finding.recorded_lineage),
+    ):
+        if lineage is not None:
+            yield f"{title}:"
+            yield from (f"    {line}" for line in as_text(lineage).splitlines())
+    yield from finding.notes
 
 
 def _graph_lines(changes: tuple[Change, ...]) -> Iterator[str]:

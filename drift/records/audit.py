@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from drift.records.checks import Audit, Check, Trouble
+from drift.records.checks import THE_GRAPH, Audit, Check, Trouble
 from drift.records.format import MANIFEST, Manifest, RecordError, read_manifest
 from drift.records.intact import check_intact
 from drift.records.reader import Record
@@ -36,13 +36,15 @@ def audit(
     expect: str = "",
     key: Any = None,
     classes: Sequence[type] = (),
+    by: Callable[[Any], Any] | None = None,
     on_check: Callable[[Check], None] | None = None,
 ) -> Audit:
     """Check a record; the result has a check for each thing, and `ok`.
 
     Args:
         path: the record.
-        graph: what to compute, where that is not the graph at the place that the record names.
+        graph: what to compute, where that is not the graph at the place that the record names. Where it is another
+            graph than the recorded one, `versions` of the result says what it would have changed.
         reproduce: False checks the files only, and runs nothing.
         engines: that compute it again.
         workers: numbers of them for engine "zeromq", each in turn.
@@ -50,6 +52,7 @@ def audit(
         expect: the record's hash, as it was noted when it was made: `Record.hash`.
         key: a public key, or its file: the record must be signed with its private key.
         classes: of payloads, where the graph's modules do not have them.
+        by: gives the key of an output payload; what another graph would have changed is counted by it, too.
         on_check: is given each check as it is done.
 
     Raises:
@@ -77,12 +80,19 @@ def audit(
     if reproduce:
         for check in _reproduced(folder, graph, engines, workers, seeds, classes, checks):
             add(check)
+    versions = None
+    if reproduce and graph is not None and any(check.what == THE_GRAPH and check.result == "noted" for check in checks):
+        from drift.lineage.versions import versions as compared_with
+
+        record = Record(folder, classes)
+        versions = compared_with(record, dataflow_of(record, graph), key=by)
     summary = _summary(folder)
     signed = key is not None and all(check.result == "ok" for check in checks if check.level == "signed")
     proves, proves_not = _meaning(signed or bool(expect), checks, reproduce)
     return Audit(
-        str(folder), summary, started, time.perf_counter() - began, tuple(checks), tuple(proves), tuple(proves_not)
-    )
+        str(folder), summary, started, time.perf_counter() - began, tuple(checks), tuple(proves), tuple(proves_not),
+        versions,
+    )  # fmt: skip
 
 
 def _authentic(folder: Path, expect: str, key: Any) -> Iterator[Check]:

@@ -10,6 +10,9 @@ Level = Literal["intact", "signed", "reproduced"]
 #: "noted": no trouble by itself, but who reads the audit should know.
 Result = Literal["ok", "trouble", "noted", "not checked"]
 
+#: What the check of the graph's fingerprint is of.
+THE_GRAPH = "the graph"
+
 
 @dataclass(frozen=True)
 class Trouble:
@@ -94,6 +97,8 @@ class Audit:
         record: what its manifest says of it, in short.
         started: in UTC.
         proves, proves_not: in sentences, for those who file it.
+        versions: what another version of the graph would have given, a `drift.lineage.versions.Versions`; None where
+            the graph is the recorded one.
     """
 
     path: str
@@ -103,6 +108,7 @@ class Audit:
     checks: tuple[Check, ...]
     proves: tuple[str, ...] = ()
     proves_not: tuple[str, ...] = ()
+    versions: Any = None
 
     @property
     def ok(self) -> bool:
@@ -123,6 +129,7 @@ class Audit:
     def as_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        plain["versions"] = None if self.versions is None else self.versions.as_dict()
         return {"ok": self.ok, **plain, "checks": [check.as_dict() for check in self.checks]}
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from drift.engines.recorded import RecordedMachine
 from drift.engines.simulated import Simulation
 from drift.lineage.divergence import Comparison, Divergence, compared, same_item
-from drift.lineage.verdict import Finding, find_out
-from drift.records.checks import Check, Result, Trouble
+from drift.lineage.verdict import find_out
+from drift.records.checks import THE_GRAPH, Check, Result, Trouble
 from drift.records.environment import environment
 from drift.records.reader import Record
 from drift.records.replay import batches_of, changes_since, classes_for, end_of, replayed
@@ -34,7 +34,7 @@ def check_graph(record: Record, dataflow: Dataflow) -> Check:
     """Whether the graph is the recorded one; a difference is noted, the output will tell whether it matters."""
     started = time.perf_counter()
     if record.manifest.fingerprint is None:
-        return Check("reproduced", "the graph", "its fingerprint", "not checked", "the record has no fingerprint")
+        return Check("reproduced", THE_GRAPH, "its fingerprint", "not checked", "the record has no fingerprint")
     changes = changes_since(record, dataflow)
     mattering = [change for change in changes if change.matters]
     found = "the same structure and the same functions"
@@ -45,7 +45,7 @@ def check_graph(record: Record, dataflow: Dataflow) -> Check:
         found += f"; {changes[0].text}"
     detail = {"changes": [change.as_dict() for change in changes]}
     seconds = time.perf_counter() - started
-    return Check("reproduced", "the graph", "the fingerprint in the manifest", "noted" if mattering else "ok", found,
+    return Check("reproduced", THE_GRAPH, "the fingerprint in the manifest", "noted" if mattering else "ok", found,
                  seconds=seconds, detail=detail)  # fmt: skip
 
 
@@ -155,22 +155,5 @@ def _check(what: str, record: Record, dataflow: Dataflow, found: Comparison, sec
     text = f"at {where}: {divergence.what}; {verdict.title}: {verdict.text}"
     trouble = Trouble(kind, text, block=divergence.position // BLOCK_ITEMS, position=divergence.position)
     return Check(
-        "reproduced", what, against, "trouble", text, (trouble,), seconds, _detail(finding), finding
+        "reproduced", what, against, "trouble", text, (trouble,), seconds, finding.as_dict(), finding
     )  # fmt: skip
-
-
-def _detail(finding: Finding) -> dict[str, Any]:
-    divergence = finding.divergence
-    return {
-        "position": divergence.position,
-        "what": divergence.what,
-        "recorded": _item(divergence.recorded),
-        "recomputed": _item(divergence.recomputed),
-        "verdict": finding.verdict.as_dict(),
-    }
-
-
-def _item(item: Item[Any] | None) -> dict[str, Any] | None:
-    if item is None:
-        return None
-    return {"sink": item.sink, "time": item.time, "meta": item.meta.hex(), "payload": repr(item.payload)}
