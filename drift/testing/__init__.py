@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from drift.testing.case import load_case, run_case, save_case, told
 from drift.testing.check import Case, Failure, Result, check
+from drift.testing.purity import rerun
 from drift.testing.report import report
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import Seeds, counts, simulate_seed
@@ -35,6 +36,7 @@ __all__ = [
     "load_case",
     "reaching",
     "report",
+    "rerun",
     "run_case",
     "save_case",
     "shrunk",

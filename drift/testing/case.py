@@ -15,6 +15,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import xxhash
@@ -178,17 +179,16 @@ def told(result: Result, folder: Path | str | None = None) -> tuple[str, Path | 
 
 
 def place_of_graph(graph: object, names: Mapping[str, Any]) -> str:
-    """ "file.py:name" of a graph among the names of a module; "" where none of them stands for it.
+    """ "file.py:name" of a graph among the names of a module or of those it imports; "" where none stands for it.
 
     Args:
         names: a module's globals.
     """
-    file = names.get("__file__")
-    if not file:
-        return ""
-    for name, value in names.items():
-        if value is graph:
-            return f"{_short(Path(file))}:{name}"
+    for each in (names, *(vars(value) for value in names.values() if isinstance(value, ModuleType))):
+        file = each.get("__file__") or ""
+        for name, value in each.items():
+            if value is graph and file:
+                return f"{_short(Path(file))}:{name}"
     return ""
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 import keyword
+import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,9 +24,10 @@ from drift.purity import PurityCheck
 from drift.streams import Graph
 from drift.testing.case import place_of_graph, told
 from drift.testing.check import Case, Output, Result, check, in_order, reference
-from drift.testing.hypothesis import example, given, st
+from drift.testing.hypothesis import example, given, settings, st
 from drift.testing.purity import check_purity, told_impure
 from drift.testing.schedule import Schedule
+from drift.testing.seeds import Seeds
 from drift.testing.shrink import shrunk
 from drift.testing.sometimes import reaching
 from drift.testing.strategies import schedules
@@ -198,6 +200,9 @@ class _Test:
                 body(*args, **kwargs)
 
         functools.update_wrapper(checked, body)
+        # Hypothesis keeps failures by a digest of the source, which is the same for all tests that are made here.
+        own_name = f"{body.__module__}.{body.__qualname__}".encode()
+        checked._hypothesis_internal_add_digest = own_name  # type: ignore[attr-defined]
         drawn = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in (*self._arguments.values(), _SCHEDULE)
         ]
@@ -207,9 +212,9 @@ class _Test:
         checked.__signature__ = signature.replace(parameters=[*starts, *drawn, *ends])  # type: ignore[attr-defined]
         checked.__annotations__ = {}
         strategies = {self._arguments[name]: strategy for name, strategy in self._strategies.items()}
-        return self._called(given(**strategies, **{_SCHEDULE: self._schedule})(checked), body)
+        return self._called(given(**strategies, **{_SCHEDULE: self._schedule})(checked), checked)
 
-    def _called(self, test: Callable[..., None], body: Callable[..., Any]) -> Callable[..., None]:
+    def _called(self, test: Callable[..., None], checked: Callable[..., None]) -> Callable[..., None]:
         """What test runners call: the Hypothesis test, and what comes after its last example."""
 
         @functools.wraps(test)
@@ -219,9 +224,11 @@ class _Test:
                 if name.startswith(("_hypothesis", "hypothesis_explicit")):
                     setattr(test, name, value)
             self._complete_examples(test)
+            _fit(test, getattr(called, _SETTINGS, None) or settings())
             with reaching(), self._purity_checked():
                 try:
                     test(*args, **kwargs)
+                    self._run_seeds(checked, args, kwargs)
                 except BaseException as error:
                     self._tell(error)
                     raise
@@ -229,6 +236,26 @@ class _Test:
         called.hypothesis = test.hypothesis  # type: ignore[attr-defined]
         called.drift_test = Tested(self._dataflow, self._strategies, self._place)  # type: ignore[attr-defined]
         return called
+
+    def _run_seeds(self, checked: Callable[..., None], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """The seeds that DRIFT_SEEDS asks for: how many from 0, or FIRST:END."""
+        __tracebackhide__ = True
+        asked = os.environ.get("DRIFT_SEEDS")
+        if not asked:
+            return
+        try:
+            numbers = range(*map(int, asked.split(":")))
+        except (TypeError, ValueError):
+            raise SettingsError(f"DRIFT_SEEDS={asked!r} is neither a number nor FIRST:END") from None
+        seeds = Seeds(self._dataflow, self._strategies)
+        for seed in numbers:
+            case = seeds.case(seed)
+            inputs = {self._arguments[name]: payloads for name, payloads in case.inputs.items()}
+            try:
+                checked(*args, **kwargs, **inputs, **{_SCHEDULE: case.schedule})
+            except BaseException as error:
+                error.add_note(f"at seed {seed}: drift simulate FILE:TEST --seed {seed}")
+                raise
 
     def _complete_examples(self, test: Callable[..., None]) -> None:
         """An explicit example that names only inputs runs in order."""
@@ -288,11 +315,32 @@ class _Test:
                 each.result = result
                 message, each.path = told(result)
                 each.args = (message,)
+                each.drift_case = each.path  # type: ignore[attr-defined]
             elif isinstance(each, ImpureStep) and self._impure is not None and each is self._impure[0]:
                 case = replace(self._impure[1], schedule=Schedule(), place=self._place())
-                each.add_note("\n".join(told_impure(case)[1]))
+                path, lines = told_impure(case)
+                each.add_note("\n".join(lines))
+                each.drift_case = path  # type: ignore[attr-defined]
             elif hasattr(each, "exceptions"):
                 self._tell(each)
+
+
+_SETTINGS = "_hypothesis_internal_use_settings"
+#: Of the examples that Hypothesis is set to draw.
+_PROFILES = {"quick": 0.1, "usual": 1.0, "long": 20.0}
+
+
+def _fit(test: Callable[..., None], own: settings) -> None:
+    """Draw as many examples as the profile says that DRIFT_PROFILE names; and no deadline, unless one was asked for.
+
+    An example is a dozen simulated runs: how long it takes says nothing of the graph, and much of the machine.
+    """
+    profile = os.environ.get("DRIFT_PROFILE") or "usual"
+    if profile not in _PROFILES:
+        raise SettingsError(f"DRIFT_PROFILE={profile!r}; there are {', '.join(_PROFILES)}")
+    many = max(round(own.max_examples * _PROFILES[profile]), 1)
+    deadline = None if own.deadline == settings().deadline else own.deadline
+    setattr(test, _SETTINGS, settings(own, max_examples=many, deadline=deadline))
 
 
 def _argument(name: str) -> str:

@@ -6,10 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from drift.purity import PurityCheck
-from drift.testing.case import line_again, save_case
-from drift.testing.check import Case, check, reference
+from drift.streams import Graph
+from drift.testing.case import line_again, load_case, save_case, told
+from drift.testing.check import Case, Result, check, reference
 from drift.testing.schedule import Schedule
+from drift.testing.shrink import shrunk
 from drift_graph.errors import ImpureStep, SettingsError
+from drift_graph.graph import Dataflow
 
 
 def check_purity(purity: PurityCheck, case: Case) -> None:
@@ -45,3 +48,34 @@ def told_impure(case: Case, folder: Path | str | None = None) -> tuple[Path | No
     except (SettingsError, OSError) as reason:
         return None, [f"no case file  {reason}"]
     return path, [f"run it again  {line_again(path, case.place)}", f"case file     {path}"]
+
+
+def rerun(path: Path | str, graph: Graph | Dataflow | None = None, *, purity: bool = True) -> Result:
+    """Run a case file again.
+
+    Args:
+        graph: in place of the one that the file names, or where it names none.
+        purity: whether steps are called again in other processes.
+
+    Raises:
+        NotDeterministic: it still fails; the message is the report.
+        ImpureStep: a step is not pure.
+        InputError, SettingsError: see `load_case`.
+    """
+    from drift.testing import NotDeterministic
+
+    case = load_case(path, graph)
+    if purity:
+        with PurityCheck(case.dataflow) as checked:
+            try:
+                check_purity(checked, case)
+            except ImpureStep as impure:
+                impure.drift_case = path  # type: ignore[attr-defined]
+                raise
+    result = check(case)
+    if result.failure is not None:
+        message, _ = told(shrunk(result, items=False, payloads=False))
+        failed = NotDeterministic(message, result)
+        failed.drift_case = path  # type: ignore[attr-defined]
+        raise failed
+    return result
