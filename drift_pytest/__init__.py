@@ -102,6 +102,7 @@ def pytest_runtest_makereport(
     if call.excinfo is not None:
         for path in dict.fromkeys(_case_files(call.excinfo.value)):
             report.user_properties.append((_CASE, path))
+            item.user_properties.append((_CASE, path))  # of the report after it, which the JUnit file is made from
             report.sections.append((_REPORTED, path))
     return report
 
