@@ -402,8 +402,9 @@ def made_run(
             raise SettingsError(f"{name}={value!r} is not a number of seconds above 0")
     if settings.partitions is not None and (type(settings.partitions) is not int or settings.partitions < 1):
         raise SettingsError(f"partitions={settings.partitions!r} is not an int of 1 or more")
-    if engine != "spark" and (settings.spark, settings.master, settings.partitions) != (None, None, None):
-        raise SettingsError(f"spark, master and partitions are settings of engine='spark', not of {engine!r}")
+    of_spark = (settings.spark, settings.master, settings.partitions, settings.gang)
+    if engine != "spark" and of_spark != (None, None, None, False):
+        raise SettingsError(f"spark, master, partitions and gang are settings of engine='spark', not of {engine!r}")
     if engine != "zeromq" and workers != 1:
         raise SettingsError(f"engine {engine!r} is one process; workers={workers} needs engine='zeromq'")
     return Run(

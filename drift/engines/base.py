@@ -33,6 +33,7 @@ class Settings:
         check_purity: call steps again in a process with another hash seed, and end with an ImpureStep where the results
             differ.
         purity_first, purity_every: of each function so many first calls are checked, and every n-th call after them.
+        gang: cycles that change keys run on all tasks at once, not in one of them (spark).
     """
 
     workers: int = 1
@@ -49,6 +50,7 @@ class Settings:
     check_purity: bool = False
     purity_first: int = 100
     purity_every: int = 10_000
+    gang: bool = False
 
 
 @dataclass

@@ -24,6 +24,7 @@ from drift.engines.packing import packed_columns
 from drift.engines.shipping import unpacked
 from drift.spark.batches import BATCH_ITEMS, COUNT, ERROR, READ, ROWS, Inbox, Outbox, Row, error_row, rows_in
 from drift.spark.blocks import PartDigest
+from drift.spark.gang import Keys
 from drift.spark.levels import Levels, LevelWorker
 from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Algorithm
@@ -45,6 +46,7 @@ class Work:
         targets: how many tasks a level has.
         bounds: metas that cut the output into `targets` ranges, or fewer.
         end: nothing at or above it is released; below END_OF_TIME where an input ended with an error.
+        gang: keys of the gangs that run the levels whose cycles change keys; None where each such runs in one task.
     """
 
     dataflow: bytes
@@ -54,6 +56,7 @@ class Work:
     bounds: tuple[bytes, ...]
     end: bytes = END_OF_TIME
     algorithm: Algorithm = "xxh3_128"
+    gang: Keys | None = None
 
     def opened(self) -> Levels:
         """The dataflow, in a task."""
@@ -61,7 +64,7 @@ class Work:
             if folder not in sys.path:
                 sys.path.append(folder)
         gc.set_threshold(_GC_THRESHOLD, 20, 100)
-        return Levels(_dataflow(self.dataflow), fused=self.fused)
+        return Levels(_dataflow(self.dataflow), fused=self.fused, gang=self.gang is not None)
 
 
 @lru_cache(maxsize=4)

@@ -9,7 +9,7 @@ The groupings of a level do not feed each other, so they share that shuffle.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Router, Worker
@@ -25,11 +25,16 @@ class Levels:
     Attributes:
         of: level of each source, grouping and sink.
         alone: groupings on a cycle that changes keys, which run in one task.
+        gangs: levels with such groupings, where these run on a gang of all tasks instead.
+
+    Args:
+        gang: whether they do.
     """
 
-    def __init__(self, dataflow: Dataflow, *, fused: bool = True) -> None:
+    def __init__(self, dataflow: Dataflow, *, fused: bool = True, gang: bool = False) -> None:
         self.dataflow = dataflow
         self.fused = fused
+        self.gangs: set[int] = set()
         plan = Plan(dataflow, fused=fused)
         self.of: dict[str, int] = {source.name: 0 for source in dataflow.sources}
         self.alone: dict[str, None] = {}
@@ -41,7 +46,9 @@ class Levels:
             level = max(feeds.get(name, 1) for name in component)
             for name in component:
                 self.of[name] = level
-                if plan.is_cyclic(component):
+                if plan.is_cyclic(component) and gang:
+                    self.gangs.add(level)
+                elif plan.is_cyclic(component):
                     self.alone[name] = None
                 for target in plan.programs[name].targets:
                     if target not in component:
@@ -73,6 +80,10 @@ class LevelWorker:
         """Process pieces that are complete below `settled`, and all above what was handled before."""
         leaving = self._worker.handle(parts).get(BARRIER, ())
         self._worker.settle(settled)
+        self.leave(leaving, outbox)
+
+    def leave(self, leaving: Iterable[Part], outbox: Outbox) -> None:
+        """Send on what no grouping of this level takes."""
         keyed: dict[str, list[Columns]] = {}
         for name, columns in leaving:
             if name not in self._levels.of:

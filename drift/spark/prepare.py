@@ -23,6 +23,8 @@ from drift.engines.feed import Feed
 from drift.engines.shipping import packed
 from drift.spark import frames
 from drift.spark.batches import DDL, ROWS
+from drift.spark.gang import check_slots, new_keys
+from drift.spark.gang_task import run_gang
 from drift.spark.kernels import Work, run_level
 from drift.spark.levels import Levels
 from drift.spark.spool import Spool, write_parquet
@@ -44,7 +46,7 @@ class Prepared:
         self, spark: Any, dataflow: Dataflow, feed: Feed, settings: Settings, watch: Callable[[], None]
     ) -> None:
         self._spark = spark
-        self._levels = Levels(dataflow, fused=settings.fused)
+        self._levels = Levels(dataflow, fused=settings.fused, gang=settings.gang)
         self._closing = ExitStack()
         self.error: Exception | None = None
         try:
@@ -55,6 +57,8 @@ class Prepared:
 
     def _prepare(self, dataflow: Dataflow, feed: Feed, settings: Settings, watch: Callable[[], None]) -> None:
         targets = settings.partitions or default_partitions(self._spark)
+        if self._levels.gangs:
+            check_slots(self._spark, targets)
         readings = [
             self._reading(rank, source.name, feed, given, targets)
             for rank, source in enumerate(dataflow.sources)
@@ -71,6 +75,7 @@ class Prepared:
             bounds=(),
             end=spool.end,
             algorithm=settings.digest,
+            gang=new_keys() if settings.gang else None,
         )
         firsts = list(spool.firsts)
         if targets > 1:
@@ -107,7 +112,9 @@ class Prepared:
         """The DataFrame that a kernel makes of the rows of each range of the output."""
         rows, work = self._rows, self.work
         for level in range(1, self._levels.last):
-            rows = shuffled(rows, work.targets).mapInArrow(partial(run_level, work, level), DDL)
+            together = level in self._levels.gangs
+            task = partial(run_gang if together else run_level, work, level)
+            rows = shuffled(rows, work.targets).mapInArrow(task, DDL, barrier=together)
         return shuffled(rows, work.targets).mapInArrow(partial(kernel, work), schema)
 
     def close(self) -> None:

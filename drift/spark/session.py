@@ -113,11 +113,21 @@ def start(master: str, configuration: dict[str, str] | None = None) -> Any:
 
 def stop(started: Any) -> None:
     """End a session of `start`, and its JVM."""
-    folder = started._drift_folder
+    folder, application = started._drift_folder, application_folder(started)
     with suppress(Exception):  # what a JVM that is already gone says of it
         started.stop()
     _end_jvm()
     shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(application, ignore_errors=True)
+    with suppress(OSError):  # it holds others, or was never made
+        application.parent.rmdir()
+
+
+def application_folder(started: Any) -> Path:
+    """Where executors of `local-cluster` work: in the installed pyspark, and they leave it behind."""
+    import pyspark
+
+    return Path(pyspark.__file__).parent / "work" / str(started.sparkContext.applicationId)
 
 
 def _imported() -> Any:

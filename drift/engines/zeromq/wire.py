@@ -47,6 +47,8 @@ class Kind(enum.IntEnum):
     MINIMAL_TIME = 3
     RELEASED = 4
     FINISHED = 5
+    TALLY = 6
+    PACE = 7
 
 
 class Batch(msgspec.Struct, array_like=True):
@@ -93,7 +95,20 @@ class Finished(msgspec.Struct, array_like=True):
     blocks: list[bytes]
 
 
-Message = Batch | AckMessage | MinimalTime | ReleasedMessage | Finished
+class Tally(msgspec.Struct, array_like=True):
+    """What a worker that feeds itself has fed, and taken back, since it last said so."""
+
+    items: int
+    tombstones: int
+
+
+class Pace(msgspec.Struct, array_like=True):
+    """How many items a worker that feeds itself may feed at once."""
+
+    items: int
+
+
+Message = Batch | AckMessage | MinimalTime | ReleasedMessage | Finished | Tally | Pace
 
 _kinds: dict[type, Kind] = {
     Batch: Kind.BATCH,
@@ -101,6 +116,8 @@ _kinds: dict[type, Kind] = {
     MinimalTime: Kind.MINIMAL_TIME,
     ReleasedMessage: Kind.RELEASED,
     Finished: Kind.FINISHED,
+    Tally: Kind.TALLY,
+    Pace: Kind.PACE,
 }
 _pack = msgspec.msgpack.Encoder().encode
 _unpack: dict[int, Callable[[Any], Message]] = {

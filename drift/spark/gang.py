@@ -1,0 +1,80 @@
+"""The worker gang, seen from the driver: what its tasks are told, and whether the cluster can run them.
+
+Invariant: a gang either starts at once or is refused at once, in words that help.
+
+Why: a barrier stage gets all its slots or none. Where there are too few, Spark looks every 15 seconds and gives up
+after ten minutes; so it is asked beforehand what it would find.
+
+A gang runs the levels whose cycles change keys, with `settings.gang`: see `gang_task`. A shuffle stands behind it, so
+that Spark starts the stage again, all of it, when a task or an executor dies; a result stage is never retried.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import zmq
+
+from drift_graph.errors import SettingsError
+
+#: How long executors may take to register after the session has started.
+_EXECUTORS_WAIT_S = 15.0
+_EXECUTORS_POLL_S = 0.25
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The CURVE pair of a run, which every task of its gangs uses for both sides."""
+
+    public_key: bytes
+    secret_key: bytes = field(repr=False)
+
+
+def new_keys() -> Keys:
+    """Keys for one run."""
+    if not zmq.has("curve"):
+        raise SettingsError("this build of pyzmq has no CURVE, which a gang needs; install pyzmq as a wheel, from PyPI")
+    return Keys(*zmq.curve_keypair())
+
+
+def check_slots(spark: Any, tasks: int) -> None:
+    """Whether the cluster can run so many tasks at once.
+
+    Raises:
+        SettingsError: it cannot, or has no fixed number of them.
+    """
+    if _setting(spark, "spark.dynamicAllocation.enabled") == "true":
+        raise SettingsError(
+            "a worker gang needs all its tasks at once, which Spark refuses where it allocates executors on demand; "
+            "set spark.dynamicAllocation.enabled=false, or leave out gang=True"
+        )
+    master = _setting(spark, "spark.master")
+    waits = master != "local" and not master.startswith("local[")  # there the one executor is here from the start
+    deadline = time.monotonic() + (_EXECUTORS_WAIT_S if waits else 0)
+    slots = slots_of(spark)
+    while slots is not None and slots < tasks and time.monotonic() < deadline:
+        time.sleep(_EXECUTORS_POLL_S)
+        slots = slots_of(spark)
+    if slots is not None and slots < tasks:
+        raise SettingsError(
+            f"a worker gang of {tasks} needs {tasks} tasks at once, and Spark ({master}) has room for {slots}; use "
+            f"partitions={max(slots, 1)}, or more executors or cores (local[{tasks}], spark.executor.instances, "
+            f"spark.executor.cores), or leave out gang=True"
+        )
+
+
+def slots_of(spark: Any) -> int | None:
+    """How many tasks can run at once; None where that cannot be known beforehand (Connect with a set parallelism)."""
+    if hasattr(spark, "_jsparkSession"):
+        context = spark.sparkContext._jsc.sc()  # as Spark's own check does
+        profile = context.resourceProfileManager().defaultResourceProfile()
+        return int(context.maxNumConcurrentTasks(profile))
+    if any(_setting(spark, name) for name in ("spark.default.parallelism", "spark.sql.leafNodeDefaultParallelism")):
+        return None
+    return int(spark.range(1 << 16).selectExpr("spark_partition_id() AS part").distinct().count())
+
+
+def _setting(spark: Any, name: str) -> str:
+    return str(spark.conf.get(name, "") or "")

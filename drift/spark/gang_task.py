@@ -1,0 +1,361 @@
+"""What one task of a worker gang does: it feeds its rows, works for its keys, and lets go of what is settled.
+
+Invariant: over all tasks of an attempt, each item that leaves the level is given exactly once, and nothing that a
+tombstone takes back is given; a task ends when the level is done, or its attempt fails as a whole.
+
+Why: an item and the tombstone that takes it back come from one key, so from one task, and meet in that task's own
+buffers; nothing leaves these before minimal time has passed it. Task 0 keeps the acker's table. A task promises the
+global time of the item it feeds next, so tasks are to the acker what sources are to it elsewhere. Frames of another
+attempt are refused: they are seeded with numbers that the tasks of one attempt drew and told each other.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from drift.engines.base import Settings
+from drift.engines.zeromq.roles import WorkerLoop, ack_message
+from drift.engines.zeromq.sockets import Outbox as Box
+from drift.engines.zeromq.sockets import Transport, flush_all
+from drift.engines.zeromq.wire import AckMessage, Finished, Message, MinimalTime, Pace, Tally
+from drift.machines.worker import BARRIER, Part
+from drift.spark.batches import Inbox, Outbox, Row, error_row, rows_in
+from drift.spark.kernels import Work
+from drift.spark.levels import LevelWorker
+from drift_acker.ledger import ack_of
+from drift_acker.table import Ack, AckTable
+from drift_barrier.barrier import Barrier
+from drift_graph.errors import DriftBug, DriftError
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
+
+_FRAMES_AT_ONCE = 16
+_READY_ITEMS = 4096
+_POLL_MS = 100
+_NOTICE_INTERVAL_S = 0.001
+_LINGER_MS = 10_000
+#: Batches of one task that minimal time has not passed.
+_BATCHES_AHEAD_MAX = 2
+_BATCH_ITEMS_MAX = 4096
+
+
+def run_gang(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The body of one task of a barrier stage: rows in and out as those of `run_level`."""
+    from pyspark import BarrierTaskContext
+
+    context = BarrierTaskContext.get()
+    index = context.partitionId()
+    host = context.getTaskInfos()[index].address.rpartition(":")[0]
+    loop = GangLoop(index, work, level, transport_of(work, socket.gethostbyname(host)), batches)
+    try:
+        hello = json.dumps([loop.address(socket.gethostbyname(host)), secrets.randbits(64)])
+        hellos = [json.loads(each) for each in context.allGather(hello)]
+        loop.join([address for address, _ in hellos], [nonce for _, nonce in hellos])
+        yield from loop.output()
+    finally:
+        loop.close()
+
+
+def transport_of(work: Work, address: str) -> Transport:
+    """Sockets on the interface that Spark knows this executor by, or on all where none of this machine has it."""
+    assert work.gang is not None
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            address = "0.0.0.0"
+    return Transport("", work.gang.public_key, work.gang.secret_key, address)
+
+
+class GangLoop(WorkerLoop):
+    """A worker that feeds itself and buffers its own output; see the module."""
+
+    def __init__(
+        self, index: int, work: Work, level: int, transport: Transport, batches: Iterable[pa.RecordBatch]
+    ) -> None:
+        levels = work.opened()
+        settings = Settings(workers=work.targets, fused=work.fused)
+        super().__init__(index, 0, transport, levels.dataflow, settings, only=levels.groups(level))
+        self._levels = levels
+        self._feeder = _Feeder(batches, level)
+        self._leaving = LevelWorker(levels, level, work.targets, work.bounds)
+        self._outbox = Outbox(levels.last, work.targets)
+        self._buffers: dict[str, Barrier] = {}
+        self._table: _Table | None = None
+        self._minimal_time = BEGINNING
+        self._settled = BEGINNING
+        self._fed: deque[bytes] = deque()  # the last metas of batches that minimal time may not have passed
+        self._told_tombstones = 0
+        self._stopped = False
+        self._finished = False
+
+    def address(self, host: str) -> str:
+        """Where the other tasks connect to."""
+        return f"tcp://{host}:{self.inbox.address.rpartition(':')[2]}"
+
+    def join(self, addresses: list[str], nonces: list[int]) -> None:
+        """Take part in the attempt whose tasks these are."""
+        self.codec.reseed(xxhash.xxh64_intdigest(json.dumps(nonces).encode()))
+        others = {index: self.connect(each) for index, each in enumerate(addresses) if index != self._index}
+        self._peers = others
+        self._acker = self.connect(addresses[0])
+        if self._index == 0:
+            self._table = _Table(len(addresses), list(others.values()), self._acker)
+
+    def output(self) -> Iterator[pa.RecordBatch]:
+        """Work to the end; the rows that leave."""
+        failed = False
+        try:
+            while self._settled != END_OF_TIME and not self._stopped:
+                self._work()
+                self._settle()
+                yield from self._feeder.passing()
+                yield from self._outbox.ready()
+        except DriftError as error:  # every attempt would meet it: it ends the run
+            self._outbox.add_row(error_row(self._levels.last, error))
+            failed = True
+        self._finish(failed=failed)
+        yield from self._feeder.passing()
+        yield from self._outbox.rest()
+
+    def turn(self, messages: list[Message]) -> None:
+        for message in messages:
+            if isinstance(message, MinimalTime):
+                self._minimal_time = max(self._minimal_time, message.time)
+            elif isinstance(message, Pace):
+                self._feeder.batch_items = message.items
+            elif isinstance(message, Finished):
+                self._note_finished(message)
+        super().turn(messages)
+        if self._table is not None:
+            self.poll_ms = min(self.poll_ms, self._table.turn(messages, self.codec.encode))
+
+    def _work(self) -> None:
+        feeds = self._has_room()
+        self.poller.poll(0 if feeds else self.poll_ms)
+        self.turn(list(self.inbox.receive(_FRAMES_AT_ONCE)))
+        if feeds:
+            self._feed()
+        flush_all(self.outboxes, self.poller)
+
+    def _has_room(self) -> bool:
+        if self._feeder.ended or any(box.waiting for box in self.outboxes):
+            return False
+        while self._fed and self._fed[0] < self._minimal_time:
+            self._fed.popleft()
+        return len(self._fed) < _BATCHES_AHEAD_MAX
+
+    def _feed(self) -> None:
+        """The items that come next, and in one ack with them the promise of what comes after."""
+        items, promise = self._feeder.take()
+        sent: list[tuple[bytes, int]] = []
+        if items:
+            self._fed += [meta for meta, _, _ in items if meta < promise][-1:]  # minimal time will pass no others yet
+            sent = self._sent(global_time_of(items[0][0]), self._worker.pass_maps(_parts(items)))
+        self._acker.send(self.codec.encode(ack_message(ack_of((), sent, [(self._index, promise)]))))
+        made = self._worker.tombstones
+        self._acker.send(self.codec.encode(Tally(len(items), made - self._told_tombstones)))
+        self._told_tombstones = made
+
+    def _sent(self, granule: bytes, sends: dict[int, list[Part]]) -> list[tuple[bytes, int]]:
+        for name, columns in sends.pop(BARRIER, ()):
+            buffer = self._buffers.get(name)
+            if buffer is None:
+                buffer = self._buffers[name] = Barrier()
+            buffer.add(name, columns)
+        return super()._sent(granule, sends)
+
+    def _settle(self) -> None:
+        """Let go of what minimal time has passed."""
+        if self._minimal_time == self._settled:
+            return
+        self._settled = self._minimal_time
+        leaving: list[Part] = []
+        for name, buffer in self._buffers.items():
+            settled = buffer.settled(self._settled)
+            if settled is not None:
+                leaving.append((name, Columns(settled[0], settled[1], None)))
+            if self._settled == END_OF_TIME and len(buffer):
+                raise DriftBug(f"{len(buffer)} items for {name!r} are left in a buffer at the end of time")
+        self._leaving.leave(leaving, self._outbox)
+
+    # The end.
+
+    def _note_finished(self, message: Finished) -> None:
+        """In task 0: a task has ended, well or with an error. In others: stop, for one has failed."""
+        if self._table is None:
+            self._stopped = True
+            return
+        self._table.finished += 1
+        self._stopped = self._stopped or bool(message.digest)
+
+    def _finish(self, *, failed: bool) -> None:
+        """Tell task 0, which stays until all have told it, and stops the others where one has failed."""
+        self._finished = True
+        table = self._table
+        if table is None:
+            self._acker.send(self.codec.encode(Finished("failed" if failed else "", [])))
+            while self._acker.waiting:
+                flush_all([self._acker], self.poller)
+                self.poller.poll(self.poll_ms)
+            return
+        if failed or self._stopped:
+            for box in table.others:
+                box.send(self.codec.encode(Finished("failed", [])))
+        while table.finished < len(table.others):
+            flush_all(self.outboxes, self.poller)
+            self.poller.poll(_POLL_MS)
+            for message in self.inbox.receive(_FRAMES_AT_ONCE):
+                if isinstance(message, Finished):
+                    self._note_finished(message)
+
+    def close(self) -> None:
+        """Let go of the sockets; where the work was done, once task 0 has been told so."""
+        for box in self.outboxes:
+            box.socket.close(linger=_LINGER_MS if self._finished and box is self._acker else 0)
+        self.inbox.socket.close(linger=0)
+        self.context.term()
+
+
+class _Table:
+    """Task 0 for all tasks: the acker, and the pace.
+
+    A correction that goes round a cycle changes what was fed after it, and each change may go round as well: so the
+    work grows with the square of what is fed at once. All begin with one item, and feed twice as many while little
+    is taken back, and half as many where more is taken back than was fed.
+    """
+
+    def __init__(self, tasks: int, others: list[Box], own: Box) -> None:
+        self.finished = 0
+        self.others = others
+        self._own = own
+        self._table = AckTable(range(tasks))
+        self._told = BEGINNING, BEGINNING
+        self._next_notice_s = 0.0
+        self._tasks = tasks
+        self._pace = 1
+        self._items = self._tombstones = self._tallies = 0  # since the pace was set
+
+    def turn(self, messages: list[Message], encode: Callable[[Message], bytes]) -> int:
+        """Take acks and tallies, tell all where minimal time is; milliseconds until there may be more to tell."""
+        table = self._table
+        for message in messages:
+            if isinstance(message, AckMessage):
+                table.handle(Ack(message.cells, message.heartbeats))
+            elif isinstance(message, Tally):
+                self._count(message, encode)
+        news = table.minimal_time, table.least_in_flight
+        if news == self._told:
+            return _POLL_MS
+        now_s = time.monotonic()
+        if now_s < self._next_notice_s and not table.quiet:
+            return 1
+        self._told = news
+        self._next_notice_s = now_s + _NOTICE_INTERVAL_S
+        frame = encode(MinimalTime(*news, -1))
+        for box in (*self.others, self._own):
+            box.send(frame)
+        return _POLL_MS
+
+    def _count(self, tally: Tally, encode: Callable[[Message], bytes]) -> None:
+        self._items += tally.items
+        self._tombstones += tally.tombstones
+        self._tallies += 1
+        if self._tallies < 2 * self._tasks:
+            return
+        pace = self._pace
+        if self._tombstones > self._items:
+            pace = max(pace // 2, 1)
+        elif 4 * self._tombstones < self._items:
+            pace = min(2 * pace, _BATCH_ITEMS_MAX)
+        self._items = self._tombstones = self._tallies = 0
+        if pace != self._pace:
+            self._pace = pace
+            for box in (*self.others, self._own):
+                box.send(encode(Pace(pace)))
+
+
+_Item = tuple[bytes, str, Any]
+
+
+class _Feeder:
+    """The items of a task's rows in the order of metas.
+
+    Attributes:
+        ended: nothing is left.
+        batch_items: how many to give at once.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], level: int) -> None:
+        self.ended = False
+        self.batch_items = 1
+        self._passing: list[pa.RecordBatch] = []
+        self._inbox = Inbox(_READY_ITEMS)
+        self._rows = self._own_rows(batches, level)
+        self._next: Row | None = None
+        self._begun = False
+        self._items: list[_Item] = []
+        self._at = 0
+
+    def passing(self) -> Iterator[pa.RecordBatch]:
+        """Rows of later levels, which this level hands on."""
+        passing, self._passing = self._passing, []
+        yield from passing
+
+    def take(self) -> tuple[list[_Item], bytes]:
+        """The next items, and the global time that those after them do not go below."""
+        if self._at == len(self._items):
+            self._items, self._at = self._more(), 0
+        items = self._items[self._at : self._at + self.batch_items]
+        self._at += len(items)
+        if self._at < len(self._items):
+            return items, global_time_of(self._items[self._at][0])
+        if self._next is not None:
+            return items, global_time_of(self._next.first)
+        self.ended = True
+        return items, END_OF_TIME
+
+    def _more(self) -> list[_Item]:
+        """The items below the first row that is not looked at yet."""
+        if not self._begun:
+            self._begun = True
+            self._next = next(self._rows, None)
+        while self._next is not None:
+            self._inbox.add(self._next)
+            self._next = next(self._rows, None)
+            if self._inbox.is_due or self._next is None:
+                parts = self._inbox.below(END_OF_TIME if self._next is None else self._next.first)
+                items = [
+                    (meta, name, payload) for name, columns in parts for meta, payload in zip(columns[0], columns[1])
+                ]
+                if items:
+                    return sorted(items, key=itemgetter(0))
+        return []
+
+    def _own_rows(self, batches: Iterable[pa.RecordBatch], level: int) -> Iterator[Row]:
+        for batch in batches:
+            others = pc.not_equal(batch.column("level"), level)
+            if pc.any(others).as_py():
+                self._passing.append(batch.filter(others))
+                batch = batch.filter(pc.equal(batch.column("level"), level))
+            yield from rows_in(batch)
+
+
+def _parts(items: list[_Item]) -> list[Part]:
+    ports: dict[str, tuple[list[bytes], list[Any]]] = {}
+    for meta, name, payload in items:
+        metas, payloads = ports.setdefault(name, ([], []))
+        metas.append(meta)
+        payloads.append(payload)
+    return [(name, Columns(metas, payloads, None)) for name, (metas, payloads) in ports.items()]
