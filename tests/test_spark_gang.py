@@ -92,7 +92,7 @@ def in_gangs(case: Case, targets: int, items_in_a_row: int = 4096) -> tuple[str,
         batches = gang_output(work, level, shuffled(batches, targets))
     ends: list[RangeEnd] = []
     for share in shuffled(batches, targets):
-        for batch in run_release(work, False, share):
+        for batch in run_release(work, share, with_items=False):
             ends += map(pickle.loads, batch["body"].to_pylist())
     blocks = joined_digest(
         "xxh3_128", [each for end in ends for each in end.blocks], [each for end in ends for each in end.edges]
@@ -134,7 +134,7 @@ def loops() -> drift.Dataflow:
 
 
 def test_a_gang_on_spark_gives_the_digest_of_local(spark: Any) -> None:
-    source = {"in0": range(500)}
+    source = {"in0": range(100)}
     report = drift.run(loops(), source, engine="spark", spark=spark, partitions=2, gang=True).finish()
     assert report.digest == drift.run(loops(), source).finish().digest
 
@@ -197,10 +197,10 @@ def looped(kind):
     return graph
 
 
-digests = {"local": drift.run(looped(""), {"numbers": range(500)}).finish().digest}
+digests = {"local": drift.run(looped(""), {"numbers": range(200)}).finish().digest}
 with session("local-cluster[2,1,1024]") as spark:
     for kind in ("worker", "executor"):
-        run = drift.run(looped(kind), {"numbers": range(500)}, engine="spark", spark=spark, gang=True)
+        run = drift.run(looped(kind), {"numbers": range(200)}, engine="spark", spark=spark, gang=True)
         digests[kind] = run.finish().digest
     leaves = application_folder(spark)
 print(json.dumps([digests, sorted(each.name for each in folder.iterdir()), leaves.exists()]))
