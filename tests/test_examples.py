@@ -77,7 +77,7 @@ def counted(words: list[str]) -> list[tuple[str, int]]:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(DIGESTS)
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*DIGESTS, "audit"}
 
 
 @pytest.mark.parametrize("name", DIGESTS)
@@ -96,6 +96,20 @@ def test_an_example_run_as_a_script_prints_its_digest(name: str, tmp_path: Path)
     digests = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("digest ")]
     assert set(digests) == {DIGESTS[name]}
     assert len(done.stdout.splitlines()) >= 2
+
+
+def test_the_audit_tells_the_edited_line_and_writes_its_reports(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "audit.py", tmp_path], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("digest ")] == [DIGESTS["flights"]] * 5
+    assert "edited: at position 3, a function was changed: 'scan add', flights_edited.py:46" in lines
+    assert '    +    flights, minutes = delays[0] + 1, delays[1] + max(int(flight["dep_delay"]), 0)' in lines
+    assert "    'JFK'  2,739 means would be other ones" in lines
+    for name, headline in (("audit", "Intact and reproduced"), ("edited", "Not reproduced")):
+        assert f"<strong>{headline}</strong>" in (tmp_path / f"{name}.html").read_text()
 
 
 def commands() -> list[tuple[str, str]]:

@@ -103,7 +103,7 @@ def test_the_page_of_a_sound_record_has_every_check_and_what_it_shows(folder: Pa
     audit = drift.audit(folder / "record")
     assert audit.ok
     text = checked(audit_page(audit))
-    assert "No trouble found" in text and "Where it parts" not in text
+    assert "Intact and reproduced" in text and "Where it parts" not in text
     for check in audit.checks:
         for said in (check.what, check.against, check.found):
             assert said in text
@@ -118,7 +118,7 @@ def test_the_page_of_a_changed_graph_tells_where_and_why_and_what_would_be_other
     text = checked(page)
     told = audit.as_dict()
     (finding,) = [check.finding for check in audit.checks if check.finding is not None]
-    assert "In trouble" in text and "A function was changed" in text
+    assert "Not reproduced" in text and "A function was changed" in text
     assert "min(count, 2)" in text and "graph <text>" in text
     assert "Lineage of the item that is computed now" in text
     for made in finding.lineage.items:
@@ -134,7 +134,7 @@ def test_the_command_writes_the_page_beside_its_table(folder: Path) -> None:
     report = folder / "report.html"
     done = CliRunner().invoke(drift.cli.drift, ["audit", str(folder / "record"), "--html", str(report)])
     assert done.exit_code == 0, done.output
-    assert "No trouble found" in checked(report.read_text())
+    assert "Intact and reproduced" in checked(report.read_text())
     path = str(Path(module_of(folder, ("count + 1, (line", "count + 2, (line")).__file__))
     done = CliRunner().invoke(
         drift.cli.drift,
@@ -144,7 +144,7 @@ def test_the_command_writes_the_page_beside_its_table(folder: Path) -> None:
     assert (
         "verdict: a function was changed" in done.stdout and "12 changed, 0 missing, 0 added, 3 the same" in done.stdout
     )
-    assert "In trouble" in checked(report.read_text())
+    assert "Not reproduced" in checked(report.read_text())
     nowhere = str(folder / "nowhere" / "report.html")
     done = CliRunner().invoke(drift.cli.drift, ["audit", str(folder / "record"), "--html", nowhere])
     assert done.exit_code == 7 and "cannot be written" in done.stderr
@@ -155,4 +155,4 @@ def test_a_record_without_a_manifest_has_a_page_too(folder: Path, tmp_path: Path
     (tmp_path / "record" / "manifest.json").write_text("{<script>")
     audit = drift.audit(tmp_path / "record")
     assert not audit.ok
-    assert "In trouble" in checked(audit_page(audit))
+    assert "Not intact" in checked(audit_page(audit)) and "Manifest unreadable" in checked(audit_page(audit))

@@ -85,9 +85,7 @@ def audit_command(
         by=key_function(by) if by is not None else None,
     )
     if html is not None:
-        from drift.lineage.page import write_audit
-
-        write_audit(html, found)
+        found.write_html(html)
     if as_json:
         click.echo(to_json(found.as_dict()))
     elif not quiet:

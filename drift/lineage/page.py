@@ -9,6 +9,7 @@ Why: every value passes the template's escaping, and the template has neither li
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ _LEVELS = {
     "signed": "Signed: nobody has changed it",
     "reproduced": "Reproduced: computed again, and equal",
 }
+_YES = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "reproduced"}
+_NOT = {"intact": "not intact", "signed": "not as it was signed or noted", "reproduced": "not reproduced"}
 
 
 def audit_page(audit: Any, graph_text: str = "") -> str:
@@ -44,13 +47,21 @@ def audit_page(audit: Any, graph_text: str = "") -> str:
         for level in dict.fromkeys(check["level"] for check in told["checks"])
     }
     page: str = _template().render(
-        title=f"Audit of the record {Path(told['path']).name}",
+        title=f"Audit of {Path(told['path']).name}",
+        headline=_headline(audit),
         audit=told,
+        troubles=[
+            trouble
+            for check in told["checks"]
+            if check["result"] == "trouble"
+            for trouble in check["troubles"]
+            if check["what"] not in {what for what, _ in findings}
+        ],
         checks=by_level,
         levels=_LEVELS,
         results=_RESULTS,
         findings=[_finding(what, finding) for what, finding in _merged(findings)],
-        versions=_versions(versions) if versions is not None else None,
+        versions=_versions(versions, sources=not findings) if versions is not None else None,
         graph_text=graph_text,
         kinds=KINDS,
         as_json=json.dumps(told, indent=1, ensure_ascii=False, default=repr),
@@ -58,7 +69,7 @@ def audit_page(audit: Any, graph_text: str = "") -> str:
     return page
 
 
-def write_audit(path: str | Path, audit: Any) -> None:
+def write_audit(path: str | os.PathLike[str], audit: Any) -> None:
     """Write the page of an audit.
 
     Raises:
@@ -93,14 +104,24 @@ def _finding(what: str, finding: Finding) -> dict[str, Any]:
     }
 
 
-def _versions(versions: Versions) -> dict[str, Any]:
+def _headline(audit: Any) -> str:
+    """What came out, level by level."""
+    said = {level: audit.level_result(level) for level in _LEVELS}
+    bad = [_NOT[level] for level, result in said.items() if result == "trouble"]
+    good = [_YES[level] for level, result in said.items() if result == "ok"]
+    text = "; ".join(bad) if bad else " and ".join(good) or "nothing was checked"
+    return text[0].upper() + text[1:]
+
+
+def _versions(versions: Versions, *, sources: bool) -> dict[str, Any]:
+    """What the template shows of another version; with how sources differ, unless that is shown already."""
     told = versions.as_dict()
     keys = list(told["by_key"].items())
     return {
         **told,
         "keys": keys[:_KEYS_SHOWN],
         "keys_left_out": max(len(keys) - _KEYS_SHOWN, 0),
-        "diffs": [_diff(change) for change in told["changes"]],
+        "diffs": [_diff(change if sources else {**change, "diff": ""}) for change in told["changes"]],
         "lineages": [{"position": position, "rows": _rows(lineage)} for position, lineage in versions.lineages.items()],
         "policy_changed": any(change.kind == "policy" and change.matters for change in versions.changes),
     }

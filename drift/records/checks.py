@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
@@ -125,6 +126,16 @@ class Audit:
         if "trouble" in results:
             return "trouble"
         return "ok" if "ok" in results else "not checked"
+
+    def write_html(self, path: str | os.PathLike[str]) -> None:
+        """Write all of it as one HTML file.
+
+        Raises:
+            SinkError: it cannot be written.
+        """
+        from drift.lineage.page import write_audit
+
+        write_audit(path, self)
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
