@@ -30,6 +30,9 @@ _unpack_payloads: dict[int, Callable[[Any], list[Any]]] = {
 }
 _scalars = frozenset({str, int, float, bool, type(None), bytes})
 
+_length = struct.Struct(">BI")  # of an array of MessagePack
+_LENGTH_BYTES = _length.size
+
 #: How payloads are packed: 0 as they are, for pickle; as MessagePack 1 scalars, 2 tuples of them, 3 tuples in tuples.
 Packed = tuple[bytes | NumberedMetas, int, Any, list[int] | None]
 
@@ -53,9 +56,18 @@ def packed_release(metas: Metas, payloads: list[Any], encoded: Sequence[Encoded]
     """Released items for pickle: as the bytes that went into the digest, where those say all."""
     if not encoded or not all(piece.plain for piece in encoded):
         return packed_columns(metas, payloads, None)
-    length = struct.pack(">BI", 0xDD, len(metas))
+    length = _length.pack(0xDD, len(metas))
     packed = metas if type(metas) is NumberedMetas else b"".join([length, *(piece.metas for piece in encoded)])
     return packed, 3, b"".join([length, *(piece.payloads for piece in encoded)]), None
+
+
+def encoded_release(metas: bytes | NumberedMetas, form: int, payloads: Any, _: list[int] | None) -> tuple[Encoded, ...]:
+    """The bytes of what `packed_release` has packed, as one piece; nothing where they do not say all."""
+    if form != 3:
+        return ()
+    count = _length.unpack_from(payloads)[1]
+    meta_bytes = b"" if isinstance(metas, NumberedMetas) else metas[_LENGTH_BYTES:]
+    return (Encoded(count, meta_bytes, payloads[_LENGTH_BYTES:], True),)
 
 
 def unpacked_columns(metas: bytes | NumberedMetas, form: int, payloads: Any, diffs: list[int] | None) -> Columns:

@@ -12,15 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from drift.records import columns
-from drift.records.columns import Bytes, Strings
+from drift.records.columns import Strings
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, Digest, Encoded
-
-#: Of a payload, in two bytes, little-endian.
-PayloadChecks = npt.NDArray[np.uint16]
-_WEIGHT = np.uint32(2654435761)  # the golden ratio of 2**32
 
 
 class Block(NamedTuple):
@@ -30,8 +25,8 @@ class Block(NamedTuple):
         number: from 0.
         rows: 4096, or less in the last one.
         hash: of its metas and payloads.
-        meta_checks: one byte for each row.
-        payload_checks: two bytes for each row.
+        meta_checks: the low byte of `checks` of each meta.
+        payload_checks: both bytes of `checks` of each payload, the low one first.
     """
 
     number: int
@@ -41,35 +36,13 @@ class Block(NamedTuple):
     payload_checks: bytes
 
 
-def payload_checks(payloads: Strings) -> PayloadChecks:
-    """The low 16 bits of the xxh32 of each."""
-    return low_bits(list(map(xxhash.xxh32_intdigest, payloads.listed())))
-
-
-def low_bits(hashes: list[int]) -> PayloadChecks:
-    return np.array(hashes, np.uint32).astype(np.uint16)
-
-
-def meta_checks(metas: Strings) -> Bytes:
-    """The top 8 bits of the sum, modulo 2**32, of every byte times 2654435761 * (2 * its index + 1)."""
-    if not len(metas):
-        return np.zeros(0, np.uint8)
-    lengths = metas.lengths
-    starts = (metas.offsets[:-1] - metas.offsets[0]).astype(np.int64)
-    data = metas.data[metas.offsets[0] : metas.offsets[-1]].astype(np.uint32)
-    step = int(lengths[0])
-    if (lengths == step).all():
-        weights = _weights(np.arange(step, dtype=np.uint32))
-        sums = (data.reshape(-1, step) * weights).sum(axis=1, dtype=np.uint32)
-    else:
-        index = (np.arange(len(data)) - np.repeat(starts, lengths)).astype(np.uint32)
-        sums = np.add.reduceat(data * _weights(index), starts, dtype=np.uint32)
-    checks: Bytes = (sums >> np.uint32(24)).astype(np.uint8)
-    return checks
-
-
-def _weights(index: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    return _WEIGHT * (np.uint32(2) * index + np.uint32(1))
+def checks(strings: Strings) -> npt.NDArray[np.uint16]:
+    """Of each: the sum of its bytes and 257 times its length, modulo 2**16. A byte that changes, changes it."""
+    offsets = strings.offsets - strings.offsets[0]
+    sums = np.zeros(int(offsets[-1]) + 1, np.uint32)
+    np.cumsum(strings.data[strings.offsets[0] : strings.offsets[-1]], dtype=np.uint32, out=sums[1:])
+    found: npt.NDArray[np.uint16] = (np.diff(sums[offsets]) + 257 * np.diff(offsets)).astype(np.uint16)
+    return found
 
 
 class Blocks:
@@ -83,14 +56,9 @@ class Blocks:
         self._meta_checks: list[bytes] = []
         self._payload_checks: list[bytes] = []
 
-    def add(self, metas: Strings, payloads: Strings, checks: PayloadChecks, meta_data: bytes | None = None) -> None:
-        """The next rows.
-
-        Args:
-            checks: of the payloads.
-            meta_data: the canonical bytes of the metas, where they are at hand.
-        """
-        of_metas = meta_checks(metas)
+    def add(self, metas: Strings, payloads: Strings, meta_data: bytes | None = None) -> None:
+        """The next rows; `meta_data` are the canonical bytes of the metas, where they are at hand."""
+        of_metas, of_payloads = checks(metas).astype(np.uint8), checks(payloads).astype("<u2")
         start, count = 0, len(metas)
         while start < count:
             room = BLOCK_ITEMS - self.rows % BLOCK_ITEMS
@@ -104,7 +72,7 @@ class Blocks:
             )
             self.digest.add_encoded(piece)
             self._meta_checks.append(of_metas[start:end].tobytes())
-            self._payload_checks.append(checks[start:end].astype("<u2").tobytes())
+            self._payload_checks.append(of_payloads[start:end].tobytes())
             self.rows += end - start
             if self.rows % BLOCK_ITEMS == 0:
                 self._full.append(self._block(self.rows // BLOCK_ITEMS - 1, BLOCK_ITEMS, self.digest.blocks[-1]))

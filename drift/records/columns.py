@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import xxhash
 
 from drift_graph.meta import NumberedMetas
 
@@ -29,10 +28,15 @@ _byte_strings = msgspec.msgpack.Decoder(list[bytes]).decode
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """Byte strings, one after the other."""
+    """Byte strings, one after the other.
+
+    Attributes:
+        step: the length of every one of them, where that is known to be one; else 0.
+    """
 
     data: Bytes
     offsets: Numbers
+    step: int = 0
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -42,7 +46,7 @@ class Strings:
         return np.diff(self.offsets)
 
     def slice(self, start: int, end: int) -> Strings:
-        return Strings(self.data, self.offsets[start : end + 1])
+        return Strings(self.data, self.offsets[start : end + 1], self.step)
 
     def joined(self) -> memoryview:
         """All of them, without a copy."""
@@ -56,7 +60,8 @@ class Strings:
 def of_fixed(matrix: Bytes) -> Strings:
     """The rows of a matrix."""
     count, length = matrix.shape
-    return Strings(np.ascontiguousarray(matrix).reshape(-1), np.arange(count + 1, dtype=np.int64) * length)
+    offsets = np.arange(count + 1, dtype=np.int64) * length
+    return Strings(np.ascontiguousarray(matrix).reshape(-1), offsets, length)
 
 
 def of_lengths(data: bytes, lengths: Numbers) -> Strings:
@@ -69,11 +74,10 @@ def of_list(strings: list[bytes]) -> Strings:
     return of_lengths(b"".join(strings), np.fromiter(map(len, strings), np.int64, len(strings)))
 
 
-def values(count: int, data: bytes) -> tuple[Strings, list[int]]:
-    """The MessagePack values that follow each other in `data`, each with its header; and the xxh32 of each."""
+def values(count: int, data: bytes) -> Strings:
+    """The MessagePack values that follow each other in `data`, each with its header."""
     parts = _split(_array_header(count) + data)
-    strings = of_lengths(data, np.fromiter(map(len, parts), np.int64, count))
-    return strings, list(map(xxhash.xxh32_intdigest, parts))
+    return of_lengths(data, np.fromiter(map(len, parts), np.int64, count))
 
 
 def byte_strings(count: int, data: bytes) -> Strings:
@@ -155,6 +159,8 @@ def _at(strings: Strings, length: int) -> Bytes:
 
 def _common_length(strings: Strings) -> int | None:
     """The length of every one of them; None where they differ, or there is none."""
+    if strings.step:
+        return strings.step if len(strings) else None
     lengths = strings.lengths
     return int(lengths[0]) if len(lengths) and lengths[0] > 0 and (lengths == lengths[0]).all() else None
 

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
 from typing import Any
+
+_INSTALLED = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)\.dist-info")
 
 
 def environment() -> dict[str, Any]:
-    """Versions of drift, Python, the machine and the packages; takes a tenth of a second."""
-    packages = {
-        str(found.metadata["Name"]): found.version
-        for found in importlib.metadata.distributions()
-        if found.metadata["Name"]
-    }
+    """Versions of drift, Python, the machine and the packages."""
     return {
-        "drift": packages.pop("drifting-state", ""),
+        "drift": metadata.version("drifting-state"),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": platform.platform(),
-        "packages": dict(sorted(packages.items())),
+        "packages": packages(),
     }
+
+
+def packages() -> dict[str, str]:
+    """Versions of what is installed, by the names of their folders: to read each one's metadata takes 100 ms."""
+    found: dict[str, str] = {}
+    for entry in sys.path:
+        folder = Path(entry)
+        if folder.is_dir():
+            for path in folder.glob("*.dist-info"):
+                match = _INSTALLED.fullmatch(path.name)
+                if match is not None:
+                    found.setdefault(match["name"].lower().replace("_", "-"), match["version"])
+    found.pop("drifting-state", None)
+    return dict(sorted(found.items()))

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drift.records import columns
-from drift.records.blocks import Block, meta_checks, payload_checks
+from drift.records.blocks import Block, checks
 from drift.records.checks import Check, Trouble, found_by
 from drift.records.columns import Numbers
 from drift.records.format import MANIFEST, TABLES, File, Manifest, RecordError, hash_file, hash_of, read_manifest
@@ -290,10 +290,8 @@ class _Items:
         rows = self._take(block.rows + _AHEAD)
         assert rows is not None
         before = len(self.troubles)
-        expected = _checks(
-            np.frombuffer(block.meta_checks, np.uint8), np.frombuffer(block.payload_checks, "<u2").astype(np.uint16)
-        )
-        found = _checks(meta_checks(rows.metas), payload_checks(rows.payloads))
+        expected = _both(np.frombuffer(block.meta_checks, np.uint8), np.frombuffer(block.payload_checks, "<u2"))
+        found = _both(checks(rows.metas).astype(np.uint8), checks(rows.payloads))
         taken = self._align(expected, found, first, compare=True)
         if self._table == "output":  # what the positions say is exact, unless somebody has numbered the rows anew
             by_checks, self.troubles[before:] = self.troubles[before:], []
@@ -454,7 +452,7 @@ def _hash(manifest: Manifest, rows: _Rows) -> bytes:
     return hash_block(manifest.algorithm, data)
 
 
-def _checks(metas: Any, payloads: Any) -> Numbers:
+def _both(metas: Any, payloads: Any) -> Numbers:
     """Both checks of each row as one number."""
     return metas.astype(np.int64) << 16 | payloads.astype(np.int64)  # type: ignore[no-any-return]
 

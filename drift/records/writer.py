@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drift.records import columns
-from drift.records.blocks import Blocks, low_bits
+from drift.records.blocks import Blocks
 from drift.records.columns import Strings, plain, to_arrow
 from drift.records.environment import environment
 from drift.records.format import (
@@ -40,6 +40,7 @@ from drift_graph.meta import NumberedMetas
 
 _ROW_GROUP_BYTES = 32 << 20
 
+_deltas = ["batch", "time", "position", "at_ns"]
 _statistics = ["batch", "time", "position", "block"]
 
 
@@ -116,6 +117,7 @@ class _Table:
                 compression="zstd",
                 compression_level=1,
                 use_dictionary=[name for name in ("source", "sink", "table") if name in self._schema.names],
+                column_encoding={name: "DELTA_BINARY_PACKED" for name in _deltas if name in self._schema.names},
                 write_statistics=[name for name in _statistics if name in self._schema.names],
             )
         table = pa.Table.from_batches(self._pending, schema=self._schema)
@@ -212,8 +214,8 @@ class RecordWriter:
         )
         if count:
             metas = _metas(arrival)
-            payloads, hashes = columns.values(count, arrival.payloads)
-            self._input.add(metas, payloads, low_bits(hashes))
+            payloads = columns.values(count, arrival.payloads)
+            self._input.add(metas, payloads)
             self._tables["input"].add(
                 [
                     _repeated(batch, count),
@@ -244,8 +246,8 @@ class RecordWriter:
         if output.position != self._output.rows:
             raise DriftBug(f"the writer of a record was told of position {output.position} after {self._output.rows}")
         metas = _metas(output)
-        payloads, hashes = columns.values(count, output.payloads)
-        self._output.add(metas, payloads, low_bits(hashes), output.metas if output.first_time is None else None)
+        payloads = columns.values(count, output.payloads)
+        self._output.add(metas, payloads, output.metas if output.first_time is None else None)
         if isinstance(output.sinks, int):
             sinks = _constant(self._sinks, output.sinks, count)
         else:

@@ -35,6 +35,7 @@ from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Router
 from drift_acker.ledger import Ledger, ack_of
 from drift_barrier.barrier import Released
+from drift_barrier.digest import Encoded
 from drift_graph.errors import GraphError, ProcessError, SettingsError, StepError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
@@ -151,6 +152,7 @@ class ZeromqEngine:
         self._context: zmq.Context[Any] | None = None
         self._poller = zmq.Poller()
         self._finished: Finished | None = None
+        self._encoded: Sequence[Encoded] = ()
         self._sent: list[bytes] = []  # granules of batches that may not be processed yet
         self._in_flight = BEGINNING
         self._given = (
@@ -185,6 +187,7 @@ class ZeromqEngine:
                     came = True
                     progress.minimal_time = max(progress.minimal_time, message.minimal_time)
                     progress.items_out = message.released.position + len(message.released.metas)
+                    self._encoded = message.encoded
                     yield message.released
                     if message.released.error is not None:
                         self._await_end()
@@ -369,6 +372,10 @@ class ZeromqEngine:
 
     def blocks(self) -> list[bytes]:
         return self._finished.blocks if self._finished is not None else []
+
+    def encoded(self) -> Sequence[Encoded]:
+        """The items of the last piece as bytes, where they came so: a record keeps them."""
+        return self._encoded
 
     def close(self) -> None:
         if self._closed:

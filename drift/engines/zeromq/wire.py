@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from drift.engines.packing import packed_columns, packed_release, unpacked_columns
+from drift.engines.packing import encoded_release, packed_columns, packed_release, unpacked_columns
 from drift.machines.worker import Part
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded
@@ -81,7 +81,7 @@ class MinimalTime(msgspec.Struct, array_like=True):
 
 
 class ReleasedMessage(msgspec.Struct, array_like=True):
-    """A piece of the output; `encoded` has it as bytes, where they are at hand, and is not there on arrival."""
+    """A piece of the output; `encoded` has it as bytes, where they are at hand: on arrival as one, over the blocks."""
 
     released: Released
     minimal_time: bytes
@@ -200,7 +200,9 @@ class Codec:
         if kind == Kind.RELEASED:
             position, columns, sinks, error, minimal_time = pickle.loads(body)
             metas, payloads, _ = unpacked_columns(*columns)
-            return ReleasedMessage(Released(position, metas, payloads, sinks, error), minimal_time)
+            return ReleasedMessage(
+                Released(position, metas, payloads, sinks, error), minimal_time, encoded_release(*columns)
+            )
         decode = _unpack.get(kind)
         if decode is None:
             raise Refused(f"a frame of unknown kind {kind}")
