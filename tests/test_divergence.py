@@ -7,6 +7,7 @@ number, the order of a set, a clock.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import subprocess
@@ -24,8 +25,10 @@ import drift
 from drift.lineage.divergence import Divergence, compared
 from drift.lineage.verdict import Finding, find_out
 from drift.load import load_module
+from drift.machines import maps
 from drift.records.reader import Record
 from drift.records.replay import classes_for, dataflow_of, replayed
+from drift.testing import rerun, run_case
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.item import Item
@@ -81,12 +84,12 @@ def recorded(folder: Path, module: Any, lines: list[str] = LINES, **more: Any) -
     return Record(folder / "record")
 
 
-def found_out(record: Record, graph: drift.Graph, **engine: Any) -> Finding:
+def found_out(record: Record, graph: drift.Graph, **more: Any) -> Finding:
     dataflow = graph.build()
     record = record.with_classes(classes_for(record, dataflow))
-    comparison = compared(record, replayed(record, dataflow, **engine))
+    comparison = compared(record, replayed(record, dataflow))
     assert comparison.divergence is not None
-    return find_out(record, dataflow, comparison.divergence)
+    return find_out(record, dataflow, comparison.divergence, **more)
 
 
 #: What is wrong, the edit that makes it so, the step at fault, a line of its function, words of the verdict.
@@ -112,13 +115,17 @@ def test_an_impure_function_is_named_with_its_line(trouble: str, tmp_path: Path)
     run = f"import {name}, drift; drift.run({name}.graph, {{'lines': {LINES[:300]}}}, record='record').finish()"
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}", "PYTHONHASHSEED": "77"}
     subprocess.run([sys.executable, "-c", run], cwd=tmp_path, env=environment, check=True, timeout=60)
-    found = found_out(Record(tmp_path / "record"), module.graph)
+    found = found_out(Record(tmp_path / "record"), module.graph, cases=tmp_path / "cases")
     assert (found.verdict.kind, found.verdict.step) == ("impure", step)
     text = "\n".join([found.verdict.text, *found.verdict.details])
     assert word in text
     place, _, number = found.verdict.where.rpartition(":")
     assert Path(place).name == f"{name}.py"
     assert f"def {line_before(module, line)}" in Path(place).read_text().splitlines()[int(number) - 1]
+    assert found.case is not None and found.case.items == 1 and found.case.path is not None
+    if "set" in trouble:  # the others would take as long again
+        with pytest.raises(drift.ImpureStep, match=f"{step!r}"):
+            rerun(found.case.path)
 
 
 def line_before(module: Any, line: str) -> str:
@@ -136,7 +143,8 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
 
 def test_a_changed_function_is_named_with_the_difference_of_its_source(tmp_path: Path, record: Record) -> None:
     changed = module_of(tmp_path, edited(('f"{word}: {count}"', 'f"{word}: {min(count, 600)}"')))
-    found = found_out(record, changed.graph)
+    place = f"{changed.__file__}:graph"
+    found = found_out(record, changed.graph, cases=tmp_path, place=place)
     assert (found.verdict.kind, found.verdict.step) == ("function", "told")
     (change,) = found.verdict.changes
     assert change.text.startswith("the function of step 'told' changed: told at ")
@@ -146,6 +154,11 @@ def test_a_changed_function_is_named_with_the_difference_of_its_source(tmp_path:
     assert (divergence.recorded.payload, divergence.recomputed.payload) == ("thing0: 601", "thing0: 600")
     assert found.lineage is not None and found.lineage.item.payload == "thing0: 600"
     assert [made.payload for made in found.lineage.items if made.kind == "state"] == [598, 599, 600]
+    assert found.case is not None and found.case.path is not None and found.case.items == 601
+    told = json.loads(found.case.path.read_text())
+    assert told["failure"]["what"] == "another output than the record's"
+    assert "is 'thing0: 600'" in told["failure"]["message"] and "'thing0: 601'" in told["failure"]["message"]
+    assert run_case(found.case.path).failure is None  # the engines agree on it
 
 
 def test_a_changed_graph_is_told_by_what_changed(tmp_path: Path, record: Record) -> None:
@@ -186,6 +199,23 @@ def test_what_the_reference_does_not_give_is_a_bug_of_ours(record: Record) -> No
     assert f"the reference gives {item.payload!r} where the engine gives 'another: 1'" in found.verdict.text
     found = find_out(record, dataflow, Divergence(item.position, item, None))
     assert found.verdict.kind == "bug" and "the engine ended before it" in found.verdict.text
+
+
+def test_an_engine_at_odds_with_the_reference_is_made_small(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = maps._Step._run
+
+    def broken(self: Any, piece: Any) -> Any:
+        made = run(self, piece)
+        return made._replace(payloads=["wrong" if each == "item3: 2" else each for each in made.payloads])
+
+    monkeypatch.setattr(maps._Step, "_run", broken)
+    found = found_out(record, load_module(record.manifest.place.rpartition(":")[0]).graph, cases=tmp_path)
+    assert found.verdict.kind == "bug" and "gives 'item3: 2' where the engine gives 'wrong'" in found.verdict.text
+    assert found.case is not None and found.case.path is not None and found.case.items == 2
+    result = run_case(found.case.path)
+    assert result.failure is not None and result.failure.got is not None and result.failure.got.payload == "wrong"
 
 
 def graph_of(record: Record) -> drift.Dataflow:

@@ -37,6 +37,7 @@ _LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "
 @click.option("--seeds", type=int, default=0, metavar="N", help="Also by N simulated schedules, for small records.")
 @click.option("--html", metavar="FILE", help="Also write all of it as one HTML file.")
 @click.option("--by", metavar="FIELD|FILE:FUNCTION", help="Count what another --graph would have changed by this key.")
+@click.option("--cases", metavar="FOLDER", help="Write a difference as a small case file, for drift simulate --case.")
 @click.option("--expect", metavar="HASH", default="", help="The record's hash, as it was noted elsewhere.")
 @click.option("--verify", "key", metavar="KEY.pub", help="The record is to be signed with this key.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
@@ -50,6 +51,7 @@ def audit_command(
     seeds: int,
     html: str | None,
     by: str | None,
+    cases: str | None,
     expect: str,
     key: str | None,
     as_json: bool,
@@ -83,6 +85,7 @@ def audit_command(
         expect=expect,
         key=key,
         by=key_function(by) if by is not None else None,
+        cases=cases,
     )
     if html is not None:
         found.write_html(html)

@@ -78,6 +78,8 @@ def finding_lines(finding: Finding, *, sources: bool = True) -> Iterator[str]:
             yield f"{title}:"
             yield from (f"    {line}" for line in as_text(lineage).splitlines())
     yield from finding.notes
+    if finding.case is not None:
+        yield f"made small: {finding.case.text}" + (f" ({finding.case.items} items)" if finding.case.items else "")
 
 
 def _graph_lines(changes: tuple[Change, ...]) -> Iterator[str]:

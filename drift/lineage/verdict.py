@@ -10,10 +10,13 @@ can be asked of the functions there are now; and only if they are, a disagreemen
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from drift.lineage.case import SmallCase, case_file
 from drift.lineage.divergence import Divergence, same_item
 from drift.lineage.explain import RecordedInput
 from drift.lineage.lineage import Lineage, lineage_of, traced
@@ -88,6 +91,7 @@ class Finding:
         lineage: of the item that the graph makes now.
         recorded_lineage: of the recorded item, where that has another place in the order and the graph makes one there.
         notes: why a lineage is missing.
+        case: the divergence made small, where a folder for that was given.
     """
 
     divergence: Divergence
@@ -95,6 +99,7 @@ class Finding:
     lineage: Lineage | None = None
     recorded_lineage: Lineage | None = None
     notes: tuple[str, ...] = field(default=())
+    case: SmallCase | None = None
 
     def as_dict(self) -> dict[str, Any]:
         found = self.divergence
@@ -109,6 +114,7 @@ class Finding:
             "lineage": self.lineage.as_dict() if self.lineage is not None else None,
             "recorded_lineage": self.recorded_lineage.as_dict() if self.recorded_lineage is not None else None,
             "notes": list(self.notes),
+            "case": self.case.as_dict() if self.case is not None else None,
         }
 
 
@@ -126,8 +132,21 @@ def item_as_dict(item: Item[Any] | None) -> dict[str, Any] | None:
     }
 
 
-def find_out(record: Record, dataflow: Dataflow, divergence: Divergence, *, states: int = 3) -> Finding:
-    """The verdict on a divergence of a replay of `record` with `dataflow`, and the lineages of both items."""
+def find_out(
+    record: Record,
+    dataflow: Dataflow,
+    divergence: Divergence,
+    *,
+    states: int = 3,
+    cases: str | os.PathLike[str] | None = None,
+    place: str = "",
+) -> Finding:
+    """The verdict on a divergence of a replay of `record` with `dataflow`, and the lineages of both items.
+
+    Args:
+        cases: a folder, to write the divergence to as a small case file.
+        place: "file.py:name" of the graph, for that; the record's place if "".
+    """
     investigation = _Investigation(record, dataflow, divergence)
     verdict = investigation.verdict()
     if verdict.kind in ("input", "record"):
@@ -138,7 +157,8 @@ def find_out(record: Record, dataflow: Dataflow, divergence: Divergence, *, stat
     one, other = divergence.recorded, divergence.recomputed
     if one is not None and (other is None or one.meta != other.meta):
         recorded, more = investigation.lineage(one, states)
-    return Finding(divergence, verdict, lineage, recorded, (*notes, *more))
+    case = investigation.case(verdict, Path(cases), place) if cases is not None else None
+    return Finding(divergence, verdict, lineage, recorded, (*notes, *more), case)
 
 
 class _Investigation:
@@ -281,6 +301,10 @@ class _Investigation:
             + (" ..." if len(differences) > 5 else ""),
             details=tuple(differences),
         )
+
+    def case(self, verdict: Verdict, folder: Path, place: str) -> SmallCase:
+        place = place or self._record.manifest.place
+        return case_file(self._dataflow, self._given, self._divergence, verdict.kind, verdict.step, folder, place)
 
     def lineage(self, item: Item[Any] | None, states: int) -> tuple[Lineage | None, tuple[str, ...]]:
         """What an item is made of now, or why that cannot be said."""

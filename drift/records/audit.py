@@ -5,6 +5,7 @@ Invariant: what was asked for and could not be checked is a row that says so; no
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -37,6 +38,7 @@ def audit(
     key: Any = None,
     classes: Sequence[type] = (),
     by: Callable[[Any], Any] | None = None,
+    cases: str | os.PathLike[str] | None = None,
     on_check: Callable[[Check], None] | None = None,
 ) -> Audit:
     """Check a record; the result has a check for each thing, and `ok`.
@@ -53,6 +55,7 @@ def audit(
         key: a public key, or its file: the record must be signed with its private key.
         classes: of payloads, where the graph's modules do not have them.
         by: gives the key of an output payload; what another graph would have changed is counted by it, too.
+        cases: a folder: a divergence is written there as a small case file, for `drift simulate --case`.
         on_check: is given each check as it is done.
 
     Raises:
@@ -78,7 +81,7 @@ def audit(
     for check in _authentic(folder, expect, key):
         add(check)
     if reproduce:
-        for check in _reproduced(folder, graph, engines, workers, seeds, classes, checks):
+        for check in _reproduced(folder, graph, engines, workers, seeds, classes, checks, cases):
             add(check)
     versions = None
     if reproduce and graph is not None and any(check.what == THE_GRAPH and check.result == "noted" for check in checks):
@@ -122,23 +125,25 @@ def _reproduced(
     seeds: Sequence[int],
     classes: Sequence[type],
     before: list[Check],
+    cases: str | os.PathLike[str] | None,
 ) -> Iterator[Check]:
     bad = [trouble for check in before for trouble in check.troubles if _is_needed(trouble)]
     if bad:
         found = f"not with this record, which is damaged: {bad[0].text}"
         yield Check("reproduced", "the run", "the recorded output", "not checked", found)
         return
-    from drift.records.reproduced import check_graph, check_run, check_simulated, check_versions
+    from drift.records.reproduced import Cases, check_graph, check_run, check_simulated, check_versions
 
     record = Record(folder, classes)
     dataflow = dataflow_of(record, graph)
     yield check_graph(record, dataflow)
     yield check_versions(record)
+    where = Cases(cases, graph if isinstance(graph, str) else "")
     for engine in engines:
         for count in workers if engine == "zeromq" else (1,):
-            yield check_run(record, dataflow, engine, count)
+            yield check_run(record, dataflow, engine, count, where)
     for seed in seeds:
-        yield check_simulated(record, dataflow, seed)
+        yield check_simulated(record, dataflow, seed, where)
 
 
 def _is_needed(trouble: Trouble) -> bool:

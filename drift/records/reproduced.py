@@ -6,10 +6,11 @@ was cut off, the recorded items are the first of what is computed.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from drift.engines.recorded import RecordedMachine
 from drift.engines.simulated import Simulation
@@ -28,6 +29,16 @@ from drift_graph.times import Arrived
 
 #: A simulated run holds all of its input and output.
 SIMULATED_ITEMS_MAX = 200_000
+
+
+class Cases(NamedTuple):
+    """Where case files of divergences go, if anywhere; and the place of the graph, for them."""
+
+    folder: str | os.PathLike[str] | None
+    place: str
+
+
+NO_CASES = Cases(None, "")
 
 
 def check_graph(record: Record, dataflow: Dataflow) -> Check:
@@ -71,21 +82,23 @@ def check_versions(record: Record) -> Check:
     return Check("reproduced", what, "the manifest", result, found, detail={"versions": differ})
 
 
-def check_run(record: Record, dataflow: Dataflow, engine: str, workers: int, **settings: Any) -> Check:
+def check_run(
+    record: Record, dataflow: Dataflow, engine: str, workers: int, cases: Cases = NO_CASES, **settings: Any
+) -> Check:
     """Run the record's input on an engine and compare."""
     started = time.perf_counter()
     what = f"engine {engine}" + (f", {workers} workers" if engine == "zeromq" else "")
     reading = record.with_classes(classes_for(record, dataflow))
     run = replayed(reading, dataflow, engine=engine, workers=workers, on_late=_ignored, **settings)
     found = compared(reading, run)
-    return _check(what, reading, dataflow, found, time.perf_counter() - started)
+    return _check(what, reading, dataflow, found, time.perf_counter() - started, cases)
 
 
 def _ignored(_: object) -> None:
     """Late items were counted when they were recorded."""
 
 
-def check_simulated(record: Record, dataflow: Dataflow, seed: int) -> Check:
+def check_simulated(record: Record, dataflow: Dataflow, seed: int, cases: Cases = NO_CASES) -> Check:
     """Run the record's input under a drawn schedule and compare."""
     manifest = record.manifest
     schedule = schedule_of(seed)
@@ -115,7 +128,7 @@ def check_simulated(record: Record, dataflow: Dataflow, seed: int) -> Check:
     ends = end_of(manifest)
     ended = error or (ends if isinstance(ends, DriftError) else None)
     comparison = Comparison(len(items), _parted(reading, items, error), outcome.digest, ended)
-    return _check(what, reading, dataflow, comparison, time.perf_counter() - started)
+    return _check(what, reading, dataflow, comparison, time.perf_counter() - started, cases)
 
 
 def schedule_of(seed: int) -> Schedule:
@@ -135,7 +148,7 @@ def _parted(record: Record, items: list[Item[Any]], error: DriftError | None) ->
     return None
 
 
-def _check(what: str, record: Record, dataflow: Dataflow, found: Comparison, seconds: float) -> Check:
+def _check(what: str, record: Record, dataflow: Dataflow, found: Comparison, seconds: float, cases: Cases) -> Check:
     manifest = record.manifest
     against = f"the recorded output, {manifest.items_out:,} items"
     divergence = found.divergence
@@ -148,7 +161,7 @@ def _check(what: str, record: Record, dataflow: Dataflow, found: Comparison, sec
         if found.error is not None:
             said += f"; ended with the same {type(found.error).__name__}"
         return Check("reproduced", what, against, "ok", said, seconds=seconds, detail={"digest": found.digest})
-    finding = find_out(record, dataflow, divergence)
+    finding = find_out(record, dataflow, divergence, cases=cases.folder, place=cases.place)
     verdict = finding.verdict
     kind = "output differs" if divergence.recorded or divergence.recomputed else "outcome differs"
     where = f"position {divergence.position:,}" if kind == "output differs" else "the end"

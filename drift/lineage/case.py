@@ -1,0 +1,160 @@
+"""A divergence made small: a case file for `drift simulate` and `drift.testing`, of the items that the output item was
+made of.
+
+Invariant: a case is written only after it has been seen to show the same: the step impure, the engine at odds with the
+reference, or the new item in the place of the recorded one.
+
+Why more and more items are tried: most causes show with the input items of one step of a state. What depends on more of
+the past shows with more of it, and with all of it in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from drift.lineage.divergence import Divergence
+from drift.lineage.lineage import Input, Lineage, lineage_of
+from drift.purity import PurityCheck
+from drift.testing.case import line_again, save_case
+from drift.testing.check import Case, Failure, Result, Row, check, in_order
+from drift.testing.purity import check_purity, smallest
+from drift.testing.schedule import Schedule
+from drift.testing.shrink import shrunk
+from drift_graph.canonical import canonical
+from drift_graph.errors import DriftError, ImpureStep, InputError, SettingsError
+from drift_graph.graph import Dataflow
+
+#: How many states to go back, one after the other; a case of more items would be none for people.
+_STATES = (1, 4, 16, 64, 256, 1024)
+_ITEMS_MAX = 2000
+_SCHEDULES_TRIED = 20
+
+
+@dataclass(frozen=True)
+class SmallCase:
+    """What a divergence came down to.
+
+    Attributes:
+        path: of the case file; None where there is none, and `text` says why.
+        items: of its input.
+        text: what to do with it.
+    """
+
+    path: Path | None
+    items: int
+    text: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"path": None if self.path is None else str(self.path), "items": self.items, "text": self.text}
+
+
+def case_file(
+    dataflow: Dataflow, given: Input, divergence: Divergence, kind: str, step: str, folder: Path | str, place: str
+) -> SmallCase:
+    """Write the case of a divergence into a folder.
+
+    Args:
+        kind, step: of the verdict.
+        place: "file.py:name" of the graph.
+    """
+    tried = 0
+    for case in _cases(dataflow, given, divergence, place):
+        tried = case.item_count
+        try:
+            result = (
+                _impure(case, step)
+                if kind == "impure"
+                else _at_odds(case)
+                if kind == "bug"
+                else _other(case, divergence)
+            )
+        except DriftError:
+            continue  # it fails in some other way: with more of the past it may not
+        if result is not None:
+            try:
+                path = save_case(result, folder)
+            except (SettingsError, OSError) as error:
+                return SmallCase(None, 0, f"no case file: {error}")
+            return SmallCase(path, result.case.item_count, line_again(path, place))
+    if not tried:
+        return SmallCase(None, 0, "no case file: the graph makes no such item now, so its input is not known")
+    return SmallCase(None, 0, f"no case file: {tried:,} input items behind the item do not show it")
+
+
+def _cases(dataflow: Dataflow, given: Input, divergence: Divergence, place: str) -> Iterator[Case]:
+    """Cases of more and more of the past."""
+    item = divergence.recomputed or divergence.recorded
+    meta = item.meta if item is not None else getattr(divergence.error, "meta", b"")
+    before = 0
+    for states in _STATES:
+        try:
+            lineage = lineage_of(dataflow, given, meta, loops_kept=states)
+        except (InputError, IndexError):
+            return
+        inputs = _inputs(dataflow, lineage)
+        count = sum(map(len, inputs.values()))
+        if count > _ITEMS_MAX:
+            return
+        if count > before:
+            yield Case(dataflow, inputs, Schedule(), place)
+        before = count
+        if lineage.complete:
+            return
+
+
+def _inputs(dataflow: Dataflow, lineage: Lineage) -> dict[str, list[Any]]:
+    """The input items of a lineage by source, in the order of their global times."""
+    made = sorted(lineage.inputs(), key=lambda each: each.meta)
+    inputs: dict[str, list[Any]] = {source.name: [] for source in dataflow.sources}
+    for each in made:
+        inputs[each.step].append(each.payload)
+    return in_order(dataflow, inputs)
+
+
+def _impure(case: Case, step: str) -> Result | None:
+    """The fewest items with which the step is found impure."""
+    with PurityCheck(case.dataflow) as purity:
+        try:
+            check_purity(purity, case)
+        except ImpureStep as error:
+            if error.step != step:
+                return None
+            case, error = smallest(purity, case, error)
+            result = check(case)
+            result.failure = Failure("an impure step", str(error))
+            return result
+    return None
+
+
+def _at_odds(case: Case) -> Result | None:
+    """The smallest run that is not the reference's."""
+    for noise in range(_SCHEDULES_TRIED):
+        result = check(replace(case, schedule=Schedule(workers=1 + noise % 3, noise=noise)))
+        if result.failure is not None:
+            return shrunk(result, payloads=False)
+    return None
+
+
+def _other(case: Case, divergence: Divergence) -> Result | None:
+    """A run that gives the new item, where the record has another."""
+    recorded, recomputed = divergence.recorded, divergence.recomputed
+    if recomputed is None:
+        return None
+    result = check(case)
+    wanted = canonical(recomputed.payload)
+    for position, row in enumerate(result.expected.rows):
+        if row.sink == recomputed.sink and canonical(row.payload) == wanted:
+            had = "no such item" if recorded is None else f"{recorded.payload!r:.500}"
+            result.failure = Failure(
+                "another output than the record's",
+                f"item {position} of the output is {row.payload!r:.500}; at position {divergence.position} of its "
+                f"output the record has {had}",
+                position,
+                None if recorded is None else Row(recorded.meta, recorded.payload, recorded.sink),
+                row,
+            )
+            return result
+    return None
