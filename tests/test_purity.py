@@ -548,8 +548,7 @@ def test_the_command_line_has_it(tmp_path: Path) -> None:
         "  result   ('a', 3)    the first time\n"
         "  result   ('a', 4)    called again\n"
         f"  likely   it keeps something between calls: the global 'count' changed at {tmp_path}/flow.py:6\n"
-        "  to do    what must be remembered is state: use scan(key, initial, step), count or reduce, which keep it for "
-        "each key and take it back when an item comes late\n"
+        "  to do    keep what must be remembered as a state: use scan(key, initial, step), count or reduce\n"
         "0 items were released before this; they stand\n"
     )
     assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 0

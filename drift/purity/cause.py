@@ -109,8 +109,7 @@ def _of_closer_look(fact: Facts, found: str) -> Cause | None:
             where = next((sight.where for sight in fact.sights if sight[:2] == ("setting", name)), "")
             return Cause(
                 [(fact.first, "as it is"), (fact.settings[name], f"with another value of {name}")],
-                f"it reads the environment variable {name!r}{_at(where)}, which may have another value where the graph "
-                f"runs next",
+                f"it reads the environment variable {name!r}{_at(where)}, which may have another value elsewhere",
                 "read it where the graph is built, and give the value to the function: functools.partial(f, value)",
             )
     return None
@@ -130,16 +129,14 @@ def _between_calls(fact: Facts) -> Cause | None:
         return Cause(
             results,
             f"it draws from a random generator that goes on from call to call, {sight.what} at {sight.where}",
-            "make the generator in the function, seeded by the payload: random.Random(drift.canonical(payload)), or "
-            "draw before the source and make the numbers part of the payload",
+            "draw before the source, or seed by the payload: random.Random(drift.canonical(payload))",
         )
     if fact.kept:
         name, where = next(iter(sorted(fact.kept.items())))
         return Cause(
             results,
             f"it keeps something between calls: {name} changed{_at(where)}",
-            "what must be remembered is state: use scan(key, initial, step), count or reduce, which keep it for each "
-            "key and take it back when an item comes late",
+            "keep what must be remembered as a state: use scan(key, initial, step), count or reduce",
         )
     if (sight := _first(fact.sights, "address")) is not None or fact.shows_address:
         return _of_address(results, sight)
@@ -222,8 +219,7 @@ def _of_clock(fact: Facts) -> Cause:
     return Cause(
         results,
         f"it reads the clock, {sight.what} at {sight.where}",
-        "take the time from the payload: let the source put it there, or run in event time and keep the time in the "
-        "payload",
+        "take the time from the payload, where the source puts it",
     )
 
 
@@ -232,8 +228,7 @@ def _of_random(results: list[tuple[Outcome, str]], sight: Sight | None) -> Cause
     return Cause(
         results,
         f"it draws random numbers, {sight.what} at {sight.where}",
-        "seed a generator by the payload: random.Random(drift.canonical(payload)), or draw before the source "
-        "and make the numbers part of the payload",
+        "draw before the source, or seed by the payload: random.Random(drift.canonical(payload))",
     )
 
 
@@ -265,7 +260,7 @@ def _of_order(results: list[tuple[Outcome, str]], fact: Facts) -> Cause:
     return Cause(
         results,
         f"it depends on the order of a set{_built(fact)}, which is another one in each process",
-        "iterate over sorted(the_set); where its members cannot be compared, sorted(the_set, key=drift.canonical)",
+        "iterate over sorted(the_set), or where members cannot be compared sorted(the_set, key=drift.canonical)",
     )
 
 

@@ -212,7 +212,8 @@ class _Test:
         checked.__signature__ = signature.replace(parameters=[*starts, *drawn, *ends])  # type: ignore[attr-defined]
         checked.__annotations__ = {}
         strategies = {self._arguments[name]: strategy for name, strategy in self._strategies.items()}
-        return self._called(given(**strategies, **{_SCHEDULE: self._schedule})(checked), checked)
+        shown = _as_if_in(body, checked)
+        return self._called(given(**strategies, **{_SCHEDULE: self._schedule})(shown), checked)
 
     def _called(self, test: Callable[..., None], checked: Callable[..., None]) -> Callable[..., None]:
         """What test runners call: the Hypothesis test, and what comes after its last example."""
@@ -323,6 +324,26 @@ class _Test:
                 each.drift_case = path  # type: ignore[attr-defined]
             elif hasattr(each, "exceptions"):
                 self._tell(each)
+
+
+def _as_if_in(body: Callable[..., Any], checked: Callable[..., None]) -> Callable[..., None]:
+    """A function that calls `checked`, and whose place is that of `body`.
+
+    Hypothesis makes its own frame look as if it were in the function it is given. All frames but that one are hidden,
+    so it is what a test runner shows of a failure: the line of the user's test, and not one of ours.
+    """
+
+    def shown(*args: Any, **kwargs: Any) -> None:
+        __tracebackhide__ = True
+        checked(*args, **kwargs)
+
+    functools.update_wrapper(shown, checked)
+    shown.__signature__ = inspect.signature(checked)  # type: ignore[attr-defined]
+    code = getattr(body, "__code__", None)
+    if code is not None:
+        shown.__code__ = shown.__code__.replace(co_filename=code.co_filename, co_firstlineno=code.co_firstlineno)
+    del shown.__wrapped__  # type: ignore[attr-defined]
+    return shown
 
 
 _SETTINGS = "_hypothesis_internal_use_settings"
