@@ -5,11 +5,12 @@ Nothing here imports pyspark before it is used.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from drift.spark.session import session
 
-__all__ = ["session", "source"]
+__all__ = ["dataframe", "session", "source"]
 
 
 def source(
@@ -30,3 +31,35 @@ def source(
 
     by = tuple(order_by) if isinstance(order_by, (list, tuple)) else (order_by,)
     return FrameSource(frame, payload, time, by)
+
+
+def dataframe(
+    graph: Any,
+    sources: Mapping[str, Any],
+    *,
+    spark: Any = None,
+    sink: str | None = None,
+    columns: str | None = None,
+    times: Mapping[str, Any] | None = None,
+    on_late: Callable[[Any], None] | None = None,
+    partitions: int | None = None,
+    **more: Any,
+) -> Any:
+    """The output of a graph as a DataFrame: the same items, to go on with in Spark.
+
+    It is lazy, as DataFrames are: only sources that Spark does not read itself are read at once. Its columns are
+    `position` (in the whole output), `time`, `global_time`, `meta`, `sink` and `payload`, as canonical bytes
+    (`drift.restored` reads them); with `columns` the fields of the payload take the place of `sink` and `payload`.
+    A step that raises ends the job that reads the DataFrame; its message is in Spark's exception.
+
+    Args:
+        graph, sources, times, on_late, more: as for `drift.run`.
+        spark: the session, where no source is a DataFrame and none is active.
+        sink: only the items of this one.
+        columns: names and types of the fields of `sink`'s payloads, as SQL declares them: "word string, n long". A
+            payload is a tuple, a dict, an object with such attributes, or the value of the only column.
+        partitions: tasks that share the keys, and partitions of the result; None for as many as run at once.
+    """
+    from drift.spark.output import output_frame
+
+    return output_frame(graph, sources, spark, sink, columns, times or {}, on_late, partitions, more)

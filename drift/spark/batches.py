@@ -51,6 +51,7 @@ BATCH_ITEMS = 4096
 _BATCH_ITEMS_MIN = 64
 _BATCH_BYTES = 1 << 20  # where items are large, batches have fewer
 _HELD_ITEMS_MAX = 1 << 18  # over all the batches that a task is filling
+READY_BYTES = 16 << 20  # of the batches that a task holds before it takes a piece
 _ROWS_BYTES = 4 << 20  # of the rows that are handed to Spark at once
 
 
@@ -81,6 +82,39 @@ def row_of(level: int, target: int, port: str, columns: Columns) -> Row:
     return Row(level, target, columns.metas[0], port, len(columns.metas), body)
 
 
+class Cutter:
+    """Cuts items into rows: of BATCH_ITEMS, or of fewer where they are large."""
+
+    def __init__(self) -> None:
+        self._items_at_once: dict[str, int] = {}
+
+    def items_at_once(self, port: str, payloads: list[Any]) -> int:
+        """How many items of a port make a row, by the size of the last ones, or of the first."""
+        known = self._items_at_once.get(port)
+        if known is None:
+            try:
+                known = _fitting(len(pickle.dumps(payloads[0], 5)))
+            except Exception:  # met again when the row is made, which says what and where
+                known = BATCH_ITEMS
+            self._items_at_once[port] = known
+        return known
+
+    def rows(self, level: int, target: int, port: str, columns: Columns) -> Iterator[Row]:
+        """Rows of items that are sorted by meta."""
+        metas, payloads, _ = columns
+        start = 0
+        while start < len(metas):
+            end = start + self.items_at_once(port, payloads)
+            row = row_of(level, target, port, Columns(metas[start:end], payloads[start:end], None))
+            self._items_at_once[port] = _fitting(len(row.body) // row.items)
+            yield row
+            start = end
+
+
+def _fitting(item_bytes: int) -> int:
+    return max(min(_BATCH_BYTES // max(item_bytes, 1), BATCH_ITEMS), 1)
+
+
 def error_row(level: int, error: DriftError, key: bytes = b"") -> Row:
     """A row that ends the run."""
     return Row(level, 0, BEGINNING, ERROR, 0, pickle.dumps((key, error), 5))
@@ -109,8 +143,10 @@ def record_batch(rows: list[Row]) -> pa.RecordBatch:
 
 
 def rows_in(batch: pa.RecordBatch) -> Iterator[Row]:
-    """The rows of a record batch."""
-    return map(Row, *(column.to_pylist() for column in batch.columns))
+    """The rows of a record batch, one body at a time."""
+    levels, targets, firsts, ports, items = (column.to_pylist() for column in batch.columns[:5])
+    for level, target, first, port, count, body in zip(levels, targets, firsts, ports, items, batch.column(5)):
+        yield Row(level, target, first, port, count, body.as_py())
 
 
 class Outbox:
@@ -129,7 +165,7 @@ class Outbox:
         self._released = [0] * targets  # items for each target of the last level
         self._rows: list[Row] = []
         self._bytes = 0
-        self._items_at_once: dict[str, int] = {}
+        self._cutter = Cutter()
 
     def add(self, level: int, target: int, port: str, columns: Columns) -> None:
         """Items of one port for one task; in the order of metas, or sorted here."""
@@ -141,7 +177,7 @@ class Outbox:
         held = self._counts[place] = self._counts.get(place, 0) + count
         if level == self._last_level:
             self._released[target] += count
-        if held >= self._batch_items:
+        if held >= min(self._batch_items, self._cutter.items_at_once(port, columns.payloads)):
             self._close(place)
 
     def add_row(self, row: Row) -> None:
@@ -171,15 +207,10 @@ class Outbox:
         level, target, port = place
         batches = self._held.pop(place)
         del self._counts[place]
-        metas, payloads, diffs = sorted_by_meta(joined(batches))
-        assert diffs is None or -1 not in diffs, "what was computed in order was taken back"
-        at_once = self._items_at_once.get(port, len(metas))
-        for start in range(0, len(metas), at_once):
-            end = start + at_once
-            row = row_of(level, target, port, Columns(metas[start:end], payloads[start:end], None))
+        columns = sorted_by_meta(joined(batches))
+        assert columns.diffs is None or -1 not in columns.diffs, "what was computed in order was taken back"
+        for row in self._cutter.rows(level, target, port, columns):
             self.add_row(row)
-            if len(row.body) > 2 * _BATCH_BYTES and row.items > 1:  # the next ones hold fewer
-                self._items_at_once[port] = max(row.items * _BATCH_BYTES // len(row.body), 1)
 
     def _hand_on(self) -> pa.RecordBatch:
         batch = record_batch(self._rows)
@@ -197,6 +228,8 @@ class Inbox:
     def __init__(self, ready_items: int) -> None:
         self._ready_items = ready_items
         self._due = ready_items
+        self._due_bytes = READY_BYTES
+        self._bytes = 0
         self._buffers: dict[str, Barrier] = {}
 
     def add(self, row: Row) -> None:
@@ -205,11 +238,12 @@ class Inbox:
         if buffer is None:
             buffer = self._buffers[row.port] = Barrier()
         buffer.add(row.port, row.columns())
+        self._bytes += len(row.body)
 
     @property
     def is_due(self) -> bool:
         """Whether a piece should be taken."""
-        return sum(map(len, self._buffers.values())) >= self._due
+        return self._bytes >= self._due_bytes or sum(map(len, self._buffers.values())) >= self._due
 
     def below(self, bound: bytes) -> list[Part]:
         """Items below the first meta of the next row."""
@@ -219,7 +253,10 @@ class Inbox:
             if settled is not None:
                 parts.append((port, Columns(settled[0], settled[1], None)))
         # Where batches overlap much, the next piece is taken when there is twice as much: merging stays n log n.
-        self._due = max(self._ready_items, 2 * sum(map(len, self._buffers.values())))
+        left = sum(map(len, self._buffers.values()))
+        taken = sum(len(columns.metas) for _, columns in parts)
+        self._bytes = self._bytes * left // max(left + taken, 1)
+        self._due, self._due_bytes = max(self._ready_items, 2 * left), max(READY_BYTES, 2 * self._bytes)
         return parts
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from drift_graph.errors import DriftBug, DriftError, ProcessError
+from drift_graph.functions import safe_text
 
 _ADVICE = (
     (r"No module named '([^']+)'", "a worker cannot import {0!r}: send it to the cluster with spark.addArtifacts"
@@ -27,7 +28,7 @@ def as_drift_error(error: BaseException) -> DriftError:
     """The error to end a run with."""
     if isinstance(error, DriftError):
         return error
-    text = str(error)
+    text = safe_text(str, error, 100_000)
     found = re.search(r"DriftBug: (.*)", text)
     if found:
         return DriftBug(found[1])

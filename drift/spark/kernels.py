@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from drift.engines.local import feeding_step
 from drift.engines.packing import packed_columns
 from drift.engines.shipping import unpacked
-from drift.spark.batches import BATCH_ITEMS, COUNT, ERROR, READ, ROWS, Inbox, Outbox, Row, error_row, rows_in
+from drift.spark.batches import BATCH_ITEMS, COUNT, ERROR, READ, READY_BYTES, Inbox, Outbox, Row, error_row, rows_in
 from drift.spark.blocks import PartDigest
 from drift.spark.gang import Keys
 from drift.spark.levels import Levels, LevelWorker
@@ -137,6 +137,14 @@ def run_release(work: Work, batches: Iterable[pa.RecordBatch], *, with_items: bo
         yield _released_row(released.target, released.position, -1, pickle.dumps(end, 5))
 
 
+def released_pieces(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[Released]:
+    """The items of one range; the last piece holds the error, where there is one."""
+    released = _Range(work, batches)
+    yield from released.pieces()
+    if released.error is not None:
+        yield Released(released.position, [], [], "", released.error)
+
+
 def _released_row(target: int, position: int, items: int, body: bytes) -> pa.RecordBatch:
     values = zip((target, position, items, body), RELEASED)
     return pa.RecordBatch.from_arrays([pa.array([value], field.type) for value, field in values], schema=RELEASED)
@@ -162,7 +170,7 @@ class _Range:
     def pieces(self) -> Iterator[Released]:
         """The items of the range; ends at an error."""
         barrier, end = self._barrier, self._work.end
-        due = _READY_ITEMS
+        due, due_bytes, held_bytes = _READY_ITEMS, READY_BYTES, 0
         begun = False
         errors: list[tuple[bytes, str, DriftError]] = []
         for row in self._rows():
@@ -183,12 +191,15 @@ class _Range:
                 self.digest = barrier.digest = PartDigest(self._work.algorithm, barrier.position)
             if row.first >= end:
                 break
-            if len(barrier) >= due:
+            if len(barrier) >= due or held_bytes >= due_bytes:
+                held = len(barrier)
                 yield from self._release(row.first)
                 if self.error is not None:
                     return
-                due = max(_READY_ITEMS, 2 * len(barrier))
+                held_bytes = held_bytes * len(barrier) // max(held, 1)
+                due, due_bytes = max(_READY_ITEMS, 2 * len(barrier)), max(READY_BYTES, 2 * held_bytes)
             barrier.add(row.port, row.columns())
+            held_bytes += len(row.body)
         if errors:
             self.error = min(errors, key=lambda each: each[:2])[2]
             return
@@ -207,6 +218,3 @@ class _Range:
         if piece is not None:
             self.error = piece.error
             yield piece
-
-
-__all__ = ["RELEASED", "RELEASED_DDL", "ROWS", "RangeEnd", "Work", "run_level", "run_release"]

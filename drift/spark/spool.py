@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from drift.engines.feed import Feed
-from drift.spark.batches import BATCH_ITEMS, ROWS, Row, record_batch, row_of
+from drift.spark.batches import BATCH_ITEMS, ROWS, Cutter, Row, record_batch
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import END_OF_TIME, Metas, NumberedMetas
 
@@ -66,6 +66,7 @@ class Spool:
         self.error: Exception | None = None
         self._feed = feed
         self._held_max = held_max
+        self._cutter = Cutter()
 
     def batches(self, watch: Callable[[], None]) -> Iterator[pa.RecordBatch]:
         """The rows of level 0; `watch` is called between reads."""
@@ -91,22 +92,16 @@ class Spool:
                 sorter = sorters.get(name)
                 if sorter is None:
                     sorter = sorters[name] = _Sorter(self._held_max)
-                yield from _cut(name, sorter.add(arrived.metas, arrived.payloads, arrived.heartbeat))
+                yield from self._cut(name, sorter.add(arrived.metas, arrived.payloads, arrived.heartbeat))
             if not fed and feed.error is None:
                 feed.wait()
         if feed.error is not None:
             self.error, self.end = feed.error, feed.promise
             for name, sorter in sorters.items():
-                yield from _cut(name, sorter.add([], [], END_OF_TIME))
+                yield from self._cut(name, sorter.add([], [], END_OF_TIME))
 
-
-def _cut(name: str, columns: Columns | None) -> Iterator[Row]:
-    if columns is None:
-        return
-    metas, payloads, _ = columns
-    for start in range(0, len(metas), BATCH_ITEMS):
-        end = start + BATCH_ITEMS
-        yield row_of(0, 0, name, Columns(metas[start:end], payloads[start:end], None))
+    def _cut(self, name: str, columns: Columns | None) -> Iterator[Row]:
+        return self._cutter.rows(0, 0, name, columns) if columns is not None else iter(())
 
 
 def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> None:

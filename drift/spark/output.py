@@ -1,0 +1,178 @@
+"""The output of a graph as a DataFrame.
+
+Invariant: its rows are the items that the engines release, each with its position; partition after partition, row after
+row, they are in the order of their metas.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from drift.engines.base import Settings
+from drift.engines.feed import Feed
+from drift.sources.base import as_source
+from drift.spark.frames import FrameSource
+from drift.spark.kernels import Work, released_pieces
+from drift.spark.prepare import Prepared, check_finite
+from drift_barrier.barrier import Released
+from drift_graph.canonical import canonical_each
+from drift_graph.errors import PayloadError, SettingsError
+from drift_graph.functions import safe_text
+from drift_graph.graph import Dataflow
+from drift_graph.meta import global_time_of, time_of
+from drift_graph.times import Late, TimePolicy
+
+_PLACE = "position long, time long, global_time binary, meta binary"
+_PAYLOAD = "sink string, payload binary"
+
+
+def output_frame(
+    graph: Any,
+    sources: Mapping[str, Any],
+    spark: Any,
+    sink: str | None,
+    columns: str | None,
+    times: Mapping[str, TimePolicy],
+    on_late: Callable[[Late], None] | None,
+    partitions: int | None,
+    more: Mapping[str, Any],
+) -> Any:
+    """See `drift.spark.dataframe`."""
+    dataflow = graph if isinstance(graph, Dataflow) else graph.build()
+    sinks = [each.name for each in dataflow.sinks]
+    if sink is not None and sink not in sinks:
+        raise SettingsError(f"graph {dataflow.name!r} has no sink {sink!r}; it has {', '.join(map(repr, sinks))}")
+    if columns is not None and sink is None:
+        if len(sinks) > 1:
+            raise SettingsError(f"columns= are those of one sink; pass sink= too, one of {', '.join(map(repr, sinks))}")
+        sink = sinks[0]
+    for given in (sources, times):
+        for name in given:
+            if name not in [each.name for each in dataflow.sources]:
+                raise SettingsError(f"graph {dataflow.name!r} has no source {name!r}")
+    for each in dataflow.sources:
+        if each.name not in sources:
+            raise SettingsError(f"nothing is given for source {each.name!r} of graph {dataflow.name!r}")
+    settings = Settings(partitions=partitions, **more)
+    opened = {name: as_source(name, given) for name, given in sources.items()}
+    spark = spark or _session(opened)
+    feed = Feed(
+        dataflow,
+        opened,
+        times,
+        batch_items=settings.batch_items,
+        in_flight_max=settings.in_flight_max,
+        on_late=on_late or _unheard,
+    )
+    try:
+        check_finite(feed)
+        prepared = Prepared(spark, dataflow, feed, settings, lambda: None)
+    finally:
+        feed.close()
+    weakref.finalize(spark, prepared.close)  # derived DataFrames may need it for as long as the session lives
+    if prepared.error is not None:
+        raise prepared.error
+    fields = spark.createDataFrame([], f"{_PLACE}, {columns or _PAYLOAD}").schema
+    return prepared.output(partial(run_output, sink=sink, columns=_arrow_fields(fields) if columns else None), fields)
+
+
+def _session(sources: Mapping[str, Any]) -> Any:
+    from pyspark.sql import SparkSession
+
+    for source in sources.values():
+        if isinstance(source, FrameSource):
+            return source.frame.sparkSession
+    active = SparkSession.getActiveSession()
+    if active is None:
+        raise SettingsError("there is no Spark session: pass spark=, or make one with drift.spark.session()")
+    return active
+
+
+def _unheard(late: Late) -> None:
+    raise SettingsError(
+        f"an item of source {late.source!r} is late ({late.reason}) and is to be diverted; pass on_late= to take it"
+    )
+
+
+def _arrow_fields(schema: Any) -> list[pa.Field]:
+    """The columns behind the place of an item."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return list(to_arrow_schema(schema))[4:]
+
+
+def run_output(
+    work: Work, batches: Iterable[pa.RecordBatch], *, sink: str | None, columns: list[pa.Field] | None
+) -> Iterator[pa.RecordBatch]:
+    """The items of one range as rows."""
+    for piece in released_pieces(work, batches):
+        positions: Sequence[int] = range(piece.position, piece.position + len(piece.metas))
+        metas, payloads = list(piece.metas), piece.payloads
+        names = [piece.sinks] * len(metas) if isinstance(piece.sinks, str) else piece.sinks
+        if sink is not None:
+            wanted = [index for index, name in enumerate(names) if name == sink]
+            positions = [positions[index] for index in wanted]
+            metas = [metas[index] for index in wanted]
+            payloads = [payloads[index] for index in wanted]
+            names = [sink] * len(metas)
+        if metas:
+            yield _rows(positions, metas, names, payloads, columns)
+        _raise_error(piece)
+
+
+def _raise_error(piece: Released) -> None:
+    if piece.error is not None:
+        raise piece.error
+
+
+def _rows(
+    positions: Sequence[int], metas: list[bytes], sinks: list[str], payloads: list[Any], columns: list[pa.Field] | None
+) -> pa.RecordBatch:
+    arrays = [
+        pa.array(positions, pa.int64()),
+        pa.array([time_of(meta) for meta in metas], pa.int64()),
+        pa.array([global_time_of(meta) for meta in metas], pa.binary()),
+        pa.array(metas, pa.binary()),
+    ]
+    names = ["position", "time", "global_time", "meta"]
+    if columns is None:
+        arrays += [pa.array(sinks, pa.string()), pa.array(canonical_each(payloads), pa.binary())]
+        return pa.RecordBatch.from_arrays(arrays, names=[*names, "sink", "payload"])
+    for field, values in zip(columns, _fields(payloads, [field.name for field in columns], sinks[0])):
+        try:
+            arrays.append(pa.array(values, field.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
+            raise PayloadError(
+                f"sink {sinks[0]!r}: column {field.name!r} is declared as {field.type}, and a payload has something "
+                f"else: {error}",
+                step=sinks[0],
+            ) from None
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, *(field.name for field in columns)])
+
+
+def _fields(payloads: list[Any], names: list[str], sink: str) -> list[list[Any]]:
+    """The values of each column."""
+    kinds = set(map(type, payloads))
+    if kinds == {tuple} and set(map(len, payloads)) == {len(names)}:
+        return [list(values) for values in zip(*payloads)]
+    if kinds == {dict}:
+        return [[payload.get(name) for payload in payloads] for name in names]
+    if all(hasattr(payload, name) for payload in payloads for name in names):
+        return [[getattr(payload, name) for payload in payloads] for name in names]
+    if len(names) == 1 and tuple not in kinds:
+        return [payloads]
+    for payload in payloads:
+        if not isinstance(payload, dict) and not (isinstance(payload, tuple) and len(payload) == len(names)):
+            raise PayloadError(
+                f"sink {sink!r} has a payload that has no columns {', '.join(names)}: {safe_text(repr, payload, 200)}",
+                step=sink,
+            )
+    return [
+        [payload[name] if isinstance(payload, dict) else payload[at] for payload in payloads]
+        for at, name in enumerate(names)
+    ]

@@ -1,0 +1,264 @@
+"""The laws on Spark itself: many generated graphs as one, over partitions, AQE and the size of Arrow batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from strategies import Case, Opaque, cases, event_inputs, few_keys, inputs, recipes
+from test_laws import HARD, Output, _output
+
+import drift
+from drift.testing.recipes import failing
+from drift_graph.graph import Dataflow
+from drift_graph.operators import Edge
+
+T = TypeVar("T")
+
+
+def joined(cases: list[Case]) -> tuple[Dataflow, dict[str, list[Any]]]:
+    """Several graphs side by side as one, so that one job runs them all."""
+    operators: list[Any] = []
+    edges: list[Edge] = []
+    sources: dict[str, list[Any]] = {}
+    for number, case in enumerate(cases):
+        dataflow = case.dataflow()
+        operators += [
+            dataclasses.replace(each, name=f"{number}.{each.name}", step=f"{number}.{each.step}")
+            for each in dataflow.operators
+        ]
+        edges += [Edge(f"{number}.{edge.origin}", f"{number}.{edge.target}", edge.feedback) for edge in dataflow.edges]
+        sources |= {f"{number}.{name}": given for name, given in case.sources().items()}
+    return Dataflow("joined", tuple(operators), tuple(edges)), sources
+
+
+def outcome(dataflow: Any, sources: dict[str, Any], **more: Any) -> Output:
+    run = drift.run(dataflow, sources, **more)
+    items: list[tuple[int, bytes, Any, str]] = []
+    error: Exception | None = None
+    try:
+        items.extend((item.position, item.meta, item.payload, item.sink) for item in run)
+    except drift.DriftError as raised:
+        error = raised
+    return _output(items, run.digest, error)
+
+
+@contextmanager
+def configured(spark: Any, **values: str) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in values}
+    for name, value in values.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+def of_spark(spark: Any, partitions: int, aqe: bool, arrow_rows: int) -> Any:
+    return configured(
+        spark,
+        **{
+            "spark.sql.adaptive.enabled": str(aqe).lower(),
+            "spark.sql.execution.arrow.maxRecordsPerBatch": str(arrow_rows),
+            "spark.sql.shuffle.partitions": str(partitions + 1),
+        },
+    )
+
+
+matrix = pytest.mark.parametrize(
+    ("partitions", "aqe", "arrow_rows"),
+    [(1, True, 10_000), (2, False, 100), (7, True, 1)],
+    ids=["1 partition", "2 partitions, no AQE, 100 rows", "7 partitions, 1 row"],
+)
+
+
+def drawn(strategy: st.SearchStrategy[T], count: int, number: int) -> list[T]:
+    """Examples of a strategy, always the same; the first that Hypothesis draws is the plainest, and left out."""
+    found: list[T] = []
+
+    @settings(max_examples=count + 1, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck))
+    @seed(number)
+    @given(strategy)
+    def collect(value: T) -> None:
+        found.append(value)
+
+    collect()
+    return found[1:]
+
+
+@matrix
+def test_many_generated_graphs_give_the_output_of_the_reference(
+    spark: Any, partitions: int, aqe: bool, arrow_rows: int
+) -> None:
+    dataflow, sources = joined(drawn(cases(sources_max=2, steps_max=5), 20, partitions))
+    expected = outcome(dataflow, sources, engine="reference")
+    assert len(expected.items) > 100
+    with of_spark(spark, partitions, aqe, arrow_rows):
+        assert outcome(dataflow, sources, engine="spark", spark=spark, partitions=partitions) == expected
+
+
+def test_hard_graphs_give_the_output_of_the_reference(spark: Any) -> None:
+    given_cases = [
+        Case(recipe, each)
+        for number, recipe in enumerate(HARD)
+        for each in drawn(inputs(recipe.sources, items_max=12), 3, number)
+    ]
+    dataflow, sources = joined(given_cases)
+    expected = outcome(dataflow, sources, engine="reference")
+    assert len(expected.items) > 100
+    assert outcome(dataflow, sources, engine="spark", spark=spark, partitions=3) == expected
+
+
+def test_late_items_go_to_the_same_place(spark: Any) -> None:
+    pairs = drawn(st.tuples(recipes(sources_max=1, steps_max=2), event_inputs(16, late="divert")), 40, 5)
+    dataflow, sources = joined([Case(recipe, [each]) for recipe, each in pairs])
+    expected = drift.run(dataflow, sources, engine="reference")
+    report = expected.finish()
+    assert report.late_items > 0
+    run = drift.run(dataflow, sources, engine="spark", spark=spark, partitions=2)
+    assert run.finish().digest == report.digest
+    assert sorted(map(repr, run.late)) == sorted(map(repr, expected.late))
+
+
+# Shapes of data.
+
+
+def key_of(pair: tuple[int, int]) -> int:
+    return pair[0]
+
+
+def add(total: int, pair: tuple[int, int]) -> tuple[int, tuple[int, int]]:
+    return total + pair[1], (pair[0], total + pair[1])
+
+
+def sums() -> drift.Graph:
+    graph = drift.Graph("sums")
+    graph.source("pairs").scan(key=key_of, initial=0, step=add).sink("sums")
+    return graph
+
+
+@pytest.mark.parametrize("pairs", [
+    [(0 if n % 2 else n % 50, n) for n in range(20_000)],
+    [(n * 7919 % 100_000, n) for n in range(100_000)],
+    [(3, 4)],
+    [],
+], ids=["half on one key", "100,000 keys", "one item", "nothing"])  # fmt: skip
+def test_any_spread_of_keys_gives_the_digest_of_local(spark: Any, pairs: list[tuple[int, int]]) -> None:
+    expected = drift.run(sums(), {"pairs": pairs}).finish()
+    report = drift.run(sums(), {"pairs": pairs}, engine="spark", spark=spark, partitions=7).finish()
+    assert (report.digest, report.items_out) == (expected.digest, expected.items_out)
+
+
+def one_key(text: bytes) -> None:
+    return None
+
+
+def memory_so_far(window: tuple[bytes, ...]) -> int:
+    """The most memory that this process has had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_the_memory_of_a_worker_does_not_grow_with_the_group(spark: Any) -> None:
+    graph = drift.Graph("large")
+    graph.source("texts").group(key=one_key, window=2).map(memory_so_far).sink("memory")
+
+    def peak_bytes(texts: int) -> int:
+        given = (bytes([number % 251]) * 10_000 for number in range(texts))
+        run = drift.run(graph, {"texts": given}, engine="spark", spark=spark, partitions=1, batch_items=64)
+        return max(item.payload for item in run)
+
+    with configured(spark, **{"spark.sql.execution.arrow.maxBytesPerBatch": "8m"}):
+        less = peak_bytes(6_000)
+        assert peak_bytes(24_000) - less < 60_000_000  # of 180 MB more
+
+
+# What goes wrong.
+
+
+def failing_graph(step: Any) -> drift.Graph:
+    graph = drift.Graph("failing")
+    graph.source("numbers").map(step, name="step").count(key=few_keys).sink("out")
+    return graph
+
+
+def opaque_at_500(number: int) -> Any:
+    return Opaque(number) if number == 500 else number
+
+
+def failing_at_500(number: int) -> int:
+    return number // (number - 500)
+
+
+@pytest.mark.parametrize("step", [failing_at_500, partial(failing, 7)], ids=["one", "many"])
+def test_a_step_that_raises_ends_the_run_at_the_same_item_in_the_same_words(spark: Any, step: Any) -> None:
+    numbers = {"numbers": list(range(1000))}
+    expected = outcome(failing_graph(step), numbers)
+    assert expected.error is not None
+    assert outcome(failing_graph(step), numbers, engine="spark", spark=spark, partitions=3) == expected
+    run = drift.run(failing_graph(step), numbers, engine="spark", spark=spark, partitions=3)
+    with pytest.raises(drift.StepError) as raised:
+        run.finish()
+    assert (str(raised.value), run.digest, run.report.items_out) == (
+        expected.error[3],
+        expected.digest,
+        len(expected.items),
+    )
+
+
+def test_what_cannot_be_compared_or_sent_is_an_error_that_names_it(spark: Any) -> None:
+    graph = drift.Graph("opaque")
+    graph.source("numbers").map(opaque_at_500, name="opaque").sink("out")
+    numbers = {"numbers": list(range(1000))}
+    expected = outcome(graph, numbers)
+    assert outcome(graph, numbers, engine="spark", spark=spark, partitions=2) == expected
+    with pytest.raises(drift.PayloadError, match="cannot be sent to another process"):
+        drift.run(graph, {"numbers": [lambda: 1]}, engine="spark", spark=spark).finish()
+
+
+def test_an_input_that_breaks_off_ends_the_run_after_what_came_before(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "numbers.jsonl"
+    path.write_text("".join(f"{number}\n" for number in range(5000)) + "{oh\n" + "1\n")
+    numbers = {"numbers": drift.sources.jsonl(path)}
+    graph = drift.Graph("counts")
+    graph.source("numbers").count(key=few_keys).sink("out")
+    expected = outcome(graph, numbers)
+    assert expected.error is not None and len(expected.items) == 5000
+    assert outcome(graph, numbers, engine="spark", spark=spark, partitions=2) == expected
+
+
+def test_a_row_that_has_no_time_is_named(spark: Any) -> None:
+    graph = drift.Graph("timed")
+    graph.source("rows", time=drift.EventTime(time=lambda row: row["time"])).sink("out")
+    frame = spark.createDataFrame([(1, "a"), (None, "c"), (None, "b")], "time long, name string")
+    for _ in range(2):
+        with pytest.raises(drift.InputError, match=r"gave None for payload \{'time': None, 'name': 'b'\}"):
+            drift.run(graph, {"rows": frame}, engine="spark", partitions=2).finish()
+    timed = drift.spark.source(frame, time="time")
+    with pytest.raises(drift.InputError, match="the time column of source 'rows' is null"):
+        drift.run(graph, {"rows": timed}, engine="spark", partitions=2).finish()
+
+
+def test_a_run_that_is_closed_cancels_its_jobs(spark: Any) -> None:
+    run = drift.run(sums(), {"pairs": [(n, n) for n in range(50_000)]}, engine="spark", spark=spark, partitions=2)
+    assert next(run).payload == (0, 0)
+    run.close()
+    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+    assert run.report.items_out > 0
+
+
+def test_what_spark_does_not_run_is_refused(spark: Any) -> None:
+    with pytest.raises(drift.SettingsError, match="is live"):
+        drift.run(sums(), {"pairs": drift.sources.live(iter(()))}, engine="spark", spark=spark)
+    with pytest.raises(drift.SettingsError, match="partitions=0"):
+        drift.run(sums(), {"pairs": []}, engine="spark", spark=spark, partitions=0)
+    with pytest.raises(drift.SettingsError, match="are settings of engine='spark'"):
+        drift.run(sums(), {"pairs": []}, spark=spark)
