@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Any
 
@@ -192,6 +192,16 @@ class GroupStage:
                     gone = bisect_left(metas, minimal_time) - self._window + 1
                     if gone > 0:
                         del metas[:gone], payloads[:gone]
+
+    def remembered(self) -> list[tuple[Any, Any]]:
+        """Of each key what later items need, once everything is settled: its last `window - 1` items."""
+        keep = self._window - 1
+        return [(key, (metas[-keep:], payloads[-keep:])) for key, (metas, payloads) in self._buckets.items() if keep]
+
+    def recall(self, remembered: Iterable[tuple[Any, Any]]) -> None:
+        """Go on, before any item, where a machine ended that remembered this."""
+        for key, (metas, payloads) in remembered:
+            self._buckets[key] = list(metas), list(payloads)
 
     @property
     def held(self) -> int:

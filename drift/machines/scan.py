@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -267,6 +267,14 @@ class ScanStage:
                 or history.segments_read > self._segments_gone  # they may have what a tombstone took from the history
             }
             self._histories_kept = max(_HISTORIES_KEPT_MIN, 2 * len(self._histories))
+
+    def remembered(self) -> list[tuple[Any, Any]]:
+        """Of each key what later items need, once everything is settled: its state."""
+        return [(key, state) for key, state in self._states.items() if state is not _BLOCKED]
+
+    def recall(self, remembered: Iterable[tuple[Any, Any]]) -> None:
+        """Go on, before any item, where a machine ended that remembered this."""
+        self._states.update(remembered)
 
     @property
     def held(self) -> int:

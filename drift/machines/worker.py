@@ -9,7 +9,7 @@ it run item by item, least meta first, as the reference does, so that an item fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import compress
 from typing import Any
@@ -150,6 +150,14 @@ class Worker:
         """Nothing below minimal time is in flight: forget what only a change there would need."""
         for stage in self._stages.values():
             stage.settle(minimal_time)
+
+    def remembered(self) -> list[tuple[str, list[tuple[Any, Any]]]]:
+        """For each grouping, by key, what items above all that came so far need, once everything is settled."""
+        return [(name, stage.remembered()) for name, stage in self._stages.items()]
+
+    def recall(self, name: str, remembered: Iterable[tuple[Any, Any]]) -> None:
+        """Go on, before any item, where a worker ended that remembered this of a grouping; it may come in pieces."""
+        self._stages[name].recall(remembered)
 
     @property
     def held(self) -> int:

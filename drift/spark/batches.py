@@ -46,6 +46,9 @@ DDL = "level int, target int, first binary, port string, items long, body binary
 COUNT = "\0count"
 READ = "\0read"
 ERROR = "\0error"
+#: A STATE holds what a task of a level remembers of its keys, between the micro-batches of a stream; `items` is the
+#: number of that level.
+STATE = "\0state"
 
 BATCH_ITEMS = 4096
 _BATCH_ITEMS_MIN = 64

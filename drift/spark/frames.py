@@ -168,21 +168,19 @@ def place_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) 
     for batch in batches:
         machine = reading.machine()
         payloads, times = reading.payloads(batch), reading.times(batch)
-        places, error = _placed(machine, payloads, times)
+        places, error = placed(machine, payloads, times)
         if error is None:
             yield _with_places(batch, reading, places, [None] * len(places))
             continue
         for index, payload in enumerate(payloads):
-            _, reason = _placed(machine, [payload], None if times is None else [times[index]])
+            _, reason = placed(machine, [payload], None if times is None else [times[index]])
             if reason is not None and (worst is None or form_of(payload) < worst[0]):
                 worst = form_of(payload), pickle.dumps(reason, 5), batch.slice(index, 1)
     if worst is not None:
         yield _with_places(worst[2], reading, [b""], [worst[0] + b"\0" + worst[1]], key_bytes=len(worst[0]))
 
 
-def _placed(
-    machine: FrameMachine, payloads: list[Any], times: list[int] | None
-) -> tuple[list[bytes], Exception | None]:
+def placed(machine: FrameMachine, payloads: list[Any], times: list[int] | None) -> tuple[list[bytes], Exception | None]:
     if times is not None and None in times:
         at = times.index(None)  # type: ignore[arg-type]
         return [], InputError(
@@ -209,7 +207,7 @@ def number_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch])
     levels = work.opened()
     outbox = Outbox(levels.last, work.targets)
     worker = LevelWorker(levels, 0, work.targets, work.bounds)
-    counter = _Counter(reading)
+    counter = Counter(reading)
     read = 0
     try:
         for whole in batches:
@@ -242,7 +240,7 @@ class _Refused(Exception):
         self.error = error
 
 
-class _Counter:
+class Counter:
     """Makes global times of sorted places."""
 
     def __init__(self, reading: Reading) -> None:
@@ -287,7 +285,7 @@ def sample_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch])
         at += batch.num_rows
         if wanted:
             some = batch.take(pa.array(wanted))
-            kept += _placed(machine, reading.payloads(some), reading.times(some))[0]
+            kept += placed(machine, reading.payloads(some), reading.times(some))[0]
         while len(kept) > _SAMPLES_MAX:
             kept, stride = kept[::2], stride * 2
     yield pa.RecordBatch.from_arrays(

@@ -22,7 +22,19 @@ import pyarrow.compute as pc
 from drift.engines.local import feeding_step
 from drift.engines.packing import packed_columns
 from drift.engines.shipping import unpacked
-from drift.spark.batches import BATCH_ITEMS, COUNT, ERROR, READ, READY_BYTES, Inbox, Outbox, Row, error_row, rows_in
+from drift.spark.batches import (
+    BATCH_ITEMS,
+    COUNT,
+    ERROR,
+    READ,
+    READY_BYTES,
+    STATE,
+    Inbox,
+    Outbox,
+    Row,
+    error_row,
+    rows_in,
+)
 from drift.spark.blocks import PartDigest
 from drift.spark.gang import Keys
 from drift.spark.levels import Levels, LevelWorker
@@ -47,6 +59,7 @@ class Work:
         bounds: metas that cut the output into `targets` ranges, or fewer.
         end: nothing at or above it is released; below END_OF_TIME where an input ended with an error.
         gang: keys of the gangs that run the levels whose cycles change keys; None where each such runs in one task.
+        remembers: tasks give rows of STATE, and go on with those that they are given.
     """
 
     dataflow: bytes
@@ -57,6 +70,7 @@ class Work:
     end: bytes = END_OF_TIME
     algorithm: Algorithm = "xxh3_128"
     gang: Keys | None = None
+    remembers: bool = False
 
     def opened(self) -> Levels:
         """The dataflow, in a task."""
@@ -77,6 +91,7 @@ def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iter
     """The groupings of a level, or for level 0 the maps after the sources; rows of later levels pass by."""
     levels = work.opened()
     outbox = Outbox(levels.last, work.targets)
+    target = 0
     try:
         worker = LevelWorker(levels, level, work.targets, work.bounds)
         inbox = Inbox(_READY_ITEMS)
@@ -86,6 +101,10 @@ def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iter
                 yield batch.filter(passing)
                 batch = batch.filter(pc.equal(batch.column("level"), level))
             for row in rows_in(batch):
+                target = row.target
+                if row.port == STATE:
+                    worker.recall(row)
+                    continue
                 if level == 0:
                     worker.handle([(row.port, row.columns())], outbox, row.first)
                     yield from outbox.ready()
@@ -96,6 +115,9 @@ def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iter
                     yield from outbox.ready()
                 inbox.add(row)
         worker.handle(inbox.below(END_OF_TIME), outbox, END_OF_TIME)
+        for row in worker.remembered(target) if work.remembers else ():
+            outbox.add_row(row)
+            yield from outbox.ready()
     except DriftBug:
         raise
     except DriftError as error:
@@ -127,7 +149,7 @@ class RangeEnd:
 
 def run_release(work: Work, batches: Iterable[pa.RecordBatch], *, with_items: bool) -> Iterator[pa.RecordBatch]:
     """The output barrier of one range: pieces with their items where these are wanted, and a `RangeEnd`."""
-    released = _Range(work, batches)
+    released = OutputRange(work, batches)
     for piece in released.pieces():
         if with_items and piece.payloads:
             body = pickle.dumps((packed_columns(piece.metas, piece.payloads, None), piece.sinks), 5)
@@ -139,7 +161,7 @@ def run_release(work: Work, batches: Iterable[pa.RecordBatch], *, with_items: bo
 
 def released_pieces(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[Released]:
     """The items of one range; the last piece holds the error, where there is one."""
-    released = _Range(work, batches)
+    released = OutputRange(work, batches)
     yield from released.pieces()
     if released.error is not None:
         yield Released(released.position, [], [], "", released.error)
@@ -150,7 +172,7 @@ def _released_row(target: int, position: int, items: int, body: bytes) -> pa.Rec
     return pa.RecordBatch.from_arrays([pa.array([value], field.type) for value, field in values], schema=RELEASED)
 
 
-class _Range:
+class OutputRange:
     """One range of the output, merged and released in order."""
 
     def __init__(self, work: Work, batches: Iterable[pa.RecordBatch]) -> None:

@@ -8,15 +8,20 @@ The groupings of a level do not feed each other, so they share that shuffle.
 
 from __future__ import annotations
 
+import pickle
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Router, Worker
-from drift.spark.batches import Outbox
+from drift.spark.batches import STATE, Outbox, Row
+from drift_graph.errors import PayloadError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, sorted_by_meta
+from drift_graph.meta import BEGINNING
 from drift_graph.operators import Group
+
+_STATE_KEYS = 4096  # keys in one row of what is remembered
 
 
 class Levels:
@@ -69,6 +74,7 @@ class LevelWorker:
 
     def __init__(self, levels: Levels, level: int, targets: int, bounds: Sequence[bytes]) -> None:
         groups = levels.groups(level)
+        self._level = level
         self._levels = levels
         self._bounds = bounds
         self._plan = Plan(levels.dataflow, fused=levels.fused)
@@ -81,6 +87,29 @@ class LevelWorker:
         leaving = self._worker.handle(parts).get(BARRIER, ())
         self._worker.settle(settled)
         self.leave(leaving, outbox)
+
+    def recall(self, row: Row) -> None:
+        """Go on, before any item, with what was remembered."""
+        name, remembered = pickle.loads(row.body)
+        self._worker.recall(name, remembered)
+
+    def remembered(self, target: int) -> Iterator[Row]:
+        """What a later worker for the same keys needs, once everything is settled.
+
+        Raises:
+            PayloadError: a state cannot be pickled.
+        """
+        for name, pairs in self._worker.remembered():
+            for start in range(0, len(pairs), _STATE_KEYS):
+                try:
+                    body = pickle.dumps((name, pairs[start : start + _STATE_KEYS]), 5)
+                except Exception as error:
+                    raise PayloadError(
+                        f"what {name!r} remembers of its keys cannot be kept ({type(error).__name__}: {error}); states "
+                        f"and payloads have to be picklable: no lambdas, open files or locks",
+                        step=name,
+                    ) from error
+                yield Row(self._levels.last, target, BEGINNING, STATE, self._level, body)
 
     def leave(self, leaving: Iterable[Part], outbox: Outbox) -> None:
         """Send on what no grouping of this level takes."""

@@ -27,8 +27,8 @@ from drift_graph.graph import Dataflow
 from drift_graph.meta import global_time_of, time_of
 from drift_graph.times import Late, TimePolicy
 
-_PLACE = "position long, time long, global_time binary, meta binary"
-_PAYLOAD = "sink string, payload binary"
+PLACE_DDL = "position long, time long, global_time binary, meta binary"
+PAYLOAD_DDL = "sink string, payload binary"
 
 
 def output_frame(
@@ -44,20 +44,8 @@ def output_frame(
 ) -> Any:
     """See `drift.spark.dataframe`."""
     dataflow = graph if isinstance(graph, Dataflow) else graph.build()
-    sinks = [each.name for each in dataflow.sinks]
-    if sink is not None and sink not in sinks:
-        raise SettingsError(f"graph {dataflow.name!r} has no sink {sink!r}; it has {', '.join(map(repr, sinks))}")
-    if columns is not None and sink is None:
-        if len(sinks) > 1:
-            raise SettingsError(f"columns= are those of one sink; pass sink= too, one of {', '.join(map(repr, sinks))}")
-        sink = sinks[0]
-    for given in (sources, times):
-        for name in given:
-            if name not in [each.name for each in dataflow.sources]:
-                raise SettingsError(f"graph {dataflow.name!r} has no source {name!r}")
-    for each in dataflow.sources:
-        if each.name not in sources:
-            raise SettingsError(f"nothing is given for source {each.name!r} of graph {dataflow.name!r}")
+    sink = chosen_sink(dataflow, sink, columns)
+    check_sources(dataflow, sources, times)
     settings = Settings(partitions=partitions, **more)
     opened = {name: as_source(name, given) for name, given in sources.items()}
     spark = spark or _session(opened)
@@ -77,8 +65,39 @@ def output_frame(
     weakref.finalize(spark, prepared.close)  # derived DataFrames may need it for as long as the session lives
     if prepared.error is not None:
         raise prepared.error
-    fields = spark.createDataFrame([], f"{_PLACE}, {columns or _PAYLOAD}").schema
-    return prepared.output(partial(run_output, sink=sink, columns=_arrow_fields(fields) if columns else None), fields)
+    fields = spark.createDataFrame([], f"{PLACE_DDL}, {columns or PAYLOAD_DDL}").schema
+    return prepared.output(partial(run_output, sink=sink, columns=arrow_fields(fields) if columns else None), fields)
+
+
+def chosen_sink(dataflow: Dataflow, sink: str | None, columns: str | None) -> str | None:
+    """The sink whose items are wanted; None for all.
+
+    Raises:
+        SettingsError: there is none of that name, or columns are given for several.
+    """
+    sinks = [each.name for each in dataflow.sinks]
+    if sink is not None and sink not in sinks:
+        raise SettingsError(f"graph {dataflow.name!r} has no sink {sink!r}; it has {', '.join(map(repr, sinks))}")
+    if columns is not None and sink is None:
+        if len(sinks) > 1:
+            raise SettingsError(f"columns= are those of one sink; pass sink= too, one of {', '.join(map(repr, sinks))}")
+        return sinks[0]
+    return sink
+
+
+def check_sources(dataflow: Dataflow, sources: Mapping[str, Any], times: Mapping[str, TimePolicy]) -> None:
+    """Whether each source of the graph is given, and no other.
+
+    Raises:
+        SettingsError: naming the first that is missing or unknown.
+    """
+    for given in (sources, times):
+        for name in given:
+            if name not in [each.name for each in dataflow.sources]:
+                raise SettingsError(f"graph {dataflow.name!r} has no source {name!r}")
+    for each in dataflow.sources:
+        if each.name not in sources:
+            raise SettingsError(f"nothing is given for source {each.name!r} of graph {dataflow.name!r}")
 
 
 def _session(sources: Mapping[str, Any]) -> Any:
@@ -99,7 +118,7 @@ def _unheard(late: Late) -> None:
     )
 
 
-def _arrow_fields(schema: Any) -> list[pa.Field]:
+def arrow_fields(schema: Any) -> list[pa.Field]:
     """The columns behind the place of an item."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -111,18 +130,23 @@ def run_output(
 ) -> Iterator[pa.RecordBatch]:
     """The items of one range as rows."""
     for piece in released_pieces(work, batches):
-        positions: Sequence[int] = range(piece.position, piece.position + len(piece.metas))
-        metas, payloads = list(piece.metas), piece.payloads
-        names = [piece.sinks] * len(metas) if isinstance(piece.sinks, str) else piece.sinks
-        if sink is not None:
-            wanted = [index for index, name in enumerate(names) if name == sink]
-            positions = [positions[index] for index in wanted]
-            metas = [metas[index] for index in wanted]
-            payloads = [payloads[index] for index in wanted]
-            names = [sink] * len(metas)
-        if metas:
-            yield _rows(positions, metas, names, payloads, columns)
+        yield from output_rows(piece, sink, columns)
         _raise_error(piece)
+
+
+def output_rows(piece: Released, sink: str | None, columns: list[pa.Field] | None) -> Iterator[pa.RecordBatch]:
+    """The items of a piece as rows, those of one sink or of all."""
+    positions: Sequence[int] = range(piece.position, piece.position + len(piece.metas))
+    metas, payloads = list(piece.metas), piece.payloads
+    names = [piece.sinks] * len(metas) if isinstance(piece.sinks, str) else piece.sinks
+    if sink is not None:
+        wanted = [index for index, name in enumerate(names) if name == sink]
+        positions = [positions[index] for index in wanted]
+        metas = [metas[index] for index in wanted]
+        payloads = [payloads[index] for index in wanted]
+        names = [sink] * len(metas)
+    if metas:
+        yield _rows(positions, metas, names, payloads, columns)
 
 
 def _raise_error(piece: Released) -> None:

@@ -110,12 +110,7 @@ class Prepared:
 
     def output(self, kernel: Callable[..., Any], schema: Any) -> Any:
         """The DataFrame that a kernel makes of the rows of each range of the output."""
-        rows, work = self._rows, self.work
-        for level in range(1, self._levels.last):
-            together = level in self._levels.gangs
-            task = partial(run_gang if together else run_level, work, level)
-            rows = shuffled(rows, work.targets).mapInArrow(task, DDL, barrier=together)
-        return shuffled(rows, work.targets).mapInArrow(partial(kernel, work), schema)
+        return through_levels(self._rows, self.work, self._levels, kernel, schema)
 
     def close(self) -> None:
         """Remove what was put aside."""
@@ -158,6 +153,15 @@ def cuts(firsts: Sequence[tuple[bytes, int]], targets: int) -> tuple[bytes, ...]
             bounds.append(meta)
         before += items
     return tuple(bounds[: targets - 1])
+
+
+def through_levels(rows: Any, work: Work, levels: Levels, kernel: Callable[..., Any], schema: Any) -> Any:
+    """The DataFrame that a kernel makes of the rows of each range of the output, from the rows of level 1 on."""
+    for level in range(1, levels.last):
+        together = level in levels.gangs
+        task = partial(run_gang if together else run_level, work, level)
+        rows = shuffled(rows, work.targets).mapInArrow(task, DDL, barrier=together)
+    return shuffled(rows, work.targets).mapInArrow(partial(kernel, work), schema)
 
 
 def shuffled(frame: Any, targets: int) -> Any:

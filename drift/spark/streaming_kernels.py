@@ -1,0 +1,150 @@
+"""What the tasks of a stream run, beside the levels that they share with a run that has an end.
+
+Invariant: the rows of a micro-batch depend on its items, on what was remembered of those before, and on the graph.
+
+Why: a micro-batch holds all items of an interval of time, so what comes from it lies above all that was released and
+below all that will be; and between micro-batches everything is settled, so a level remembers of a key only what later
+items need.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from drift.spark.batches import COUNT, DDL, ROWS, STATE, Outbox, Row, error_row, record_batch, rows_in
+from drift.spark.frames import Counter, Reading, placed
+from drift.spark.kernels import OutputRange, RangeEnd, Work
+from drift.spark.levels import LevelWorker
+from drift.spark.output import output_rows
+from drift_graph.canonical import form_of
+from drift_graph.errors import DriftError
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, read_varint, time_of
+
+#: An item of a source that has arrived: the source's rank, its time, its place (a global time without the ordinal) and
+#: its pickled payload; or an error, and in place of the payload the key by which the first of several is known.
+ARRIVED = pa.schema(
+    [
+        ("rank", pa.int32()),
+        ("time", pa.int64()),
+        ("place", pa.binary()),
+        ("payload", pa.binary()),
+        ("error", pa.binary()),
+    ]
+)
+ARRIVED_DDL = "rank int, time long, place binary, payload binary, error binary"
+
+#: A row of a micro-batch's result is an item, or one of ROWS in these columns: STATE, or END with a `RangeEnd`.
+END = "\0end"
+KEPT = [f"__drift_{field.name}" for field in ROWS]
+KEPT_DDL = ", ".join(f"__drift_{field}" for field in DDL.split(", "))
+
+
+def arrive(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of a DataFrame as ARRIVED."""
+    work.opened()
+    machine = reading.machine()
+    for batch in batches:
+        payloads, times = reading.payloads(batch), reading.times(batch)
+        places, error = placed(machine, payloads, times)
+        errors: list[bytes | None] = [None] * len(places)
+        if error is not None:
+            places, errors = [], []
+            for index, payload in enumerate(payloads):
+                place, reason = placed(machine, [payload], None if times is None else [times[index]])
+                places.append(place[0] if reason is None else BEGINNING)
+                errors.append(None if reason is None else pickle.dumps((form_of(payload), reason), 5))
+        arrays = [
+            [reading.rank] * len(places),
+            [time_of(place) if place else None for place in places],
+            places,
+            [pickle.dumps(payload, 5) for payload in payloads],
+            errors,
+        ]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(values, field.type) for values, field in zip(arrays, ARRIVED)], schema=ARRIVED
+        )
+
+
+def number(work: Work, readings: Mapping[int, Reading], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """From places in order, with payloads, to rows of batches behind the maps after the sources."""
+    levels = work.opened()
+    outbox = Outbox(levels.last, work.targets)
+    worker = LevelWorker(levels, 0, work.targets, work.bounds)
+    counters = {rank: Counter(reading) for rank, reading in readings.items()}
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            for rank, (places, payloads) in _by_source(batch).items():
+                metas = counters[rank].metas(places, payloads)
+                worker.handle([(readings[rank].name, Columns(metas, payloads, None))], outbox, metas[0])
+            yield from outbox.ready()
+    except DriftError as error:
+        outbox.add_row(error_row(levels.last, error))
+    yield from outbox.rest()
+
+
+def _by_source(batch: pa.RecordBatch) -> dict[int, tuple[list[bytes], list[Any]]]:
+    found: dict[int, tuple[list[bytes], list[Any]]] = {}
+    for place, payload in zip(batch.column("place").to_pylist(), batch.column("payload").to_pylist()):
+        places, payloads = found.setdefault(read_varint(place, 8)[0], ([], []))
+        places.append(place)
+        payloads.append(pickle.loads(payload))
+    return found
+
+
+def release(
+    work: Work,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    start: int,
+    schema: pa.Schema,
+    sink: str | None,
+    columns: list[pa.Field] | None,
+) -> Iterator[pa.RecordBatch]:
+    """The items of one range of a micro-batch, positions from `start` on; then what is remembered, and a `RangeEnd`."""
+    states: list[Row] = []
+    released = OutputRange(work, _without_states(batches, work.opened().last, start, states))
+    error: DriftError | None = None
+    try:
+        for piece in released.pieces():
+            for rows in output_rows(piece, sink, columns):
+                yield _widened(schema, rows)
+    except DriftError as raised:  # a payload that does not fit its columns
+        error = raised
+    if released.target >= 0:
+        end = RangeEnd(*released.digest.parts(), error or released.error)
+        states.append(Row(-1, released.target, BEGINNING, END, released.position, pickle.dumps(end, 5)))
+    if states:
+        kept = record_batch(states)
+        yield _widened(schema, pa.RecordBatch.from_arrays(kept.columns, names=KEPT))
+
+
+def _without_states(
+    batches: Iterable[pa.RecordBatch], last: int, start: int, states: list[Row]
+) -> Iterator[pa.RecordBatch]:
+    """The other rows, behind one that says how many items were released before this micro-batch."""
+    begun = False
+    for batch in batches:
+        rows: list[Row] = []
+        for row in rows_in(batch):
+            if not begun:
+                begun = True
+                rows.append(Row(last, row.target, BEGINNING, COUNT, start, b""))
+            if row.port == STATE:
+                states.append(row)
+            else:
+                rows.append(row)
+        yield record_batch(rows)
+
+
+def _widened(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with all columns of a schema; null where it has none."""
+    have = dict(zip(batch.schema.names, batch.columns))
+    arrays = [have[field.name] if field.name in have else pa.nulls(batch.num_rows, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
