@@ -68,6 +68,7 @@ __all__ = [
     "Stream",
     "audit",
     "canonical",
+    "diff",
     "explain",
     "replay",
     "run",
@@ -82,6 +83,7 @@ _own_folders.append(str(_Path(__file__).parent))
 
 if _TYPE_CHECKING:
     from drift import testing as testing
+    from drift.lineage.diff import diff as diff
     from drift.lineage.explain import explain as explain
     from drift.records.audit import audit as audit
     from drift.records.checks import Audit as Audit
@@ -95,6 +97,7 @@ _LATER = {
     "audit": "drift.records.audit",
     "Record": "drift.records.reader",
     "Recording": "drift.records.recorder",
+    "diff": "drift.lineage.diff",
     "explain": "drift.lineage.explain",
     "replay": "drift.records.replay",
 }

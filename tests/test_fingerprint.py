@@ -366,3 +366,16 @@ def test_the_policy_of_a_run_takes_the_place_of_the_graphs(tmp_path: Path) -> No
     dataflow = load(tmp_path, GRAPH).graph.build()
     (change,) = compare(fingerprint(dataflow), fingerprint(dataflow, {"lines": drift.EventTime(time=len, lateness=9)}))
     assert (change.kind, change.text) == ("policy", "lateness of source 'lines': 5 -> 9")
+
+
+def test_hashes_that_records_hold_stay_what_they_are(tmp_path: Path) -> None:
+    """What a record of today says must be comparable with a graph of tomorrow. Instructions are those of one Python."""
+    found = print_from(tmp_path, GRAPH)
+    assert (found["format"], found["structure"], found["source"]) == (1, STRUCTURE, SOURCE)
+    if found["python"] == "cpython-311":
+        assert found["code"] == CODE
+
+
+STRUCTURE = "7132c8458a48d1512eae5a5008070c16"
+SOURCE = "890509d96627b94992d44147926eeca7"
+CODE = "f279c34b55bb6e0e446618a8137f7957"

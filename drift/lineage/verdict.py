@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from drift.records.environment import environment
 from drift.records.format import hash_file
 from drift.records.reader import Record
 from drift.records.replay import changes_since
-from drift_graph.errors import DriftBug, DriftError, ImpureStep, InputError, StepError
+from drift_graph.errors import DriftBug, DriftError, GraphError, ImpureStep, InputError, ProcessError, StepError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
@@ -167,18 +167,20 @@ class _Investigation:
         self._dataflow = dataflow
         self._divergence = divergence
         self._given = RecordedInput(record, dataflow)
+        self._unasked = ""  # why functions could not be called again
         self._items = [item for item in (divergence.recorded, divergence.recomputed) if item is not None]
 
     def verdict(self) -> Verdict:
         for ask in (self._record_changed, self._graph_changed, self._impure, self._bug, self._environment):
             found = ask()
             if found is not None:
-                return found
+                return replace(found, details=(*found.details, self._unasked)) if self._unasked else found
         return Verdict(
             "unknown",
             "the input, the graph, its functions and the versions are those of the record, the functions gave the same "
             "results when they were called again, and the reference agrees with the run",
             details=(
+                *([self._unasked] if self._unasked else ()),
                 "a function may have read something then that is not there now: a file, a service, a setting of the "
                 "machine, a variable that another part of the program had changed",
             ),
@@ -262,6 +264,9 @@ class _Investigation:
                 return found
             except DriftBug:
                 raise
+            except (GraphError, ProcessError) as error:
+                self._unasked = f"whether functions are pure could not be asked: {error}"
+                return None
             except DriftError:
                 continue  # the record's item is not made any more; the other one may be
         return None
