@@ -1,9 +1,12 @@
 """What the documents show is what happens: their Python runs, and their commands print what they say they print.
 
 The ```python blocks of a file are one program, run from top to bottom; in one that has prompts, outputs are compared.
-In a ```console block the lines after `$ ` are commands; those that begin with drift or python are run, in a folder
-that has `examples` in it, and what they print is compared with the lines below them, if there are any. `...` stands
-for anything. A block marked otherwise (```python not-run) is left alone.
+In a ```console block the lines after `$ ` are commands; those that begin with drift, python or pytest are run, in a
+folder that has `examples` in it, and what they print is compared with the lines below them, if there are any; `...`
+stands for anything, and paths in that folder are shown without it. A block ```python NAME.py is a file, which is there
+for the commands after it. A block marked otherwise (```python not-run) is left alone.
+
+So that what is drawn at random is drawn again, pytest's runs have one seed, and Python one hash seed.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ import drift_graph
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-COMMANDS = ("drift", "python")
+COMMANDS = ("drift", "python", "pytest")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -77,9 +80,16 @@ def test_python_in_a_document_runs(document: Path, folder: Path) -> None:
 @documents
 def test_commands_in_a_document_print_what_it_says(document: Path, folder: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "COLUMNS": "120", "NO_COLOR": "1"}
-    for _, text in blocks(document, "console"):
-        for example in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+    environment = {**os.environ, "PATH": path, "COLUMNS": "120", "NO_COLOR": "1", "PYTHONHASHSEED": "0"}
+    environment |= {"PYTEST_ADDOPTS": "--hypothesis-seed=0 --no-header -p no:cacheprovider"}
+    for variable in ("CI", "GITHUB_ACTIONS", "PYTEST_CURRENT_TEST"):  # pytest and Hypothesis print more where they are
+        environment.pop(variable, None)
+    text = document.read_text()
+    for block in re.finditer(r"^```(console|python [\w.]+\.py)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if block[1] != "console":
+            (folder / block[1].split()[1]).write_text(block[2])
+            continue
+        for example in re.split(r"^\$ ", block[2], flags=re.MULTILINE)[1:]:
             first, *rest = example.splitlines(keepends=True)
             while first.endswith("\\\n") and rest:
                 first += rest.pop(0)
@@ -87,10 +97,10 @@ def test_commands_in_a_document_print_what_it_says(document: Path, folder: Path)
                 continue
             command = ["bash", "-c", f"exec 2>&1; {first}"]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, timeout=120)
-            expected = "".join(rest).rstrip("\n")
+            expected, printed = "".join(rest).rstrip("\n"), done.stdout.replace(f"{folder}/", "").rstrip("\n")
             if expected:
-                assert doctest.OutputChecker().check_output(expected, done.stdout.rstrip("\n"), FLAGS), (
-                    f"$ {first}prints\n{done.stdout}\nand the document says\n{expected}"
+                assert doctest.OutputChecker().check_output(expected, printed, FLAGS), (
+                    f"$ {first}prints\n{printed}\nand the document says\n{expected}"
                 )
             else:
                 assert done.returncode == 0, f"$ {first}{done.stdout}"
