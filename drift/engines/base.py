@@ -27,7 +27,7 @@ class Settings:
         transport: "ipc" or "tcp" (zeromq).
         silence_max_s: after so long without a sign of life a process counts as hung (zeromq).
         call_max_s: after so long in one call of a step a worker counts as hung (zeromq); None for never.
-        spark: a session to run in; None starts one, which ends with the run (spark).
+        spark: a session to run in; None takes the active one, or starts one that ends with the run (spark).
         master: where a session that is started runs, "local[*]" if None (spark).
         partitions: tasks that share the keys, and the output; None for as many as run at once (spark).
         check_purity: call steps again in a process with another hash seed, and end with an ImpureStep where the results

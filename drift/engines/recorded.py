@@ -60,6 +60,7 @@ class RecordedFeed(Feed):
         on_late: takes the items that were diverted.
         paced: as much later than the first batch as it was then; False for at once.
         ends_with: the error that the recorded run had at the end of these batches, where they end before the input.
+        record: what the batches are of, for an engine that reads it by itself.
     """
 
     def __init__(
@@ -71,13 +72,16 @@ class RecordedFeed(Feed):
         on_late: Callable[[Late], None],
         paced: bool,
         ends_with: Exception | None = None,
+        record: Any = None,
     ) -> None:
         nothing = {source.name: _Nothing(paced) for source in dataflow.sources}
         super().__init__(dataflow, nothing, {}, batch_items=batch_items, in_flight_max=1, on_late=on_late)
         self._batches = self._cut(iter(batches))
         self._next: RecordedBatch | None = None
         self._paced = paced
-        self._ends_with = ends_with
+        self.record = None if paced else record
+        self.on_late = on_late
+        self.ends_with = ends_with
         self._began_ns: int | None = None  # by the monotonic clock, when the first batch had its time
         self._first_ns = 0
 
@@ -113,7 +117,7 @@ class RecordedFeed(Feed):
                 self.error = error
                 return []
         if self._next is None:
-            self.error = self._ends_with or RecordEnds("the record ends here")
+            self.error = self.ends_with or RecordEnds("the record ends here")
             return []
         if self._paced and not self._is_due(self._next.at_ns):
             return []

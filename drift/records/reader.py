@@ -169,6 +169,11 @@ class Record:
                 late = [LateItemRow(*row) for row in _late_rows(late_items.take(late_count))] if late_count else []
                 yield ArrivedBatch(number, source, ranks[source], metas, data, heartbeat, late, at_ns)
 
+    def promises(self) -> Iterator[tuple[str, bytes]]:
+        """What each source promised, in order: its name, and below what nothing of it would come."""
+        for batch in self._batches("arrivals", ["source", "heartbeat"]):
+            yield from zip(batch.column("source").to_pylist(), batch.column("heartbeat").to_pylist())
+
     def late(self) -> Iterator[Late]:
         """The diverted items."""
         for batch in self._batches("late"):

@@ -111,6 +111,7 @@ def replayed(
             on_late=on_late,
             paced=paced,
             ends_with=end_of(record.manifest),
+            record=record.with_classes(known),
         )
 
     settings.setdefault("digest", record.manifest.algorithm)

@@ -109,7 +109,7 @@ def as_source(name: str, given: Any) -> Source:
     if isinstance(given, (set, frozenset)):
         raise SettingsError(f"source {name!r} is given a set, whose order changes from run to run; use sorted(...)")
     if hasattr(given, "mapInArrow"):
-        from drift.spark.frames import FrameSource
+        from drift.sources.frames import FrameSource
 
         return FrameSource(given)
     if hasattr(given, "itertuples"):

@@ -27,7 +27,7 @@ def source(
         order_by: columns by which the rows are numbered, for a source in arrival time. What is equal in them comes in
             an order that depends on the rows alone.
     """
-    from drift.spark.frames import FrameSource
+    from drift.sources.frames import FrameSource
 
     by = tuple(order_by) if isinstance(order_by, (list, tuple)) else (order_by,)
     return FrameSource(frame, payload, time, by)

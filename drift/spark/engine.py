@@ -22,12 +22,12 @@ from typing import Any
 from drift.engines.base import Progress, Settings
 from drift.engines.feed import Feed
 from drift.engines.packing import unpacked_columns
+from drift.sources.frames import FrameSource
 from drift.spark.blocks import joined_digest
 from drift.spark.errors import as_drift_error
-from drift.spark.frames import FrameSource
 from drift.spark.kernels import RELEASED_DDL, RangeEnd, run_release
 from drift.spark.prepare import Prepared, check_finite
-from drift.spark.session import start, stop
+from drift.spark.session import active, start, stop
 from drift.spark.watch import Watch
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest, hash_block
@@ -53,7 +53,7 @@ class SparkEngine:
         self._blocks: list[bytes] | None = None
         self._job: _Job | None = None
         self._prepared: Prepared | None = None
-        self._spark = settings.spark if settings.spark is not None else _session_of(feed)
+        self._spark = settings.spark or _session_of(feed) or (active() if settings.master is None else None)
         self._own = self._spark is None
 
     def released(self) -> Iterator[Released]:
@@ -73,8 +73,9 @@ class SparkEngine:
             raise self._prepared.error
 
     def _note_sources(self) -> None:
-        self.progress.items_in = self._feed.items_in
-        self.progress.late_items = self._feed.late_items
+        prepared = self._prepared
+        self.progress.items_in = self._feed.items_in + (prepared.items_in if prepared is not None else 0)
+        self.progress.late_items = self._feed.late_items + (prepared.late_items if prepared is not None else 0)
 
     def _hand_out(self, job: _Job) -> Iterator[Released]:
         ends: dict[int, RangeEnd] = {}

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
+from drift.sources.frames import FrameSource, Payload
 from drift.spark.batches import READ, Outbox, Row, error_row
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
@@ -29,50 +30,12 @@ from drift_graph.item import Columns
 from drift_graph.meta import TIME_MIN, global_time, pack_time, varint
 from drift_graph.times import ArrivalTime, EventTime, SourceMachine, TimePolicy
 
-Payload = Literal["dict", "tuple", "value"]
-
 _TIME = "__drift_time"
 _PLACE = "__drift_place"
 _ERROR = "__drift_error"
 _SAMPLED = 0.01
 _SAMPLES_MAX = 1000  # of one task
 _PIECE_ITEMS = 8192
-
-
-@dataclass
-class FrameSource:
-    """A DataFrame to be read by the engine on Spark; see `drift.spark.source`."""
-
-    frame: Any
-    payload: Payload = "dict"
-    time: Any = None
-    order_by: tuple[Any, ...] = ()
-    live = False
-    in_spark = False
-
-    def open(self) -> _NoReader:
-        return _NoReader(self)
-
-
-class _NoReader:
-    """In place of a reader: Spark reads the rows itself."""
-
-    def __init__(self, source: FrameSource) -> None:
-        self._source = source
-
-    def read(self, items_max: int) -> list[Any] | None:
-        if not self._source.in_spark:
-            raise SettingsError(
-                "a source is given a Spark DataFrame, which only engine='spark' reads; for the other engines collect "
-                "it: [row.asDict() for row in frame.collect()]"
-            )
-        return None
-
-    def filenos(self) -> Sequence[int]:
-        return ()
-
-    def close(self) -> None:
-        pass
 
 
 class FrameMachine(SourceMachine):

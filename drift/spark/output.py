@@ -16,9 +16,10 @@ import pyarrow as pa
 from drift.engines.base import Settings
 from drift.engines.feed import Feed
 from drift.sources.base import as_source
-from drift.spark.frames import FrameSource
+from drift.sources.frames import FrameSource
 from drift.spark.kernels import Work, released_pieces
 from drift.spark.prepare import Prepared, check_finite
+from drift.spark.session import active
 from drift_barrier.barrier import Released
 from drift_graph.canonical import canonical_each
 from drift_graph.errors import PayloadError, SettingsError
@@ -101,15 +102,13 @@ def check_sources(dataflow: Dataflow, sources: Mapping[str, Any], times: Mapping
 
 
 def _session(sources: Mapping[str, Any]) -> Any:
-    from pyspark.sql import SparkSession
-
     for source in sources.values():
         if isinstance(source, FrameSource):
             return source.frame.sparkSession
-    active = SparkSession.getActiveSession()
-    if active is None:
+    found = active()
+    if found is None:
         raise SettingsError("there is no Spark session: pass spark=, or make one with drift.spark.session()")
-    return active
+    return found
 
 
 def _unheard(late: Late) -> None:

@@ -14,13 +14,15 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from drift.engines.base import Settings
 from drift.engines.feed import Feed
+from drift.engines.recorded import RecordedFeed
 from drift.engines.shipping import packed
+from drift.sources.frames import FrameSource
 from drift.spark import frames
 from drift.spark.batches import DDL, ROWS
 from drift.spark.gang import check_slots, new_keys
@@ -30,6 +32,9 @@ from drift.spark.levels import Levels
 from drift.spark.spool import Spool, write_parquet
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
+
+if TYPE_CHECKING:
+    from drift.spark.recorded import RecordedInput
 
 
 class Prepared:
@@ -49,6 +54,7 @@ class Prepared:
         self._levels = Levels(dataflow, fused=settings.fused, gang=settings.gang)
         self._closing = ExitStack()
         self.error: Exception | None = None
+        self.items_in = self.late_items = 0
         try:
             self._prepare(dataflow, feed, settings, watch)
         except BaseException:
@@ -62,18 +68,19 @@ class Prepared:
         readings = [
             self._reading(rank, source.name, feed, given, targets)
             for rank, source in enumerate(dataflow.sources)
-            if isinstance(given := feed.sources[source.name], frames.FrameSource)
+            if isinstance(given := feed.sources[source.name], FrameSource)
         ]
+        recorded = _recorded(feed)
         spool = Spool(feed, settings.in_flight_max)
-        rows = self._spooled(spool, watch)
-        self.error = spool.error
+        rows = self._spooled(spool, watch) if recorded is None else None
+        self.error, end = (spool.error, spool.end) if recorded is None else (recorded.error, recorded.end)
         work = Work(
             dataflow=packed(dataflow),
             path=tuple(entry or str(Path.cwd()) for entry in sys.path),
             fused=settings.fused,
             targets=targets,
             bounds=(),
-            end=spool.end,
+            end=end,
             algorithm=settings.digest,
             gang=new_keys() if settings.gang else None,
         )
@@ -83,12 +90,20 @@ class Prepared:
                 firsts += frames.samples(frame, work, reading)
         self.work = work = replace(work, bounds=cuts(firsts, targets))
         inputs = [frames.level_0(frame, work, reading) for reading, frame in readings]
-        if spool.firsts or not inputs:
+        if recorded is not None:
+            self.items_in, self.late_items = recorded.items_in, recorded.late_items
+            frame = recorded.read(self._spark)
+            if frame is not None:
+                self.work = work = replace(work, bounds=cuts(recorded.firsts(frame), targets))
+                inputs.append(recorded.level_0(frame, work))
+        if rows is not None and (spool.firsts or not inputs):
             inputs.append(rows.mapInArrow(partial(run_level, work, 0), DDL))
+        if not inputs:
+            inputs.append(self._spark.createDataFrame([], DDL))
         self._rows = reduce(lambda one, other: one.unionAll(other), inputs)
 
     def _reading(
-        self, rank: int, name: str, feed: Feed, source: frames.FrameSource, targets: int
+        self, rank: int, name: str, feed: Feed, source: FrameSource, targets: int
     ) -> tuple[frames.Reading, Any]:
         source.in_spark = True
         reading, frame = frames.reading_of(name, rank, feed.policy_of(name), source, source.frame)
@@ -116,6 +131,15 @@ class Prepared:
         """Remove what was put aside."""
         with suppress(Exception):  # the JVM may be gone
             self._closing.close()
+
+
+def _recorded(feed: Feed) -> RecordedInput | None:
+    """The input of a replay, where Spark is to read it itself."""
+    if isinstance(feed, RecordedFeed) and feed.record is not None:
+        from drift.spark.recorded import RecordedInput
+
+        return RecordedInput(feed, feed.record)
+    return None
 
 
 def check_finite(feed: Feed) -> None:

@@ -71,7 +71,7 @@ def start(master: str, configuration: dict[str, str] | None = None) -> Any:
     """A new session; see `session`."""
     pyspark_sql = _imported()
     if pyspark_sql.SparkSession.getActiveSession() is not None or _has_context():
-        raise SettingsError("a Spark session is running in this process already; pass it: spark=that session")
+        raise SettingsError("a Spark session is running in this process; leave out master, or stop that session")
     _check_java()
     folder = Path(tempfile.mkdtemp(prefix="drift-spark-"))
     log_file = folder / "log4j2.properties"
@@ -109,6 +109,12 @@ def start(master: str, configuration: dict[str, str] | None = None) -> Any:
     started.sparkContext.setLogLevel("OFF")
     started._drift_folder = folder
     return started
+
+
+def active() -> Any:
+    """The session that this process has already, or None."""
+    modules = sys.modules.get("pyspark.sql")
+    return modules.SparkSession.getActiveSession() if modules is not None else None
 
 
 def stop(started: Any) -> None:

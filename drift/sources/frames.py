@@ -1,0 +1,47 @@
+"""A Spark DataFrame in the place of a source: only the engine on Spark reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from drift_graph.errors import SettingsError
+
+Payload = Literal["dict", "tuple", "value"]
+
+
+@dataclass
+class FrameSource:
+    """A DataFrame to be read by the engine on Spark; see `drift.spark.source`."""
+
+    frame: Any
+    payload: Payload = "dict"
+    time: Any = None
+    order_by: tuple[Any, ...] = ()
+    live = False
+    in_spark = False
+
+    def open(self) -> _NoReader:
+        return _NoReader(self)
+
+
+class _NoReader:
+    """In place of a reader: Spark reads the rows itself."""
+
+    def __init__(self, source: FrameSource) -> None:
+        self._source = source
+
+    def read(self, items_max: int) -> list[Any] | None:
+        if not self._source.in_spark:
+            raise SettingsError(
+                "a source is given a Spark DataFrame, which only engine='spark' reads; for the other engines collect "
+                "it: [row.asDict() for row in frame.collect()]"
+            )
+        return None
+
+    def filenos(self) -> Sequence[int]:
+        return ()
+
+    def close(self) -> None:
+        pass
