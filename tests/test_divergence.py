@@ -128,6 +128,18 @@ def test_an_impure_function_is_named_with_its_line(trouble: str, tmp_path: Path)
             rerun(found.case.path)
 
 
+def test_a_function_that_is_impure_for_one_item_of_many_is_named(tmp_path: Path) -> None:
+    rare = (
+        'return f"{word}: {count}"',
+        'return f"{word}: {count}" + (count == 391) * (word == "item1") * str(random.random())',
+    )
+    module = module_of(tmp_path, edited(rare))
+    record = recorded(tmp_path, module)
+    found = found_out(record, module.graph)
+    assert found.divergence.position > 7000
+    assert (found.verdict.kind, found.verdict.step) == ("impure", "told")
+
+
 def line_before(module: Any, line: str) -> str:
     """Name of the function that has a line."""
     text = Path(module.__file__).read_text()

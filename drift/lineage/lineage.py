@@ -176,6 +176,11 @@ def lineage_of(
             f"graph {dataflow.name!r} does not make the item {MetaParts(meta)} (meta {meta.hex()}) of this input; it "
             f"belongs to another graph, another input, or a function that gives something else now"
         )
+    return lineage_from(dataflow, node, position)
+
+
+def lineage_from(dataflow: Dataflow, node: Node, position: int | None) -> Lineage:
+    """The lineage of an item that was traced."""
     return _Telling(dataflow).lineage(node, position)
 
 
@@ -196,16 +201,17 @@ def traced(
     meta: bytes,
     *,
     loops_kept: int = 3,
-    filtered_by: Dataflow | None = None,
+    relevant: Relevant | None = None,
     after_batch: Callable[[], None] = lambda: None,
 ) -> Iterator[Node]:
     """Output items and failures up to this meta, in order; of those before it some may be left out.
 
     Args:
-        filtered_by: the same graph, whose functions say which inputs matter.
+        relevant: says which inputs matter, if that is known.
         after_batch: called when a batch of the input has been processed.
     """
-    relevant = Relevant(filtered_by or dataflow, meta, given.at(global_time_of(meta)))
+    if relevant is None:
+        relevant = Relevant(dataflow, meta, given.at(global_time_of(meta)))
     tracer = Tracer(dataflow, only=relevant.only, loops_kept=loops_kept)
     heartbeats = dict.fromkeys([source.name for source in dataflow.sources], BEGINNING)
     end = meta + b"\x00"  # the least above it

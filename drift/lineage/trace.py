@@ -166,3 +166,21 @@ def cut_behind(node: Node, loops_kept: int) -> None:
                 left_of[id(parent)] = remaining
                 todo.append((parent, remaining))
     node.linked = loops_kept
+
+
+def nodes_of(node: Node) -> list[Node]:
+    """An item and all it is linked to, each once, after those it was made of."""
+    done: set[int] = set()
+    order: list[Node] = []
+    todo = [(node, False)]
+    while todo:
+        each, ready = todo.pop()
+        if id(each) in done:
+            continue
+        if ready:
+            done.add(id(each))
+            order.append(each)
+        else:
+            todo.append((each, True))
+            todo += [(parent, False) for parent in reversed(each.parents)]
+    return order

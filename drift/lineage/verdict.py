@@ -19,18 +19,21 @@ from typing import Any, Literal
 from drift.lineage.case import SmallCase, case_file
 from drift.lineage.divergence import Divergence, same_item
 from drift.lineage.explain import RecordedInput
-from drift.lineage.lineage import Lineage, lineage_of, traced
-from drift.lineage.route import behind, route_of
+from drift.lineage.lineage import Lineage, lineage_from, trace_to, traced
+from drift.lineage.route import Relevant, behind, route_of
+from drift.lineage.trace import Node, nodes_of
 from drift.purity import PurityCheck
 from drift.records.changes import Change
 from drift.records.environment import environment
 from drift.records.format import hash_file
 from drift.records.reader import Record
-from drift.records.replay import changes_since
+from drift.records.replay import changes_since, replayed
 from drift_graph.errors import DriftBug, DriftError, GraphError, ImpureStep, InputError, ProcessError, StepError
-from drift_graph.functions import safe_text
+from drift_graph.functions import RAISED, safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
+from drift_graph.meta import MetaParts, global_time_of
+from drift_graph.operators import Group, Map
 
 _CHARACTERS_MAX = 2000
 
@@ -147,26 +150,28 @@ def find_out(
         cases: a folder, to write the divergence to as a small case file.
         place: "file.py:name" of the graph, for that; the record's place if "".
     """
-    investigation = _Investigation(record, dataflow, divergence)
+    investigation = _Investigation(record, dataflow, divergence, states)
     verdict = investigation.verdict()
     if verdict.kind in ("input", "record"):
         return Finding(divergence, verdict)
-    lineage, notes = investigation.lineage(divergence.recomputed, states)
+    lineage, notes = investigation.lineage(divergence.recomputed)
     recorded: Lineage | None = None
     more: tuple[str, ...] = ()
     one, other = divergence.recorded, divergence.recomputed
     if one is not None and (other is None or one.meta != other.meta):
-        recorded, more = investigation.lineage(one, states)
+        recorded, more = investigation.lineage(one)
     case = investigation.case(verdict, Path(cases), place) if cases is not None else None
     return Finding(divergence, verdict, lineage, recorded, (*notes, *more), case)
 
 
 class _Investigation:
-    def __init__(self, record: Record, dataflow: Dataflow, divergence: Divergence) -> None:
+    def __init__(self, record: Record, dataflow: Dataflow, divergence: Divergence, states: int) -> None:
         self._record = record
         self._dataflow = dataflow
         self._divergence = divergence
         self._given = RecordedInput(record, dataflow)
+        self._states = states
+        self._nodes: dict[bytes, Node | None] = {}
         self._unasked = ""  # why functions could not be called again
         self._items = [item for item in (divergence.recorded, divergence.recomputed) if item is not None]
 
@@ -255,21 +260,48 @@ class _Investigation:
         for meta in dict.fromkeys(metas):
             try:
                 with PurityCheck(self._dataflow, first=_CALLS_FIRST, every=_CALLS_EVERY) as check:
-                    for _ in traced(
-                        check.dataflow, self._given, meta, filtered_by=self._dataflow, after_batch=check.check
-                    ):
-                        pass
-                    check.check()
+                    self._ask_of_lineage(check, meta)
+                    self._ask_of_past(check, meta)
             except ImpureStep as found:
                 return found
             except DriftBug:
                 raise
-            except (GraphError, ProcessError) as error:
-                self._unasked = f"whether functions are pure could not be asked: {error}"
+            except (GraphError, ProcessError) as reason:
+                self._unasked = f"whether functions are pure could not be asked: {reason}"
                 return None
             except DriftError:
                 continue  # the record's item is not made any more; the other one may be
         return None
+
+    def _ask_of_lineage(self, check: PurityCheck, meta: bytes) -> None:
+        """Every call that had a part in the item, those of the input first."""
+        node = self._node(meta)
+        for made in nodes_of(node) if node is not None else ():
+            operator = check.dataflow[made.operator]
+            try:
+                if isinstance(operator, Map):
+                    operator.children(made.parents[0].payload)
+                elif isinstance(operator, Group):
+                    for parent in made.parents:
+                        operator.key(parent.payload)
+            except ImpureStep:
+                raise
+            except RAISED:
+                continue  # it fails each time, then
+        check.check()
+
+    def _ask_of_past(self, check: PurityCheck, meta: bytes) -> None:
+        """Calls on what came before, which the states of the item have gone through: the first ones, then some."""
+        relevant = Relevant(self._dataflow, meta, self._given.at(global_time_of(meta)))
+        if relevant.all:  # as fast as can be
+            until = max(item.position for item in self._items) + 1 if self._items else None
+            with replayed(self._record, check.dataflow, until=until) as run:
+                for _ in run.pieces():
+                    check.check()
+        else:
+            for _ in traced(check.dataflow, self._given, meta, relevant=relevant, after_batch=check.check):
+                pass
+        check.check()
 
     def _bug(self) -> Verdict | None:
         """The functions are pure as far as can be seen: does the reference agree with the engine?"""
@@ -279,11 +311,11 @@ class _Investigation:
         item = self._divergence.recomputed
         if item is None:
             missing = self._divergence.recorded
-            lineage = self.lineage(missing, 1)[0] if missing is not None and error is None else None
+            lineage = self.lineage(missing)[0] if missing is not None and error is None else None
             if missing is not None and lineage is not None and same_payload(lineage, missing):
                 return Verdict("bug", "the reference gives the recorded item, and the engine ended before it")
             return None
-        lineage, _ = self.lineage(item, 1)
+        lineage, _ = self.lineage(item)
         if lineage is None or not same_payload(lineage, item):
             gives = "no item" if lineage is None else repr(lineage.item.payload)[:200]
             return Verdict("bug", f"the reference gives {gives} where the engine gives {item.payload!r:.200}")
@@ -311,14 +343,23 @@ class _Investigation:
         place = place or self._record.manifest.place
         return case_file(self._dataflow, self._given, self._divergence, verdict.kind, verdict.step, folder, place)
 
-    def lineage(self, item: Item[Any] | None, states: int) -> tuple[Lineage | None, tuple[str, ...]]:
+    def lineage(self, item: Item[Any] | None) -> tuple[Lineage | None, tuple[str, ...]]:
         """What an item is made of now, or why that cannot be said."""
         if item is None:
             return None, ()
         try:
-            return lineage_of(self._dataflow, self._given, item.meta, position=item.position, loops_kept=states), ()
+            node = self._node(item.meta)
         except InputError as error:
             return None, (str(error),)
+        if node is None:
+            return None, (f"the graph makes no item at {MetaParts(item.meta)} (meta {item.meta.hex()}) now",)
+        return lineage_from(self._dataflow, node, item.position), ()
+
+    def _node(self, meta: bytes) -> Node | None:
+        """The item of a meta as the graph makes it now, linked to what it is made of; found once."""
+        if meta not in self._nodes:
+            self._nodes[meta] = trace_to(self._dataflow, self._given, meta, loops_kept=self._states)
+        return self._nodes[meta]
 
 
 #: Of each function so many calls are made again, and then one in so many.
