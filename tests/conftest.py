@@ -38,7 +38,7 @@ if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One session on two cores for all tests; where Spark cannot start, they fail."""
-    from drift.spark.session import session
+    from drift.spark.sessions import session
 
     with session("local[2]") as started:
         yield started

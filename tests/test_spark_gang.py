@@ -166,7 +166,7 @@ import json, os, signal, sys
 from pathlib import Path
 
 import drift
-from drift.spark.session import application_folder, session
+from drift.spark.sessions import application_folder, session
 
 folder = Path(sys.argv[1])
 

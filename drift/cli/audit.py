@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from drift import spark
 from drift.cli.errors import DIFFERENT, to_json
 from drift.cli.specs import key_function
 from drift.run import ENGINES
@@ -34,6 +36,7 @@ _LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "
     "--workers", type=int, multiple=True, default=[2], show_default=True,
     help="Of engine zeromq; may be given several times.",
 )  # fmt: skip
+@click.option("--master", metavar="URL", help="Where Spark runs: local[4], spark://HOST:PORT, yarn; else local[*].")
 @click.option("--seeds", type=int, default=0, metavar="N", help="Also by N simulated schedules, for small records.")
 @click.option("--html", metavar="FILE", help="Also write all of it as one HTML file.")
 @click.option("--by", metavar="FIELD|FILE:FUNCTION", help="Count what another --graph would have changed by this key.")
@@ -48,6 +51,7 @@ def audit_command(
     graph: str | None,
     engines: Sequence[str],
     workers: Sequence[int],
+    master: str | None,
     seeds: int,
     html: str | None,
     by: str | None,
@@ -75,18 +79,19 @@ def audit_command(
     """
     from drift.records.audit import audit
 
-    found = audit(
-        path,
-        graph,
-        reproduce=not only_intact,
-        engines=tuple(dict.fromkeys(engines)),
-        workers=tuple(dict.fromkeys(workers)),
-        seeds=range(seeds),
-        expect=expect,
-        key=key,
-        by=key_function(by) if by is not None else None,
-        cases=cases,
-    )
+    with spark.session(master) if master is not None else nullcontext():
+        found = audit(
+            path,
+            graph,
+            reproduce=not only_intact,
+            engines=tuple(dict.fromkeys(engines)),
+            workers=tuple(dict.fromkeys(workers)),
+            seeds=range(seeds),
+            expect=expect,
+            key=key,
+            by=key_function(by) if by is not None else None,
+            cases=cases,
+        )
     if html is not None:
         found.write_html(html)
     if as_json:

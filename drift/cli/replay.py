@@ -21,6 +21,9 @@ from drift_graph.errors import SettingsError
 @click.option("--graph", metavar="FILE:GRAPH", help="In place of the graph at the place that the record names.")
 @click.option("--engine", type=click.Choice(ENGINES), default="local", show_default=True, help="All give one output.")
 @click.option("--workers", type=int, default=1, show_default=True, help="Processes that share the keys (zeromq).")
+@click.option("--master", metavar="URL", help="Where Spark runs: local[4], spark://HOST:PORT, yarn; else local[*].")
+@click.option("--partitions", type=int, help="Tasks that share the keys, and the output (spark).")
+@click.option("--gang", is_flag=True, help="Cycles that change keys run on all tasks at once (spark).")
 @click.option("--until", type=int, metavar="N", help="End before position N of the output.")
 @click.option(
     "--pace", type=click.Choice(["full", "recorded"]), default="full", show_default=True,
@@ -44,6 +47,9 @@ def replay_command(
     graph: str | None,
     engine: str,
     workers: int,
+    master: str | None,
+    partitions: int | None,
+    gang: bool,
     until: int | None,
     pace: str,
     sink_specs: Sequence[str],
@@ -75,7 +81,8 @@ def replay_command(
         raise SettingsError("--json has standard output for itself; give the sink a file")
     existing = cast(OnExisting, on_existing)
     sinks = {name: Noted(sink_of(spec, existing)) for name, spec in specs.items()}
-    more: dict[str, Any] = {} if batch_items is None else {"batch_items": batch_items}
+    given = {"batch_items": batch_items, "master": master, "partitions": partitions, "gang": gang or None}
+    more: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     with LateOutput(late_output, existing) as on_late, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", GraphDiffers)
         run = replay(

@@ -64,6 +64,9 @@ class Wanted:
 )  # fmt: skip
 @click.option("--engine", type=click.Choice(ENGINES), default="local", show_default=True, help="All give one output.")
 @click.option("--workers", type=int, default=1, show_default=True, help="Processes that share the keys (zeromq).")
+@click.option("--master", metavar="URL", help="Where Spark runs: local[4], spark://HOST:PORT, yarn; else local[*].")
+@click.option("--partitions", type=int, help="Tasks that share the keys, and the output (spark).")
+@click.option("--gang", is_flag=True, help="Cycles that change keys run on all tasks at once (spark).")
 @click.option("--event-time", multiple=True, metavar="[NAME=]FIELD|FILE:FUNCTION", help="Time of a source's items.")
 @click.option("--tie", multiple=True, metavar="[NAME=]FIELD|FILE:FUNCTION", help="Separates items of one time.")
 @click.option("--lateness", multiple=True, metavar="[NAME=]N", help="How far items may be behind, in units of time.")
@@ -94,6 +97,9 @@ def run_command(
     on_existing: str,
     engine: str,
     workers: int,
+    master: str | None,
+    partitions: int | None,
+    gang: bool,
     late_output: str | None,
     digest_algorithm: str,
     record: str | None,
@@ -127,7 +133,8 @@ def run_command(
     if len(set(sinks.values())) < len(sinks) and not wanted.items:
         raise SettingsError("two sinks are given one file; give each its own")
     existing = cast(OnExisting, on_existing)
-    more = {"batch_items": batch_items, "in_flight_max": in_flight_max, "transport": transport}
+    more = {"batch_items": batch_items, "in_flight_max": in_flight_max, "transport": transport, "master": master}
+    more |= {"partitions": partitions, "gang": gang or None}
     arguments: dict[str, Any] = {
         "engine": engine,
         "workers": workers,

@@ -15,6 +15,7 @@ from drift import sinks, sources
 from drift.load import load_function
 from drift.sinks.base import Sink
 from drift.sources.base import Source
+from drift.sources.frames import FrameSource
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.times import ArrivalTime, EventTime, TimePolicy
@@ -22,9 +23,10 @@ from drift_graph.times import ArrivalTime, EventTime, TimePolicy
 OnExisting = Literal["continue", "replace", "error"]
 
 _FILES: dict[str, Callable[[str], Source]] = {"text": sources.text, "jsonl": sources.jsonl, "csv": sources.csv}
+_IN_SPARK = ("parquet", "orc", "table")
 _ENDINGS = {".txt": "text", ".log": "text", "": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
 SOURCE_FORMS = "PATH.txt, .log, .jsonl or .csv (also .gz), text:PATH, jsonl:PATH, csv:PATH, -, tcp://HOST:PORT, "
-SOURCE_FORMS += "zmq:ADDRESS or zmq-json:ADDRESS"
+SOURCE_FORMS += "zmq:ADDRESS, zmq-json:ADDRESS, or with --engine spark parquet:PATH, orc:PATH, table:NAME"
 
 
 def by_name(option: str, values: Iterable[str], kind: str, known: Sequence[str]) -> dict[str, str]:
@@ -56,6 +58,8 @@ def source_of(spec: str) -> Source:
     kind, colon, rest = spec.partition(":")
     if colon and kind in _FILES:
         return _FILES[kind](rest)
+    if colon and kind in _IN_SPARK:
+        return FrameSource(_frame_reader(kind, rest))
     if colon and kind in ("zmq", "zmq-json"):
         return sources.zmq_pull(rest, decode="json" if kind == "zmq-json" else "text")
     if spec.startswith("tcp://"):
@@ -70,6 +74,10 @@ def source_of(spec: str) -> Source:
     if ending not in _ENDINGS:
         raise SettingsError(f"what is in {spec}? a source is {SOURCE_FORMS}")
     return _FILES[_ENDINGS[ending]](spec)
+
+
+def _frame_reader(kind: str, place: str) -> Callable[[Any], Any]:
+    return lambda spark: spark.table(place) if kind == "table" else spark.read.format(kind).load(place)
 
 
 def sink_of(spec: str, on_existing: OnExisting) -> Sink:

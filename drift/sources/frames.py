@@ -13,7 +13,7 @@ Payload = Literal["dict", "tuple", "value"]
 
 @dataclass
 class FrameSource:
-    """A DataFrame to be read by the engine on Spark; see `drift.spark.source`."""
+    """A DataFrame, or what makes one from a session, to be read by the engine on Spark; see `drift.spark.source`."""
 
     frame: Any
     payload: Payload = "dict"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from drift.spark.session import session
+from drift.spark.sessions import session
 
 __all__ = ["dataframe", "session", "source"]
 
@@ -19,7 +19,8 @@ def source(
     """A DataFrame as a source of engine='spark'; a DataFrame by itself is one with these defaults.
 
     Args:
-        frame: each row is a payload. It is read twice, the first time a hundredth of it: persist what is dear.
+        frame: each row is a payload; or a function that makes the DataFrame from a session. Its rows are looked at
+            twice, the first time to take a hundredth of them: persist what is dear.
         payload: "dict" of column names and values, in the order of columns (what `drift.sources.csv` gives of a file
             whose columns are all text), a "tuple" of the values, or the "value" of the only column.
         time: a column, or an expression as text, of whole numbers or timestamps (then in milliseconds since 1970): the

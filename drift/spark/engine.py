@@ -27,7 +27,7 @@ from drift.spark.blocks import joined_digest
 from drift.spark.errors import as_drift_error
 from drift.spark.kernels import RELEASED_DDL, RangeEnd, run_release
 from drift.spark.prepare import Prepared, check_finite
-from drift.spark.session import active, start, stop
+from drift.spark.sessions import active, start, stop
 from drift.spark.watch import Watch
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest, hash_block

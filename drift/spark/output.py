@@ -19,7 +19,7 @@ from drift.sources.base import as_source
 from drift.sources.frames import FrameSource
 from drift.spark.kernels import Work, released_pieces
 from drift.spark.prepare import Prepared, check_finite
-from drift.spark.session import active
+from drift.spark.sessions import active
 from drift_barrier.barrier import Released
 from drift_graph.canonical import canonical_each
 from drift_graph.errors import PayloadError, SettingsError
@@ -103,7 +103,7 @@ def check_sources(dataflow: Dataflow, sources: Mapping[str, Any], times: Mapping
 
 def _session(sources: Mapping[str, Any]) -> Any:
     for source in sources.values():
-        if isinstance(source, FrameSource):
+        if isinstance(source, FrameSource) and not callable(source.frame):
             return source.frame.sparkSession
     found = active()
     if found is None:

@@ -106,7 +106,8 @@ class Prepared:
         self, rank: int, name: str, feed: Feed, source: FrameSource, targets: int
     ) -> tuple[frames.Reading, Any]:
         source.in_spark = True
-        reading, frame = frames.reading_of(name, rank, feed.policy_of(name), source, source.frame)
+        frame = source.frame(self._spark) if callable(source.frame) else source.frame
+        reading, frame = frames.reading_of(name, rank, feed.policy_of(name), source, frame)
         if source.order_by:
             numbered = frames.Numbered(frame, source.order_by, targets)
             self._closing.callback(numbered.close)

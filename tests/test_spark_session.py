@@ -1,0 +1,119 @@
+"""Spark starts without configuration, says what is missing, prints nothing of its own, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import drift
+from drift.spark.errors import as_drift_error
+from drift.spark.sessions import start
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+HAMLET_DIGEST = "8f910679789bbbadca3cac49055b0332"
+
+
+def drift_command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "drift.cli", *arguments]
+
+
+def processes_of(marker: str) -> list[int]:
+    """Processes that were given an environment variable."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if marker.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_until_gone(marker: str) -> None:
+    while processes_of(marker):
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """One that nothing of ours is in, but for a mark and a folder for temporary files."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))}
+    return {**kept, "SPARK_HOME": "", "TMPDIR": str(temporary), "DRIFT_MARK": str(tmp_path)}
+
+
+def test_a_run_from_the_command_line_prints_its_digest_and_nothing_else(environment: dict[str, str]) -> None:
+    command = drift_command(
+        "run", "wordcount.py:graph", "--source", "data/hamlet.txt.gz", "--engine", "spark", "--master", "local[2]",
+        "--partitions", "2", "--digest", "--quiet",
+    )  # fmt: skip
+    done = subprocess.run(command, cwd=EXAMPLES, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{HAMLET_DIGEST}\n", "")
+    wait_until_gone(environment["DRIFT_MARK"])
+    assert list(Path(environment["TMPDIR"]).iterdir()) == []
+
+
+SLOW = """
+import time
+import drift
+
+def slow(number):
+    if number == 3:
+        print("here", flush=True)
+        open({mark!r}, "w").close()
+        time.sleep(600)
+    return number
+
+graph = drift.Graph("slow")
+graph.source("numbers").map(slow).sink("out")
+"""
+
+
+def test_ctrl_c_ends_the_run_and_everything_it_started(environment: dict[str, str], tmp_path: Path) -> None:
+    mark = tmp_path / "running"
+    (tmp_path / "slow.py").write_text(SLOW.format(mark=str(mark)))
+    (tmp_path / "numbers.jsonl").write_text("".join(f"{number}\n" for number in range(10)))
+    command = drift_command(
+        "run", "slow.py:graph", "--source", "numbers.jsonl", "--engine", "spark", "--master", "local[1]"
+    )
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    while not mark.exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate()
+    assert (process.returncode, told) == (130, "interrupted before the first item\n")
+    wait_until_gone(environment["DRIFT_MARK"])
+    assert list(Path(environment["TMPDIR"]).iterdir()) == []
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("drift.spark.sessions._has_context", lambda: False)
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(drift.ProcessError, match=r"there is no Java: .*apt install openjdk-17"):
+        start("local[1]")
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    java.chmod(0o755)
+    with pytest.raises(drift.ProcessError, match=r"is Java 8\. Spark needs Java 17 or newer"):
+        start("local[1]")
+
+
+@pytest.mark.parametrize(("said", "told"), [
+    ("... ModuleNotFoundError: No module named 'ours'", r"a worker cannot import 'ours': send it to the cluster"),
+    ("java.lang.OutOfMemoryError: Java heap space", r"raise spark\.driver\.memory"),
+    ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)", r"a Python worker died"),
+    ("Job aborted\n  File x\nValueError: odd\n\n\tat java.base/Thread.run", r"Spark gave up: ValueError: odd"),
+])  # fmt: skip
+def test_what_spark_says_becomes_one_line(said: str, told: str) -> None:
+    with pytest.raises(drift.ProcessError, match=told) as raised:
+        raise as_drift_error(RuntimeError(said))
+    assert "\n" not in str(raised.value)
