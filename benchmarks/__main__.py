@@ -17,6 +17,7 @@ from rich.table import Table
 
 from benchmarks.disorder import disorder
 from benchmarks.latency import latency
+from benchmarks.recording import recording
 from benchmarks.rounds import Failed, Options, Target, machine, median
 from benchmarks.scaling import scaling
 from benchmarks.tables import targets_table
@@ -29,6 +30,7 @@ SECTIONS: dict[str, Section] = {
     "disorder": disorder,
     "latency": latency,
     "scaling": scaling,
+    "recording": recording,
 }
 _OVER_WORKLOADS = ("throughput", "disorder")
 #: Cores busy with other work from which the numbers are no good.

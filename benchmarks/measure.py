@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import drift
+from benchmarks.recording import audit, audited, run_recorded
 from benchmarks.workloads import ROOT, WORKLOADS, line_graph, mixed, moved
 
 #: Latency: what comes in the first second after the first line is not counted.
@@ -176,7 +177,14 @@ def _quantile(ordered: list[float], part: float) -> float:
 
 def main() -> None:
     spec = json.loads(sys.argv[1])
-    kinds = {"plain": plain, "drift": with_drift, "latency": latency}
+    kinds = {
+        "plain": plain,
+        "drift": with_drift,
+        "latency": latency,
+        "recording": run_recorded,
+        "audit": audit,
+        "audited": audited,
+    }
     print(json.dumps(kinds[spec["kind"]](spec)))
 
 

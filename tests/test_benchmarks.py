@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.measure import latency  # noqa: E402
+from benchmarks.recording import audited, run_recorded  # noqa: E402
 from benchmarks.workloads import WORKLOADS, mixed, moved  # noqa: E402
 
 
@@ -56,6 +57,15 @@ def test_the_command_prints_tables_and_writes_json(tmp_path: Path) -> None:
     assert set(found["sections"]) == {"throughput", "disorder", "scaling"}
     assert found["sections"]["throughput"]["workloads"]["sum"]["summary"]["local, items"]["ratio_to_plain"] > 0
     assert all({"name", "measured", "bound", "met"} <= set(target) for target in found["targets"])
+
+
+def test_recording_is_measured_beside_the_same_run_without(tmp_path: Path) -> None:
+    spec = {"example": "words", "items": 3000, "engine": "local", "workers": 1}
+    plain, recorded = run_recorded(spec), run_recorded({**spec, "record": True})
+    assert plain["digest"] == recorded["digest"]
+    path = str(tmp_path / "record")
+    for what in ("record", "intact", "replay"):
+        assert audited({"what": what, "path": path, "items": 3000})["seconds"] > 0
 
 
 def test_an_unknown_name_is_refused() -> None:

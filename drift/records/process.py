@@ -16,7 +16,7 @@ import time
 from collections import deque
 from datetime import UTC, datetime
 from importlib.abc import MetaPathFinder
-from typing import BinaryIO
+from io import FileIO
 
 from drift.records.format import Outcome
 from drift.records.messages import LENGTH_BYTES, Begin, Finish, Told, decode, telling
@@ -29,9 +29,9 @@ _WAITING_BYTES_MAX = 64 << 20
 class Inbox:
     """Frames that have come, in order."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: FileIO) -> None:
         self._stream = stream
-        self._frames: deque[bytes] = deque()
+        self._frames: deque[bytearray] = deque()
         self._bytes = 0
         self._ended = False
         self._changed = threading.Condition()
@@ -48,15 +48,22 @@ class Inbox:
             self._ended = True
             self._changed.notify_all()
 
-    def _next(self) -> bytes | None:
-        head = self._stream.read(LENGTH_BYTES)
-        if len(head) < LENGTH_BYTES:
-            return None
-        length = int.from_bytes(head, "big")
-        frame = self._stream.read(length)
-        return frame if len(frame) == length else None
+    def _next(self) -> bytearray | None:
+        head = self._exactly(LENGTH_BYTES)
+        return self._exactly(int.from_bytes(head, "big")) if head is not None else None
 
-    def take(self, timeout_s: float | None = None) -> bytes | None:
+    def _exactly(self, length: int) -> bytearray | None:
+        """So many bytes; None where the pipe ends before."""
+        data = bytearray(length)
+        view = memoryview(data)
+        while view:
+            count = self._stream.readinto(view)
+            if not count:
+                return None
+            view = view[count:]
+        return data
+
+    def take(self, timeout_s: float | None = None) -> bytearray | None:
         """The next frame; None after the last one, or after so long without one."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._frames) or self._ended, timeout_s)
@@ -124,10 +131,11 @@ class _NoPandas(MetaPathFinder):
 def main() -> None:
     """Write a record; the last word goes to standard output."""
     sys.meta_path.insert(0, _NoPandas())
+    sys.setswitchinterval(0.0005)  # the run may wait for the thread that reads
     told = Told()
     code = 0
     try:
-        writer = write_record(Inbox(sys.stdin.buffer))
+        writer = write_record(Inbox(FileIO(sys.stdin.fileno(), closefd=False)))
         if writer is not None:
             manifest = writer.manifest
             told = Told(digest=manifest.digest, items_in=manifest.items_in, items_out=manifest.items_out)

@@ -1,0 +1,185 @@
+"""What a record costs its run, and how fast a record is audited and replayed, in how much memory.
+
+A run with a record ends when the record is safe on the disk; that is in its time.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+import drift
+from benchmarks.rounds import Options, Target, check_digests, interleaved, median_of
+from benchmarks.tables import decimals, medians, megabytes, table, whole
+from benchmarks.workloads import ROOT, WORKLOADS, lines_of_text
+
+_ENGINES = {"local": ("local", 1), "zeromq, 2 workers": ("zeromq", 2)}
+_FLIGHTS = ROOT.parent / "shared" / "data" / "flights.csv.gz"
+_COST_MAX = 1.10
+_AUDIT_MB_PER_S_MIN = 200.0
+_CAPTION = (
+    "Words: the running count of each word of Shakespeare, or Hamlet anew; flights: examples/flights.py, a year where "
+    "it lies beside the checkout. By run.pieces(). Ratios within a round: of wall time, start to end, with the record "
+    "safe on the disk; and of CPU time of all processes. {medians}."
+)
+_AUDIT_CAPTION = (
+    "A record of the keyed running sum, input from a generator: the writer's share of the recording, the intact level "
+    "in one process (megabytes of files, and of what is in them), a replay. Peak memory of each process. {medians}."
+)
+
+
+def recording(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
+    cost = table("Recording", ("", "items", "plain s", "recorded s", "ratio", "CPU ratio"), _CAPTION)
+    cost.caption = _CAPTION.format(medians=medians(options.rounds))
+    targets: list[Target] = []
+    data: dict[str, Any] = {}
+    for example in ("words", "flights"):
+        for label, (engine, workers) in _ENGINES.items():
+            spec = {
+                "kind": "recording",
+                "example": example,
+                "items": options.items,
+                "engine": engine,
+                "workers": workers,
+            }
+            specs = {"plain": spec, "recorded": {**spec, "record": True}}
+            rounds = interleaved(specs, options.rounds, f"recording {example} on {label}", options.tell)
+            check_digests(rounds, f"{example} on {label}")
+            ratio = median_of(rounds, lambda each: each["recorded"]["seconds"] / each["plain"]["seconds"])
+            cpu = median_of(rounds, lambda each: each["recorded"]["cpu_seconds"] / each["plain"]["cpu_seconds"])
+            plain = median_of(rounds, lambda each: each["plain"]["seconds"])
+            recorded = median_of(rounds, lambda each: each["recorded"]["seconds"])
+            data[f"{example}, {label}"] = {"rounds": rounds, "ratio": ratio, "cpu_ratio": cpu}
+            items = rounds[0]["plain"]["items"]
+            cost.add_row(
+                f"{example}, {label}", whole(items), decimals(plain), decimals(recorded), decimals(ratio), decimals(cpu)
+            )
+            assert ratio is not None
+            targets.append(Target(f"recording: {example}, {label}, time over that without", ratio, _COST_MAX, False))
+    audited, more = _audits(options, data)
+    return [cost, audited], targets + more, data
+
+
+def _audits(options: Options, data: dict[str, Any]) -> tuple[Table, list[Target]]:
+    columns = ("items", "file MB", "record s", "intact s", "MB/s", "replay s", "writer MB", "intact MB", "replay MB")
+    made = table("Audit", columns, _AUDIT_CAPTION.format(medians=medians(options.rounds)))
+    speeds: list[float] = []
+    for items in options.scaling_items:
+        if items < 100_000 and items != options.scaling_items[-1]:
+            continue
+        rounds = interleaved(
+            {"audit": {"kind": "audit", "items": items}}, options.rounds, f"audit of {items:,} items", options.tell
+        )
+        numbers = {
+            name: median_of(rounds, lambda each, name=name: each["audit"][name])  # type: ignore[misc]
+            for name in rounds[0]["audit"]
+            if name.endswith(("seconds", "bytes", "per_s"))
+        }
+        data[f"audit of {items:,}"] = {"rounds": rounds, **numbers}
+        speed = numbers["mb_per_s"]
+        assert speed is not None
+        speeds.append(speed)
+        made.add_row(
+            whole(items), megabytes(numbers["file_bytes"]), decimals(numbers["record_seconds"]),
+            decimals(numbers["intact_seconds"]), decimals(speed, 0), decimals(numbers["replay_seconds"]),
+            megabytes(numbers["writer_peak_bytes"]), megabytes(numbers["intact_peak_bytes"]),
+            megabytes(numbers["replay_peak_bytes"]),
+        )  # fmt: skip
+    return made, [Target("audit: intact, one core", speeds[-1], _AUDIT_MB_PER_S_MIN, True, "MB/s")]
+
+
+# In the process of a measurement.
+
+
+def inputs_of(example: str, items: int) -> tuple[drift.Graph, str, list[Any]]:
+    """Graph, name of its source, payloads."""
+    if example == "words":
+        return WORKLOADS["wordcount"].graph(), "in", list(lines_of_text(items))
+    sys.path.insert(0, str(ROOT / "examples"))
+    import flights
+
+    payloads = flights.departures(_FLIGHTS) if _FLIGHTS.exists() else flights.departures()
+    return flights.graph, "flights", payloads[:items]
+
+
+def run_recorded(spec: dict[str, Any]) -> dict[str, Any]:
+    """A run, with a record or without."""
+    from benchmarks.measure import cpu_seconds
+
+    graph, name, payloads = inputs_of(spec["example"], spec["items"])
+    drift.run(WORKLOADS["sum"].graph(), {"in": []}).finish()
+    with tempfile.TemporaryDirectory() as folder:
+        cpu, started = cpu_seconds(), time.perf_counter()
+        settings = {"record": Path(folder) / "record"} if spec.get("record") else {}
+        run = drift.run(graph, {name: payloads}, engine=spec["engine"], workers=spec["workers"], **settings)
+        for _ in run.pieces():
+            pass
+        seconds = time.perf_counter() - started
+    report = run.report
+    return {
+        "items": report.items_out,
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds() - cpu,
+        "digest": report.digest,
+    }
+
+
+def audit(spec: dict[str, Any]) -> dict[str, Any]:
+    """A record is made, checked and replayed; each in a process of its own, for its memory."""
+    from benchmarks.rounds import measure
+
+    folder = tempfile.mkdtemp()
+    try:
+        path = f"{folder}/record"
+        made = measure({"kind": "audited", "what": "record", "path": path, "items": spec["items"]})
+        intact = measure({"kind": "audited", "what": "intact", "path": path})
+        replay = measure({"kind": "audited", "what": "replay", "path": path})
+        size = sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
+    finally:
+        shutil.rmtree(folder)
+    return {
+        "items": spec["items"],
+        "file_bytes": size,
+        "record_seconds": made["seconds"],
+        "writer_peak_bytes": made["writer_peak_bytes"],
+        "intact_seconds": intact["seconds"],
+        "intact_peak_bytes": intact["peak_bytes"],
+        "mb_per_s": size / 1e6 / intact["cpu_seconds"],
+        "replay_seconds": replay["seconds"],
+        "replay_peak_bytes": replay["peak_bytes"],
+    }
+
+
+def audited(spec: dict[str, Any]) -> dict[str, Any]:
+    """One of the steps of `audit`."""
+    import resource
+
+    from benchmarks.measure import cpu_seconds, one_by_one, peak_memory_bytes
+
+    if spec["what"] == "intact":
+        from drift.records.intact import check_intact  # imported before the clock starts
+    else:
+        drift.run(WORKLOADS["sum"].graph(), {"in": []}).finish()
+    cpu, started = cpu_seconds(), time.perf_counter()
+    if spec["what"] == "record":
+        payloads = one_by_one(range(spec["items"]))
+        drift.run(WORKLOADS["sum"].graph(), {"in": payloads}, record=spec["path"]).finish()
+    elif spec["what"] == "intact":
+        troubles = [trouble for check in check_intact(Path(spec["path"])) for trouble in check.troubles]
+        if troubles:
+            raise RuntimeError(f"the audit found {troubles[0].text}")
+    else:
+        drift.replay(spec["path"], WORKLOADS["sum"].graph()).finish()
+    return {
+        "items": spec.get("items", 0),
+        "seconds": time.perf_counter() - started,
+        "cpu_seconds": cpu_seconds() - cpu,
+        "peak_bytes": peak_memory_bytes(),
+        "writer_peak_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+    }
