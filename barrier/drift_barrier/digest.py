@@ -23,8 +23,14 @@ Algorithm = Literal["xxh3_128", "sha256"]
 
 def block_bytes(count: int, metas: bytes, payloads: bytes) -> bytes:
     """What a block's hash is taken of: how many items, and the canonical bytes of their metas and of their payloads."""
+    head, between = block_head(count)
+    return head + metas + between + payloads
+
+
+def block_head(count: int) -> tuple[bytes, bytes]:
+    """What stands before the metas of a block, and before its payloads."""
     array = b"\xdc" + count.to_bytes(2, "big")
-    return b"\x92" + array + metas + array + payloads
+    return b"\x92" + array, array
 
 
 def hash_block(algorithm: Algorithm, data: bytes) -> bytes:

@@ -40,6 +40,9 @@ from drift_graph.meta import NumberedMetas
 
 _ROW_GROUP_BYTES = 32 << 20
 
+#: Takes half as much space again as zstd at its fastest, and two thirds of the time to write and to read.
+_LZ4 = "lz4"
+_bytes = frozenset({"meta", "global_time", "payload"})
 _deltas = ["batch", "time", "position", "at_ns"]
 _statistics = ["batch", "time", "position", "block"]
 
@@ -114,8 +117,8 @@ class _Table:
             self._parquet = pq.ParquetWriter(
                 self._file,
                 self._schema,
-                compression="zstd",
-                compression_level=1,
+                compression={name: _LZ4 if name in _bytes else "zstd" for name in self._schema.names},
+                compression_level={name: 1 for name in self._schema.names if name not in _bytes},
                 use_dictionary=[name for name in ("source", "sink", "table") if name in self._schema.names],
                 column_encoding={name: "DELTA_BINARY_PACKED" for name in _deltas if name in self._schema.names},
                 write_statistics=[name for name in _statistics if name in self._schema.names],
