@@ -42,6 +42,8 @@ _python_kinds: dict[CodeType, tuple[Kind, str]] = {
     uuid.uuid4.__code__: ("random", "uuid.uuid4()"),
     type(os.environ).__getitem__.__code__: ("setting", "os.environ"),
 }
+#: What libraries call for purposes of their own: the repr of a dataclass asks for its id().
+_BY_HAND = ("address", "hash")
 _global_random = random._inst
 _not_users = tuple(
     folder for name in ("stdlib", "platstdlib", "purelib", "platlib") if (folder := sysconfig.get_path(name))
@@ -99,7 +101,7 @@ class Seen:
                 found = "setting", str(frame.f_locals.get("key"))
         else:
             return
-        if found is None:
+        if found is None or (found[0] in _BY_HAND and not is_users(frame.f_code.co_filename)):
             return
         inside: FrameType | None = None
         while caller is not None and not is_users(caller.f_code.co_filename):
