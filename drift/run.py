@@ -21,6 +21,7 @@ from drift.engines.feed import Feed
 from drift.engines.recorded import RecordEnds
 from drift.sinks.base import Sink, as_sink
 from drift.sources.base import Source, as_source
+from drift.sources.frames import FrameSource
 from drift.streams import Graph
 from drift_barrier.barrier import Released
 from drift_graph.errors import SettingsError
@@ -216,6 +217,13 @@ class Run:
     ) -> Recorder:
         from drift.records.describe import describe
         from drift.records.recorder import Recorder, as_recording
+
+        for name, source in sources.items():
+            if isinstance(source, FrameSource):
+                raise SettingsError(
+                    f"source {name!r} is a DataFrame, which Spark reads by itself, so that its items pass no recorder; "
+                    f"to record the run, give it the rows: frame.toLocalIterator()"
+                )
 
         manifest = describe(
             self.dataflow,

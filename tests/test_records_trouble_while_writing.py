@@ -1,0 +1,141 @@
+"""A record while something goes wrong: what was sealed stays, and the error says what it was."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import drift
+from drift.records.format import Manifest, SourceInfo, read_manifest
+from drift.records.intact import check_intact
+from drift.records.messages import Arrival, Begin, Finish, Output, frame
+from drift.records.process import Inbox, write_record
+from drift.records.reader import Record
+from drift_graph.canonical import encode_many, encode_metas
+from drift_graph.meta import END_OF_TIME, NumberedMetas
+
+
+def words() -> drift.Graph:
+    graph = drift.Graph("words")
+    graph.source("lines").flat_map(str.split).count(key=str.lower).sink("counts")
+    return graph
+
+
+def run_script(code: str, path: Path) -> subprocess.CompletedProcess[str]:
+    script = textwrap.dedent(code)
+    return subprocess.run([sys.executable, "-c", script, str(path)], timeout=60, capture_output=True, text=True)
+
+
+# A disk that is full, as near as one comes without root: no file may be longer than so much.
+FULL = """
+    import hashlib, resource, sys
+    import drift
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))
+    graph = drift.Graph("words")
+    graph.source("lines").flat_map(str.split).count(key=str.lower).sink("counts")
+    def lines():
+        for number in range(100_000_000):
+            yield "to be" if number < 40_000 else hashlib.sha512(b"%d" % number).hexdigest()
+    try:
+        drift.run(graph, {"lines": lines()}, record=drift.Recording(sys.argv[1], part_items_max=30_000)).finish()
+    except drift.SinkError as error:
+        print(error)
+"""
+
+
+def test_a_file_that_cannot_be_written_ends_the_run_and_what_was_sealed_replays(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    done = run_script(FULL, path)
+    assert "cannot be written: File too large" in done.stdout, done.stderr
+    assert "of output are sealed and can be replayed" in done.stdout
+    record = Record(path)
+    assert record.manifest.items_out >= 30_000
+    assert all(not check.troubles for check in check_intact(path))
+    assert not list(path.glob("*/.*")), "parts that were begun are left behind"
+    recorded = [item.payload for item in record.items()]
+    assert [item.payload for item in drift.replay(path, words(), until=len(recorded))] == recorded
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(drift.SinkError, match=r"cannot be made: Not a directory"):
+        drift.run(words(), {"lines": ["to be"]}, record=tmp_path / "file" / "record").finish()
+
+
+def test_a_writer_that_was_killed_is_named_and_what_it_sealed_stays(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+
+    def lines() -> Iterator[str]:
+        for number in range(10_000_000):
+            if number == 60_000:
+                assert run._recorder is not None and run._recorder._process is not None
+                os.kill(run._recorder._process.pid, signal.SIGKILL)
+            yield f"to be {number % 10}"
+
+    run = drift.run(words(), {"lines": lines()}, record=drift.Recording(path, part_items_max=20_000))
+    with pytest.raises(drift.ProcessError, match=r"the process that writes the record .* died \(exit code -9\); "):
+        run.finish()
+    if (path / "manifest.json").exists():  # it may have been killed before it could seal anything
+        assert read_manifest(path).outcome.state == "running"
+        assert all(not check.troubles for check in check_intact(path))
+
+
+# The writer by itself: whatever a pipe carries before it breaks is a record.
+
+
+def manifest() -> bytes:
+    return msgspec.json.encode(
+        Manifest(
+            graph="numbers", sources=[SourceInfo("n", False, {})], sinks=["out"], engine="local", workers=1, settings={}
+        )
+    )
+
+
+def frames(folder: Path) -> list[bytes]:
+    """A run of 10 batches of 100 numbers that are passed on; each is released after it has come."""
+    made = [frame(Begin(str(folder), manifest(), 250, 1 << 20, 1000.0))]
+    for batch in range(10):
+        first, numbers = batch * 100, list(range(batch * 100, batch * 100 + 100))
+        data = encode_many(numbers)
+        made.append(frame(Arrival(batch, 0, batch, 100, first, b"\0\0\0", data, b"\x80" + bytes(7), [])))
+        metas = NumberedMetas(first, 100, b"\0\0\0\1")
+        made.append(frame(Output(first, 100, None, encode_metas(metas), data, 0)))
+    made.append(frame(Arrival(10, 0, 10, 0, None, b"", b"", END_OF_TIME, [])))
+    made.append(frame(Finish("finished", "", "", False, "2026-01-01", "")))
+    return made
+
+
+@pytest.mark.parametrize("cut", [*range(10), 15, 20, 21])
+@pytest.mark.parametrize("torn", [0, 5, 60])
+def test_wherever_the_pipe_breaks_what_came_is_a_record_whose_output_its_input_allows(
+    cut: int, torn: int, tmp_path: Path
+) -> None:
+    made = frames(tmp_path)
+    whole = b"".join(made[: cut + 1]) + made[cut + 1][:torn]
+    write_record(Inbox(io.BytesIO(whole)))  # type: ignore[arg-type]
+    record = Record(tmp_path)
+    assert record.manifest.outcome.state == "broken off"
+    items = list(record.items())
+    numbers = [number for batch in record.arrivals() for number in record.restored(batch.data)]
+    assert [item.payload for item in items] == numbers[: len(items)]
+    assert len(numbers) == (cut + 1) // 2 * 100 and len(items) == cut // 2 * 100
+    assert all(not check.troubles for check in check_intact(tmp_path))
+    graph = drift.Graph("numbers")
+    graph.source("n").sink("out")
+    assert drift.audit(tmp_path, graph).ok
+
+
+def test_a_pipe_that_carries_all_is_a_finished_record(tmp_path: Path) -> None:
+    write_record(Inbox(io.BytesIO(b"".join(frames(tmp_path)))))  # type: ignore[arg-type]
+    record = Record(tmp_path)
+    assert (record.manifest.outcome.state, record.manifest.items_out) == ("finished", 1000)
+    assert len(record.manifest.of("output")) > 1
