@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ import pytest
 import drift
 from drift.records.format import read_manifest
 from drift.records.reader import Record
+from drift_graph.item import Item
 from drift_graph.meta import END_OF_TIME
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -259,6 +262,102 @@ def wait_until_ended(path: Path) -> None:
         os.sched_yield()
         subprocess.run(["sleep", "0.01"], check=True)
     raise AssertionError("the writer of the record did not end")
+
+
+def test_a_live_run_is_replayed_by_its_stamps_and_idle_decisions(tmp_path: Path) -> None:
+    graph = drift.Graph("live")
+    idle = drift.EventTime(time=late, lateness=3, late="divert", idle_after_ms=1)
+    merged = graph.source("trips", time=idle).merge(graph.source("stamped"))
+    merged.count(key=lambda trip: trip[1]).sink("counts")
+    go_on = threading.Event()
+
+    def waiting() -> Iterator[tuple[int, str]]:
+        yield from TRIPS[:50]
+        go_on.wait()
+        yield from TRIPS[20:90]  # some of it is behind what was promised while it was idle
+
+    path = tmp_path / "record"
+    sources = {"trips": drift.sources.live(waiting()), "stamped": drift.sources.live(TRIPS[:40])}
+    items, pieces = [], 0
+    with drift.run(graph, sources, record=path) as run:
+        for piece in run.pieces():
+            items += [
+                Item(*row)
+                for row in zip(piece.payloads, itertools.count(piece.position), ["counts"] * 999, piece.metas)
+            ]
+            pieces += 1
+            if run.progress.items_in >= 90 and run.progress.minimal_time and pieces > 200:
+                go_on.set()
+    assert run.late
+    assert read_manifest(path).sources[0].live
+    for engine in ("local", "reference"):
+        again = drift.replay(path, graph, engine=engine)
+        assert list(again) == items
+        assert again.late == run.late
+
+
+def test_at_recorded_pace_a_batch_waits_for_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "record"
+    drift.run(words(), {"lines": LINES}, record=path, batch_items=500).finish()
+    given = [batch.at_ns for batch in Record(path).arrivals()]
+    clock = 0
+
+    def now_ns() -> int:
+        return clock
+
+    monkeypatch.setattr("drift.engines.recorded.time.monotonic_ns", now_ns)
+    run = drift.replay(path, words(), pace="recorded")
+    feed = run._feed
+    assert feed.live
+    for number, at_ns in enumerate(given):
+        if number:
+            clock = at_ns - given[0] - 1
+            assert feed.poll(b"") == []
+            clock += 1
+        assert len(feed.poll(b"")) == 1
+    run.close()
+
+
+def test_a_record_says_what_ran_where_and_with_what(tmp_path: Path) -> None:
+    policy = drift.EventTime(time=late, lateness=7, late="divert")
+    graph = drift.Graph("told")
+    graph.source("trips", time=policy).sink("out")
+    settings = {"engine": "zeromq", "workers": 2, "batch_items": 100, "digest": "sha256"}
+    drift.run(graph, {"trips": TRIPS[:30]}, record=tmp_path / "record", **settings).finish()  # type: ignore[arg-type]
+    manifest = read_manifest(tmp_path / "record")
+    assert (manifest.engine, manifest.workers, manifest.algorithm) == ("zeromq", 2, "sha256")
+    assert manifest.settings["batch_items"] == 100
+    assert manifest.sources[0].policy["lateness"] == 7 and "late (" in manifest.sources[0].policy["time"]
+    assert manifest.packages["msgspec"] == msgspec.__version__
+    assert manifest.python.endswith(sys.version.split()[0])
+    assert "flowchart" in manifest.graph_mermaid and "graph 'told'" in manifest.graph_text
+    assert manifest.started < manifest.ended
+    assert len(manifest.digest) == len(manifest.files[0].hash) == len(manifest.self_hash) == 64
+    assert manifest.fingerprint["name"] == "told"
+    assert drift.audit(tmp_path / "record", graph).ok
+
+
+def test_pandas_reads_a_record(tmp_path: Path) -> None:
+    import msgpack
+    import pandas
+
+    drift.run(words(), {"lines": LINES[:9]}, record=tmp_path / "record").finish()
+    output = pandas.read_parquet(tmp_path / "record" / "output")
+    assert list(output.columns) == ["position", "sink", "time", "global_time", "meta", "payload"]
+    assert list(output.position) == list(range(63))
+    assert msgpack.unpackb(output.payload[0], use_list=False) == ("to", 1)
+    inputs = pandas.read_parquet(tmp_path / "record" / "input")
+    assert list(inputs.payload.map(msgpack.unpackb)) == LINES[:9]
+    joined = output.merge(inputs, on="global_time", suffixes=("", "_in"))
+    assert len(joined) == 63 and (joined.time == joined.time_in).all()
+
+
+def test_a_data_frame_is_no_input_of_a_record(tmp_path: Path) -> None:
+    from drift.sources.frames import FrameSource
+
+    source = object.__new__(FrameSource)
+    with pytest.raises(drift.SettingsError, match="is a DataFrame"):
+        drift.run(words(), {"lines": source}, engine="spark", record=tmp_path / "record")
 
 
 def test_a_folder_that_is_there_is_not_overwritten(tmp_path: Path) -> None:

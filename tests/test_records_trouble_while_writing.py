@@ -21,7 +21,7 @@ from drift.records.messages import Arrival, Begin, Finish, Output, frame
 from drift.records.process import Inbox, write_record
 from drift.records.reader import Record
 from drift_graph.canonical import encode_many, encode_metas
-from drift_graph.meta import END_OF_TIME, NumberedMetas
+from drift_graph.meta import END_OF_TIME, NumberedMetas, pack_time
 
 
 def words() -> drift.Graph:
@@ -106,8 +106,8 @@ def frames(folder: Path) -> list[bytes]:
     for batch in range(10):
         first, numbers = batch * 100, list(range(batch * 100, batch * 100 + 100))
         data = encode_many(numbers)
-        made.append(frame(Arrival(batch, 0, batch, 100, first, b"\0\0\0", data, b"\x80" + bytes(7), [])))
-        metas = NumberedMetas(first, 100, b"\0\0\0\1")
+        made.append(frame(Arrival(batch, 0, batch, 100, first, b"\0\0\0", data, pack_time(first + 100), [])))
+        metas = NumberedMetas(first, 100, b"\0\0\0\0")
         made.append(frame(Output(first, 100, None, encode_metas(metas), data, 0)))
     made.append(frame(Arrival(10, 0, 10, 0, None, b"", b"", END_OF_TIME, [])))
     made.append(frame(Finish("finished", "", "", False, "2026-01-01", "")))
@@ -115,7 +115,7 @@ def frames(folder: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("cut", [*range(10), 15, 20, 21])
-@pytest.mark.parametrize("torn", [0, 5, 60])
+@pytest.mark.parametrize("torn", [0, 5, 20])
 def test_wherever_the_pipe_breaks_what_came_is_a_record_whose_output_its_input_allows(
     cut: int, torn: int, tmp_path: Path
 ) -> None:
@@ -127,7 +127,7 @@ def test_wherever_the_pipe_breaks_what_came_is_a_record_whose_output_its_input_a
     items = list(record.items())
     numbers = [number for batch in record.arrivals() for number in record.restored(batch.data)]
     assert [item.payload for item in items] == numbers[: len(items)]
-    assert len(numbers) == (cut + 1) // 2 * 100 and len(items) == cut // 2 * 100
+    assert len(numbers) == min((cut + 1) // 2 * 100, 1000) and len(items) == cut // 2 * 100
     assert all(not check.troubles for check in check_intact(tmp_path))
     graph = drift.Graph("numbers")
     graph.source("n").sink("out")

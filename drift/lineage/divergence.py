@@ -104,6 +104,7 @@ class _Comparing:
         self.digest = Digest(record.manifest.algorithm)
         self._record = record
         self._recorded = [(block.rows, block.hash) for block in record.blocks()]
+        self._ends = record.manifest.outcome.state == "finished"  # else more may come of its input than it has
         self._checked = 0  # blocks that are the same
         self._waiting: list[Released] = []  # pieces with items of later blocks
 
@@ -114,7 +115,12 @@ class _Comparing:
         self.items += len(piece.metas)
         while self._checked < len(self.digest.blocks):
             at = self._checked
-            if at >= len(self._recorded) or (BLOCK_ITEMS, self.digest.blocks[at]) != self._recorded[at]:
+            goes_on = not self._ends and (at >= len(self._recorded) or self._recorded[at][0] < BLOCK_ITEMS)
+            if goes_on and (found := self._located(None)) is not None:
+                return found
+            if not goes_on and (
+                at >= len(self._recorded) or (BLOCK_ITEMS, self.digest.blocks[at]) != self._recorded[at]
+            ):
                 return self._located(None) or self._odd_hash()
             self._checked += 1
         start = self._checked * BLOCK_ITEMS
@@ -127,11 +133,13 @@ class _Comparing:
         found = self._located(error)
         if found is not None:
             return found
-        if self.digest.open_block() not in (None, self._recorded[-1]):
+        last = self.digest.open_block()
+        of_record = self._recorded[self._checked] if self._checked < len(self._recorded) else None
+        if last is not None and of_record is not None and last[0] == of_record[0] and last != of_record:
             return self._odd_hash()
         if error is not None and self._record.manifest.complete and outcome.kind != type(error).__name__:
             return Divergence(self.items, None, None, error)
-        if error is None and outcome.state == "failed":
+        if error is None and outcome.comes_again:
             return Divergence(self.items, None, None)
         return None
 
@@ -145,6 +153,8 @@ class _Comparing:
         recorded = self._record.items(start, end)
         recomputed = islice(_items_of(self._waiting, start), BLOCK_ITEMS)
         for position, (one, other) in enumerate(zip_longest(recorded, recomputed), start):
+            if one is None and not self._ends:
+                return None
             if one is None or other is None or not same_item(one, other):
                 return Divergence(position, one, other, error if other is None else None)
         return None

@@ -42,6 +42,9 @@ SIGNATURE = "manifest.sig"
 #: In the order in which a seal writes them.
 TABLES = ("arrivals", "input", "late", "output", "blocks")
 
+#: In the error about a payload that a run could have, and a record not.
+NOT_KEPT = "that a record cannot keep"
+
 State = Literal["running", "finished", "failed", "stopped", "broken off"]
 _HASHED_AT_ONCE = 1 << 20
 
@@ -92,6 +95,12 @@ class Outcome(msgspec.Struct, frozen=True):
     error: str = ""
     kind: str = ""
     by_input: bool = False
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether a replay is to end with the same error: the graph or the input was at fault, not what was around."""
+        of_graph = self.kind in ("StepError", "ImpureStep", "PayloadError") and NOT_KEPT not in self.error
+        return self.state == "failed" and (self.by_input or of_graph)
 
 
 class Manifest(msgspec.Struct, kw_only=True):

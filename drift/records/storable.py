@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from drift.records.format import NOT_KEPT
 from drift_graph.canonical import NoCanonicalForm, canonical, stored
 from drift_graph.errors import PayloadError
 from drift_graph.functions import safe_text
@@ -83,9 +84,7 @@ class Storable:
 
 
 def _error(what: str, payload: Any, reason: Exception) -> PayloadError:
-    return PayloadError(
-        f"{what} has a payload that a record cannot keep: {reason}\n  payload  {safe_text(repr, payload, 500)}"
-    )
+    return PayloadError(f"{what} has a payload {NOT_KEPT}: {reason}\n  payload  {safe_text(repr, payload, 500)}")
 
 
 def _comes_back(payload: Any, classes: dict[str, type]) -> bool:
