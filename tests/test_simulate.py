@@ -124,6 +124,17 @@ def test_an_impure_step_is_told_with_the_smallest_input(tmp_path: Path) -> None:
     assert told["report"]["failed_seed"] is not None
 
 
+def test_a_failure_that_hangs_on_what_ran_before_is_told_as_that(tmp_path: Path) -> None:
+    (tmp_path / "tired.py").write_text(
+        "import drift\ncalls = []\n\ndef tired(line):\n    calls.append(line)\n    return len(calls) > 700\n\n"
+        "graph = drift.Graph('tired')\ngraph.source('lines').map(tired).sink('out')\n"
+    )
+    (tmp_path / "lines.txt").write_text("a line\nanother\n" * 50)
+    done = simulate(tmp_path, "tired.py:graph", "--source", "lines.txt", "--processes", "1")
+    assert done.returncode == 8, done.stderr
+    assert "does not fail by itself" in done.stderr and "step 'map tired'" in done.stderr
+
+
 def test_runs_are_given_pieces_of_a_source(tmp_path: Path) -> None:
     (tmp_path / "words.py").write_text(
         GRAPH.replace("str.split", "lambda line: [line] if line.startswith('line') else 1 / 0")

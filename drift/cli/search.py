@@ -43,6 +43,7 @@ class Search:
         self._setup = setup
         self._processes: list[Beside] = []
         self._running: dict[Beside, int] = {}  # first seed of the block that a process is at
+        self._has_run = False
         self._start(processes)
 
     def __enter__(self) -> Search:
@@ -59,7 +60,7 @@ class Search:
             process.close()
         self._processes, self._running = [], {}
 
-    def run(self, first: int, count: int | None, seconds_max: float | None, tick: Callable[[], None]) -> int | None:
+    def run(self, first: int, count: int | None, seconds_max: float | None, tick: Callable[[], None]) -> Failed | None:
         """Run seeds from `first` on.
 
         Args:
@@ -67,13 +68,14 @@ class Search:
             tick: called now and then.
 
         Returns:
-            The seed that failed, or None.
+            The least seed that failed, or None.
         """
+        self._has_run = True
         started = time.monotonic()
         size = _DRAWN_BLOCK if self.ready.is_drawn else _BLOCK
         stop = first + count if count is not None else None
         upcoming = first
-        failed: int | None = None
+        failed: Failed | None = None
         running = self._running
         idle = list(self._processes)
         while True:
@@ -88,7 +90,7 @@ class Search:
                 upcoming = end
             if not in_time and failed is None:
                 return None
-            waited_for = [process for process, start in running.items() if failed is None or start < failed]
+            waited_for = [process for process, start in running.items() if failed is None or start < failed.seed]
             if not waited_for:
                 return failed
             tick()
@@ -101,8 +103,8 @@ class Search:
                     continue
                 del running[process]
                 idle.append(process)
-                if isinstance(said, Failed):
-                    failed = said.seed if failed is None else min(failed, said.seed)
+                if isinstance(said, Failed) and (failed is None or said.seed < failed.seed):
+                    failed = said
 
     def tell(self, seed: int) -> Told:
         """All about one seed."""
@@ -113,8 +115,8 @@ class Search:
         return self._ask(RunCase(path))
 
     def _ask(self, asked: Tell | RunCase) -> Told:
-        """Ask a process that runs nothing."""
-        if self._running:
+        """Ask a process that has run nothing before, so that what is told hangs on what is asked alone."""
+        if self._has_run:
             self.close()
             self._start(1)
         process = self._processes[0]

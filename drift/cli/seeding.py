@@ -84,9 +84,10 @@ class Tally:
 
 @dataclass(frozen=True)
 class Failed:
-    """A seed whose run is not the reference's, or whose steps are not pure."""
+    """A seed whose run is not the reference's, or whose steps are not pure; and what was found first."""
 
     seed: int
+    found: str
 
 
 @dataclass(frozen=True)
@@ -160,12 +161,12 @@ class Work:
             before = self._purity.checked if self._purity is not None else 0
             try:
                 result = self.check(seed, purity=purity)
-                is_sound = result.failure is None
-            except ImpureStep:
-                is_sound = False
-            if not is_sound:
+                found = result.failure.message if result.failure is not None else ""
+            except ImpureStep as error:
+                found = str(error)
+            if found:
                 caller.send(tally)
-                caller.send(Failed(seed))
+                caller.send(Failed(seed, found))
                 return
             tally.seeds += 1
             tally.items += result.case.item_count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -9,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from drift_graph.errors import ImpureStep, SettingsError
 
 if TYPE_CHECKING:
     from drift.cli.search import Search
-    from drift.cli.seeding import Tally, Told
+    from drift.cli.seeding import Failed, Tally, Told
 
 SEEDS = 1000
 _DRAWN_PER_SECOND = 5
@@ -108,7 +108,7 @@ def simulate_command(
             raise Ended(ended, _as_object(search, None, None)) from None
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class _Wanted:
     """What the call asks for."""
 
@@ -136,13 +136,23 @@ def _searched(search: Search, wanted: _Wanted) -> int:
     if failed is not None:
         if wanted.words:
             done = _many(search.tally.seeds, "seed")
-            click.echo(f"seed {failed} fails; {done} did not; making it small", err=True)
-        return _told(search, search.tell(failed), failed, wanted)
+            click.echo(f"seed {failed.seed} fails; {done} did not; making it small", err=True)
+        told = search.tell(failed.seed)
+        if not told.what:
+            told = dataclasses.replace(told, what="a failure that depends on what ran before", text=_not_again(failed))
+        return _told(search, told, failed.seed, wanted)
     if wanted.json:
         click.echo(to_json(_as_object(search, None, None)))
     elif wanted.words:
         click.echo(_summary(search, "none fails"))
     return 0
+
+
+def _not_again(failed: Failed) -> str:
+    return (
+        f"seed {failed.seed} failed in a process that had run other seeds, and does not fail by itself: something in "
+        f"the graph's functions, or in drift, remembers what ran before. What it said there:\n\n{failed.found}"
+    )
 
 
 def _told(search: Search, told: Told, seed: int | None, wanted: _Wanted) -> int:

@@ -21,7 +21,7 @@ from drift.purity import trials
 from drift.purity.cause import Cause, Finding, cause_of, changed_in_place, impure
 from drift.purity.twin import Twin
 from drift.purity.watch import Watched, Watching, shaped
-from drift_graph.canonical import NoCanonicalForm, canonical
+from drift_graph.canonical import NoCanonicalForm, stored
 from drift_graph.errors import DriftError, GraphError, ImpureStep
 from drift_graph.functions import RAISED
 from drift_graph.graph import Dataflow
@@ -38,7 +38,7 @@ class _Call(NamedTuple):
 
     watched: Watched
     packed: bytes
-    arguments: bytes  # canonical
+    arguments: bytes  # stored
     form: bytes | None
     result: Any  # or the exception
 
@@ -267,6 +267,6 @@ def _packed(arguments: tuple[Any, ...]) -> bytes | None:
 
 def _form(arguments: tuple[Any, ...]) -> bytes | None:
     try:
-        return canonical(arguments)
+        return stored(arguments)  # a source's dicts keep their order
     except NoCanonicalForm:
         return None

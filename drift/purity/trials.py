@@ -14,7 +14,7 @@ import pickle
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -98,46 +98,57 @@ class CannotRebuild(Exception):
     """The arguments of a call cannot be unpickled."""
 
 
-def rebuilt(packed: bytes, *, other_order: bool = False) -> tuple[Any, ...]:
-    """The arguments of a call; with `other_order` sets that are in them were filled in another order."""
+def rebuilt(packed: bytes) -> tuple[Any, ...]:
+    """The arguments of a call.
+
+    Raises:
+        CannotRebuild: what they are pickled from cannot be unpickled.
+    """
     try:
         arguments: tuple[Any, ...] = pickle.loads(packed)
     except Exception as error:
         raise CannotRebuild from error
-    return _reordered(arguments) if other_order else arguments
+    return arguments
 
 
-def holds_sets(value: Any) -> bool:
-    """Whether a payload has a set of two or more in it, whose order may be another one."""
-    if isinstance(value, (set, frozenset)):
-        return len(value) > 1 or any(map(holds_sets, value))
-    if isinstance(value, Mapping):
-        return any(map(holds_sets, value.values()))
-    if isinstance(value, (tuple, list)):
-        return any(map(holds_sets, value))
-    return any(holds_sets(inside) for _, inside in _fields_of(value))
+def in_other_order(
+    arguments: tuple[Any, ...], *, sets: bool = False, dicts: tuple[int, ...] = ()
+) -> tuple[Any, ...] | None:
+    """Equal arguments whose sets, and the dicts in some of them, were filled in another order; None without any."""
+    changed = tuple(_reordered(each, sets, at in dicts) for at, each in enumerate(arguments))
+    return None if all(left is right for left, right in zip(changed, arguments)) else changed
 
 
-def _reordered(value: Any) -> Any:
+def _reordered(value: Any, sets: bool, dicts: bool) -> Any:
+    """The value itself where nothing in it has an order that could be another one."""
     kind = type(value)
     if kind in (set, frozenset):
-        fillers = [object() for _ in range(64 + 8 * len(value))]  # leave a larger table behind: other collisions
+        inside = [_reordered(each, sets, dicts) for each in value]
+        if not sets or len(inside) < 2:
+            return value if all(left is right for left, right in zip(inside, value)) else kind(inside)
+        fillers = [object() for _ in range(64 + 8 * len(inside))]  # leave a larger table behind: other collisions
         filled = set(fillers)
-        filled.update(reversed([_reordered(each) for each in value]))
+        filled.update(reversed(inside))
         filled.difference_update(fillers)
         return filled if kind is set else frozenset(filled)
-    if kind is tuple or kind is list:
-        return kind(map(_reordered, value))
     if kind is dict:
-        return {key: _reordered(each) for key, each in value.items()}
-    if isinstance(value, tuple) and hasattr(kind, "_make"):
-        return kind._make(map(_reordered, value))
-    changed = [(name, inside) for name, inside in _fields_of(value) if holds_sets(inside)]
+        items = [(key, _reordered(each, sets, dicts)) for key, each in value.items()]
+        if dicts and len(items) > 1:
+            return dict(reversed(items))
+        return value if all(each is value[key] for key, each in items) else dict(items)
+    if isinstance(value, (tuple, list)) and (kind in (tuple, list) or hasattr(kind, "_make")):
+        inside = [_reordered(each, sets, dicts) for each in value]
+        if all(left is right for left, right in zip(inside, value)):
+            return value
+        return kind._make(inside) if hasattr(kind, "_make") else kind(inside)
+    changed = [
+        (name, other) for name, inside in _fields_of(value) if (other := _reordered(inside, sets, dicts)) is not inside
+    ]
     if changed:
         value = copy.copy(value)
         for name, inside in changed:
             (msgspec.structs.force_setattr if isinstance(value, msgspec.Struct) else object.__setattr__)(
-                value, name, _reordered(inside)
+                value, name, inside
             )
     return value
 
@@ -267,13 +278,14 @@ class Check(NamedTuple):
 
 def check(subject: Subject, packed: bytes, *, closely: bool) -> Check:
     """Two calls; `closely` also asks whether the function depends on a clock too coarse to be seen, or a setting."""
-    other_order = holds_sets(rebuilt(packed))
-    if not closely:
-        return Check(called(subject, rebuilt(packed)), called(subject, rebuilt(packed, other_order=other_order)))
     arguments = rebuilt(packed)
+    again = rebuilt(packed)
+    again = in_other_order(again, sets=True, dicts=subject.dicts) or again
+    if not closely:
+        return Check(called(subject, arguments), called(subject, again))
     with Seen() as seen:
         first = called(subject, arguments)
-    second = called(subject, rebuilt(packed, other_order=other_order))
+    second = called(subject, again)
     found = ""
     if first == second:
         for sight in seen.sights:
@@ -301,6 +313,7 @@ class Facts:
     Attributes:
         first, again: two calls, one after the other.
         other_order: a call where sets in the payload were filled in another order; None if there are none.
+        dict_order: the same for dicts.
         sights: what it was seen to do.
         clock_still: two calls with the clock stopped; None if it reads none.
         clock_moved: a call with the clock a year later; None if it reads none.
@@ -326,6 +339,7 @@ class Facts:
     globals_read: dict[str, bytes] = dataclasses.field(default_factory=dict)
     names: set[str] = dataclasses.field(default_factory=set)
     shows_address: bool = False
+    dict_order: Outcome | None = None
 
 
 def explain(subject: Subject, packed: bytes) -> Facts:
@@ -341,8 +355,11 @@ def explain(subject: Subject, packed: bytes) -> Facts:
     again = outcome_of(subject, rebuilt(packed))
     after = inspection.kept_by(owner, seen.executed)
     kept = [name for name in before if before[name] != after.get(name) or start.get(name, before[name]) != before[name]]
-    other_order = outcome_of(subject, rebuilt(packed, other_order=True)) if holds_sets(rebuilt(packed)) else None
-    facts = Facts(first, again, other_order, list(seen.sights))
+    facts = Facts(first, again, None, list(seen.sights))
+    if (other := in_other_order(rebuilt(packed), sets=True)) is not None:
+        facts.other_order = outcome_of(subject, other)
+    if (other := in_other_order(rebuilt(packed), dicts=subject.dicts)) is not None:
+        facts.dict_order = outcome_of(subject, other)
     kinds = {sight.kind for sight in seen.sights}
     if "clock" in kinds:
         places, now = list(seen.executed.values()), time.time()

@@ -30,6 +30,7 @@ class Subject:
         where: "file:line" of it, or of the step's declaration.
         function: as the graph has it; for `count` and `reduce` that is ours around the user's.
         initial: of a scan's step, the state before a key's first item.
+        dicts: the arguments whose dicts may come with their keys in another order; see `Watching`.
     """
 
     step: str
@@ -38,6 +39,7 @@ class Subject:
     function: Callable[..., Any]
     shape: Shape
     initial: Any = None
+    dicts: tuple[int, ...] = ()
 
 
 class Checker(Protocol):
@@ -89,6 +91,9 @@ def compared(shape: Shape, result: Any) -> Any:
 class Watching:
     """Replaces the functions of a graph and of the time policies it runs with.
 
+    What comes from a source has its dicts as they are in the input. Behind a grouping that is not so: where an item
+    comes in between, a dict is kept that is equal to the right one, and whose keys came into it in another order.
+
     Attributes:
         functions: all that are watched, by index.
         dataflow, times: the graph and the policies with them.
@@ -98,6 +103,8 @@ class Watching:
         self.functions: list[Watched] = []
         self._checker = checker
         self._known: dict[tuple[str, int], Watched] = {}
+        self._behind = _behind_groupings(dataflow)
+        self._origins = {edge.target: edge.origin for edge in dataflow.edges}
         self.times = {
             source.name: self._policy(source.name, times.get(source.name, source.time)) for source in dataflow.sources
         }
@@ -120,17 +127,26 @@ class Watching:
         if isinstance(function, (ScanState, ScanOutput)):
             title = f"step {operator.step!r} (scan {name_of(function.user_function)})"
             where = line_of(function.user_function) or operator.where
-            step = self._watched(Subject(operator.step, title, where, function.step, "pair", function.initial))
+            dicts = (0, 1) if self._origins[operator.name] in self._behind else (0,)
+            step = self._watched(Subject(operator.step, title, where, function.step, "pair", function.initial, dicts))
             if isinstance(function, ScanState):
-                return dataclasses.replace(function, key=self._key(operator, function.key), step=step)
+                group = self._origins[operator.name]
+                return dataclasses.replace(function, key=self._key(operator, function.key, group), step=step)
             return dataclasses.replace(function, step=step)
         where = line_of(function) or operator.where
         title = f"step {operator.step!r} ({label_of(operator)})"
-        return self._watched(Subject(operator.step, title, where, function, operator.arity))
+        return self._watched(
+            Subject(operator.step, title, where, function, operator.arity, None, self._dicts(operator.name))
+        )
 
-    def _key(self, operator: Operator, key: Callable[[Any], Any]) -> Watched:
+    def _key(self, operator: Operator, key: Callable[[Any], Any], group: str = "") -> Watched:
         title = f"the key of step {operator.step!r} ({name_of(key)})"
-        return self._watched(Subject(operator.step, title, line_of(key) or operator.where, key, "one"))
+        where = line_of(key) or operator.where
+        dicts = self._dicts(group or operator.name)
+        return self._watched(Subject(operator.step, title, where, key, "one", None, dicts))
+
+    def _dicts(self, name: str) -> tuple[int, ...]:
+        return (0,) if name in self._behind else ()
 
     def _policy(self, source: str, policy: TimePolicy) -> TimePolicy:
         if not isinstance(policy, EventTime):
@@ -152,3 +168,15 @@ class Watching:
             known = self._known[place] = Watched(subject, len(self.functions), self._checker)
             self.functions.append(known)
         return known
+
+
+def _behind_groupings(dataflow: Dataflow) -> set[str]:
+    """Operators that take what a grouping gave, other than a scan's states, which only come back to it."""
+    behind: set[str] = set()
+    todo = [operator.name for operator in dataflow.operators if isinstance(operator, Group)]
+    while todo:
+        for consumer in dataflow.consumers(todo.pop()):
+            if consumer.name not in behind and not isinstance(getattr(consumer, "function", None), ScanState):
+                behind.add(consumer.name)
+                todo.append(consumer.name)
+    return behind
