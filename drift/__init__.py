@@ -71,6 +71,7 @@ __all__ = [
     "diff",
     "explain",
     "replay",
+    "restored",
     "run",
     "sinks",
     "sources",
@@ -90,6 +91,7 @@ if _TYPE_CHECKING:
     from drift.records.reader import Record as Record
     from drift.records.recorder import Recording as Recording
     from drift.records.replay import replay as replay
+    from drift_graph.restore import restored as restored
 
 #: What needs PyArrow is imported when it is first asked for; so is the harness, which only tests need.
 _LATER = {
@@ -100,6 +102,7 @@ _LATER = {
     "diff": "drift.lineage.diff",
     "explain": "drift.lineage.explain",
     "replay": "drift.records.replay",
+    "restored": "drift_graph.restore",
 }
 
 

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import drift
+from drift.records.format import encoded
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -90,3 +92,76 @@ def test_an_audit_on_spark_says_whether_a_record_is_reproduced(spark: Any, monda
     text = Path(flights.__file__).read_text()
     edited.write_text(text.replace('delays[1] + int(flight["dep_delay"])', 'delays[1] + int(flight["dep_delay"]) + 1'))
     assert not drift.audit(monday, f"{edited}:graph", engines=("spark",)).ok
+
+
+MEANS = "airport string, flight string, flights int, mean double"
+
+
+def test_the_output_of_a_graph_is_a_dataframe_with_typed_columns(spark: Any) -> None:
+    feed = {"flights": flights.departures()}
+    expected = list(drift.run(flights.graph, feed))
+    frame = drift.spark.dataframe(flights.graph, feed, spark=spark, columns=MEANS, partitions=3)
+    assert frame.columns == ["position", "time", "global_time", "meta", "airport", "flight", "flights", "mean"]
+    rows = frame.orderBy("position").collect()
+    assert [(row.position, row.time, bytes(row.meta), tuple(row)[4:]) for row in rows] == [
+        (item.position, item.time, item.meta, item.payload) for item in expected
+    ]
+    plain = drift.spark.dataframe(flights.graph, feed, spark=spark, partitions=2)
+    assert plain.columns == ["position", "time", "global_time", "meta", "sink", "payload"]
+    first_five = plain.where("position < 5").orderBy("position").collect()
+    assert [drift.restored(bytes(row.payload)) for row in first_five] == [item.payload for item in expected[:5]]
+
+
+def test_a_dataframe_says_what_does_not_fit(spark: Any) -> None:
+    feed = {"flights": flights.departures()[:50]}
+    with pytest.raises(drift.SettingsError, match="has no sink 'means'"):
+        drift.spark.dataframe(flights.graph, feed, spark=spark, sink="means")
+    frame = drift.spark.dataframe(flights.graph, feed, spark=spark, columns="airport int, b string, c int, d int")
+    with pytest.raises(Exception, match=r"column 'airport' is declared as int32, and a payload has something else"):
+        frame.collect()
+
+
+def test_a_record_is_read_in_sparks_own_way(spark: Any, monday: Path) -> None:
+    drift.spark.register(spark)
+    record = drift.Record(monday)
+    means = spark.read.format("drift").option("columns", MEANS).load(str(monday))
+    rows = means.orderBy("position").collect()
+    assert [(row.position, bytes(row.meta), tuple(row)[5:]) for row in rows] == [
+        (item.position, item.meta, item.payload) for item in record.items()
+    ]
+    means.createOrReplaceTempView("means")
+    assert spark.sql("select count(*) from means where airport = 'JFK'").first()[0] > 1000
+    taken_in = spark.read.format("drift").option("table", "input").load(str(monday))
+    assert taken_in.count() == record.manifest.items_in
+    assert spark.read.format("drift").option("table", "late").load(str(monday)).count() == 0
+
+
+def test_a_record_that_grows_is_a_stream(spark: Any, tmp_path: Path) -> None:
+    drift.spark.register(spark)
+    path, checkpoint = tmp_path / "record", tmp_path / "checkpoint"
+    seen: list[int] = []
+
+    def take(batch: Any, number: int) -> None:
+        positions = sorted(row.position for row in batch.select("position").collect())
+        assert len(positions) <= 3000
+        seen.extend(positions)
+
+    def stream() -> None:
+        source = spark.readStream.format("drift").option("maxRowsPerBatch", "3000").load(str(path))
+        query = source.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    feed = flights.departures()
+    drift.run(flights.graph, {"flights": feed}, record=drift.Recording(path, part_items_max=2000)).finish()
+    whole = (path / "manifest.json").read_bytes()
+    manifest = drift.Record(path).manifest
+    outputs = [file for file in manifest.files if file.table == "output"]
+    assert len(outputs) > 1
+    earlier = [file for file in manifest.files if file not in outputs[1:]]
+    (path / "manifest.json").write_bytes(encoded(msgspec.structs.replace(manifest, files=earlier)))
+    stream()
+    some = len(seen)
+    assert some == outputs[0].rows
+    (path / "manifest.json").write_bytes(whole)
+    stream()
+    assert seen == list(range(len(feed)))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from drift.spark.sessions import session
 
-__all__ = ["dataframe", "session", "source"]
+__all__ = ["dataframe", "register", "session", "source"]
 
 
 def source(
@@ -64,3 +64,13 @@ def dataframe(
     from drift.spark.output import output_frame
 
     return output_frame(graph, sources, spark, sink, columns, times or {}, on_late, partitions, more)
+
+
+def register(spark: Any) -> None:
+    """Let a session read records: `spark.read.format("drift").load(PATH)`, and `spark.readStream` as they grow.
+
+    See `drift.spark.datasource.RecordSource` for its options.
+    """
+    from drift.spark.datasource import RecordSource
+
+    spark.dataSource.register(RecordSource)

@@ -166,20 +166,33 @@ def _rows(
     if columns is None:
         arrays += [pa.array(sinks, pa.string()), pa.array(canonical_each(payloads), pa.binary())]
         return pa.RecordBatch.from_arrays(arrays, names=[*names, "sink", "payload"])
-    for field, values in zip(columns, _fields(payloads, [field.name for field in columns], sinks[0])):
+    arrays += payload_arrays(payloads, columns, sinks[0])
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, *(field.name for field in columns)])
+
+
+def payload_arrays(payloads: list[Any], columns: list[pa.Field], sink: str) -> list[pa.Array]:
+    """Payloads as columns, one for each of their fields.
+
+    Raises:
+        PayloadError: a payload has no such fields, or other types in them.
+    """
+    arrays: list[pa.Array] = []
+    for field, values in zip(columns, _fields(payloads, [field.name for field in columns], sink)):
         try:
             arrays.append(pa.array(values, field.type))
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
             raise PayloadError(
-                f"sink {sinks[0]!r}: column {field.name!r} is declared as {field.type}, and a payload has something "
-                f"else: {error}",
-                step=sinks[0],
+                f"{sink!r}: column {field.name!r} is declared as {field.type}, and a payload has something else: "
+                f"{error}",
+                step=sink,
             ) from None
-    return pa.RecordBatch.from_arrays(arrays, names=[*names, *(field.name for field in columns)])
+    return arrays
 
 
 def _fields(payloads: list[Any], names: list[str], sink: str) -> list[list[Any]]:
     """The values of each column."""
+    if not payloads:
+        return [[] for _ in names]
     kinds = set(map(type, payloads))
     if kinds == {tuple} and set(map(len, payloads)) == {len(names)}:
         return [list(values) for values in zip(*payloads)]
