@@ -115,7 +115,11 @@ def test_an_impure_function_is_named_with_its_line(trouble: str, tmp_path: Path)
     run = f"import {name}, drift; drift.run({name}.graph, {{'lines': {LINES[:300]}}}, record='record').finish()"
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}", "PYTHONHASHSEED": "77"}
     subprocess.run([sys.executable, "-c", run], cwd=tmp_path, env=environment, check=True, timeout=60)
-    found = found_out(Record(tmp_path / "record"), module.graph, cases=tmp_path / "cases")
+    audit = drift.audit(tmp_path / "record", module.graph, cases=tmp_path / "cases")
+    assert (audit.level_result("intact"), audit.level_result("reproduced")) == ("ok", "trouble")
+    (check,) = [check for check in audit.checks if check.result == "trouble"]
+    found = check.finding
+    assert f"a function is not pure: step {step!r}" in check.found
     assert (found.verdict.kind, found.verdict.step) == ("impure", step)
     text = "\n".join([found.verdict.text, *found.verdict.details])
     assert word in text
@@ -138,6 +142,17 @@ def test_a_function_that_is_impure_for_one_item_of_many_is_named(tmp_path: Path)
     found = found_out(record, module.graph)
     assert found.divergence.position > 7000
     assert (found.verdict.kind, found.verdict.step) == ("impure", "told")
+
+
+def test_a_function_that_reads_what_seldom_changes_is_named_all_the_same(tmp_path: Path) -> None:
+    edit = ("key=lambda word: word", "key=lambda word: (word, random.random() < 1e-15)")
+    module = module_of(tmp_path, edited(edit))
+    record = recorded(tmp_path, module, LINES[:20])
+    item = next(item for item in record.items(20) if item.sink == "counts")
+    other = Item("other", item.position, item.sink, item.meta)
+    found = find_out(record, module.graph.build(), Divergence(item.position, other, item))
+    assert (found.verdict.kind, found.verdict.step) == ("impure", "count")
+    assert "it uses random.random()" in found.verdict.text and ".py:" in found.verdict.where
 
 
 def line_before(module: Any, line: str) -> str:

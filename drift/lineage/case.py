@@ -19,13 +19,14 @@ from drift.lineage.divergence import Divergence
 from drift.lineage.lineage import Input, Lineage, lineage_of
 from drift.purity import PurityCheck
 from drift.testing.case import line_again, save_case
-from drift.testing.check import Case, Failure, Result, Row, check, in_order
+from drift.testing.check import Case, Failure, Result, Row, check, in_order, reference
 from drift.testing.purity import check_purity, smallest
 from drift.testing.schedule import Schedule
 from drift.testing.shrink import shrunk
 from drift_graph.canonical import canonical
 from drift_graph.errors import DriftError, ImpureStep, InputError, SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.meta import global_time_of
 
 #: How many states to go back, one after the other; a case of more items would be none for people.
 _STATES = (1, 4, 16, 64, 256, 1024)
@@ -102,7 +103,24 @@ def _cases(dataflow: Dataflow, given: Input, divergence: Divergence, place: str)
             yield Case(dataflow, inputs, Schedule(), place)
         before = count
         if lineage.complete:
-            return
+            break
+    everything = _everything(dataflow, given, meta)
+    if everything is not None and sum(map(len, everything.values())) > before:
+        yield Case(dataflow, everything, Schedule(), place)
+
+
+def _everything(dataflow: Dataflow, given: Input, meta: bytes) -> dict[str, list[Any]] | None:
+    """The whole input up to an item, as it arrived; None where that is too much for a case."""
+    inputs: dict[str, list[Any]] = {source.name: [] for source in dataflow.sources}
+    last = global_time_of(meta)
+    count = 0
+    for batch in given.batches():
+        some = [payload for time, payload in zip(batch.metas, batch.payloads) if time <= last]
+        inputs[batch.source] += some
+        count += len(some)
+        if count > _ITEMS_MAX:
+            return None
+    return in_order(dataflow, inputs)
 
 
 def _inputs(dataflow: Dataflow, lineage: Lineage) -> dict[str, list[Any]]:
@@ -139,22 +157,38 @@ def _at_odds(case: Case) -> Result | None:
 
 
 def _other(case: Case, divergence: Divergence) -> Result | None:
-    """A run that gives the new item, where the record has another."""
-    recorded, recomputed = divergence.recorded, divergence.recomputed
-    if recomputed is None:
+    """A run that gives the new item, where the record has another.
+
+    With fewer items than the recorded one was made of, the old graph might give it as well.
+    """
+    if _position_of(reference(case).rows, divergence) is None:
         return None
-    result = check(case)
-    wanted = canonical(recomputed.payload)
-    for position, row in enumerate(result.expected.rows):
-        if row.sink == recomputed.sink and canonical(row.payload) == wanted:
-            had = "no such item" if recorded is None else f"{recorded.payload!r:.500}"
-            result.failure = Failure(
-                "another output than the record's",
-                f"item {position} of the output is {row.payload!r:.500}; at position {divergence.position} of its "
-                f"output the record has {had}",
-                position,
-                None if recorded is None else Row(recorded.meta, recorded.payload, recorded.sink),
-                row,
-            )
-            return result
-    return None
+    return _with_new_item(check(case), divergence)
+
+
+def _position_of(rows: list[Row], divergence: Divergence) -> int | None:
+    """Where the new item is in an output, wherever it stands."""
+    item = divergence.recomputed
+    if item is None:
+        return None
+    wanted = canonical(item.payload)
+    found = (at for at, row in enumerate(rows) if row.sink == item.sink and canonical(row.payload) == wanted)
+    return next(found, None)
+
+
+def _with_new_item(result: Result, divergence: Divergence) -> Result | None:
+    """The result, with the new item as what is wrong with it."""
+    position, recorded = _position_of(result.expected.rows, divergence), divergence.recorded
+    if position is None:
+        return None
+    row = result.expected.rows[position]
+    had = "no such item" if recorded is None else f"{recorded.payload!r:.500}"
+    result.failure = Failure(
+        "another output than the record's",
+        f"item {position} of the output is {row.payload!r:.500}; at position {divergence.position} of its output the "
+        f"record has {had}",
+        position,
+        None if recorded is None else Row(recorded.meta, recorded.payload, recorded.sink),
+        row,
+    )
+    return result

@@ -79,7 +79,8 @@ def finding_lines(finding: Finding, *, sources: bool = True) -> Iterator[str]:
             yield from (f"    {line}" for line in as_text(lineage).splitlines())
     yield from finding.notes
     if finding.case is not None:
-        yield f"made small: {finding.case.text}" + (f" ({finding.case.items} items)" if finding.case.items else "")
+        made = f"made small, {finding.case.items:,} input items: " if finding.case.path is not None else ""
+        yield made + finding.case.text
 
 
 def _graph_lines(changes: tuple[Change, ...]) -> Iterator[str]:

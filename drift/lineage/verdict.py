@@ -5,7 +5,8 @@ differs behind the item, a call that gave two results, a reference that gives wh
 does, the verdict is "unknown", with what is known.
 
 Why this order: a changed input explains everything, and a changed graph what comes of it; whether a function is pure
-can be asked of the functions there are now; and only if they are, a disagreement between engines is ours.
+can be asked of the functions there are now; and only if nothing speaks against that, a disagreement between engines is
+ours.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from drift.lineage.lineage import Lineage, lineage_from, trace_to, traced
 from drift.lineage.route import Relevant, behind, route_of
 from drift.lineage.trace import Node, nodes_of
 from drift.purity import PurityCheck
+from drift.purity.seen import Seen
 from drift.records.changes import Change
 from drift.records.environment import environment
 from drift.records.format import hash_file
@@ -33,7 +35,7 @@ from drift_graph.functions import RAISED, safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
 from drift_graph.meta import MetaParts, global_time_of
-from drift_graph.operators import Group, Map
+from drift_graph.operators import Group, Map, Operator, label_of
 
 _CHARACTERS_MAX = 2000
 
@@ -176,7 +178,14 @@ class _Investigation:
         self._items = [item for item in (divergence.recorded, divergence.recomputed) if item is not None]
 
     def verdict(self) -> Verdict:
-        for ask in (self._record_changed, self._graph_changed, self._impure, self._bug, self._environment):
+        for ask in (
+            self._record_changed,
+            self._graph_changed,
+            self._impure,
+            self._seen,
+            self._bug,
+            self._environment,
+        ):
             found = ask()
             if found is not None:
                 return replace(found, details=(*found.details, self._unasked)) if self._unasked else found
@@ -275,20 +284,13 @@ class _Investigation:
 
     def _ask_of_lineage(self, check: PurityCheck, meta: bytes) -> None:
         """Every call that had a part in the item, those of the input first."""
-        node = self._node(meta)
-        for made in nodes_of(node) if node is not None else ():
-            operator = check.dataflow[made.operator]
-            try:
-                if isinstance(operator, Map):
-                    operator.children(made.parents[0].payload)
-                elif isinstance(operator, Group):
-                    for parent in made.parents:
-                        operator.key(parent.payload)
-            except ImpureStep:
-                raise
-            except RAISED:
-                continue  # it fails each time, then
+        for made in self._nodes_of(meta):
+            _call_again(check.dataflow[made.operator], made)
         check.check()
+
+    def _nodes_of(self, meta: bytes) -> list[Node]:
+        node = self._node(meta)
+        return nodes_of(node) if node is not None else []
 
     def _ask_of_past(self, check: PurityCheck, meta: bytes) -> None:
         """Calls on what came before, which the states of the item have gone through: the first ones, then some."""
@@ -302,6 +304,27 @@ class _Investigation:
             for _ in traced(check.dataflow, self._given, meta, relevant=relevant, after_batch=check.check):
                 pass
         check.check()
+
+    def _seen(self) -> Verdict | None:
+        """A function that reads a clock, say, and gave the same when it was called again, as it may."""
+        for item in self._items:
+            try:
+                nodes = self._nodes_of(item.meta)
+            except InputError:
+                continue
+            for made in nodes:
+                operator = self._dataflow[made.operator]
+                with Seen() as seen:
+                    _call_again(operator, made)
+                for sight in seen.sights:
+                    return Verdict(
+                        "impure",
+                        f"step {operator.step!r} ({label_of(operator)}) is not pure: it uses {sight.what} at {sight.where}",
+                        operator.step,
+                        sight.where,
+                        details=("it gave the same results when it was called again, as it may at times",),
+                    )
+        return None
 
     def _bug(self) -> Verdict | None:
         """The functions are pure as far as can be seen: does the reference agree with the engine?"""
@@ -365,6 +388,24 @@ class _Investigation:
 #: Of each function so many calls are made again, and then one in so many.
 _CALLS_FIRST = 2000
 _CALLS_EVERY = 50
+
+
+def _call_again(operator: Operator, made: Node) -> None:
+    """The call that made an item; for a window the keys of its items.
+
+    Raises:
+        ImpureStep: the function is watched, and found so.
+    """
+    try:
+        if isinstance(operator, Map):
+            operator.children(made.parents[0].payload)
+        elif isinstance(operator, Group):
+            for parent in made.parents:
+                operator.key(parent.payload)
+    except ImpureStep:
+        raise
+    except RAISED:
+        pass  # it fails each time, then
 
 
 def same_payload(lineage: Lineage, item: Item[Any]) -> bool:
