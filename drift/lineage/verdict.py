@@ -317,9 +317,10 @@ class _Investigation:
                 with Seen() as seen:
                     _call_again(operator, made)
                 for sight in seen.sights:
+                    use = f"it uses {sight.what} at {sight.where}"
                     return Verdict(
                         "impure",
-                        f"step {operator.step!r} ({label_of(operator)}) is not pure: it uses {sight.what} at {sight.where}",
+                        f"step {operator.step!r} ({label_of(operator)}) is not pure: {use}",
                         operator.step,
                         sight.where,
                         details=("it gave the same results when it was called again, as it may at times",),

@@ -105,9 +105,7 @@ def _partitions(wanted: _Wanted, start: int, end: int) -> list[_Rows]:
     found: list[_Rows] = []
     for file in wanted.manifest().of(wanted.table):
         low, high = max(start, file.first), min(end, file.first + file.rows)
-        found += [
-            _Rows(file.path, file.first, at, min(at + _SPLIT_ROWS, high)) for at in range(low, high, _SPLIT_ROWS)
-        ]
+        found += [_Rows(file.path, file.first, at, min(at + _SPLIT_ROWS, high)) for at in range(low, high, _SPLIT_ROWS)]
     return found
 
 
@@ -164,7 +162,6 @@ class _Reader(_RowReader, DataSourceReader):
     def partitions(self) -> Sequence[_Rows]:
         wanted = self._wanted
         return _partitions(wanted, 0, wanted.rows_in(wanted.manifest())) or [_Rows("", 0, 0, 0)]
-
 
 
 class _StreamReader(_RowReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
