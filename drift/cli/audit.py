@@ -123,7 +123,8 @@ def print_audit(found: Audit, console: Console | None = None) -> None:
         shown[3] = f"[{colour}]{shown[3]}[/]"
         table.add_row(*shown)
     console.print(table)
-    for trouble in found.troubles[1:] if len(found.troubles) > 1 else ():
+    of_files = [trouble for check in found.checks if check.level != "reproduced" for trouble in check.troubles]
+    for trouble in of_files:
         console.print(f"  [red]{escape(trouble.kind)}[/]: {escape(trouble.text)}", soft_wrap=True)
     for check in found.checks:
         if check.finding is not None:

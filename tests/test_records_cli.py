@@ -1,0 +1,107 @@
+"""Records on the command line: `drift run --record`, `replay`, `audit`, `record`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from drift.cli import drift as command
+from drift.records.format import read_manifest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+HAMLET = EXAMPLES / "data" / "hamlet.txt.gz"
+DIGEST = "8f910679789bbbadca3cac49055b0332"
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "record"
+    result = call("run", f"{EXAMPLES / 'wordcount.py'}:graph", "--source", HAMLET, "--record", path, "--digest", "-q")
+    assert result.stdout == f"{DIGEST}\n", result.output
+    return path
+
+
+def test_a_recorded_run_is_replayed_and_audited(recorded: Path, tmp_path: Path) -> None:
+    assert read_manifest(recorded).place == f"{EXAMPLES / 'wordcount.py'}:graph"
+    assert call("replay", recorded, "--digest", "-q").stdout == f"{DIGEST}\n"
+    report = json.loads(call("replay", recorded, "--until", 100, "--json").stdout)
+    assert (report["items_out"] >= 100, report["graph"]) == (True, "wordcount")
+    assert call("replay", recorded, "--until", 3, "--sink", "text:-", "-q").stdout.count("\n") == 3
+    result = call("audit", recorded)
+    assert result.exit_code == 0 and "intact: yes, reproduced: yes" in result.stdout
+    audit = json.loads(call("audit", recorded, "--intact", "--json").stdout)
+    assert audit["ok"] and {check["level"] for check in audit["checks"]} == {"intact"}
+
+
+def test_a_sink_of_a_replay_is_continued(recorded: Path, tmp_path: Path) -> None:
+    path = tmp_path / "counts.jsonl"
+    call("replay", recorded, "--until", 1000, "--sink", path, "-q")
+    assert path.read_text().count("\n") == 1000
+    call("replay", recorded, "--engine", "zeromq", "--workers", 2, "--sink", path, "-q")
+    assert path.read_text().count("\n") == 31656
+
+
+def test_trouble_is_exit_code_8(recorded: Path, tmp_path: Path) -> None:
+    subprocess.run(["cp", "-r", str(recorded), str(tmp_path / "record")], check=True)
+    (tmp_path / "record" / "output" / "part-00000.parquet").unlink()
+    result = call("audit", tmp_path / "record", "--intact")
+    assert result.exit_code == 8
+    assert "file lost: output/part-00000.parquet (rows 0 to 31,655) is not there" in result.stdout
+    audit = json.loads(call("audit", tmp_path / "record", "--intact", "--json").stdout)
+    assert not audit["ok"] and audit["checks"][3]["troubles"][0]["kind"] == "file lost"
+    assert call("audit", tmp_path / "record", "--intact", "-q").output == ""
+
+
+def test_wrong_calls_say_what_to_do(recorded: Path, tmp_path: Path) -> None:
+    again = call("run", f"{EXAMPLES / 'wordcount.py'}:graph", "--source", HAMLET, "--record", recorded)
+    assert again.exit_code == 2 and "a record is never overwritten" in again.stderr
+    assert call("replay", tmp_path / "none").exit_code == 5
+    assert call("audit", tmp_path).exit_code == 5
+    assert call("replay", recorded, "--graph", "nothing.py:graph").exit_code == 2
+    other = call("replay", recorded, "--graph", f"{EXAMPLES / 'flights.py'}:graph")
+    assert other.exit_code == 3 and "needs the same sources" in other.stderr
+
+
+def test_a_record_is_signed_and_verified(recorded: Path, tmp_path: Path) -> None:
+    subprocess.run(["cp", "-r", str(recorded), str(tmp_path / "record")], check=True)
+    key = tmp_path / "key"
+    assert call("record", "keygen", key).exit_code == 0
+    assert call("audit", tmp_path / "record", "--intact", "--verify", f"{key}.pub").exit_code == 8
+    assert "signed 5 files" in call("record", "sign", tmp_path / "record", "--key", key).stdout
+    assert call("audit", tmp_path / "record", "--intact", "--verify", f"{key}.pub").exit_code == 0
+    assert call("record", "keygen", key).exit_code == 2
+    assert call("audit", tmp_path / "record", "--intact", "--verify", key).exit_code == 2
+    expected = read_manifest(tmp_path / "record").self_hash
+    assert call("audit", tmp_path / "record", "--intact", "--expect", expected).exit_code == 0
+    assert call("audit", tmp_path / "record", "--intact", "--expect", "0" * 32).exit_code == 8
+
+
+def test_ctrl_c_leaves_a_record_that_was_stopped(tmp_path: Path) -> None:
+    script = tmp_path / "stream.py"
+    script.write_text("import drift\ngraph = drift.Graph('stream')\ngraph.source('lines').count(str).sink('counts')\n")
+    arguments = ["run", f"{script}:graph", "--source", "-", "--record", str(tmp_path / "record"), "-q"]
+    code = "from drift.cli import main; main()"
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    manifest = tmp_path / "record" / "manifest.json"
+    process.stdin.write(b"a\nb\na\n")
+    process.stdin.flush()
+    while not manifest.exists():  # the writer runs, and so does the run
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    found = read_manifest(tmp_path / "record")
+    assert (found.outcome.state, found.outcome.kind) == ("stopped", "KeyboardInterrupt")
+    assert call("audit", tmp_path / "record").exit_code == 0
