@@ -26,7 +26,12 @@ ROOT = Path(__file__).parent.parent
 _LAWS = ("tests/test_laws.py",)
 _MACHINES = ("tests/test_machines.py",)
 _GOLDEN = ("tests/test_golden.py",)
-_OURS = (*_LAWS, *_MACHINES, *_GOLDEN, "tests/conftest.py", "tests/strategies.py")
+_RECORDS = (
+    "tests/test_records.py",
+    "tests/test_records_troubles.py",
+    "tests/test_records_trouble_while_writing.py",
+)
+_OURS = (*_LAWS, *_MACHINES, *_GOLDEN, *_RECORDS, "tests/conftest.py", "tests/strategies.py")
 _SOURCES = {"": "drift", "acker": "drift_acker", "barrier": "drift_barrier", "graph": "drift_graph"}
 _TIMEOUT_S = 400
 _MEMORY_MAX_BYTES = 3 * 2**30
@@ -53,6 +58,10 @@ _SIMULATED = "drift/engines/simulated.py"
 _CHANGES, _GROUPING = "drift/machines/changes.py", "drift/machines/grouping.py"
 _KEYS, _MAPS = "drift/machines/keys.py", "drift/machines/maps.py"
 _PLAN, _SCAN, _WORKER = "drift/machines/plan.py", "drift/machines/scan.py", "drift/machines/worker.py"
+
+
+_RECORDED, _RECORDER = "drift/engines/recorded.py", "drift/records/recorder.py"
+_RECORD_PROCESS, _INTACT = "drift/records/process.py", "drift/records/intact.py"
 
 
 def _one(name: str, file: str, old: str, new: str, tests: Sequence[str] = _LAWS) -> Breakage:
@@ -374,6 +383,63 @@ BREAKAGES = [
         _MACHINES,
     ),
     _one("1 and True one value", _CANONICAL, "    if type(left) is not type(right):\n", "    if False:\n", _MACHINES),
+    # Records.
+    _one(
+        "a recorded promise before its items",
+        _RECORDED,
+        "arrived.heartbeat if end == count else before,",
+        "arrived.heartbeat,",
+        _RECORDS,
+    ),
+    _one(
+        "promises are not recorded",
+        _RECORDER,
+        "        self._flush_promises()\n        kind =",
+        "        kind =",
+        _RECORDS,
+    ),
+    _one(
+        "recorded dicts lose their order",
+        _RECORDER,
+        'b"".join(stored_each(payloads))',
+        'b"".join(map(__import__("drift").canonical, payloads))',
+        _RECORDS,
+    ),
+    _one(
+        "late items are not recorded",
+        _RECORDER,
+        "        for each in arrived.late:",
+        "        for each in ():",
+        _RECORDS,
+    ),
+    _one(
+        "half a frame is taken",
+        _RECORD_PROCESS,
+        "            if not count:\n                return None",
+        "            if not count:\n                return data[: -len(view)] if len(view) < len(data) else None",
+        _RECORDS,
+    ),
+    _one(
+        "a run that was killed has finished",
+        _RECORD_PROCESS,
+        'Outcome("broken off", said)',
+        'Outcome("finished", said)',
+        _RECORDS,
+    ),
+    _one(
+        "items are not hashed again",
+        _INTACT,
+        "    if not changed and _digest(path, manifest, table) == wanted:",
+        "    if not changed:",
+        _RECORDS,
+    ),
+    _one(
+        "the manifest's own hash is not looked at",
+        _INTACT,
+        "    if hash_of(plain, manifest.algorithm) == manifest.self_hash:",
+        "    if True:",
+        _RECORDS,
+    ),
 ]
 
 CONTROL = Breakage("(nothing broken)", [], (*_LAWS, *_MACHINES, *_GOLDEN))
