@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from drift.testing.case import as_json, load_case, told
 from drift.testing.check import Case, Result, check, in_order, reference
 from drift.testing.purity import check_purity, smallest, told_impure
 from drift.testing.schedule import Schedule
-from drift.testing.seeds import Seeds, counts, drawn
+from drift.testing.seeds import ITEMS_MAX, Seeds, counts, drawn
 from drift.testing.shrink import shrunk
 from drift_graph.errors import DriftError, ImpureStep, InputError, SettingsError, StepError
 from drift_graph.functions import safe_text
@@ -297,7 +297,7 @@ def _that_fits(dataflow: Dataflow, name: str) -> tuple[str, Any]:
     fitting: list[tuple[str, Any]] = []
     first_error: DriftError | None = None
     for kind, strategy in kinds.items():
-        payloads = st.lists(strategy, max_size=30)
+        payloads = st.integers(0, ITEMS_MAX).flatmap(_lists_of(strategy))
         outputs = []
         for piece in drawn(payloads, 0, 20):
             inputs = in_order(dataflow, {source.name: [] for source in dataflow.sources} | {name: piece})
@@ -317,6 +317,13 @@ def _that_fits(dataflow: Dataflow, name: str) -> tuple[str, Any]:
         f"come from: --source {name}=PATH, or name a test under @drift.testing.deterministic, which has strategies. "
         f"With lines of text\n{first_error}"
     )
+
+
+def _lists_of(strategy: Any) -> Callable[[int], Any]:
+    """Lists of a length: left to itself Hypothesis draws short ones."""
+    from drift.testing.hypothesis import st
+
+    return lambda length: st.lists(strategy, min_size=length, max_size=length)
 
 
 def main() -> None:

@@ -103,8 +103,6 @@ class Seen:
             return
         if found is None or (found[0] in _BY_HAND and not is_users(frame.f_code.co_filename)):
             return
-        if found[0] in ("address", "hash") and not (caller and is_users(caller.f_code.co_filename)):
-            return  # libraries use them for themselves, a dataclass in its repr()
         inside: FrameType | None = None
         while caller is not None and not is_users(caller.f_code.co_filename):
             inside, caller = caller, caller.f_back
