@@ -241,7 +241,7 @@ class PurityCheck:
         if not self._twins:
             try:
                 for seed in self._seeds:
-                    self._twins.append(Twin(self._work, _other_seed(seed)))
+                    self._twins.append(Twin(self._work, seed if len(self._seeds) > 1 else _other_seed(seed)))
             except BaseException:
                 self.close()
                 raise

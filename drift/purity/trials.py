@@ -23,7 +23,7 @@ import xxhash
 
 from drift.purity.seen import CLOCKS, Seen, Sight
 from drift.purity.watch import Shape, Subject, compared, shaped
-from drift_graph.canonical import NoCanonicalForm, canonical
+from drift_graph.canonical import NoCanonicalForm, canonical, form_of
 from drift_graph.functions import RAISED, safe_text
 
 _SHOWN_CHARACTERS_MAX = 500
@@ -94,6 +94,10 @@ def _floats_in(value: Any) -> Iterator[float]:
 # Payloads.
 
 
+#: Fills a set with members.
+_Filled = Callable[[list[Any]], "set[Any]"]
+
+
 class CannotRebuild(Exception):
     """The arguments of a call cannot be unpickled."""
 
@@ -108,28 +112,41 @@ def rebuilt(packed: bytes) -> tuple[Any, ...]:
         arguments: tuple[Any, ...] = pickle.loads(packed)
     except Exception as error:
         raise CannotRebuild from error
-    return arguments
+    return in_other_order(arguments, sets=_as_sorted) or arguments  # where they are from sets have an order of theirs
 
 
 def in_other_order(
-    arguments: tuple[Any, ...], *, sets: bool = False, dicts: tuple[int, ...] = ()
+    arguments: tuple[Any, ...], *, sets: _Filled | None = None, dicts: tuple[int, ...] = ()
 ) -> tuple[Any, ...] | None:
     """Equal arguments whose sets, and the dicts in some of them, were filled in another order; None without any."""
     changed = tuple(_reordered(each, sets, at in dicts) for at, each in enumerate(arguments))
     return None if all(left is right for left, right in zip(changed, arguments)) else changed
 
 
-def _reordered(value: Any, sets: bool, dicts: bool) -> Any:
+def _as_sorted(members: list[Any]) -> set[Any]:
+    filled: set[Any] = set()
+    for member in sorted(members, key=form_of):
+        filled.add(member)
+    return filled
+
+
+def reversed_set(members: list[Any]) -> set[Any]:
+    """A set that was filled the other way round, and that has been larger: other members collide in it."""
+    fillers = [object() for _ in range(64 + 8 * len(members))]
+    filled = set(fillers)
+    filled.update(reversed(members))
+    filled.difference_update(fillers)
+    return filled
+
+
+def _reordered(value: Any, sets: _Filled | None, dicts: bool) -> Any:
     """The value itself where nothing in it has an order that could be another one."""
     kind = type(value)
     if kind in (set, frozenset):
         inside = [_reordered(each, sets, dicts) for each in value]
-        if not sets or len(inside) < 2:
+        if sets is None or len(inside) < 2:
             return value if all(left is right for left, right in zip(inside, value)) else kind(inside)
-        fillers = [object() for _ in range(64 + 8 * len(inside))]  # leave a larger table behind: other collisions
-        filled = set(fillers)
-        filled.update(reversed(inside))
-        filled.difference_update(fillers)
+        filled = sets(inside)
         return filled if kind is set else frozenset(filled)
     if kind is dict:
         items = [(key, _reordered(each, sets, dicts)) for key, each in value.items()]
@@ -280,7 +297,7 @@ def check(subject: Subject, packed: bytes, *, closely: bool) -> Check:
     """Two calls; `closely` also asks whether the function depends on a clock too coarse to be seen, or a setting."""
     arguments = rebuilt(packed)
     again = rebuilt(packed)
-    again = in_other_order(again, sets=True, dicts=subject.dicts) or again
+    again = in_other_order(again, sets=reversed_set, dicts=subject.dicts) or again
     if not closely:
         return Check(called(subject, arguments), called(subject, again))
     with Seen() as seen:
@@ -356,7 +373,7 @@ def explain(subject: Subject, packed: bytes) -> Facts:
     after = inspection.kept_by(owner, seen.executed)
     kept = [name for name in before if before[name] != after.get(name) or start.get(name, before[name]) != before[name]]
     facts = Facts(first, again, None, list(seen.sights))
-    if (other := in_other_order(rebuilt(packed), sets=True)) is not None:
+    if (other := in_other_order(rebuilt(packed), sets=reversed_set)) is not None:
         facts.other_order = outcome_of(subject, other)
     if (other := in_other_order(rebuilt(packed), dicts=subject.dicts)) is not None:
         facts.dict_order = outcome_of(subject, other)
