@@ -9,7 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from drift.testing.case import load_case, run_case, save_case, told
-from drift.testing.check import Case, Failure, Result, check
+from drift.testing.check import Case, Failure, NotDeterministic, Result, check
+from drift.testing.exhaustive import Exhausted, TooManySchedules, exhaustive
 from drift.testing.purity import rerun
 from drift.testing.report import report
 from drift.testing.schedule import Schedule
@@ -19,20 +20,23 @@ from drift.testing.sometimes import Unreached, reaching, sometimes
 
 if TYPE_CHECKING:
     from drift.testing import strategies
-    from drift.testing.law import Checked, NotDeterministic, deterministic
+    from drift.testing.law import Checked, deterministic
 
 __all__ = [
     "Case",
     "Checked",
+    "Exhausted",
     "Failure",
     "NotDeterministic",
     "Result",
     "Schedule",
     "Seeds",
+    "TooManySchedules",
     "Unreached",
     "check",
     "counts",
     "deterministic",
+    "exhaustive",
     "load_case",
     "reaching",
     "report",
@@ -46,7 +50,7 @@ __all__ = [
     "told",
 ]
 
-_drawn = {"Checked": "law", "NotDeterministic": "law", "deterministic": "law"}
+_drawn = {"Checked": "law", "deterministic": "law"}
 
 
 def __getattr__(name: str) -> Any:

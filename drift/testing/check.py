@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from drift.engines.local import feeding_step
@@ -27,6 +28,24 @@ from drift_graph.item import Item
 from drift_graph.meta import END_OF_TIME
 from drift_graph.reference import Reference
 from drift_graph.times import Arrived, EventTime, SourceMachine, TimePolicy
+
+
+class Interrupted(Exception):
+    """Raised by a schedule that does not want a run to go on."""
+
+
+class NotDeterministic(AssertionError):
+    """A run of a dataflow is not what the reference says it is.
+
+    Attributes:
+        result: the failed case; the smallest one when it leaves the test.
+        path: of its case file; None where there is none.
+    """
+
+    def __init__(self, message: str, result: Result, path: Path | None = None) -> None:
+        super().__init__(message)
+        self.result = result
+        self.path = path
 
 
 class Row(NamedTuple):
@@ -119,6 +138,11 @@ def policies_of(dataflow: Dataflow) -> dict[str, TimePolicy]:
     return {source.name: source.time for source in dataflow.sources}
 
 
+def may_idle(policy: TimePolicy) -> bool:
+    """Whether a live source makes promises where it has nothing to give."""
+    return isinstance(policy, EventTime) and policy.idle_after_ms is not None
+
+
 def may_reorder(policy: TimePolicy) -> bool:
     """Whether a source's items may arrive in another order: not where that says which of them are late."""
     return isinstance(policy, EventTime) and policy.late == "error"
@@ -161,33 +185,42 @@ def times_of(policy: EventTime, payloads: Sequence[Any]) -> list[int] | None:
     return times if set(map(type, times)) <= {int} else None
 
 
-def check(case: Case, expected: Output | None = None, plan: Plan | None = None) -> Result:
+def check(
+    case: Case,
+    expected: Output | None = None,
+    *,
+    plan: Plan | None = None,
+    player: Player | None = None,
+    simulation: type[Simulation] = Simulation,
+) -> Result:
     """Run a case and compare it with the reference.
 
     Args:
         expected: the reference's output, if it is known and no source is live.
         plan: for the case's graph and `fused`, where it is known.
+        player: what decides, where it is more than the case's schedule.
+        simulation: what runs.
     """
-    player = Player(case.schedule)
+    player = player or Player(case.schedule)
     inputs, numbers = arrivals(case, player)
-    simulation = Simulation(case.dataflow, inputs, player, numbers=numbers, plan=plan, **case.schedule.settings())
+    run = simulation(case.dataflow, inputs, player, numbers=numbers, plan=plan, **case.schedule.settings())
     outcome, failure = None, None
     try:
-        outcome = simulation.run()
-    except SettingsError:
+        outcome = run.run()
+    except (SettingsError, Interrupted):
         raise
     except DriftBug as bug:
         failure = Failure("a broken invariant", str(bug))
     except Exception as error:  # of a machine: users' functions cannot raise through one
         failure = Failure("an exception", f"{type(error).__name__}: {error}")
-    handed = [(each.name, each.arrived) for each in simulation.handed] if case.schedule.live else None
+    handed = [(each.name, each.arrived) for each in run.handed] if case.schedule.live else None
     if expected is None:
         expected = reference(case, handed)
-    released = outcome or Outcome(simulation.pieces, simulation.barrier.digest.hexdigest(), None, [], 0)
+    released = outcome or Outcome(run.pieces, run.barrier.digest.hexdigest(), None, [], 0)
     output = Output([Row(*row[1:]) for row in released.items()], released.digest, released.error)
     if failure is None:
         failure = _compared(case, expected, output)
-    return Result(case, expected, output, outcome, player.made, failure, simulation, numbers, handed)
+    return Result(case, expected, output, outcome, player.made, failure, run, numbers, handed)
 
 
 def arrivals(case: Case, player: Player) -> tuple[dict[str, list[Any]], dict[str, list[int]]]:

@@ -23,7 +23,17 @@ from typing import Any, NamedTuple
 from drift.purity import PurityCheck
 from drift.streams import Graph
 from drift.testing.case import place_of_graph, told
-from drift.testing.check import Case, Output, Result, check, in_order, reference
+from drift.testing.check import (
+    Case,
+    NotDeterministic,
+    Output,
+    Result,
+    check,
+    in_order,
+    may_idle,
+    policies_of,
+    reference,
+)
 from drift.testing.hypothesis import example, given, settings, st
 from drift.testing.purity import check_purity, told_impure
 from drift.testing.schedule import Schedule
@@ -34,27 +44,12 @@ from drift.testing.strategies import schedules
 from drift_graph.errors import ImpureStep, InputError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
-from drift_graph.operators import Source
-from drift_graph.times import EventTime, Late
+from drift_graph.times import Late
 
 #: Each example's input is run under several schedules, the smaller it is the more, so that shrinking it does not hang
 #: on one of them. How many depends on the input alone: what failed once fails when Hypothesis tries it again.
 _SCHEDULES_MIN, _SCHEDULES_MAX, _ITEMS_RUN = 3, 16, 48
 _SCHEDULE = "schedule"
-
-
-class NotDeterministic(AssertionError):
-    """A run of a dataflow is not what the reference says it is.
-
-    Attributes:
-        result: the failed case; the smallest one when it leaves the test.
-        path: of its case file; None before that, or where there is none.
-    """
-
-    def __init__(self, message: str, result: Result) -> None:
-        super().__init__(message)
-        self.result = result
-        self.path: Any = None
 
 
 class Checked:
@@ -130,7 +125,7 @@ def deterministic(
         if not isinstance(strategy, st.SearchStrategy):
             raise SettingsError(f"source {name!r} is given {strategy!r:.80}, which is no Hypothesis strategy")
     if live is None:
-        live = [source.name for source in dataflow.sources if _may_idle(source)]
+        live = [name for name, policy in policies_of(dataflow).items() if may_idle(policy)]
     names = sys._getframe(1).f_globals
     maker = _Test(
         graph,
@@ -142,10 +137,6 @@ def deterministic(
         lambda: place_of_graph(graph, names),
     )
     return maker.made
-
-
-def _may_idle(source: Source) -> bool:
-    return isinstance(source.time, EventTime) and source.time.idle_after_ms is not None
 
 
 class Tested(NamedTuple):

@@ -294,9 +294,9 @@ def smaller(recipe: Recipe) -> Iterator[Recipe]:
 def _simpler(step: tuple[Any, ...], place: int, value: Any) -> Iterator[Any]:
     if type(value) is int and value > (1 if step[0] == "group" and place == 3 else 0):
         yield value - 1
-    for known in (MAPS, KEYS, STEPS, LOOPS):
-        if place and value in known:
-            yield from list(known)[: list(known).index(value)]
+    known = _NAMED.get((step[0], place))
+    if known is not None:
+        yield from known[: known.index(value)]
 
 
 def from_stored(value: Any) -> Recipe:
@@ -435,6 +435,19 @@ def _failing(stream: Stream[Any], name: str, kind: str, divisor: int) -> Stream[
 
 LOOPS = ["plain", "scan", "inner"]
 FAILING = ["map", "filter", "flat", "sequence", "key", "scan key", "opaque key", "step", "pair"]
+
+#: Where a step's tuple holds a name, and the names there are, the simplest first.
+_NAMED: dict[tuple[str, int], list[str]] = {
+    ("map", 2): list(MAPS),
+    ("diamond", 2): list(MAPS),
+    ("group", 2): list(KEYS),
+    ("scan", 2): list(KEYS),
+    ("scan", 3): list(STEPS),
+    ("count", 2): list(KEYS),
+    ("reduce", 2): list(KEYS),
+    ("loop", 2): LOOPS,
+    ("fails", 2): FAILING,
+}
 
 
 def _window_key(kind: int, window: Any) -> Any:

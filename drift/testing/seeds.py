@@ -12,15 +12,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from drift.machines.plan import Plan
 from drift.streams import Graph
-from drift.testing.check import Case, Result, check, in_order
+from drift.testing.check import Case, Result, check, in_order, may_idle, policies_of
 from drift.testing.schedule import Schedule
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
-from drift_graph.times import EventTime
 
 SEEDS_A_BLOCK = 100
 ITEMS_MAX = 30
@@ -58,11 +58,7 @@ class Seeds:
         self.dataflow = graph.build() if isinstance(graph, Graph) else graph
         in_order(self.dataflow, dict.fromkeys(inputs, ()))
         if live is None:
-            live = [
-                source.name
-                for source in self.dataflow.sources
-                if isinstance(source.time, EventTime) and source.time.idle_after_ms is not None
-            ]
+            live = [name for name, policy in policies_of(self.dataflow).items() if may_idle(policy)]
         self._live = tuple(live)
         self._losses = losses
         self._items_max = items_max
@@ -86,22 +82,12 @@ class Seeds:
         for name in self._pools:
             given[name] = self._piece(self._pools[name], chosen)
         inputs = in_order(self.dataflow, {source.name: given[source.name] for source in self.dataflow.sources})
-        return Case(self.dataflow, inputs, self._schedule(seed, chosen), self._place)
+        return Case(self.dataflow, inputs, _schedule(chosen, live=self._live, losses=self._losses), self._place)
 
     def run(self, seed: int) -> Result:
         """The run of a seed, compared with the reference."""
         case = self.case(seed)
         return check(case, plan=self._plans[case.schedule.fused])
-
-    def _schedule(self, seed: int, chosen: random.Random) -> Schedule:
-        return Schedule(
-            workers=_one(_WORKERS, chosen),
-            batch_items=_one(_BATCH_ITEMS, chosen),
-            fused=_one(_FUSED, chosen),
-            live=self._live if self._live and chosen.random() < 0.5 else (),
-            noise=1 + int(chosen.random() * 2**48),
-            losses=self._losses and chosen.random() < 0.1,
-        )
 
     def _piece(self, pool: Sequence[Any], chosen: random.Random) -> list[Any]:
         count = int(chosen.random() * (min(self._items_max, len(pool)) + 1))
@@ -116,6 +102,36 @@ class Seeds:
             self._drawn = drawn(st.fixed_dictionaries(self._strategies), block, SEEDS_A_BLOCK)
             self._block = block
         return {name: list(values) for name, values in self._drawn[at % len(self._drawn)].items()}
+
+
+class Generated:
+    """Cases by number whose graphs are generated as well; for the laws of this library.
+
+    Args:
+        recipes: a strategy for them; any graph, if None.
+        items_max: most items of a source.
+    """
+
+    def __init__(self, recipes: Any = None, *, items_max: int = 8) -> None:
+        from drift.testing import strategies
+
+        self._cases = strategies.cases(recipes, items_max=items_max, schedule=strategies.plain_schedules())
+        self._block = -1
+        self._drawn: list[Case] = []
+
+    def case(self, seed: int) -> Case:
+        """What a seed stands for."""
+        block, at = divmod(seed, SEEDS_A_BLOCK)
+        if block != self._block:
+            self._drawn = drawn(self._cases, block, SEEDS_A_BLOCK)
+            self._block = block
+        case = self._drawn[at % len(self._drawn)]
+        live = tuple(name for name, policy in policies_of(case.dataflow).items() if may_idle(policy))
+        return replace(case, schedule=_schedule(random.Random(seed), live=live))
+
+    def run(self, seed: int) -> Result:
+        """The run of a seed, compared with the reference."""
+        return check(self.case(seed))
 
 
 def drawn(strategy: Any, seed: int, count: int) -> list[Any]:
@@ -140,6 +156,17 @@ def drawn(strategy: Any, seed: int, count: int) -> list[Any]:
 
     draw()
     return values[:count]
+
+
+def _schedule(chosen: random.Random, *, live: tuple[str, ...] = (), losses: bool = False) -> Schedule:
+    return Schedule(
+        workers=_one(_WORKERS, chosen),
+        batch_items=_one(_BATCH_ITEMS, chosen),
+        fused=_one(_FUSED, chosen),
+        live=live if live and chosen.random() < 0.5 else (),
+        noise=1 + int(chosen.random() * 2**48),
+        losses=losses and chosen.random() < 0.1,
+    )
 
 
 def _one(several: Sequence[Any], chosen: random.Random) -> Any:

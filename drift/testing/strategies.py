@@ -93,6 +93,11 @@ def schedules(
     )
 
 
+def plain_schedules() -> st.SearchStrategy[Schedule]:
+    """In order, on one worker."""
+    return st.just(Schedule())
+
+
 # Generated graphs.
 
 _backs = st.integers(0, 3)
@@ -122,9 +127,11 @@ _operations = st.one_of(
 _failing_operations = st.tuples(st.just("fails"), _backs, st.sampled_from(FAILING), st.integers(2, 9))
 
 
-def times(late: str = "error") -> st.SearchStrategy[Times | None]:
+def times() -> st.SearchStrategy[Times | None]:
     """Time policies of the sources of a generated graph; None is arrival time."""
-    return st.none() | st.builds(Times, st.integers(0, 4), st.booleans(), st.just(late), st.none())
+    late = st.sampled_from(["error", "error", "error", "divert"])
+    idle = st.sampled_from([None, None, None, 5])
+    return st.none() | st.builds(Times, st.integers(0, 4), st.booleans(), late, idle)
 
 
 @st.composite

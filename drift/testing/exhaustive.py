@@ -1,0 +1,271 @@
+"""Every schedule of a small case: all orders in which messages can come, and all orders of arrival.
+
+Invariant: `exhaustive` runs one schedule of every class of schedules that differ only in the order of things that do
+not meet, and no class twice.
+
+Why that is enough: two things that come to different machines (workers, the barrier, the acker, a source) leave the
+same behind in either order, so only orders at one machine count. The search is depth first and runs the case again for
+each schedule; a thing that was tried first at some point sleeps in the branches beside it until something comes that
+meets it (Godefroid's sleep sets).
+
+Not searched are numbers (batches have `batch_items` items, and a receiver takes one message at a time), and, unless it
+is asked for, the order of acks and of news of minimal time, which come as soon as they are sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from drift.engines import simulated
+from drift.engines.simulated import Key, Thing
+from drift.streams import Graph
+from drift.testing.case import told
+from drift.testing.check import (
+    Case,
+    Interrupted,
+    NotDeterministic,
+    Output,
+    Result,
+    check,
+    in_order,
+    may_reorder,
+    reference,
+    times_of,
+)
+from drift.testing.schedule import ARRIVE, Deviation, Player, Schedule
+from drift.testing.shrink import shrunk
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.times import EventTime
+
+SCHEDULES_MAX = 10_000
+_PROMPT = frozenset(("ack", "promise", "news"))
+
+
+class TooManySchedules(SettingsError):
+    """There are more schedules than may be run; the message says about how many."""
+
+
+@dataclass(frozen=True)
+class Exhausted:
+    """What came of running every schedule.
+
+    Attributes:
+        schedules: how many there are; all agree with the reference, or else there is an error and not this.
+        arrivals: how many orders of arrival are among them.
+    """
+
+    schedules: int
+    arrivals: int
+
+    def __str__(self) -> str:
+        return f"{self.schedules} of {self.schedules} schedules agree"
+
+
+class _Seen(NamedTuple):
+    """A thing that could come, and the machines that it meets."""
+
+    key: Key
+    meets: frozenset[str]
+
+
+class _Node:
+    """A point of a schedule where several things could come."""
+
+    def __init__(self, able: list[_Seen], asleep: dict[Key, frozenset[str]]) -> None:
+        self.able = able
+        self.asleep = asleep
+        self.done: dict[Key, frozenset[str]] = {}
+        self.chosen: _Seen | None = None
+        self.branches = max(len(self.left()), 1)
+
+    def choose(self) -> bool:
+        """Take the next thing that is neither asleep nor done; False where there is none."""
+        if self.chosen is not None:
+            self.done[self.chosen.key] = self.chosen.meets
+        left = self.left()
+        self.chosen = left[0] if left else None
+        return bool(left)
+
+    def left(self) -> list[_Seen]:
+        return [seen for seen in self.able if seen.key not in self.asleep and seen.key not in self.done]
+
+    def asleep_below(self) -> dict[Key, frozenset[str]]:
+        """What sleeps after the chosen thing: what was tried before it, and does not meet it."""
+        assert self.chosen is not None
+        meets = self.chosen.meets
+        return {key: other for key, other in {**self.asleep, **self.done}.items() if not other & meets}
+
+
+class _Redundant(Interrupted):
+    """All that could come here is asleep: another schedule has shown it."""
+
+
+class _Search(Player):
+    """A schedule that follows a path of nodes, and grows it where it ends."""
+
+    def __init__(self, schedule: Schedule, path: list[_Node], acks: bool) -> None:
+        super().__init__(schedule)
+        self._path = path
+        self._acks = acks
+        self._at = 0
+
+    def pick(self, things: Sequence[Thing], turn: int) -> int:
+        if not self._acks:
+            for at, thing in enumerate(things):
+                if thing.key.kind in _PROMPT:
+                    return at
+        if self._at == len(self._path):
+            asleep = self._path[-1].asleep_below() if self._path else {}
+            node = _Node([_Seen(thing.key, _meets(thing)) for thing in things], asleep)
+            if not node.choose():
+                raise _Redundant
+            self._path.append(node)
+        chosen = self._path[self._at].chosen
+        assert chosen is not None
+        self._at += 1
+        return next(at for at, thing in enumerate(things) if thing.key == chosen.key)
+
+
+def _meets(thing: Thing) -> frozenset[str]:
+    kind, place, source, _, _ = thing.key
+    if kind == "batch":
+        return frozenset((place.partition(" > ")[2],))
+    if kind == "news":
+        return frozenset((place,))
+    if kind == "read":
+        return frozenset(("reads", source))
+    return frozenset(("acker",))
+
+
+class _All(simulated.Simulation):
+    """A simulation that asks also where there is one thing only: a sleeping one must not come."""
+
+    def step(self) -> bool:
+        things = self.things() if self.error is None else []
+        if not things:
+            return False
+        self.fire(things[self._schedule.pick(things, self.turn)])
+        return True
+
+
+def exhaustive(
+    graph: Graph | Dataflow,
+    inputs: Mapping[str, Sequence[Any]],
+    *,
+    workers: int = 2,
+    batch_items: int = 1,
+    fused: bool = True,
+    acks: bool = False,
+    schedules_max: int = SCHEDULES_MAX,
+) -> Exhausted:
+    """Run every schedule of a small case, and every order of arrival that lateness allows.
+
+    Args:
+        inputs: for each source its payloads; a handful in all.
+        workers, batch_items, fused: see `Schedule`.
+        acks: whether acks and news of minimal time come in every order too: many times as many schedules.
+        schedules_max: most schedules to run.
+
+    Raises:
+        NotDeterministic: a schedule gives another output than the reference.
+        TooManySchedules: there are more than `schedules_max`; nothing is said about the case then.
+    """
+    dataflow = graph.build() if isinstance(graph, Graph) else graph
+    given = in_order(dataflow, inputs)
+    case = Case(dataflow, given, Schedule(workers=workers, batch_items=batch_items, fused=fused))
+    expected = reference(case)
+    count = 0
+    orders = list(_arrival_orders(case))
+    for number, deviations in enumerate(orders):
+        arrived = replace(case, schedule=case.schedule.with_deviations(deviations))
+        path: list[_Node] = []
+        for result in _schedules(arrived, expected, path, acks):
+            if result.failure is not None:
+                _raise(result)
+            count += 1
+            if count > schedules_max:
+                raise _too_many(case, schedules_max, count * len(orders) / (number + _searched(path)))
+    return Exhausted(count, len(orders))
+
+
+def _schedules(case: Case, expected: Output, path: list[_Node], acks: bool) -> Iterator[Result]:
+    while True:
+        try:
+            yield check(case, expected, player=_Search(case.schedule, path, acks), simulation=_All)
+        except _Redundant:
+            pass
+        while path and not path[-1].choose():
+            path.pop()
+        if not path:
+            return
+
+
+def _arrival_orders(case: Case) -> Iterator[list[Deviation]]:
+    """For each order of arrival of all sources, the deviations that make it."""
+    orders: list[list[Deviation]] = [[]]
+    for source in case.dataflow.sources:
+        payloads = case.inputs[source.name]
+        if not isinstance(source.time, EventTime) or not may_reorder(source.time):
+            continue
+        times = times_of(source.time, payloads)
+        if times is None or times != sorted(times):
+            continue
+        of_source = [_places(source.name, order) for order in _allowed(times, source.time.lateness)]
+        orders = [[*before, *one] for before in orders for one in of_source]
+    yield from orders
+
+
+def _allowed(times: Sequence[int], lateness: int) -> Iterator[list[int]]:
+    """Orders in which no item is further than `lateness` behind one that arrived before it; depth first."""
+    todo: list[list[int]] = [[]]
+    while todo:
+        order = todo.pop()
+        if len(order) == len(times):
+            yield order
+            continue
+        newest = max((times[at] for at in order), default=None)
+        left = [at for at in range(len(times)) if at not in order]
+        oldest = min(times[at] for at in left)
+        in_time = [at for at in left if oldest >= max(times[at], times[at] if newest is None else newest) - lateness]
+        todo += [[*order, at] for at in reversed(in_time)]
+
+
+def _places(source: str, order: Sequence[int]) -> list[Deviation]:
+    """The deviations under which items arrive in an order: each arrives its place in it, counted from its own."""
+    made = []
+    for place, at in enumerate(order):
+        later = 0 if place <= at and list(order[: at + 1]) == list(range(at + 1)) else place + len(order) - at
+        if later:
+            made.append(Deviation(Key(ARRIVE, "", source, at, 0), later))
+    return made
+
+
+def _raise(result: Result) -> None:
+    """The failed schedule as deviations from order, shrunk and told."""
+    log = result.simulation.log
+    holds = [Deviation(thing.key, thing.came - 1 - thing.born) for thing in log if thing.came - 1 > thing.born]
+    schedule = result.case.schedule
+    result.case = replace(result.case, schedule=schedule.with_deviations([*schedule.deviations, *holds]))
+    again = check(result.case)
+    failed = shrunk(again, items=False) if again.failure is not None else result
+    message, path = told(failed)
+    raise NotDeterministic(message, failed, path)
+
+
+def _searched(path: Sequence[_Node]) -> float:
+    """Which part of the tree lies before a path, were all branches of a node alike."""
+    part, share = 0.0, 1.0
+    for node in path:
+        share /= node.branches
+        part += share * len(node.done)
+    return max(part, 1e-300)
+
+
+def _too_many(case: Case, schedules_max: int, about: float) -> TooManySchedules:
+    return TooManySchedules(
+        f"{case.item_count} items on {case.schedule.workers} workers have more than {schedules_max} schedules: about "
+        f"{about:.1g}, by the part of them that was searched; take fewer items or workers, or raise schedules_max"
+    )

@@ -1,0 +1,96 @@
+"""Seeds until one fails, and the smallest case of it: `python -m tests.hunt [SEEDS_MAX]`.
+
+For `tests/breakages.py`, which runs it on copies of the sources that are broken on purpose. The machines keep no more
+than they must, and every second graph has steps that fail: what is harder for a machine finds more of its bugs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import drift.machines.grouping as grouping_module
+import drift.machines.scan as scan_module
+from drift.testing.check import Result
+from drift.testing.hypothesis import st
+from drift.testing.recipes import FAILING, STEPS, Recipe, Times
+from drift.testing.report import report
+from drift.testing.seeds import SEEDS_A_BLOCK, Generated
+from drift.testing.shrink import shrunk
+from drift.testing.strategies import recipes
+from drift_graph.errors import DriftError
+
+SEEDS_MAX = 2000
+
+
+_few = st.sampled_from(["one", "few", "one", "few", "equal", "awkward"])
+_groups = st.tuples(st.just("group"), st.just(0), _few, st.integers(2, 4))
+_scans = st.tuples(st.just("scan"), st.just(0), _few, st.sampled_from(list(STEPS)))
+_stateful = _groups | _scans | st.tuples(st.just("count"), st.just(0), _few)
+_thins = st.sampled_from([("filter", 0, 2), ("flat", 0, 2), ("map", 0, "awkward"), ("map", 0, "small")])
+_fails = st.tuples(st.just("fails"), st.just(0), st.sampled_from([*FAILING, "step", "pair", "map"]), st.integers(2, 9))
+
+
+def corrections(steps: st.SearchStrategy[tuple[tuple[object, ...], ...]]) -> st.SearchStrategy[Recipe]:
+    """One source in event time, all of whose items may come in disorder, and steps in a row that correct each other."""
+    return st.builds(
+        Recipe,
+        st.just(1),
+        steps,
+        st.just([]),
+        st.lists(st.builds(Times, st.just(4), st.booleans(), st.just("error"), st.none()), min_size=1, max_size=1),
+    )
+
+
+class Laws:
+    """The cases that our laws are about, by seed."""
+
+    def __init__(self) -> None:
+        self._kinds = [
+            Generated(recipes(sources_max=2, steps_max=4)),
+            Generated(recipes(sources_max=2, steps_max=3, failing=True)),
+            Generated(recipes(sources_max=1, steps_max=2), items_max=20),
+            Generated(recipes(sources_max=3, steps_max=6)),
+            Generated(corrections(st.tuples(_groups, _thins, _stateful)), items_max=14),
+            Generated(corrections(st.tuples(_scans)), items_max=14),
+            Generated(corrections(st.tuples(_groups, _fails)), items_max=6),
+            Generated(corrections(st.tuples(_groups, _thins, _scans)), items_max=8),
+            Generated(corrections(st.tuples(_groups, _thins, _stateful, _fails)), items_max=8),
+        ]
+
+    def run(self, seed: int) -> Result:
+        return self._kinds[seed // SEEDS_A_BLOCK % len(self._kinds)].run(seed)
+
+
+def least_memory() -> None:
+    """The machines keep a little more than they need, for speed; the least is the harder case."""
+    grouping_module._SPARE_ITEMS = 0
+    scan_module._SETTLED_KEPT_MAX = 0
+    scan_module._HISTORIES_KEPT_MIN = 0
+
+
+def main(seeds_max: int) -> None:
+    least_memory()
+    laws = Laws()
+    for seed in range(seeds_max):
+        try:
+            result = laws.run(seed)
+        except DriftError as error:
+            print(json.dumps({"seed": seed, "refused": f"{type(error).__name__}: {error}"}))
+            return
+        if result.failure is not None:
+            found = {"seed": seed, "what": result.failure.what, "items_before": result.case.item_count}
+            best = shrunk(result)
+            found |= {
+                "items": best.case.item_count,
+                "deviations": len(best.case.schedule.deviations),
+                "steps": len(best.case.recipe.steps),
+                "report": report(best),
+            }
+            print(json.dumps(found))
+            return
+    print(json.dumps({"seed": -1}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS_MAX)
