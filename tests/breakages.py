@@ -6,10 +6,14 @@
 Each is an edit to a copy of the source tree, whose old text must be found exactly once; then the tests run on the copy
 until the first one fails. A breakage that every test passes is NOT CAUGHT, and the exit code is 1. The first row is
 the copy as it is, which must pass.
+
+The harness is run on it too: how many seeds it takes to find the breakage, at most SEEDS_MAX, and how small the case
+becomes, at most ITEMS_MAX items and DEVIATIONS_MAX deviations from order. What it cannot see by its nature says why.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -31,9 +35,12 @@ _RECORDS = (
     "tests/test_records_troubles.py",
     "tests/test_records_trouble_while_writing.py",
 )
-_OURS = (*_LAWS, *_MACHINES, *_GOLDEN, *_RECORDS, "tests/conftest.py", "tests/strategies.py")
+_FEED = ("tests/test_feed.py",)
+_IDLE = (*_FEED, "-k", "idle")
+_OURS = (*_LAWS, *_MACHINES, *_GOLDEN, *_RECORDS, *_FEED, "tests/conftest.py", "tests/strategies.py", "tests/hunt.py")
 _SOURCES = {"": "drift", "acker": "drift_acker", "barrier": "drift_barrier", "graph": "drift_graph"}
-_TIMEOUT_S = 400
+_TIMEOUT_S = 600
+SEEDS_MAX, ITEMS_MAX, DEVIATIONS_MAX = 2000, 4, 2
 _MEMORY_MAX_BYTES = 3 * 2**30
 
 
@@ -47,6 +54,7 @@ class Breakage(NamedTuple):
     name: str
     edits: Sequence[Edit]
     tests: Sequence[str] = _LAWS
+    unseen: str = ""  # why the harness cannot see it
 
 
 _ACKER, _LEDGER = "acker/drift_acker/table.py", "acker/drift_acker/ledger.py"
@@ -54,7 +62,7 @@ _BARRIER, _DIGEST = "barrier/drift_barrier/barrier.py", "barrier/drift_barrier/d
 _CANONICAL, _META = "graph/drift_graph/canonical.py", "graph/drift_graph/meta.py"
 _RANKS, _TIMES = "graph/drift_graph/ranks.py", "graph/drift_graph/times.py"
 _REFERENCE = "graph/drift_graph/reference.py"
-_SIMULATED = "drift/engines/simulated.py"
+_SIMULATED, _FEED_FILE = "drift/engines/simulated.py", "drift/engines/feed.py"
 _CHANGES, _GROUPING = "drift/machines/changes.py", "drift/machines/grouping.py"
 _KEYS, _MAPS = "drift/machines/keys.py", "drift/machines/maps.py"
 _PLAN, _SCAN, _WORKER = "drift/machines/plan.py", "drift/machines/scan.py", "drift/machines/worker.py"
@@ -64,8 +72,13 @@ _RECORDED, _RECORDER = "drift/engines/recorded.py", "drift/records/recorder.py"
 _RECORD_PROCESS, _INTACT = "drift/records/process.py", "drift/records/intact.py"
 
 
-def _one(name: str, file: str, old: str, new: str, tests: Sequence[str] = _LAWS) -> Breakage:
-    return Breakage(name, [Edit(file, old, new)], tests)
+def _one(name: str, file: str, old: str, new: str, tests: Sequence[str] = _LAWS, unseen: str = "") -> Breakage:
+    return Breakage(name, [Edit(file, old, new)], tests, unseen)
+
+
+_SAME_CODE = "the reference uses the same code, so both are wrong alike"
+_NO_RECORDS = "the harness keeps no records"
+_NO_SHELL = "it is in the shell around the sources, which the simulator has not"
 
 
 BREAKAGES = [
@@ -180,7 +193,7 @@ BREAKAGES = [
         "                metas, payloads = metas[:first], payloads[:first]\n        try:",
         "                metas, payloads = metas[:0], payloads[:0]\n        try:",
     ),
-    _one("blocks of another size", _DIGEST, "BLOCK_ITEMS = 4096", "BLOCK_ITEMS = 4095", _GOLDEN),
+    _one("blocks of another size", _DIGEST, "BLOCK_ITEMS = 4096", "BLOCK_ITEMS = 4095", _GOLDEN, _SAME_CODE),
     # Metas and ranks.
     Breakage(
         "rank left out of the meta",
@@ -366,6 +379,28 @@ BREAKAGES = [
         "max(self._promised, seen - policy.lateness, TIME_MIN)",
         "max(self._promised, seen - policy.lateness + 1, TIME_MIN)",
     ),
+    _one(
+        "an idle source that takes items older than its promise",
+        _TIMES,
+        "            self._promised = promise\n",
+        "",
+    ),
+    _one(
+        "an idle source that promises what the fastest of the others does",
+        _FEED_FILE,
+        "return min((each.promised for each in",
+        "return max((each.promised for each in",
+        _IDLE,
+        _NO_SHELL,
+    ),
+    _one(
+        "gathered batches that lose the first of them",
+        _FEED_FILE,
+        "for fed in several if fed.arrived.metas]",
+        "for fed in several[1:] if fed.arrived.metas]",
+        (*_LAWS, "-k", "local"),
+        _NO_SHELL,
+    ),
     # Canonical bytes.
     Breakage(
         "NaN by its bits",
@@ -374,6 +409,7 @@ BREAKAGES = [
             Edit(_CANONICAL, "    if float in kinds and any(", "    if False and any("),
         ],
         _GOLDEN,
+        _SAME_CODE,
     ),
     _one(
         "dicts in the order of insertion",
@@ -381,6 +417,7 @@ BREAKAGES = [
         "    pairs = sorted((_canonical(key), _canonical(item)) for key, item in value.items())",
         "    pairs = [(_canonical(key), _canonical(item)) for key, item in value.items()]",
         _MACHINES,
+        _SAME_CODE,
     ),
     _one("1 and True one value", _CANONICAL, "    if type(left) is not type(right):\n", "    if False:\n", _MACHINES),
     # Records.
@@ -390,6 +427,7 @@ BREAKAGES = [
         "arrived.heartbeat if end == count else before,",
         "arrived.heartbeat,",
         _RECORDS,
+        _NO_RECORDS,
     ),
     _one(
         "promises are not recorded",
@@ -397,6 +435,7 @@ BREAKAGES = [
         "        self._flush_promises()\n        kind =",
         "        kind =",
         _RECORDS,
+        _NO_RECORDS,
     ),
     _one(
         "recorded dicts lose their order",
@@ -404,6 +443,7 @@ BREAKAGES = [
         'b"".join(stored_each(payloads))',
         'b"".join(map(__import__("drift").canonical, payloads))',
         _RECORDS,
+        _NO_RECORDS,
     ),
     _one(
         "late items are not recorded",
@@ -411,6 +451,7 @@ BREAKAGES = [
         "        for each in arrived.late:",
         "        for each in ():",
         _RECORDS,
+        _NO_RECORDS,
     ),
     _one(
         "half a frame is taken",
@@ -418,6 +459,7 @@ BREAKAGES = [
         "            if not count:\n                return None",
         "            if not count:\n                return data[: -len(view)] if len(view) < len(data) else None",
         _RECORDS,
+        _NO_RECORDS,
     ),
     _one(
         "a run that was killed has finished",
@@ -425,6 +467,7 @@ BREAKAGES = [
         'Outcome("broken off", said)',
         'Outcome("finished", said)',
         _RECORDS,
+        _NO_RECORDS,
     ),
     _one(
         "items are not hashed again",
@@ -432,6 +475,7 @@ BREAKAGES = [
         "    if not changed and _digest(path, manifest, table) == wanted:",
         "    if not changed:",
         _RECORDS,
+        _NO_RECORDS,
     ),
     _one(
         "the manifest's own hash is not looked at",
@@ -439,6 +483,7 @@ BREAKAGES = [
         "    if hash_of(plain, manifest.algorithm) == manifest.self_hash:",
         "    if True:",
         _RECORDS,
+        _NO_RECORDS,
     ),
 ]
 
@@ -473,35 +518,39 @@ def _bound_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_MAX_BYTES, _MEMORY_MAX_BYTES))
 
 
-def caught_by(breakage: Breakage) -> str | None:
+def _environment(tree: Path) -> dict[str, str]:
+    return os.environ | {
+        "DRIFT_TESTS": "breakages",
+        "DRIFT_TREE": str(tree),
+        "PYTHONPATH": os.pathsep.join(str(tree / folder) for folder in _SOURCES),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def _ran(name: str, command: Sequence[str], tree: Path) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            [sys.executable, *command],
+            cwd=tree,
+            env=_environment(tree),
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            preexec_fn=_bound_memory,
+        )
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"{name}: the tests did not end in {_TIMEOUT_S} s") from None
+
+
+def caught_by(breakage: Breakage, tree: Path) -> str | None:
     """The first test that fails on a broken copy; None where all pass.
 
     Raises:
         ValueError: the tests could not run, which says nothing about them.
     """
-    with tempfile.TemporaryDirectory(prefix="drift-breakage-") as folder:
-        tree = Path(folder).resolve()
-        broken_copy(breakage, tree)
-        environment = os.environ | {
-            "DRIFT_TESTS": "breakages",
-            "DRIFT_TREE": str(tree),
-            "PYTHONPATH": os.pathsep.join(str(tree / folder) for folder in _SOURCES),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=short", "-p", "no:cacheprovider", *breakage.tests]
-        try:
-            done = subprocess.run(
-                command,
-                cwd=tree,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT_S,
-                check=False,
-                preexec_fn=_bound_memory,
-            )
-        except subprocess.TimeoutExpired:
-            raise ValueError(f"{breakage.name}: the tests did not end in {_TIMEOUT_S} s") from None
+    command = ["-m", "pytest", "-x", "-q", "--tb=short", "-p", "no:cacheprovider", *breakage.tests]
+    done = _ran(breakage.name, command, tree)
     if done.returncode == 0:
         return None
     failed = re.search(r"^FAILED tests/(\S+?)::(.+?)( - |$)", done.stdout, re.MULTILINE)
@@ -510,14 +559,58 @@ def caught_by(breakage: Breakage) -> str | None:
     return failed[2].replace("test_", "", 1)
 
 
-def _row(breakage: Breakage) -> tuple[Breakage, str, bool]:
+class Hunted(NamedTuple):
+    """What the harness made of a breakage: the first seed that failed, -1 for none, and how small its case became."""
+
+    seed: int
+    items: int = 0
+    deviations: int = 0
+    refused: str = ""
+
+    @property
+    def is_found(self) -> bool:
+        return self.seed >= 0 and self.items <= ITEMS_MAX and self.deviations <= DEVIATIONS_MAX
+
+    def __str__(self) -> str:
+        if self.seed < 0:
+            return f"no seed of {SEEDS_MAX}"
+        if self.refused:
+            return f"seed {self.seed}, refuses a sound graph"
+        return f"seed {self.seed}, {self.items} items, {self.deviations} deviations"
+
+
+def hunted(breakage: Breakage, tree: Path) -> Hunted:
+    """Run seeds of the harness on a broken copy until one fails.
+
+    Raises:
+        ValueError: they could not run.
+    """
+    done = _ran(breakage.name, ["-m", "tests.hunt", str(SEEDS_MAX)], tree)
     try:
-        found = caught_by(breakage)
-    except ValueError as error:
-        return breakage, f"ERROR {error}", False
+        found = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise ValueError(f"{breakage.name}: the hunt did not run:\n{done.stderr[-2000:]}") from None
+    return Hunted(**{name: value for name, value in found.items() if name in Hunted._fields})
+
+
+def _row(breakage: Breakage) -> tuple[Breakage, str, bool]:
+    with tempfile.TemporaryDirectory(prefix="drift-breakage-") as folder:
+        tree = Path(folder).resolve()
+        broken_copy(breakage, tree)
+        try:
+            found, hunt = caught_by(breakage, tree), hunted(breakage, tree)
+        except ValueError as error:
+            return breakage, f"ERROR {error}", False
     if breakage is CONTROL:
-        return breakage, "passes" if found is None else f"FAILS WITH NOTHING BROKEN: {found}", found is None
-    return breakage, found or "NOT CAUGHT", found is not None
+        passes = found is None and hunt.seed < 0
+        return breakage, f"passes; {hunt}" if passes else f"FAILS WITH NOTHING BROKEN: {found}; {hunt}", passes
+    seen = hunt.is_found or bool(breakage.unseen)
+    told = str(hunt) if not breakage.unseen else f"{hunt} ({breakage.unseen})"
+    return (
+        breakage,
+        f"{told if seen else f'NOT FOUND SMALL: {told}'}; {found or 'NOT CAUGHT'}",
+        found is not None and seen,
+    )
 
 
 def main(words: Sequence[str]) -> int:

@@ -306,3 +306,186 @@ def test_importing_drift_imports_neither_the_harness_nor_hypothesis() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "pip install 'drifting-state[test]'" in done.stdout
+
+
+# Every schedule.
+
+
+def test_every_schedule_of_a_few_items_is_run_and_counted() -> None:
+    """On one worker the batches come in any order, and so does what they cause to the barrier: n! times n!."""
+    graph = drift.Graph("one")
+    graph.source("in").map(str).sink("out")
+    for items, schedules in ((0, 1), (1, 1), (2, 2 * 2), (3, 6 * 6)):
+        found = drift.testing.exhaustive(graph, {"in": list(range(items))}, workers=1)
+        assert (found.schedules, str(found)) == (schedules, f"{schedules} of {schedules} schedules agree")
+    twice = drift.testing.exhaustive(timed, {"in": [(0, 0), (1, 1)]}, workers=1)
+    assert (twice.arrivals, twice.schedules) == (2, 8)  # the same for either order of arrival
+    far = drift.testing.exhaustive(timed, {"in": [(0, 0), (9, 1)]}, workers=1)
+    assert (far.arrivals, far.schedules) == (1, 4)  # further apart than lateness
+
+
+def test_the_order_of_acks_is_searched_where_it_is_asked_for() -> None:
+    graph = drift.Graph("one")
+    graph.source("in").sink("out")
+    prompt = drift.testing.exhaustive(graph, {"in": [1]}, workers=1)
+    every = drift.testing.exhaustive(graph, {"in": [1]}, workers=1, acks=True)
+    assert prompt.schedules == 1 < every.schedules
+
+
+def test_too_many_schedules_are_refused_with_about_how_many_there_are() -> None:
+    with pytest.raises(drift.testing.TooManySchedules, match=r"more than 20 schedules: about \d"):
+        drift.testing.exhaustive(timed, {"in": [(0, 0), (0, 1), (1, 1)]}, schedules_max=20)
+
+
+def test_every_schedule_finds_what_is_broken(narrow_windows: None) -> None:
+    with pytest.raises(drift.testing.NotDeterministic, match="another output than the reference") as caught:
+        drift.testing.exhaustive(timed, {"in": [(0, 0), (0, 1)]})
+    assert caught.value.result is not None and len(caught.value.result.case.schedule.deviations) <= 2
+    assert caught.value.path is not None and drift.testing.run_case(caught.value.path).failure is not None
+
+
+# By hand.
+
+
+def test_a_message_that_is_delayed_holds_minimal_time() -> None:
+    driver = drift.testing.Driver(words, workers=1)
+    driver.delay("lines > worker 0")
+    driver.feed("lines", "a b")
+    driver.feed("lines", "c")
+    driver.end("lines")
+    driver.settle()
+    assert [str(thing) for thing in driver.in_flight()] == [
+        "<batch lines > worker 0 lines 0>",
+        "<batch lines > worker 0 lines 1>",
+    ]
+    assert driver.minimal_time == "time 0 source 0 path -" and driver.released == [] and driver.unsettled == 2
+    driver.resume("lines > worker 0")
+    driver.deliver(driver.in_flight()[1])
+    driver.deliver(driver.in_flight("lines > worker 0")[0])
+    assert driver.held["worker 0"] > 0
+    driver.finish()
+    assert driver.minimal_time == "the end" and driver.tombstones == 1
+    assert [item.payload for item in driver.released] == [(1, 1), (1, 2), (1, 3)]
+
+
+def test_promises_release_what_is_below_them() -> None:
+    driver = drift.testing.Driver(timed)
+    with drift.testing.reaching():
+        driver.feed("in", (7, 0), (3, 1))
+        driver.settle()
+        assert driver.released == [] and driver.minimal_time.startswith("time 2")
+        driver.heartbeat("in", 5)
+        driver.settle()
+        assert [item.time for item in driver.released] == [3] and driver.unsettled == 1
+        drift.testing.sometimes(driver.unsettled, "something is unsettled")
+        driver.finish()
+    assert [item.time for item in driver.released] == [3, 7]
+    with pytest.raises(drift.LateItem):
+        late = drift.testing.Driver(timed)
+        late.feed("in", (10, 0))
+        late.heartbeat("in", 9)
+        late.feed("in", (8, 0))
+        late.finish()
+
+
+def test_clocks_move_live_sources_by_hand() -> None:
+    graph = drift.Graph("live")
+    ticks = graph.source("ticks")
+    late = graph.source("late", time=drift.EventTime(time_of, lateness=3, idle_after_ms=50))
+    ticks.merge(late).sink("out")
+    driver = drift.testing.Driver(graph, live=["ticks", "late"])
+    driver.feed("ticks", "first")
+    driver.settle()
+    assert driver.released == []
+    driver.advance(10)
+    driver.tick("ticks")
+    driver.settle()
+    assert driver.released == []  # the other source has promised nothing yet
+    driver.idle("late")
+    driver.settle()
+    assert [item.payload for item in driver.released] == ["first"]
+    driver.finish()
+
+
+def test_what_a_dropped_connection_loses_is_an_error_and_no_wrong_output() -> None:
+    driver = drift.testing.Driver(words, workers=2)
+    driver.feed("lines", "a")
+    driver.feed("lines", "b")
+    assert len(driver.drop("lines > worker 1")) == 1
+    with pytest.raises(drift.ProcessError, match="1 messages were lost"):
+        driver.finish()
+    assert [item.payload for item in driver.released] in ([], [(1, 1)])
+
+
+def test_a_wrong_move_by_hand_is_refused_in_words(narrow_windows: None) -> None:
+    driver = drift.testing.Driver(timed, workers=1, in_flight_max=2)
+    with pytest.raises(drift.SettingsError, match="no source 'inn'"):
+        driver.feed("inn", 1)
+    with pytest.raises(drift.SettingsError, match="is fed nothing"):
+        driver.feed("in")
+    with pytest.raises(drift.SettingsError, match="credit for 2 items"):
+        driver.feed("in", (0, 0), (0, 1), (0, 2))
+    driver.feed("in", (0, 0))
+    thing = driver.in_flight()[0]
+    driver.deliver(thing)
+    with pytest.raises(drift.SettingsError, match="not under way"):
+        driver.deliver(thing)
+    with pytest.raises(drift.SettingsError, match="arrival time"):
+        drift.testing.Driver(words).heartbeat("lines", 3)
+    with pytest.raises(drift.testing.NotDeterministic, match="the reference gives"):
+        broken = drift.testing.Driver(timed, workers=1)
+        broken.feed("in", (1, 0))
+        broken.feed("in", (2, 0))
+        broken.feed("in", (0, 0))
+        broken.finish()
+
+
+# A canary.
+
+CANARY_SEEDS = 300
+
+
+def test_a_canary_dies_within_so_many_seeds(narrow_windows: None) -> None:
+    """A machine that is broken on purpose: where the harness does not see it, it is the harness that is broken."""
+    from hunt import Laws
+
+    laws = Laws()
+    found = next((result for result in map(laws.run, range(CANARY_SEEDS)) if result.failure is not None), None)
+    assert found is not None
+    result = drift.testing.shrunk(found)
+    assert result.case.item_count <= 4 and len(result.case.schedule.deviations) <= 2
+
+
+def test_generated_graphs_of_any_seed_agree_with_the_reference() -> None:
+    from hunt import Laws
+
+    laws = Laws()
+    for number in range(400):
+        result = laws.run(number)
+        assert result.failure is None, drift.testing.report(drift.testing.shrunk(result))
+
+
+def test_a_loss_ends_a_run_after_the_right_beginning() -> None:
+    seeds = drift.testing.Seeds(timed, {"in": rows}, losses=True)
+    lost = 0
+    for number in range(300):
+        result = seeds.run(number)
+        assert result.failure is None
+        lost += isinstance(result.output.error, drift.ProcessError)
+    assert lost > 0
+
+
+def test_live_sources_that_fall_idle_give_what_their_stamps_say() -> None:
+    graph = drift.Graph("live")
+    ticks = graph.source("ticks")
+    idle = graph.source("idle", time=drift.EventTime(time_of, lateness=3, late="divert", idle_after_ms=5))
+    ticks.merge(idle).group(len, 2).sink("out")
+    pairs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=6)
+    seeds = drift.testing.Seeds(graph, {"ticks": pairs, "idle": pairs}, live=["ticks", "idle"])
+    paused = late = 0
+    for number in range(200):
+        result = seeds.run(number)
+        assert result.failure is None
+        paused += drift.testing.counts(result)["pauses"]
+        late += len(result.simulation.late)
+    assert paused > 0 and late > 0

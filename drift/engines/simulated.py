@@ -168,6 +168,8 @@ class Simulation:
         workers, fused, batch_items, in_flight_max, digest: as in `Settings`.
         times: time policies by source, in place of those of the graph.
         machines: the sources' machines, in place of new ones; such as have decided before.
+        plan: the dataflow's, where it is known.
+        fed_by_hand: whether `feed` brings more input later.
     """
 
     def __init__(
@@ -186,6 +188,7 @@ class Simulation:
         digest: Algorithm = "xxh3_128",
         plan: Plan | None = None,
         machines: Sequence[SourceMachine] | None = None,
+        fed_by_hand: bool = False,
     ) -> None:
         self.plan = plan or Plan(dataflow, fused=fused)
         policies = {source.name: source.time for source in dataflow.sources} | dict(times or {})
@@ -210,9 +213,10 @@ class Simulation:
         self._numbers = [
             deque(numbers[source.name] if numbers else range(len(inputs[source.name]))) for source in dataflow.sources
         ]
+        self._fed = list(map(len, self._inputs))
         self._batch_items = batch_items
         self._in_flight_max = in_flight_max
-        self._credit_matters = in_flight_max < sum(map(len, self._inputs))
+        self._credit_matters = fed_by_hand or in_flight_max < sum(map(len, self._inputs))
         self._input_error: Exception | None = None
         self._ledgers = [Ledger(sender) for sender in range(workers + len(self.sources))]
         self._router = Router(self.plan, workers)
@@ -312,6 +316,29 @@ class Simulation:
                 self._notice(thing)
         self._schedule.fired(thing)
 
+    def feed(self, rank: int, payloads: Sequence[Any]) -> None:
+        """More input for a source."""
+        numbers = self._numbers[rank]
+        start = self._fed[rank]
+        self._inputs[rank].extend(payloads)
+        numbers.extend(range(start, start + len(payloads)))
+        self._fed[rank] += len(payloads)
+
+    def read(self, rank: int) -> None:
+        """A source gives what it has, as far as batches and credit go; or the news that its input has ended."""
+        if not self._may_read(rank):
+            raise SettingsError(f"source {self.sources[rank].name!r} may not be read: it has ended, or has no credit")
+        self.fire(self._read_of(rank))
+
+    def promise(self, rank: int, heartbeat: bytes) -> None:
+        """A source tells what it promises now."""
+        self._promised[rank] = heartbeat
+        self._send_promise(rank, -1, ack_of((), (), [(rank, heartbeat)]))
+
+    def least_other_promise(self, rank: int) -> bytes:
+        """What the sources but one promise at least."""
+        return min((each for other, each in enumerate(self._promised) if other != rank), default=BEGINNING)
+
     def drop(self, place: str) -> list[Thing]:
         """A connection ("worker 0 > worker 1") ends: the batches under way on it are lost, as over ZeroMQ."""
         gone = [thing for thing in self.under_way if thing.key.kind == "batch" and thing.key.place == place]
@@ -338,9 +365,10 @@ class Simulation:
     # Sources.
 
     def _may_read(self, rank: int) -> bool:
-        return self._input_error is None and not self.sources[rank].finished and self._room(rank) > 0
+        return self._input_error is None and not self.sources[rank].finished and self.room(rank) > 0
 
-    def _room(self, rank: int) -> int:
+    def room(self, rank: int) -> int:
+        """How many items a source may give now."""
         if not self._credit_matters:
             return self._in_flight_max
         return self._in_flight_max - self.sources[rank].unsettled(self._credited[rank])
@@ -367,7 +395,7 @@ class Simulation:
             self._promised[rank] = source.above_all_seen()
             heartbeat = source.finish()
         else:
-            most = min(len(left), self._batch_items, self._room(rank))
+            most = min(len(left), self._batch_items, self.room(rank))
             count = most - self._pick("cut", "", source.name, first, 0, most)
             payloads = [left.popleft() for _ in range(count)]
             arrived = source.take(payloads, self.now_ms if source.live else 0)
@@ -435,8 +463,7 @@ class Simulation:
         heartbeat = source.tick(self.now_ms)
         idle_after_ms = source.policy.idle_after_ms if isinstance(source.policy, EventTime) else None
         if idle_after_ms is not None and self.now_ms - self._last_item_ms[rank] >= idle_after_ms:
-            others = [promised for other, promised in enumerate(self._promised) if other != rank]
-            heartbeat = source.idle(min(others, default=BEGINNING))
+            heartbeat = source.idle(self.least_other_promise(rank))
         self._promised[rank] = heartbeat
         return heartbeat
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from drift.testing.case import load_case, run_case, save_case, told
 from drift.testing.check import Case, Failure, NotDeterministic, Result, check
+from drift.testing.driver import Driver
 from drift.testing.exhaustive import Exhausted, TooManySchedules, exhaustive
 from drift.testing.purity import rerun
 from drift.testing.report import report
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Case",
     "Checked",
+    "Driver",
     "Exhausted",
     "Failure",
     "NotDeterministic",

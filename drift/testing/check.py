@@ -38,11 +38,11 @@ class NotDeterministic(AssertionError):
     """A run of a dataflow is not what the reference says it is.
 
     Attributes:
-        result: the failed case; the smallest one when it leaves the test.
+        result: the failed case; the smallest one when it leaves the test, None where a run was driven by hand.
         path: of its case file; None where there is none.
     """
 
-    def __init__(self, message: str, result: Result, path: Path | None = None) -> None:
+    def __init__(self, message: str, result: Result | None, path: Path | None = None) -> None:
         super().__init__(message)
         self.result = result
         self.path = path
@@ -232,7 +232,8 @@ def arrivals(case: Case, player: Player) -> tuple[dict[str, list[Any]], dict[str
         order = list(range(len(payloads)))
         if isinstance(source.time, EventTime) and may_reorder(source.time):
             times = times_of(source.time, payloads)
-            if times is not None and times == sorted(times):
+            # Where an item has no place in the order, which one is met first would depend on their arrival.
+            if times == sorted(times or [0]) and SourceMachine("", 0, source.time).take(payloads).error is None:
                 order = arrival_order(times, source.time.lateness, player, source.name)
         inputs[source.name] = [payloads[at] for at in order]
         numbers[source.name] = order
@@ -282,7 +283,7 @@ def _compared(case: Case, expected: Output, got: Output) -> Failure | None:
     lost = isinstance(got.error, ProcessError)
     cut = lost or (isinstance(expected.error, InputError) and len(case.dataflow.sources) > 1)
     rows = expected.rows[: len(got.rows)] if cut else expected.rows
-    if len(rows) != len(got.rows) or (not cut and expected.digest != got.digest) or not _equal(rows, got.rows):
+    if len(rows) != len(got.rows) or (not cut and expected.digest != got.digest) or not equal_rows(rows, got.rows):
         return _first_difference(rows, got.rows, expected.digest != got.digest)
     if lost or (_is_input_error(expected.error) and _is_input_error(got.error) and cut):
         return None
@@ -296,7 +297,8 @@ def _is_input_error(error: Exception | None) -> bool:
     return isinstance(error, InputError)
 
 
-def _equal(left: Sequence[Row], right: Sequence[Row]) -> bool:
+def equal_rows(left: Sequence[Row], right: Sequence[Row]) -> bool:
+    """Whether rows are equal byte for byte."""
     return [(row.meta, row.sink) for row in left] == [(row.meta, row.sink) for row in right] and canonical_each(
         [row.payload for row in left]
     ) == canonical_each([row.payload for row in right])
@@ -306,7 +308,7 @@ def _first_difference(expected: Sequence[Row], got: Sequence[Row], digests_diffe
     for at in range(max(len(expected), len(got))):
         left = expected[at] if at < len(expected) else None
         right = got[at] if at < len(got) else None
-        if left is None or right is None or not _equal([left], [right]):
+        if left is None or right is None or not equal_rows([left], [right]):
             return Failure("another output", f"item {at} of the output differs", at, left, right)
     return Failure("another output", "the items are equal, and the digests are not" if digests_differ else "")
 

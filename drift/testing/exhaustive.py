@@ -14,6 +14,7 @@ is asked for, the order of acks and of news of minimal time, which come as soon 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 from drift.engines import simulated
 from drift.engines.simulated import Key, Thing
 from drift.streams import Graph
-from drift.testing.case import told
+from drift.testing.case import place_of_graph, told
 from drift.testing.check import (
     Case,
     Interrupted,
@@ -175,7 +176,8 @@ def exhaustive(
     """
     dataflow = graph.build() if isinstance(graph, Graph) else graph
     given = in_order(dataflow, inputs)
-    case = Case(dataflow, given, Schedule(workers=workers, batch_items=batch_items, fused=fused))
+    place = place_of_graph(graph, sys._getframe(1).f_globals)
+    case = Case(dataflow, given, Schedule(workers=workers, batch_items=batch_items, fused=fused), place)
     expected = reference(case)
     count = 0
     orders = list(_arrival_orders(case))

@@ -301,7 +301,7 @@ class _Test:
     def _tell(self, error: BaseException) -> None:
         """Shrink what failed, and put the report in place of its few words."""
         for each in getattr(error, "exceptions", (error,)):
-            if isinstance(each, NotDeterministic) and each.path is None:
+            if isinstance(each, NotDeterministic) and each.path is None and each.result is not None:
                 result = shrunk(each.result, payloads=False)
                 result.case = replace(result.case, place=self._place())
                 each.result = result

@@ -214,7 +214,8 @@ def opaque(divisor: int, payload: Any) -> Any:
 
 
 MAPS: dict[str, Callable[[Any], Any]] = {
-    "small": small, "same": same_payload, "tagged": tagged, "newest": newest, "awkward": awkward
+    "small": small, "same": same_payload, "tagged": tagged, "newest": newest, "awkward": awkward,
+    "equal": equal_keys,
 }  # fmt: skip
 KEYS: dict[str, Callable[[Any], Any]] = {
     "one": one_key, "few": few_keys, "equal": equal_keys, "awkward": awkward_keys, "own": own_key

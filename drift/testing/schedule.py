@@ -205,7 +205,7 @@ class Player(simulated.Schedule):
             drawn = xxhash.xxh64_intdigest(kind.encode(), self.schedule.noise)
             # All kinds share one rate in half of the schedules; a loss is rare, since it ends the run.
             shared = xxhash.xxh64_intdigest(b"all", self.schedule.noise)
-            rate = _RATES[(shared >> 1 if shared & 1 else drawn) % len(_RATES)] if kind != LOST else 0x100
+            rate = _RATES[(shared >> 1 if shared & 1 else drawn) % len(_RATES)] if kind != LOST else 0x800
             self._rates[kind] = rate
         drawn = xxhash.xxh64_intdigest(f"{kind}\0{place}\0{source}\0{number}\0{nth}".encode(), self.schedule.noise)
         return drawn >> 16 or 1 if drawn & 0xFFFF < rate else 0

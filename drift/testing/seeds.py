@@ -109,13 +109,13 @@ class Generated:
 
     Args:
         recipes: a strategy for them; any graph, if None.
-        items_max: most items of a source.
+        items_min, items_max: items of a source.
     """
 
-    def __init__(self, recipes: Any = None, *, items_max: int = 8) -> None:
+    def __init__(self, recipes: Any = None, *, items_max: int = 8, items_min: int = 0) -> None:
         from drift.testing import strategies
 
-        self._cases = strategies.cases(recipes, items_max=items_max, schedule=strategies.plain_schedules())
+        self._cases = strategies.cases(recipes, strategies.plain_schedules(), items_max, items_min)
         self._block = -1
         self._drawn: list[Case] = []
 

@@ -23,7 +23,9 @@ from drift_graph.canonical import NoCanonicalForm, stored
 from drift_graph.errors import DriftError, SettingsError
 
 #: Runs that shrinking may take; it has always come to its end long before.
-RUNS_MAX = 6000
+RUNS_MAX = 10_000
+#: A case that is no larger is small enough not to be worked on any harder.
+_ITEMS_WANTED, _DEVIATIONS_WANTED = 4, 2
 #: Other schedules that are tried on a smaller input: more where it is small and a run is short.
 _SCHEDULES_MIN, _SCHEDULES_MAX, _ITEMS_RUN = 6, 40, 200
 _HOLDS = (1, 2, 4, 8, 16, 32, 64)
@@ -55,11 +57,24 @@ class Shrinker:
         self._items = items
         self._payloads = payloads
         self._check = fails
-        self._with_error = result.expected.error is not None
+        self._effort = 1
+        self._error = type(result.expected.error)
 
     def run(self) -> Result:
         """The smallest failing case found."""
         self._try(replace(self.best.case, schedule=explicit(self.best.case.schedule, self.best.made)))
+        self._settle()
+        if self._items and self.best.case.item_count > _ITEMS_WANTED:
+            self._effort = 5
+            self._settle()
+        self._search_schedules()
+        self._search_deviations()
+        self._shrink_choices()
+        self._name_ends()
+        return self.best
+
+    def _settle(self) -> None:
+        """All passes in turn, until none makes it smaller."""
         before = None
         while before != (before := self._size()) and self.runs < self._runs_max:
             if self._items:
@@ -70,10 +85,6 @@ class Shrinker:
                 self._shrink_payloads()
             self._shrink_settings()
             self._shrink_deviations()
-        self._search_deviations()
-        self._shrink_choices()
-        self._name_ends()
-        return self.best
 
     # Trying.
 
@@ -94,7 +105,7 @@ class Shrinker:
             result = self._check(case)
         except DriftError:
             return False
-        if result.failure is None or (result.expected.error is not None and not self._with_error):
+        if result.failure is None or type(result.expected.error) not in (type(None), self._error):
             return False
         result.case = replace(case, schedule=explicit(case.schedule, result.made))
         self.best = result
@@ -108,7 +119,7 @@ class Shrinker:
         """Whether a case fails as it is, or under another schedule."""
         if self._try(case):
             return True
-        return any(self._try(replace(case, schedule=schedule)) for schedule in _others(case))
+        return any(self._try(replace(case, schedule=schedule)) for schedule in _others(case, self._effort))
 
     # The input.
 
@@ -191,6 +202,19 @@ class Shrinker:
                     at += size
             size //= 2
 
+    def _search_schedules(self) -> None:
+        """Where many are left: another schedule may fail with fewer."""
+        if len(self._deviations()) <= _DEVIATIONS_WANTED:
+            return
+        for schedule in _others(self.best.case, 8):
+            best = self.best
+            if self._try(replace(best.case, schedule=schedule)):
+                self._shrink_deviations()
+                if len(self._deviations()) >= len(best.case.schedule.deviations):
+                    self.best = best
+                elif len(self._deviations()) <= _DEVIATIONS_WANTED:
+                    return
+
     def _search_deviations(self) -> None:
         """Where two or more are left: one of them and one other, or one alone, may do."""
         if len(self._deviations()) < 2:
@@ -204,6 +228,11 @@ class Shrinker:
         for kept in self._deviations():
             for one in single:
                 if one.key != kept.key and self._try_with((kept, one)):
+                    return
+        for workers, batch_items in ((1, 8), (2, 8), (1, 2), (2, 1), (3, 1)):
+            other = replace(self.best.case.schedule, workers=workers, batch_items=batch_items, deviations=())
+            for one in single:
+                if self._try(replace(self.best.case, schedule=replace(other, deviations=(one,)))):
                     return
 
     def _single_deviations(self) -> Iterator[Deviation]:
@@ -275,9 +304,9 @@ def _without(case: Case, source: str, start: int, stop: int) -> Case:
     return replace(case, inputs=inputs, schedule=case.schedule.with_deviations(deviations.values()))
 
 
-def _others(case: Case) -> Iterator[Schedule]:
+def _others(case: Case, effort: int) -> Iterator[Schedule]:
     """Other schedules: with the settings as they are, and with others."""
-    several = min(max(_ITEMS_RUN // (case.item_count + 1), _SCHEDULES_MIN), _SCHEDULES_MAX)
+    several = effort * min(max(_ITEMS_RUN // (case.item_count + 1), _SCHEDULES_MIN), _SCHEDULES_MAX)
     given = case.schedule
     for noise in range(1, several + 1):
         workers = (given.workers, 2, given.workers, 3)[noise % 4]

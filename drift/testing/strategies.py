@@ -144,7 +144,7 @@ def recipes(
         failing: whether steps may raise for some payloads.
         timed: whether sources may be in event time.
     """
-    operations = _operations | _failing_operations if failing else _operations
+    operations = st.booleans().flatmap((_operations, _failing_operations).__getitem__) if failing else _operations
     sources = draw(st.integers(1, sources_max))
     steps = draw(st.lists(operations, min_size=1, max_size=steps_max))
     sinks = draw(st.lists(st.integers(0, 5), max_size=2, unique=True))
@@ -153,20 +153,21 @@ def recipes(
 
 
 @st.composite
-def inputs_of(draw: st.DrawFn, recipe: Recipe, items_max: int = 8) -> dict[str, list[Any]]:
+def inputs_of(draw: st.DrawFn, recipe: Recipe, items_max: int = 8, items_min: int = 0) -> dict[str, list[Any]]:
     """What the sources of a generated graph are given, in an order of arrival."""
     return {
-        name: draw(_input(recipe.times[rank] if rank < len(recipe.times) else None, items_max))
+        name: draw(_input(recipe.times[rank] if rank < len(recipe.times) else None, items_min, items_max))
         for rank, name in enumerate(generated.source_names(recipe))
     }
 
 
 @st.composite
-def _input(draw: st.DrawFn, policy: Times | None, items_max: int) -> list[Any]:
+def _input(draw: st.DrawFn, policy: Times | None, items_min: int, items_max: int) -> list[Any]:
     if policy is None:
-        return draw(st.lists(payloads(), max_size=items_max))
+        return draw(st.lists(payloads(), min_size=items_min, max_size=items_max))
     behind_max = policy.lateness + (2 if policy.late == "divert" else 0)
-    drawn = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, behind_max), payloads()), max_size=items_max))
+    row = st.tuples(st.integers(0, 2), st.integers(0, behind_max), payloads())
+    drawn = draw(st.lists(row, min_size=items_min, max_size=items_max))
     now = draw(st.sampled_from([0, -3, 10**12])) if drawn else 0
     given: list[Any] = []
     for number, (step, behind, payload) in enumerate(drawn):
@@ -181,9 +182,10 @@ def cases(
     recipe: st.SearchStrategy[Recipe] | None = None,
     schedule: st.SearchStrategy[Schedule] | None = None,
     items_max: int = 8,
+    items_min: int = 0,
 ) -> Case:
     """A generated graph, inputs for it and a schedule."""
     made = draw(recipes() if recipe is None else recipe)
     dataflow = generated.build(made)
-    given = in_order(dataflow, draw(inputs_of(made, items_max)))
+    given = in_order(dataflow, draw(inputs_of(made, items_max, items_min)))
     return Case(dataflow, given, draw(schedules() if schedule is None else schedule), recipe=made)

@@ -231,6 +231,12 @@ class SourceMachine:
             self.heartbeat = max(self.heartbeat, pack_time(promise))
         return self.heartbeat
 
+    def promise(self, time: int) -> bytes:
+        """Somebody who knows promises, in event time, that nothing below `time` will come."""
+        self._promised = max(self._promised, time)
+        self.heartbeat = max(self.heartbeat, pack_time(self._promised))
+        return self.heartbeat
+
     def unsettled(self, minimal_time: bytes) -> int:
         """How many accepted items are at or above minimal time, which must not go back from call to call."""
         sent = self._sent

@@ -1,0 +1,267 @@
+"""Driving a simulated run by hand: one item, one promise, one message at a time, with a look at everything between.
+
+Invariant: nothing happens but what the test asks for; what has been released is the reference's output so far.
+
+Why: the driver is the simulator with a schedule that is the test itself. After each call that could release something,
+the output is compared with the reference's for what was fed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from drift.engines.simulated import Simulation, Thing
+from drift.streams import Graph
+from drift.testing.check import Case, NotDeterministic, Output, Row, equal_rows, reference
+from drift.testing.schedule import Schedule
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.item import Item
+from drift_graph.meta import END_OF_TIME, MetaParts
+from drift_graph.times import EventTime, Late, SourceMachine
+
+
+class Driver:
+    """One run of a dataflow, step by step.
+
+    Args:
+        graph: the dataflow.
+        workers, fused, in_flight_max: as in `drift.run`.
+        live: sources that have a clock: see `advance`, `tick` and `idle`.
+
+    >>> import drift
+    >>> graph = drift.Graph("pairs")
+    >>> trips = graph.source("trips", time=drift.EventTime(lambda trip: trip[0], lateness=10))
+    >>> trips.group(lambda trip: trip[1], 2).sink("pairs")
+    >>> driver = drift.testing.Driver(graph, workers=1)
+    >>> driver.feed("trips", (20, "a"))
+    >>> driver.feed("trips", (15, "a"))
+    >>> [message.key.place for message in driver.in_flight()]
+    ['trips > worker 0', 'trips > worker 0']
+    >>> driver.settle()
+    >>> driver.released, driver.unsettled, driver.tombstones
+    ([], 2, 1)
+    >>> driver.finish()
+    >>> [item.payload for item in driver.released]
+    [((15, 'a'),), ((15, 'a'), (20, 'a'))]
+    """
+
+    def __init__(
+        self,
+        graph: Graph | Dataflow,
+        *,
+        workers: int = 2,
+        fused: bool = True,
+        in_flight_max: int = 1_000_000,
+        live: Sequence[str] = (),
+    ) -> None:
+        self.dataflow = graph.build() if isinstance(graph, Graph) else graph
+        names = [source.name for source in self.dataflow.sources]
+        self._ranks = {name: rank for rank, name in enumerate(names)}
+        for name in live:
+            self._rank(name)
+        self.simulation = Simulation(
+            self.dataflow,
+            {name: [] for name in names},
+            live=live,
+            workers=workers,
+            fused=fused,
+            in_flight_max=in_flight_max,
+            batch_items=1_000_000_000,
+            fed_by_hand=True,
+        )
+        self._delayed: set[str] = set()
+        self._fed: dict[str, list[Any]] = {name: [] for name in names}
+        self._checked = 0
+
+    # What comes in.
+
+    def feed(self, source: str, *payloads: Any) -> None:
+        """Items come to a source, as one batch; it gives them on, with its promise.
+
+        Raises:
+            SettingsError: there is no such source, it has ended, or it has no credit for so many.
+        """
+        rank = self._rank(source)
+        if not payloads:
+            raise SettingsError(f"source {source!r} is fed nothing; for a promise alone call heartbeat, tick or idle")
+        if self.simulation.room(rank) < len(payloads):
+            raise SettingsError(
+                f"source {source!r} has credit for {self.simulation.room(rank)} items and is fed {len(payloads)}; "
+                f"deliver news of minimal time first"
+            )
+        self.simulation.feed(rank, payloads)
+        self._fed[source] += payloads
+        self.simulation.read(rank)
+
+    def heartbeat(self, source: str, time: int) -> None:
+        """A source in event time promises that nothing below `time` will come."""
+        machine = self._machine(source)
+        if not isinstance(machine.policy, EventTime):
+            raise SettingsError(f"source {source!r} is in arrival time: its clock makes its promises; see tick")
+        self.simulation.promise(self._rank(source), machine.promise(time))
+
+    def tick(self, source: str) -> None:
+        """A live source in arrival time has nothing now: it promises the time on its clock."""
+        self.simulation.promise(self._rank(source), self._machine(source).tick(self.simulation.now_ms))
+
+    def idle(self, source: str) -> None:
+        """A source's idle policy decides: it promises what was seen, and what the other sources promise."""
+        rank = self._rank(source)
+        self.simulation.promise(rank, self._machine(source).idle(self.simulation.least_other_promise(rank)))
+
+    def end(self, source: str) -> None:
+        """The input of a source ends."""
+        machine = self._machine(source)
+        if not machine.finished:
+            self.simulation.promise(self._rank(source), machine.finish())
+
+    def advance(self, milliseconds: int) -> None:
+        """Move the clock of live sources."""
+        self.simulation.now_ms += milliseconds
+
+    # What is under way.
+
+    def in_flight(self, place: str = "") -> list[Thing]:
+        """Batches under way, oldest first; those on one link only, for example "worker 0 > worker 1"."""
+        return [thing for thing in self._under_way("batch") if place in ("", thing.key.place)]
+
+    def control(self) -> list[Thing]:
+        """Acks, promises and news of minimal time under way."""
+        return self._under_way("ack", "promise", "news")
+
+    def deliver(self, thing: Thing | None = None) -> Thing | None:
+        """One thing comes: a given one, or the oldest that is not delayed; returns it, None where there is none."""
+        ready = [each for each in self.simulation.under_way if each.key.place not in self._delayed]
+        if thing is None:
+            if not ready:
+                return None
+            thing = ready[0]
+        elif thing not in self.simulation.under_way:
+            raise SettingsError(f"{thing!r} is not under way: it has come, or was lost")
+        self.simulation.fire(thing)
+        if self.simulation.error is not None:
+            raise self.simulation.error
+        self._check(whole=False)
+        return thing
+
+    def settle(self) -> None:
+        """All that is not delayed comes, oldest first, until nothing is under way."""
+        while self.deliver() is not None:
+            pass
+
+    def delay(self, place: str) -> None:
+        """What is under way on a link, or is sent on it, does not come until `resume`.
+
+        Args:
+            place: "worker 0 > worker 1", "lines > worker 0", "worker 1 > barrier"; or "worker 0", "barrier" or a
+                source, for its acks and news.
+        """
+        self._delayed.add(place)
+
+    def resume(self, place: str) -> None:
+        """The end of a delay."""
+        self._delayed.discard(place)
+
+    def drop(self, place: str) -> list[Thing]:
+        """A connection ends, and what was under way on it is lost: ZeroMQ sends nothing again.
+
+        The run can not end well any more: minimal time waits for what was lost, nothing wrong is released, and `finish`
+        raises the ProcessError that a real run ends with.
+        """
+        return self.simulation.drop(place)
+
+    def finish(self) -> None:
+        """All sources end, everything comes, and the whole output is compared with the reference's.
+
+        Raises:
+            NotDeterministic: they differ.
+            ProcessError: something was lost.
+        """
+        self._delayed.clear()
+        for name in self._ranks:
+            self.end(name)
+        self.settle()
+        outcome = self.simulation.end()
+        if outcome.error is not None:
+            raise outcome.error
+        self._check(whole=True)
+
+    # What there is to see.
+
+    @property
+    def released(self) -> list[Item[Any]]:
+        """The output so far."""
+        return Output(self._rows(), "", None).items()
+
+    @property
+    def minimal_time(self) -> str:
+        """Below it everything is released, or may be; for people: its time and the rest, "the beginning", "the end"."""
+        time = self.simulation.acker.minimal_time
+        if time == END_OF_TIME:
+            return "the end"
+        if len(time) < 8:
+            return "the beginning"
+        return str(MetaParts(time)) if len(time) > 8 else f"time {int.from_bytes(time, 'big') - 2**63}"
+
+    @property
+    def unsettled(self) -> int:
+        """Items fed that are at or above minimal time."""
+        minimal_time = self.simulation.acker.minimal_time
+        return sum(machine.unsettled(minimal_time) for machine in self.simulation.sources)
+
+    @property
+    def held(self) -> dict[str, int]:
+        """How many items each worker, and the barrier, keeps for changes that may still come."""
+        held = {f"worker {index}": worker.held for index, worker in enumerate(self.simulation.workers)}
+        return {**held, "barrier": len(self.simulation.barrier)}
+
+    @property
+    def tombstones(self) -> int:
+        """How many items were taken back."""
+        return sum(worker.tombstones for worker in self.simulation.workers)
+
+    @property
+    def late(self) -> list[Late]:
+        """Items that a time policy diverted."""
+        return self.simulation.late
+
+    # Below.
+
+    def _rank(self, source: str) -> int:
+        if source not in self._ranks:
+            raise SettingsError(
+                f"graph {self.dataflow.name!r} has no source {source!r}; it has {', '.join(map(repr, self._ranks))}"
+            )
+        return self._ranks[source]
+
+    def _machine(self, source: str) -> SourceMachine:
+        return self.simulation.sources[self._rank(source)]
+
+    def _under_way(self, *kinds: str) -> list[Thing]:
+        return [thing for thing in self.simulation.under_way if thing.key.kind in kinds]
+
+    def _rows(self) -> list[Row]:
+        return [
+            Row(meta, payload, sinks if isinstance(sinks, str) else sinks[at])
+            for _, metas, payloads, sinks, _ in self.simulation.pieces
+            for at, (meta, payload) in enumerate(zip(metas, payloads))
+        ]
+
+    def _check(self, *, whole: bool) -> None:
+        """The output is what the reference gives for what the sources handed over, as far as it is released."""
+        rows = self._rows()
+        if not whole and len(rows) == self._checked:
+            return
+        case = Case(self.dataflow, self._fed, Schedule(workers=len(self.simulation.workers)))
+        handed = [(each.name, each.arrived._replace(error=None)) for each in self.simulation.handed]
+        expected = reference(case, handed).rows
+        self._checked = len(rows)
+        if not equal_rows(rows, expected if whole else expected[: len(rows)]):
+            at = next(
+                (at for at, pair in enumerate(zip(rows, expected)) if not equal_rows([pair[0]], [pair[1]])),
+                min(len(rows), len(expected)),
+            )
+            shown = [repr(each[at].payload) if at < len(each) else "no item" for each in (expected, rows)]
+            raise NotDeterministic(f"item {at} of the output is {shown[1]}, and the reference gives {shown[0]}", None)
