@@ -17,6 +17,7 @@ from strategies import Case, cases
 import drift
 import drift.lineage.lineage as lineage_module
 from drift.lineage import Lineage, Made, lineage_of
+from drift.lineage.layers import Layers
 from drift.lineage.route import Relevant
 from drift.lineage.show import as_mermaid, as_text, as_tree
 from drift.lineage.trace import Node, Tracer
@@ -107,10 +108,11 @@ def test_inputs_that_are_passed_over_have_no_part_in_it(case: Case) -> None:
     dataflow = case.dataflow()
     items, _ = output_of(case)
     for item in items[:: max(len(items) // 5, 1)]:
-        kept = told(lineage_of(dataflow, given_by(case, dataflow), item.meta))
+        kept = told(lineage_of(dataflow, given_by(case, dataflow), item.meta, loops_kept=ALL))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(lineage_module, "Relevant", Everything)
-            assert told(lineage_of(dataflow, given_by(case, dataflow), item.meta)) == kept
+            patch.setattr(Layers, "fits", lambda self, names: False)
+            assert told(lineage_of(dataflow, given_by(case, dataflow), item.meta, loops_kept=ALL)) == kept
 
 
 class Everything(Relevant):
@@ -220,6 +222,28 @@ def test_only_what_has_the_key_of_the_item_is_run(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Tracer, "push", lambda self, *more: (pushed.append(more[-1]), push(self, *more))[1])
     assert len(lineage_of(dataflow, words(dataflow, lines), item.meta).inputs()) == 3
     assert pushed == ["a b", "A c", "b a"]
+
+
+def test_behind_several_groupings_only_what_has_the_keys_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = drift.Graph("layers")
+    counted = graph.source("words").count(key=str.lower, name="each")
+    counted.count(key=lambda pair: pair[1] % 10, name="tens").group(key=lambda pair: pair[0], window=2).sink("out")
+    dataflow = graph.build()
+    feed = [f"word{number % 50}" for number in range(1000)]
+    item = list(drift.run(dataflow, {"words": feed}))[-1]
+    made: list[Node] = []
+    start = Node.__init__
+
+    def counted_start(self: Node, *given: Any) -> None:
+        made.append(self)
+        start(self, *given)
+
+    monkeypatch.setattr(Node, "__init__", counted_start)
+    lineage = lineage_of(dataflow, words(dataflow, feed), item.meta, loops_kept=2)
+    assert lineage.item.payload == ((0, 99), (0, 100))
+    states = [(each.step, each.payload) for each in lineage.items if each.kind == "state"]
+    assert sorted(states) == [("each", 18)] * 2 + [("each", 19)] * 2 + [("tens", 98), ("tens", 99)]
+    assert len(made) < 3000  # a trace of everything makes 9,000
 
 
 def test_a_lineage_is_a_tree_to_read() -> None:

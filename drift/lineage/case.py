@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from drift.lineage.divergence import Divergence
-from drift.lineage.lineage import Input, Lineage, lineage_of
+from drift.lineage.given import Input
+from drift.lineage.lineage import Lineage, lineage_of
 from drift.purity import PurityCheck
 from drift.testing.case import line_again, save_case
 from drift.testing.check import Case, Failure, Result, Row, check, in_order, reference

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drift.lineage.lineage import InputBatch, Lineage, lineage_of
+from drift.lineage.given import InputBatch
+from drift.lineage.lineage import Lineage, lineage_of
 from drift.records.changes import told
 from drift.records.reader import Record
 from drift.records.replay import batches_of, changes_since, classes_for, dataflow_of, replayed

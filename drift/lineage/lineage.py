@@ -3,7 +3,8 @@
 Invariant: every item of a lineage stands in it once, after those it was made of; its payload is what the step gave.
 
 Why: the graph is run over the input once more, in order, by `Tracer`, up to the item. Inputs that cannot have had a
-part are passed over (`Relevant`). The memory this takes is that of what buckets hold, not of the input.
+part are passed over (`Relevant`), and so is, where several groupings are behind the item, what comes to each of them
+with another key (`Layers`). The memory this takes is that of what buckets hold, not of the input.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal
 
+from drift.lineage.given import Input
+from drift.lineage.layers import Layers
 from drift.lineage.route import Relevant
 from drift.lineage.trace import Node, Tracer, cut_behind
 from drift.operators import ScanKey, ScanOutput, ScanState, State
@@ -21,21 +24,12 @@ from drift_graph.errors import InputError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure, Item
-from drift_graph.meta import BEGINNING, MetaParts, Metas, global_time_of, time_of
+from drift_graph.meta import BEGINNING, MetaParts, global_time_of, time_of
 from drift_graph.operators import Group, Map, Operator, Source, label_of, place_of
 
 _GC_THRESHOLD = 100_000
 
 Kind = Literal["input", "item", "window", "state", "output", "failure"]
-
-
-class InputBatch(NamedTuple):
-    """What a source gave at once, and its promise after it: nothing that comes later has a global time below."""
-
-    source: str
-    metas: Metas
-    payloads: list[Any]
-    heartbeat: bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +46,8 @@ class Made:
         payload: for a state its value.
         key: of a state.
         child: which of the payloads that a map gave, from 0.
-        before: items that went into a state, or rounds of a feedback edge behind an item, at most.
-        first: global time of the first input item behind it.
+        before: items that went into a state; of another item that is cut, the rounds of its loop behind it, at most.
+        first: of a state, or of an item that is cut: global time of the first input item behind it.
         cut: what it was made of is not shown.
         starts: it is the first of its key in a scan, so that its state before was the initial one.
         made_of: oldest first.
@@ -132,7 +126,7 @@ class Lineage:
             "key": show(made.key) if made.kind == "state" else None,
             "child": made.child,
             "before": made.before,
-            "first": self.input_name(made.first),
+            "first": self.input_name(made.first) if made.first else None,
             "cut": made.cut,
             "made_of": [each.number for each in made.made_of],
         }
@@ -142,20 +136,6 @@ class Lineage:
         parts = MetaParts(global_time)
         ordinal = f", number {parts.ordinal}" if parts.ordinal else ""
         return f"{self.sources[parts.source_rank]} at {parts.time}{ordinal}"
-
-
-class Input(Protocol):
-    """An input that can be read again."""
-
-    def batches(self) -> Iterator[InputBatch]:
-        """From its start, in the order of arrival."""
-
-    def at(self, global_time: bytes) -> Any:
-        """The payload of one input item.
-
-        Raises:
-            InputError: there is none at that global time.
-        """
 
 
 def lineage_of(
@@ -186,8 +166,13 @@ def lineage_from(dataflow: Dataflow, node: Node, position: int | None) -> Lineag
 
 def trace_to(dataflow: Dataflow, given: Input, meta: bytes, *, loops_kept: int = 3) -> Node | None:
     """Run up to the output item or failure of this meta; None where nothing of that meta comes."""
+    relevant = Relevant(dataflow, meta, given.at(global_time_of(meta)))
+    layers = Layers(dataflow, given, loops_kept)
+    if relevant.all and layers.fits(relevant.only):
+        with patient_collector():
+            return layers.trace(meta)
     last: Node | None = None
-    for node in traced(dataflow, given, meta, loops_kept=loops_kept):
+    for node in traced(dataflow, given, meta, loops_kept=loops_kept, relevant=relevant):
         last = node
     if last is None or last.meta != meta:
         return None
@@ -286,8 +271,8 @@ class _Telling:
             payload=node.payload.value if is_state else node.payload,
             key=node.payload.key if is_state else None,
             child=_child(operator, node),
-            before=node.items if is_state else node.rounds,
-            first=node.first,
+            before=node.items if is_state else node.rounds if node.cut else 0,
+            first=node.first if is_state or node.cut else b"",
             cut=node.cut or any(parent.cut and not parent.parents for parent in node.parents if parent not in parents),
             starts=self._is_of_scan(node) and len(parents) == 1,
             made_of=tuple(self._made[id(parent)] for parent in parents),

@@ -22,7 +22,7 @@ from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import RAISED
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure
-from drift_graph.meta import varint
+from drift_graph.meta import global_time_of, varint
 from drift_graph.operators import Group, Map, Operator, Sink
 
 
@@ -38,7 +38,7 @@ class Node:
         rounds: of feedback edges behind it, at most.
         items: of a scan's state, how many items of its key went into it.
         linked: of its rounds, those that it may still be linked back over.
-        first: least global time among its ancestors and itself.
+        first: of a scan's state, global time of the first item of its key; else the least among its ancestors.
         cut: its ancestors are not kept.
     """
 
@@ -63,10 +63,23 @@ class Tracer:
     Args:
         only: names of the operators to run; the others' items are left out. All, if None.
         loops_kept: rounds of feedback edges that an item is linked back over, 1 or more.
+        wanted: metas of items to keep.
+
+    Attributes:
+        wanted: by meta the items that were to be kept, None for those that have not come.
     """
 
-    def __init__(self, dataflow: Dataflow, *, only: Collection[str] | None = None, loops_kept: int = 3) -> None:
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        *,
+        only: Collection[str] | None = None,
+        loops_kept: int = 3,
+        wanted: Collection[bytes] = (),
+    ) -> None:
+        self.wanted: dict[bytes, Node | None] = dict.fromkeys(wanted)
         self._loops_kept = loops_kept
+        self._ranks = dataflow.ranks
         self._operators = {rank: dataflow[name] for name, rank in dataflow.ranks.items()}
         back = {(edge.origin, edge.target) for edge in dataflow.edges if edge.feedback}
         self._targets: dict[str, list[tuple[Operator, int, bool]]] = {
@@ -85,6 +98,11 @@ class Tracer:
         """An input item; its meta is its global time."""
         self._send(Node(source, meta, payload, (), meta))
 
+    def push_to(self, target: str, node: Node) -> None:
+        """An item that comes to one operator, from one that is not run here."""
+        self._pushed += 1
+        heappush(self._heap, (node.meta, self._ranks[target], self._pushed, node))
+
     def pop(self, below: bytes) -> Iterator[Node]:
         """Process everything below a bound on metas; yields output items and failures in the order of their metas.
 
@@ -95,7 +113,10 @@ class Tracer:
             meta, rank, _, node = heappop(heap)
             operator = self._operators[rank]
             if isinstance(operator, Sink):
-                yield Node(operator.name, meta, node.payload, (node,), node.first)
+                out = Node(operator.name, meta, node.payload, (node,), node.first)
+                if meta in self.wanted:
+                    self.wanted[meta] = out
+                yield out
                 continue
             made = self._made(operator, rank, node)
             for each in made:
@@ -149,6 +170,9 @@ class Tracer:
         if type(payload) is State:
             window = parents[0].parents
             child.items = 1 + (window[0].items if len(window) > 1 else 0)
+            child.first = window[0].first if len(window) > 1 else global_time_of(window[-1].meta)
+        if meta in self.wanted:
+            self.wanted[meta] = child
         return child
 
 

@@ -1,0 +1,243 @@
+"""The lineage of an item that went through several groupings, found layer by layer, from the output back.
+
+Invariant: what is found is what one trace of the whole input finds.
+
+Why: an item that leaves a grouping is made of what came to its bucket, and of that the fast machines tell: run without
+the grouping, they give what comes to it, settled and in order. So a layer is two passes of the machines, one to find
+the keys of the wanted items and one for what has these keys, which alone is traced. What it was traced back to, items
+that came to the grouping, is wanted of the layers before. Where a cycle leads through more than a scan's own states,
+items go round through several keys, and the whole input is traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+from drift.lineage.given import Input
+from drift.lineage.route import behind
+from drift.lineage.trace import Node, Tracer, cut_behind, nodes_of
+from drift.machines.plan import Plan
+from drift.machines.worker import BARRIER, Worker
+from drift_barrier.barrier import Barrier
+from drift_graph.canonical import forms_of
+from drift_graph.graph import Dataflow
+from drift_graph.item import Columns, Failure
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, read_varint
+from drift_graph.operators import Group, Map, Operator, Source
+
+#: Of a record, finding an item takes as long as reading some thousands.
+_FOUND_ONE_BY_ONE_MAX = 20
+
+
+class _Passed(NamedTuple):
+    """An operator that an item has passed, with the meta that the item had before it and after it."""
+
+    operator: Operator
+    before: bytes
+    after: bytes
+
+
+class Layers:
+    """Finds lineages in a graph whose groupings form no cycles but scans.
+
+    Args:
+        given: the input.
+        loops_kept: states of a scan to go back.
+    """
+
+    def __init__(self, dataflow: Dataflow, given: Input, loops_kept: int) -> None:
+        self._dataflow = dataflow
+        self._given = given
+        self._loops_kept = loops_kept
+        self._plan = Plan(dataflow)
+        self._of_input: list[Node] = []  # made of their own input item alone
+        self._wanted: dict[str, list[Node]] = {}  # by the last grouping they passed: items whose parents are not known
+
+    def fits(self, names: Collection[str]) -> bool:
+        """Whether the groupings among these operators form no cycle but scans."""
+        return not any(
+            self._plan.is_cyclic(component) for component in self._plan.components if set(component) & set(names)
+        )
+
+    def trace(self, meta: bytes) -> Node | None:
+        """The item of a meta with all it was made of; None where no such item comes."""
+        passed = list(_passed(self._dataflow, meta))
+        node = Node(passed[-1].operator.name, meta, None, (), global_time_of(meta))
+        self._want(node)
+        for component in reversed(self._plan.components):
+            wanted = self._wanted.pop(component[0], [])
+            if wanted and not self._trace_back(component[0], wanted):
+                return None
+        self._trace_to_input()
+        return _as_one(node)
+
+    def _want(self, node: Node) -> None:
+        """Ask for what an item was made of."""
+        groups = [each.operator.name for each in _passed(self._dataflow, node.meta) if isinstance(each.operator, Group)]
+        if groups:
+            self._wanted.setdefault(groups[-1], []).append(node)
+        else:
+            self._of_input.append(node)
+
+    def _trace_to_input(self) -> None:
+        """The items that only their own input item had a part in."""
+        wanted = [node.meta for node in self._of_input]
+        only = {each.operator.name for meta in wanted for each in _passed(self._dataflow, meta)}
+        tracer = Tracer(self._dataflow, only=only, wanted=wanted)
+        for source, own, payload in self._inputs_at(set(map(global_time_of, wanted))):
+            tracer.push(source, own, payload)
+        _run(tracer, max(wanted, default=b""))
+        for node in self._of_input:
+            _graft(node, tracer.wanted[node.meta])
+
+    def _inputs_at(self, times: set[bytes]) -> Iterator[tuple[str, bytes, Any]]:
+        """Input items of these global times: found one by one, or where they are many, in one pass."""
+        if len(times) <= _FOUND_ONE_BY_ONE_MAX:
+            for own in sorted(times):
+                yield self._dataflow.sources[read_varint(own, 8)[0]].name, own, self._given.at(own)
+            return
+        for batch in self._given.batches():
+            for meta, payload in zip(batch.metas, batch.payloads):
+                if meta in times:
+                    yield batch.source, meta, payload
+
+    def _trace_back(self, group: str, wanted: list[Node]) -> bool:
+        """Find what items were made of, back to what came to the grouping they passed last."""
+        came = {self._arrival(group, node.meta) for node in wanted}
+        keys = self._keys(group, came)
+        only = {group} | self._cycle(group)
+        for node in wanted:
+            only.update(each.operator.name for each in _passed(self._dataflow, node.meta))
+        tracer = Tracer(self._dataflow, only=only, loops_kept=self._loops_kept, wanted=[node.meta for node in wanted])
+        last = max(node.meta for node in wanted)
+        for metas, payloads in self._arrivals(group, max(came)):
+            forms = self._forms(group, payloads)
+            for meta, payload, form in zip(metas, payloads, forms):
+                if form in keys:
+                    origin = list(_passed(self._dataflow, meta))[-1].operator.name
+                    tracer.push_to(group, Node(origin, meta, payload, (), global_time_of(meta)))
+            if metas:
+                _run(tracer, min(metas[-1], last))
+        _run(tracer, last)
+        for node in wanted:
+            found = tracer.wanted[node.meta]
+            if found is None:
+                return False
+            cut_behind(found, self._loops_kept)
+            _graft(node, found)
+        leaves = {id(each): each for node in wanted for each in nodes_of(node) if self._is_open(each)}
+        for leaf in leaves.values():
+            self._want(leaf)
+        return True
+
+    def _is_open(self, node: Node) -> bool:
+        return not node.parents and not node.cut and not isinstance(self._dataflow[node.operator], Source)
+
+    def _arrival(self, group: str, meta: bytes) -> bytes:
+        """The meta with which an item came to the grouping that it passed last."""
+        return next(
+            each.before for each in reversed(list(_passed(self._dataflow, meta))) if each.operator.name == group
+        )
+
+    def _cycle(self, group: str) -> set[str]:
+        """The maps of a scan, whose states go round."""
+        after = {group}
+        todo = [group]
+        for name in todo:
+            for target in self._dataflow.consumers(name):
+                if isinstance(target, Map) and target.name not in after:
+                    after.add(target.name)
+                    todo.append(target.name)
+        back = [edge.origin for edge in self._dataflow.edges if edge.feedback and edge.target == group]
+        return after & behind(self._dataflow, back) if back else set()
+
+    def _keys(self, group: str, came: set[bytes]) -> set[bytes]:
+        """Canonical bytes of the keys of items, given by the metas with which they come."""
+        keys: set[bytes] = set()
+        for metas, payloads in self._arrivals(group, max(came)):
+            some = [payload for meta, payload in zip(metas, payloads) if meta in came]
+            keys.update(self._forms(group, some))
+        return keys
+
+    def _forms(self, group: str, payloads: list[Any]) -> list[bytes]:
+        key = self._plan.key_of(group)
+        try:
+            return forms_of(list(map(key, payloads)))
+        except Exception:  # of some payload: the run ends there, and has not come so far
+            return [_form(key, payload) for payload in payloads]
+
+    def _arrivals(self, group: str, last: bytes) -> Iterator[tuple[list[bytes], list[Any]]]:
+        """What comes to a grouping up to a meta, in order, as the machines give it."""
+        upstream = behind(self._dataflow, [group]) - {group} - self._cycle(group)
+        plan = Plan(self._dataflow, only=[name for name in upstream if isinstance(self._dataflow[name], Group)])
+        worker, buffer = Worker(plan), Barrier()
+        heartbeats = dict.fromkeys([source.name for source in self._dataflow.sources], BEGINNING)
+        end = last + b"\x00"
+        for source, metas, payloads, heartbeat in self._given.batches():
+            heartbeats[source] = heartbeat
+            minimal = min(heartbeats.values())
+            if source in upstream:
+                for name, columns in worker.handle([(source, Columns(metas, payloads, None))]).get(BARRIER, ()):
+                    if name == group:
+                        buffer.add(name, columns)
+            worker.settle(minimal)
+            yield from _settled(buffer, min(minimal, end))
+            if minimal >= end:
+                return
+        yield from _settled(buffer, min(END_OF_TIME, end))
+
+
+def _settled(buffer: Barrier, below: bytes) -> Iterator[tuple[list[bytes], list[Any]]]:
+    settled = buffer.settled(below)
+    if settled is not None:
+        metas, payloads, _ = settled
+        if any(type(payload) is Failure for payload in payloads):
+            kept = [index for index, payload in enumerate(payloads) if type(payload) is not Failure]
+            metas, payloads = [metas[index] for index in kept], [payloads[index] for index in kept]
+        yield list(metas), payloads
+
+
+def _form(key: Any, payload: Any) -> bytes:
+    try:
+        return forms_of([key(payload)])[0]
+    except Exception:
+        return b""
+
+
+def _run(tracer: Tracer, upto: bytes) -> None:
+    for _ in tracer.pop(upto + b"\x00"):
+        pass
+
+
+def _graft(node: Node, found: Node | None) -> None:
+    """Give an item what it was made of."""
+    if found is not None:
+        for name in ("operator", "payload", "parents", "rounds", "linked", "items", "first", "cut"):
+            setattr(node, name, getattr(found, name))
+
+
+def _as_one(node: Node) -> Node:
+    """The same lineage, in which an item that was found on several ways is one."""
+    found: dict[tuple[str, bytes], Node] = {}
+    for each in nodes_of(node):
+        each.parents = tuple(found[parent.operator, parent.meta] for parent in each.parents)
+        known = found.setdefault((each.operator, each.meta), each)
+        if known.cut and not each.cut:
+            found[each.operator, each.meta] = each
+    return found[node.operator, node.meta]
+
+
+def _passed(dataflow: Dataflow, meta: bytes) -> Iterator[_Passed]:
+    """The operators that an item has passed, its source first."""
+    operators = {rank: dataflow[name] for name, rank in dataflow.ranks.items()}
+    own = global_time_of(meta)
+    yield _Passed(dataflow.sources[read_varint(meta, 8)[0]], b"", own)
+    at = len(own)
+    while at < len(meta):
+        start = at
+        rank, at = read_varint(meta, at)
+        operator = operators[rank]
+        if isinstance(operator, Map) and at < len(meta):
+            _, at = read_varint(meta, at)
+        yield _Passed(operator, meta[:start], meta[:at])
