@@ -402,6 +402,8 @@ def made_run(
         value = getattr(settings, name)
         if type(value) is not int or value < 1:
             raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
+    if type(settings.check_purity) is not bool:
+        raise SettingsError(f"check_purity={settings.check_purity!r} is neither True nor False")
     if settings.transport not in ("ipc", "tcp"):
         raise SettingsError(f"transport={settings.transport!r} is neither 'ipc' nor 'tcp'")
     for name in ("silence_max_s", "call_max_s"):

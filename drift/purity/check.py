@@ -75,8 +75,8 @@ class PurityCheck:
                 "again; put the run under if __name__ == '__main__': or into a function"
             )
         self._seeds = _HASH_SEEDS[:twins]
-        self._first, self._every, self._at_once = first, every, at_once
-        watching = Watching(dataflow, times or {}, self)
+        self._at_once = at_once
+        watching = Watching(dataflow, times or {}, self, first=first, every=every)
         self.dataflow, self.times = watching.dataflow, watching.times
         self._work = shipping.packed(dataflow, [each.subject for each in watching.functions])
         self._twins: list[Twin] = []
@@ -121,11 +121,8 @@ class PurityCheck:
         Raises:
             ImpureStep: the function was found impure, now or before.
         """
-        watched.calls += 1
         if watched.finding is not None:
             raise watched.finding
-        if watched.calls > self._first and watched.calls % self._every:
-            return watched.subject.function(*arguments)
         packed, before = _packed(arguments), _form(arguments)
         if packed is None or before is None:
             self.unchecked += 1

@@ -57,20 +57,26 @@ class Watched:
         finding: what was found of it, where it is not pure.
     """
 
-    __slots__ = ("subject", "index", "checker", "calls", "finding")
+    __slots__ = ("subject", "index", "checker", "calls", "finding", "_function", "_first", "_every")
 
-    def __init__(self, subject: Subject, index: int, checker: Checker) -> None:
+    def __init__(self, subject: Subject, index: int, checker: Checker, first: int, every: int) -> None:
         self.subject = subject
         self.index = index
         self.checker = checker
         self.calls = 0
         self.finding: Exception | None = None
+        self._function = subject.function
+        self._first = first
+        self._every = every
 
     @property
     def user_function(self) -> Callable[..., Any]:
-        return self.subject.function
+        return self._function
 
     def __call__(self, *arguments: Any) -> Any:
+        self.calls += 1
+        if self.calls > self._first and self.calls % self._every and self.finding is None:
+            return self._function(*arguments)
         return self.checker.call(self, arguments)
 
 
@@ -94,12 +100,18 @@ class Watching:
     What comes from a source has its dicts as they are in the input. Behind a grouping that is not so: where an item
     comes in between, a dict is kept that is equal to the right one, and whose keys came into it in another order.
 
+    Args:
+        first, every: of each function the first calls and every n-th go to the checker.
+
     Attributes:
         functions: all that are watched, by index.
         dataflow, times: the graph and the policies with them.
     """
 
-    def __init__(self, dataflow: Dataflow, times: Mapping[str, TimePolicy], checker: Checker) -> None:
+    def __init__(
+        self, dataflow: Dataflow, times: Mapping[str, TimePolicy], checker: Checker, *, first: int = 1, every: int = 1
+    ) -> None:
+        self._share = first, every
         self.functions: list[Watched] = []
         self._checker = checker
         self._known: dict[tuple[str, int], Watched] = {}
@@ -165,7 +177,7 @@ class Watching:
         place = subject.step, id(subject.function)
         known = self._known.get(place)
         if known is None:
-            known = self._known[place] = Watched(subject, len(self.functions), self._checker)
+            known = self._known[place] = Watched(subject, len(self.functions), self._checker, *self._share)
             self.functions.append(known)
         return known
 
