@@ -6,11 +6,15 @@ Nothing here imports pyspark before it is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from drift.spark.sessions import session
 
-__all__ = ["dataframe", "register", "session", "source"]
+if TYPE_CHECKING:
+    from drift.spark.streaming import Stream
+
+__all__ = ["dataframe", "register", "session", "source", "stream"]
 
 
 def source(
@@ -74,3 +78,47 @@ def register(spark: Any) -> None:
     from drift.spark.datasource import RecordSource
 
     spark.dataSource.register(RecordSource)
+
+
+def stream(
+    graph: Any,
+    sources: Mapping[str, Any],
+    *,
+    checkpoint: str | Path,
+    output: str | Path | None = None,
+    sink: str | None = None,
+    columns: str | None = None,
+    times: Mapping[str, Any] | None = None,
+    partitions: int | None = None,
+    **more: Any,
+) -> Stream:
+    """A graph over streaming DataFrames: `start` it, `finish` it, read its `items`.
+
+    Spark reads the streams in micro-batches; each releases what is below minimal time and keeps the rest for the next.
+    The output is that of `drift.run` over all of the input, whatever the micro-batches, and after any crash. Items
+    are late by what the micro-batches before promised: where the sources keep to their lateness, none is.
+
+    Args:
+        graph: its sources are in event time.
+        sources: for each source what `spark.readStream` made, or `source` of it.
+        checkpoint: a folder that driver and executors can write to, of this stream alone. What is in it is unpickled.
+        output: a folder for the items, as Parquet; `checkpoint`/output if None.
+        sink, columns: as for `dataframe`.
+        times: time policies by source, in place of those of the graph.
+        partitions: tasks that share the keys, for the whole life of the stream; None for as many as run at once.
+        more: other fields of `drift.Settings`.
+    """
+    from drift.engines.base import Settings
+    from drift.spark.streaming import Stream
+    from drift_graph.graph import Dataflow
+
+    return Stream(
+        graph if isinstance(graph, Dataflow) else graph.build(),
+        sources,
+        checkpoint=str(checkpoint),
+        output=str(output) if output is not None else f"{checkpoint}/output",
+        sink=sink,
+        columns=columns,
+        times=times or {},
+        settings=Settings(partitions=partitions, **more),
+    )

@@ -20,7 +20,7 @@ from drift.spark.frames import Counter, Reading, placed
 from drift.spark.kernels import OutputRange, RangeEnd, Work
 from drift.spark.levels import LevelWorker
 from drift.spark.output import output_rows
-from drift_graph.canonical import form_of
+from drift_graph.canonical import canonical, form_of
 from drift_graph.errors import DriftError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, read_varint, time_of
@@ -44,7 +44,7 @@ KEPT = [f"__drift_{field.name}" for field in ROWS]
 KEPT_DDL = ", ".join(f"__drift_{field}" for field in DDL.split(", "))
 
 
-def arrive(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def arrive_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of a DataFrame as ARRIVED."""
     work.opened()
     machine = reading.machine()
@@ -70,7 +70,9 @@ def arrive(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> I
         )
 
 
-def number(work: Work, readings: Mapping[int, Reading], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def number_items(
+    work: Work, readings: Mapping[int, Reading], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """From places in order, with payloads, to rows of batches behind the maps after the sources."""
     levels = work.opened()
     outbox = Outbox(levels.last, work.targets)
@@ -148,3 +150,19 @@ def _widened(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
     have = dict(zip(batch.schema.names, batch.columns))
     arrays = [have[field.name] if field.name in have else pa.nulls(batch.num_rows, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def late_rows(
+    work: Work, promises: Mapping[int, tuple[str, int]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Items that came too late, for people: source, time, the promise it was behind, payload as canonical bytes."""
+    work.opened()
+    for batch in batches:
+        ranks, payloads = batch.column("rank").to_pylist(), batch.column("payload").to_pylist()
+        arrays = [
+            pa.array([promises[rank][0] for rank in ranks], pa.string()),
+            batch.column("time"),
+            pa.array([promises[rank][1] for rank in ranks], pa.int64()),
+            pa.array([canonical(pickle.loads(payload)) for payload in payloads], pa.binary()),
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, names=["source", "time", "heartbeat", "payload"])

@@ -1,0 +1,400 @@
+"""Structured Streaming: a graph over streaming DataFrames, in micro-batches that are cut at times.
+
+Invariant: the output of the micro-batches that are done is the beginning of what a run over the whole input gives, to
+the byte; whatever kills the query, and however often it is started again on its checkpoint.
+
+Why: a micro-batch takes the items below minimal time, which is the least promise of the sources, and keeps the others
+for later; so it is closed in time, and its output follows that of the one before. Spark gives a micro-batch that was
+not done the same rows again; all that it is computed from is kept until it is done (see `streaming_store`); and one
+that is done already is passed over.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from drift.engines.base import Settings
+from drift.engines.shipping import packed
+from drift.sources.base import as_source
+from drift.sources.frames import FrameSource
+from drift.spark.batches import DDL, ROWS, STATE
+from drift.spark.blocks import joined_digest
+from drift.spark.errors import as_drift_error
+from drift.spark.frames import Reading, reading_of
+from drift.spark.kernels import Work
+from drift.spark.levels import Levels
+from drift.spark.output import PAYLOAD_DDL, PLACE_DDL, arrow_fields, check_sources, chosen_sink
+from drift.spark.prepare import cuts, default_partitions, through_levels
+from drift.spark.streaming_kernels import (
+    ARRIVED_DDL,
+    END,
+    KEPT,
+    KEPT_DDL,
+    arrive_rows,
+    late_rows,
+    number_items,
+    release,
+)
+from drift.spark.streaming_store import LATE_DDL, Commit, Store
+from drift_barrier.digest import hash_block
+from drift_graph.canonical import hash64
+from drift_graph.errors import DriftError, LateItem, SettingsError
+from drift_graph.functions import safe_text
+from drift_graph.graph import Dataflow
+from drift_graph.meta import END_OF_TIME, TIME_MIN, pack_time
+from drift_graph.times import ArrivalTime, EventTime, TimePolicy
+
+_QUANTILES = [number / 100 for number in range(1, 100)]
+_TARGET, _PORT, _POSITION, _BODY = KEPT[1], KEPT[3], KEPT[4], KEPT[5]
+
+
+class Stream:
+    """A graph over streaming DataFrames; see `drift.spark.stream`."""
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        sources: Mapping[str, Any],
+        *,
+        checkpoint: str,
+        output: str,
+        sink: str | None,
+        columns: str | None,
+        times: Mapping[str, TimePolicy],
+        settings: Settings,
+    ) -> None:
+        check_sources(dataflow, sources, times)
+        if settings.gang:
+            raise SettingsError("a stream runs no gangs: cycles that change keys run in one task; leave out gang=True")
+        self._dataflow = dataflow
+        self._sink = chosen_sink(dataflow, sink, columns)
+        self._columns = columns
+        self._folder, self._output = checkpoint.rstrip("/"), output.rstrip("/")
+        given = {name: as_source(name, each) for name, each in sources.items()}
+        self._readings: dict[int, Reading] = {}
+        self._frames: list[Any] = []
+        for rank, source in enumerate(dataflow.sources):
+            reading, frame = _streamed(source.name, rank, times.get(source.name, source.time), given[source.name])
+            self._readings[rank] = reading
+            self._frames.append(frame)
+        self._spark = self._frames[0].sparkSession
+        self._levels = Levels(dataflow, fused=settings.fused)
+        self._structure = _structure(dataflow, self._readings)
+        self._settings = settings
+        self._error: Exception | None = None
+        self._last: Commit | None = None  # of this process; another may go on from what it wrote
+        self._fields = self._spark.createDataFrame([], self._ddl).schema
+
+    @property
+    def _ddl(self) -> str:
+        return f"{PLACE_DDL}, {self._columns or PAYLOAD_DDL}"
+
+    # For people.
+
+    def start(self, **trigger: Any) -> Any:
+        """Start the query, or go on where it was when it ended, for whatever reason.
+
+        Args:
+            trigger: as for Spark's `DataStreamWriter.trigger`: processingTime="10 seconds", availableNow=True, ...
+
+        Returns:
+            Spark's StreamingQuery.
+
+        Raises:
+            SettingsError: the checkpoint is one of another graph, or of an input that has ended.
+        """
+        commits = self._store(self._spark).commits()
+        if commits:
+            self._check(commits[-1])
+            if commits[-1].finished:
+                raise SettingsError(
+                    f"the stream in {self._folder} was finished: its input has ended, and its output is complete; to "
+                    f"go on with more input, start anew with another checkpoint"
+                )
+        self._error = None
+        work = self._work(1, ())
+        arrived = [
+            frame.mapInArrow(partial(arrive_rows, work, self._readings[rank]), ARRIVED_DDL)
+            for rank, frame in enumerate(self._frames)
+        ]
+        writer = reduce(lambda one, other: one.unionAll(other), arrived).writeStream.foreachBatch(self._micro_batch)
+        if trigger:
+            writer = writer.trigger(**trigger)
+        return writer.option("checkpointLocation", f"{self._folder}/query").start()
+
+    def wait(self, query: Any) -> None:
+        """Wait until a query ends.
+
+        Raises:
+            DriftError: what it ended with, as a run would.
+        """
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            raise as_drift_error(self._error or error) from error
+
+    def finish(self) -> None:
+        """Process what is there now, then say that the input has ended, which releases everything.
+
+        No query of this stream may be running. It may be called again, also after a crash in it.
+        """
+        commits = self._store(self._spark).commits()
+        if not commits or not commits[-1].finished:
+            self.wait(self.start(availableNow=True))
+            commits = self._store(self._spark).commits()
+        if commits and not commits[-1].finished:
+            self._compute(commits[-1].number + 1, replace(commits[-1], late_items=0), None, END_OF_TIME)
+
+    def items(self) -> Any:
+        """The output so far as a DataFrame; its columns are those of `drift.spark.dataframe`."""
+        return self._store(self._spark).items(self._ddl)
+
+    def late(self) -> Any:
+        """Items that came too late and were diverted: source, time, heartbeat, payload as canonical bytes."""
+        return self._store(self._spark).late()
+
+    def digest(self) -> str:
+        """Digest of the output so far."""
+        commits = self._store(self._spark).commits()
+        blocks = [block for commit in commits for block in commit.blocks]
+        edges = [edge for commit in commits for edge in commit.edges]
+        algorithm = self._settings.digest
+        return hash_block(algorithm, b"".join(joined_digest(algorithm, blocks, edges))).hex()
+
+    # A micro-batch.
+
+    def _micro_batch(self, arrived: Any, number: int) -> None:
+        try:
+            self._run(arrived, number)
+        except Exception as error:  # Spark makes a text of it
+            self._error = error
+            raise
+
+    def _run(self, arrived: Any, number: int) -> None:
+        before = self._before(arrived.sparkSession, number)
+        if before is None:
+            return  # Spark was killed between our commit and its own
+        arrived = arrived.persist()
+        try:
+            self._take(arrived, number, before)
+        finally:
+            arrived.unpersist()
+
+    def _before(self, spark: Any, number: int) -> Commit | None:
+        """The commit that a micro-batch goes on from; None where it is done itself."""
+        if self._last is not None and self._last.number == number - 1:
+            return self._last
+        store = self._store(spark)
+        done = store.commit(number)
+        if done is not None and not done.finished:
+            return None
+        if number == 0 and done is None:
+            partitions = self._settings.partitions or default_partitions(spark)
+            return Commit(-1, self._structure, partitions, 1, 0, (None,) * len(self._readings))
+        before = store.commit(number - 1)
+        if done is not None or before is None:
+            raise SettingsError(
+                f"Spark goes on with micro-batch {number} of the checkpoint {self._folder}, and what the stream keeps "
+                f"there does not fit: either a folder in it was removed, or its input was finished; start anew with "
+                f"another checkpoint"
+            )
+        return before
+
+    def _take(self, arrived: Any, number: int, before: Commit) -> None:
+        """Look at what has arrived, and compute what it completes."""
+        from pyspark.sql import functions
+
+        self._check(before)
+        is_late = functions.lit(False)
+        for rank, promise in enumerate(before.promises):
+            if promise is not None:
+                is_late = is_late | ((functions.col("rank") == rank) & (functions.col("time") < promise))
+        arrived = arrived.withColumn("late", functions.coalesce(is_late, functions.lit(False)))
+        seen = {row["rank"]: row for row in _looked_at(arrived).collect()}
+        if any(row["errors"] for row in seen.values()):
+            raise _first_error(arrived)
+        late = self._divert(arrived, number, before, seen)
+        promises = [self._promise(rank, before.promises[rank], seen.get(rank)) for rank in self._readings]
+        known = [promise for promise in promises if promise is not None]
+        upto = pack_time(min(known)) if len(known) == len(promises) else b""
+        bounds = [
+            (pack_time(time), 1) for row in seen.values() for time in row["times"] or () if pack_time(time) < upto
+        ]
+        after = replace(
+            before,
+            promises=tuple(promises),
+            items_in=before.items_in + sum(row["items"] - row["late"] for row in seen.values()),
+            late_items=late,
+        )
+        self._compute(number, after, arrived.where("NOT late"), upto, cuts(bounds, before.partitions))
+
+    def _compute(self, number: int, before: Commit, arrived: Any, upto: bytes, bounds: tuple[bytes, ...] = ()) -> None:
+        """Release what is below a time, keep the rest and what is remembered, and say that it is done."""
+        from pyspark.sql import functions
+
+        spark = self._spark if arrived is None else arrived.sparkSession
+        store = self._store(spark)
+        waiting = [] if arrived is None else [arrived.select("rank", "time", "place", "payload")]
+        waiting += [store.pending(before.slot)] if before.number >= 0 else []
+        rows = reduce(lambda one, other: one.unionAll(other), waiting)
+        slot = 1 - before.slot
+        work = self._work(before.partitions, bounds)
+        ready = functions.col("place") < functions.lit(bytearray(upto))
+        fed = rows.where(ready).select("place", "payload").repartition(before.partitions, "place")
+        fed = fed.sortWithinPartitions("place").mapInArrow(partial(number_items, work, self._readings), DDL)
+        if before.number >= 0:
+            fed = fed.unionAll(store.state(before.slot))
+        kernel = partial(
+            release,
+            start=before.position,
+            schema=_result_schema(self._fields),
+            sink=self._sink,
+            columns=arrow_fields(self._fields) if self._columns else None,
+        )
+        result = through_levels(fed, work, self._levels, kernel, f"{self._ddl}, {KEPT_DDL}").persist()
+        try:
+            port = functions.col(_PORT)
+            rows_of_ends = result.where(port == END).select(_TARGET, _POSITION, _BODY).collect()
+            ends = [(row[_POSITION], pickle.loads(row[_BODY])) for row in sorted(rows_of_ends)]
+            for _, end in ends:
+                if end.error is not None:
+                    raise end.error
+            store.write_items(number, result.where(port.isNull()).select(*self._fields.names))
+            store.write_state(slot, result.where(port == STATE).select(*KEPT))
+            store.write_pending(slot, rows.where(~ready))
+        finally:
+            result.unpersist()
+        self._last = None
+        commit = replace(
+            before,
+            number=number,
+            slot=slot,
+            position=max((position for position, _ in ends), default=before.position),
+            blocks=[block for _, end in ends for block in end.blocks],
+            edges=[edge for _, end in ends for edge in end.edges],
+            finished=upto == END_OF_TIME,
+        )
+        store.write_commit(commit)
+        self._last = commit
+
+    # What a micro-batch is made of.
+
+    def _store(self, spark: Any) -> Store:
+        return Store(spark, self._folder, self._output)
+
+    def _check(self, before: Commit) -> None:
+        if before.structure != self._structure:
+            raise SettingsError(
+                f"the checkpoint {self._folder} is of another graph, or of other time policies: what it remembers of "
+                f"the keys does not fit; start anew with another checkpoint"
+            )
+        if self._settings.partitions not in (None, before.partitions):
+            raise SettingsError(
+                f"partitions={self._settings.partitions}, and the stream in {self._folder} has {before.partitions}: "
+                f"each task keeps the state of its own keys; leave partitions out"
+            )
+
+    def _work(self, partitions: int, bounds: tuple[bytes, ...]) -> Work:
+        return Work(
+            dataflow=packed(self._dataflow),
+            path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+            fused=self._settings.fused,
+            targets=partitions,
+            bounds=bounds,
+            algorithm=self._settings.digest,
+            remembers=True,
+        )
+
+    def _promise(self, rank: int, before: int | None, seen: Any) -> int | None:
+        """What a source promises after a micro-batch."""
+        if seen is None or seen["latest"] is None:
+            return before
+        policy = self._readings[rank].policy
+        assert isinstance(policy, EventTime)
+        promise = max(seen["latest"] - policy.lateness, TIME_MIN)
+        return int(promise if before is None else max(promise, before))
+
+    def _divert(self, arrived: Any, number: int, before: Commit, seen: Mapping[int, Any]) -> int:
+        """Keep late items apart; how many they are.
+
+        Raises:
+            LateItem: there is one, and its source's policy takes it for an error.
+        """
+        promises = {
+            rank: (self._readings[rank].name, promise)
+            for rank, promise in enumerate(before.promises)
+            if promise is not None and rank in seen and seen[rank]["late"]
+        }
+        for rank, (name, promise) in promises.items():
+            policy = self._readings[rank].policy
+            assert isinstance(policy, EventTime)
+            if policy.late == "error":
+                first = arrived.where(f"late AND rank = {rank}").orderBy("place", "payload").first()
+                raise LateItem(
+                    f"source {name!r} got an item at {first.time} after a micro-batch that promised nothing below "
+                    f"{promise}; payload {safe_text(repr, pickle.loads(first.payload), 200)}; set lateness to "
+                    f"{policy.lateness + promise - first.time} or more, or pass late='divert' to keep such items"
+                )
+        if promises:
+            kernel = partial(late_rows, self._work(1, ()), promises)
+            late = arrived.where("late").select("rank", "time", "payload").mapInArrow(kernel, LATE_DDL)
+            self._store(arrived.sparkSession).write_late(number, late)
+        return sum(seen[rank]["late"] for rank in promises)
+
+
+def _streamed(name: str, rank: int, policy: TimePolicy, source: Any) -> tuple[Reading, Any]:
+    """How a streaming DataFrame is read."""
+    if not isinstance(source, FrameSource) or not getattr(source.frame, "isStreaming", False):
+        raise SettingsError(
+            f"source {name!r} of a stream is given {safe_text(repr, source, 80)}, which is no streaming DataFrame; "
+            f"give what spark.readStream makes, or run drift.run(..., engine='spark') over what has an end"
+        )
+    if source.order_by or (source.time is None and isinstance(policy, ArrivalTime)):
+        raise SettingsError(
+            f"source {name!r} is in arrival time, and rows of a stream have no order of arrival; give them a time: "
+            f"drift.spark.source(frame, time=...), or times={{{name!r}: drift.EventTime(...)}}"
+        )
+    return reading_of(name, rank, policy, source, source.frame)
+
+
+def _structure(dataflow: Dataflow, readings: Mapping[int, Reading]) -> str:
+    """What must stay the same for what is remembered to be of use: all but the code of functions."""
+    operators = tuple(
+        (each.kind, each.name, getattr(each, "window", 0), getattr(each, "arity", "")) for each in dataflow.operators
+    )
+    edges = tuple((edge.origin, edge.target, edge.feedback) for edge in dataflow.edges)
+    return f"{hash64((operators, edges, tuple(reading.policy.label for reading in readings.values()))):016x}"
+
+
+def _looked_at(arrived: Any) -> Any:
+    """For each source: how many items, errors and late items have come, their latest time, and quantiles of times."""
+    from pyspark.sql import functions
+
+    return arrived.groupBy("rank").agg(
+        functions.count("*").alias("items"),
+        functions.count("error").alias("errors"),
+        functions.count_if("late").alias("late"),
+        functions.max("time").alias("latest"),
+        functions.percentile_approx("time", _QUANTILES).alias("times"),
+    )
+
+
+def _first_error(arrived: Any) -> DriftError:
+    """Of the rows that are no items, the error of one that any other order of rows would give as well."""
+    _, error = pickle.loads(arrived.where("error IS NOT NULL").orderBy("error").first().error)
+    return error  # type: ignore[no-any-return]
+
+
+def _result_schema(fields: Any) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    kept = [pa.field(name, field.type) for name, field in zip(KEPT, ROWS)]
+    return pa.schema([*to_arrow_schema(fields), *kept])

@@ -1,0 +1,259 @@
+"""Streams on Spark: micro-batches cut anywhere, and a driver killed anywhere, give the output of a run over it all."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import Case, inputs, recipes
+
+import drift
+import drift.spark
+from drift.engines.shipping import packed
+from drift.spark.batches import ROWS, STATE, Row, record_batch, row_of, rows_in
+from drift.spark.blocks import joined_digest
+from drift.spark.kernels import RangeEnd, Work, run_level
+from drift.spark.streaming import Stream
+from drift.spark.streaming_kernels import END, KEPT, release
+from drift.spark.streaming_store import Store
+from drift_barrier.digest import hash_block
+from drift_graph.item import Columns
+from drift_graph.times import SourceMachine
+
+# Without Spark: what a level remembers is all that it needs.
+
+
+def all_items(case: Case) -> list[tuple[bytes, str, Any]]:
+    """Every input item with its global time and source, in order."""
+    found: list[tuple[bytes, str, Any]] = []
+    for rank, source in enumerate(case.dataflow().sources):
+        arrived = SourceMachine(source.name, rank, source.time).take(case.sources()[source.name])
+        found += [(meta, source.name, payload) for meta, payload in zip(arrived.metas, arrived.payloads)]
+    return sorted(found, key=lambda item: item[0])
+
+
+def micro_batch(work: Work, items: list[tuple[bytes, str, Any]], states: list[Row], start: int) -> tuple[Any, ...]:
+    """What `Stream` does with Spark: states to go on with, digest parts, error and position after some items."""
+    levels = work.opened()
+    rows = [row_of(0, 0, name, Columns([meta], [payload], None)) for meta, name, payload in items]
+    batches = [*run_level(work, 0, [record_batch(rows)]), record_batch(states)]
+    for level in range(1, levels.last):
+        batches = [out for share in shuffled(batches, work.targets) for out in run_level(work, level, share)]
+    kept: list[Row] = []
+    for share in shuffled(batches, work.targets):
+        for batch in release(work, share, start=start, schema=SCHEMA, sink=None, columns=None):
+            ported = batch.filter(batch.column(KEPT[3]).is_valid())
+            kept += rows_in(ported.select(KEPT))
+    ends = [(row.items, pickle.loads(row.body)) for row in kept if row.port == END]
+    states = [row._replace(level=row.items) for row in kept if row.port == STATE]
+    return states, ends, max((position for position, _ in ends), default=start)
+
+
+def shuffled(batches: list[Any], targets: int) -> list[list[Any]]:
+    rows = sorted((row for batch in batches for row in rows_in(batch)), key=lambda row: row.first)
+    return [[record_batch([row for row in rows if row.target == target])] for target in range(targets)]
+
+
+PLACE = [("position", pa.int64()), ("time", pa.int64()), ("global_time", pa.binary()), ("meta", pa.binary())]
+PAYLOAD = [("sink", pa.string()), ("payload", pa.binary())]
+SCHEMA = pa.schema([*PLACE, *PAYLOAD, *(pa.field(name, field.type) for name, field in zip(KEPT, ROWS))])
+
+
+def in_micro_batches(case: Case, cuts: list[int], targets: int) -> tuple[str, str]:
+    """Digest and error of a case that is cut before some of its items."""
+    work = Work(packed(case.dataflow()), (), True, targets, (), remembers=True)
+    items = all_items(case)
+    states: list[Row] = []
+    ends: list[tuple[int, RangeEnd]] = []
+    position = 0
+    for begin, end in zip([0, *cuts], [*cuts, len(items)]):
+        states, more, position = micro_batch(work, items[begin:end], states, position)
+        ends += more
+        error = next((str(end.error) for _, end in more if end.error is not None), "")
+        if error:
+            break
+    blocks = joined_digest(
+        "xxh3_128", [each for _, end in ends for each in end.blocks], [each for _, end in ends for each in end.edges]
+    )
+    return hash_block("xxh3_128", b"".join(blocks)).hex(), error
+
+
+def in_reference(case: Case) -> tuple[str, str]:
+    run = drift.run(case.dataflow(), case.sources(), engine="reference")
+    try:
+        run.finish()
+    except drift.DriftError as error:
+        return run.digest, str(error)
+    return run.digest, ""
+
+
+@settings(max_examples=settings.default.max_examples // 2)
+@given(st.data())
+def test_micro_batches_that_are_cut_anywhere_give_the_output_of_the_reference(data: st.DataObject) -> None:
+    recipe = data.draw(recipes(sources_max=2, steps_max=4, failing=data.draw(st.booleans())))
+    case = Case(recipe, data.draw(inputs(recipe.sources, items_max=12)))
+    count = sum(len(each.payloads) for each in case.inputs)
+    cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=4)))
+    assert in_micro_batches(case, cuts, data.draw(st.integers(1, 3))) == in_reference(case)
+
+
+# On Spark.
+
+
+def graph(lateness: int = 40, late: Any = "error") -> drift.Dataflow:
+    graph = drift.Graph("trips")
+    trips = graph.source("trips", time=drift.EventTime(lambda trip: trip["time"], lateness=lateness, late=late))
+    counted = trips.count(key=lambda trip: trip["taxi"])
+    counted.sink("counts")
+    counted.group(key=lambda pair: pair[1] % 3, window=3).sink("windows")
+    return graph.build()
+
+
+def trips(count: int) -> list[dict[str, Any]]:
+    """In disorder, by 40 at most; some are equal."""
+    return [{"time": number - number * 7 % 41, "taxi": f"taxi {number % 6}"} for number in range(count)]
+
+
+def write_files(folder: Path, rows: list[dict[str, Any]], files: int) -> None:
+    """As files whose order is their time of change."""
+    folder.mkdir(exist_ok=True)
+    each = -(-len(rows) // files)
+    for number in range(files):
+        path = folder / f"part-{number}.json"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows[number * each : (number + 1) * each]))
+        os.utime(path, (1_000_000 + number, 1_000_000 + number))
+
+
+def stream_of(spark: Any, folder: Path, **more: Any) -> Stream:
+    read = spark.readStream.schema("time long, taxi string").option("maxFilesPerTrigger", 1).json(str(folder / "in"))
+    given: dict[str, Any] = {"graph": graph(), "checkpoint": folder / "checkpoint", "partitions": 2, **more}
+    return drift.spark.stream(sources={"trips": read}, **given)
+
+
+class Killed(Exception):
+    """The driver is gone."""
+
+
+def dies_after(monkeypatch: pytest.MonkeyPatch, name: str, calls: int) -> None:
+    """The driver ends after so many calls of a method of the store."""
+    write: Callable[..., None] = getattr(Store, name)
+    left = iter(range(calls, 0, -1))
+
+    def write_and_die(*args: Any) -> None:
+        write(*args)
+        if next(left) == 1:
+            raise Killed(name)
+
+    monkeypatch.setattr(Store, name, write_and_die)
+
+
+def test_a_stream_that_dies_after_each_of_its_steps_gives_the_output_of_local(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = trips(240)
+    write_files(tmp_path / "in", rows, 4)
+    # Each time the micro-batch that was under way is done again, and the next one dies a step later.
+    for step, calls in [("write_items", 1), ("write_state", 2), ("write_pending", 2), ("write_commit", 2)]:
+        with monkeypatch.context() as broken, pytest.raises(drift.ProcessError, match=step):
+            dies_after(broken, step, calls)
+            stream_of(spark, tmp_path).finish()
+    stream = stream_of(spark, tmp_path)
+    assert [commit.number for commit in stream._store(spark).commits()] == [0, 1, 2, 3]
+    with monkeypatch.context() as broken, pytest.raises(Killed):
+        dies_after(broken, "write_state", 1)
+        stream.finish()
+    stream.finish()
+    stream.finish()
+    run = drift.run(graph(), {"trips": rows})
+    expected = [(item.position, item.meta, drift.canonical(item.payload)) for item in run]
+    assert stream.digest() == run.digest
+    items = stream.items().orderBy("position").collect()
+    assert [(row.position, bytes(row.meta), bytes(row.payload)) for row in items] == expected
+    with pytest.raises(drift.SettingsError, match="was finished"):
+        stream.start()
+
+
+KILL = """
+import os, signal, sys
+from pathlib import Path
+
+from drift.spark.sessions import session
+from drift.spark.streaming_store import Store
+from test_spark_streaming import stream_of
+
+write = Store.write_state
+
+
+def write_and_die(store, slot, state):
+    write(store, slot, state)
+    if slot == 1:  # in the second micro-batch
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+Store.write_state = write_and_die
+with session("local[2]") as spark:
+    stream_of(spark, Path(sys.argv[1]), partitions=1).finish()
+"""
+
+
+def test_a_driver_that_is_killed_leaves_what_another_goes_on_from(spark: Any, tmp_path: Path) -> None:
+    rows = trips(90)
+    write_files(tmp_path / "in", rows, 2)
+    path = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run([sys.executable, "-c", KILL, str(tmp_path)], env=path, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+    stream = stream_of(spark, tmp_path, partitions=None)
+    assert [commit.number for commit in stream._store(spark).commits()] == [0]
+    stream.finish()
+    assert stream.digest() == drift.run(graph(), {"trips": rows}).finish().digest
+
+
+def test_late_items_are_an_error_or_kept_apart(spark: Any, tmp_path: Path) -> None:
+    rows = [{"time": 10, "taxi": "a"}, {"time": 50, "taxi": "a"}, {"time": 3, "taxi": "b"}, {"time": 60, "taxi": "a"}]
+    write_files(tmp_path / "in", rows, 2)
+    strict = stream_of(spark, tmp_path, graph=graph(20), checkpoint=tmp_path / "strict")
+    with pytest.raises(drift.LateItem, match=r"got an item at 3 after .* nothing below 30; payload .* lateness to 47"):
+        strict.finish()
+    lenient = stream_of(spark, tmp_path, graph=graph(20, "divert"), sink="counts", columns="taxi string, n long")
+    lenient.finish()
+    assert [tuple(row) for row in lenient.late().select("source", "time", "heartbeat").collect()] == [("trips", 3, 30)]
+    kept = [row for row in rows if row["time"] != 3]
+    assert lenient.digest() == drift.run(graph(), {"trips": kept}).finish().digest
+    counts = lenient.items().orderBy("position").select("time", "taxi", "n").collect()
+    assert [tuple(row) for row in counts] == [(10, "a", 1), (50, "a", 2), (60, "a", 3)]
+
+
+def test_what_a_stream_cannot_do_is_refused_before_it_starts(spark: Any, tmp_path: Path) -> None:
+    write_files(tmp_path / "in", trips(3), 1)
+    with pytest.raises(drift.SettingsError, match="is no streaming DataFrame"):
+        drift.spark.stream(graph(), {"trips": spark.range(3)}, checkpoint=tmp_path / "checkpoint")
+    arrival = drift.Graph("arrival")
+    arrival.source("trips").sink("out")
+    with pytest.raises(drift.SettingsError, match="no order of arrival"):
+        stream_of(spark, tmp_path, graph=arrival)
+
+
+def test_a_step_that_raises_ends_the_stream_with_its_error_and_another_graph_is_refused(
+    spark: Any, tmp_path: Path
+) -> None:
+    write_files(tmp_path / "in", trips(60), 2)
+    failing = drift.Graph("trips")
+    source = failing.source("trips", time=drift.EventTime(lambda trip: trip["time"], lateness=40))
+    source.map(lambda trip: trip["taxi"][7 if trip["time"] == 33 else 0]).sink("windows")
+    stream = stream_of(spark, tmp_path, graph=failing)
+    with pytest.raises(drift.StepError, match="IndexError"):
+        stream.finish()
+    assert [commit.number for commit in stream._store(spark).commits()] == [0, 1]
+    with pytest.raises(drift.SettingsError, match="is of another graph"):
+        stream_of(spark, tmp_path).start()
