@@ -373,5 +373,6 @@ def test_a_run_that_failed_is_the_same_where_it_fails_again(tmp_path: Path) -> N
     assert comparison.divergence is None and isinstance(comparison.error, drift.StepError)
     mended = module_of(tmp_path, GRAPH)
     found = found_out(record, mended.graph)
-    assert found.divergence.recorded is None and found.divergence.recomputed is not None
+    assert (found.divergence.recorded, found.divergence.recomputed) == (None, None)
+    assert found.divergence.what == "the recorded run ended with an error, and this one does not"
     assert (found.verdict.kind, found.verdict.step) == ("function", "unrelated")

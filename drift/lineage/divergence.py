@@ -30,7 +30,7 @@ class Divergence:
     Attributes:
         position: in the output, from 0.
         recorded: what the record has there; None where its output ends before.
-        recomputed: what the run gave; None where it ended before.
+        recomputed: what the run gave; None where it ended before. Where both are None, it is the ends that differ.
         error: what the run ended with, where that is why it has no item there.
         same_items: the items of the block are the same, and only the recorded hash of the block differs.
     """
@@ -52,6 +52,10 @@ class Divergence:
         recorded, recomputed = self.recorded, self.recomputed
         if self.same_items:
             return "the record's hash of a block is not that of its items"
+        if recorded is None and recomputed is None:
+            if self.error is not None:
+                return f"the run ends with {type(self.error).__name__}, and the recorded one did not"
+            return "the recorded run ended with an error, and this one does not"
         if recorded is None:
             return "the run gives an item after the last one of the record"
         if recomputed is None:
