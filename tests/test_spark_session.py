@@ -117,3 +117,14 @@ def test_what_spark_says_becomes_one_line(said: str, told: str) -> None:
     with pytest.raises(drift.ProcessError, match=told) as raised:
         raise as_drift_error(RuntimeError(said))
     assert "\n" not in str(raised.value)
+
+
+def test_the_flights_have_one_digest_live_backfilled_and_audited(environment: dict[str, str], tmp_path: Path) -> None:
+    command = [sys.executable, EXAMPLES / "backfill.py", tmp_path]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    digests = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("digest ")]
+    assert digests == 3 * ["a21eaf61df0638bad75a92824b7a3629"]
+    assert (tmp_path / "delays.png").read_bytes().startswith(b"\x89PNG")
+    wait_until_gone(environment["DRIFT_MARK"])
+    assert list(Path(environment["TMPDIR"]).iterdir()) == []

@@ -25,6 +25,7 @@ from drift.engines.packing import unpacked_columns
 from drift.sources.frames import FrameSource
 from drift.spark.blocks import joined_digest
 from drift.spark.errors import as_drift_error
+from drift.spark.jobs import new_tag
 from drift.spark.kernels import RELEASED_DDL, RangeEnd, run_release
 from drift.spark.prepare import Prepared, check_finite
 from drift.spark.sessions import active, start, stop
@@ -150,10 +151,8 @@ def _session_of(feed: Feed) -> Any:
 class _Job:
     """Pulls the rows of a DataFrame in another thread, so that this one can always act."""
 
-    _numbers = iter(range(2**62))
-
     def __init__(self, spark: Any, frame: Any) -> None:
-        self.tag = f"drift-{id(self):x}-{next(self._numbers)}"
+        self.tag = new_tag()
         self._spark = spark
         self._frame = frame
         self._rows: Queue[Any] = Queue(_PIECES_AHEAD_MAX)

@@ -13,7 +13,6 @@ import pickle
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,8 +20,10 @@ import pyarrow as pa
 
 from drift.sources.frames import FrameSource, Payload
 from drift.spark.batches import READ, Outbox, Row, error_row
+from drift.spark.jobs import answer
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
+from drift.spark.tasks import task
 from drift_graph.canonical import canonical_each, form_of, same
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.functions import safe_text
@@ -328,7 +329,8 @@ class Numbered:
         ordered = frame.repartitionByRange(targets, *order).sortWithinPartitions(*order)
         self._kept = ordered.withColumn(_TIME, functions.monotonically_increasing_id()).persist(StorageLevel.DISK_ONLY)
         counts: dict[int, int] = {}
-        for row in self._kept.select(_TIME).mapInArrow(_count_parts, "part long, items long").collect():
+        parts = self._kept.select(_TIME).mapInArrow(_count_parts, "part long, items long")
+        for row in answer(frame.sparkSession, parts.collect):
             counts[row.part] = counts.get(row.part, 0) + row.items
         starts: list[Any] = []
         before = 0
@@ -356,15 +358,15 @@ def level_0(frame: Any, work: Work, reading: Reading) -> Any:
     )
     from drift.spark.batches import DDL
 
-    placed = frame.mapInArrow(partial(place_rows, work, reading), placed_type)
+    placed = frame.mapInArrow(task(place_rows, work, reading), placed_type)
     sorted_rows = placed.repartition(work.targets, _PLACE).sortWithinPartitions(_PLACE)
-    return sorted_rows.mapInArrow(partial(number_rows, work, reading), DDL)
+    return sorted_rows.mapInArrow(task(number_rows, work, reading), DDL)
 
 
 def samples(frame: Any, work: Work, reading: Reading) -> list[tuple[bytes, int]]:
     """Places of some rows, with weights."""
-    some = frame.sample(_SAMPLED, 0).mapInArrow(partial(sample_rows, work, reading), "first binary, items long")
-    return [(bytes(row.first), row.items) for row in some.collect()]
+    some = frame.sample(_SAMPLED, 0).mapInArrow(task(sample_rows, work, reading), "first binary, items long")
+    return [(bytes(row.first), row.items) for row in answer(frame.sparkSession, some.collect)]
 
 
 __all__ = ["FrameSource", "Numbered", "Reading", "level_0", "reading_of", "samples"]

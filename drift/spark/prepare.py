@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from drift.spark.gang_task import run_gang
 from drift.spark.kernels import Work, run_level
 from drift.spark.levels import Levels
 from drift.spark.spool import Spool, write_parquet
+from drift.spark.tasks import task
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 
@@ -97,7 +98,7 @@ class Prepared:
                 self.work = work = replace(work, bounds=cuts(recorded.firsts(frame), targets))
                 inputs.append(recorded.level_0(frame, work))
         if rows is not None and (spool.firsts or not inputs):
-            inputs.append(rows.mapInArrow(partial(run_level, work, 0), DDL))
+            inputs.append(rows.mapInArrow(task(run_level, work, 0), DDL))
         if not inputs:
             inputs.append(self._spark.createDataFrame([], DDL))
         self._rows = reduce(lambda one, other: one.unionAll(other), inputs)
@@ -184,9 +185,9 @@ def through_levels(rows: Any, work: Work, levels: Levels, kernel: Callable[..., 
     """The DataFrame that a kernel makes of the rows of each range of the output, from the rows of level 1 on."""
     for level in range(1, levels.last):
         together = level in levels.gangs
-        task = partial(run_gang if together else run_level, work, level)
-        rows = shuffled(rows, work.targets).mapInArrow(task, DDL, barrier=together)
-    return shuffled(rows, work.targets).mapInArrow(partial(kernel, work), schema)
+        of_level = task(run_gang if together else run_level, work, level)
+        rows = shuffled(rows, work.targets).mapInArrow(of_level, DDL, barrier=together)
+    return shuffled(rows, work.targets).mapInArrow(task(kernel, work), schema)
 
 
 def shuffled(frame: Any, targets: int) -> Any:

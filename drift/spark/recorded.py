@@ -10,7 +10,6 @@ way, for they were recorded as they arrived; those in arrival time are in order 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -20,8 +19,10 @@ from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.records import columns
 from drift.records.reader import Record, restored_many
 from drift.spark.batches import DDL, Outbox, error_row
+from drift.spark.jobs import answer
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
+from drift.spark.tasks import task
 from drift_graph.errors import DriftError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
@@ -62,13 +63,14 @@ class RecordedInput:
 
     def firsts(self, frame: Any) -> list[tuple[bytes, int]]:
         """Global times of some items."""
-        return [(bytes(row.global_time), 1) for row in frame.select("global_time").sample(_SAMPLED, 0).collect()]
+        some = frame.select("global_time").sample(_SAMPLED, 0)
+        return [(bytes(row.global_time), 1) for row in answer(frame.sparkSession, some.collect)]
 
     def level_0(self, frame: Any, work: Work) -> Any:
         """From rows of the input to rows of batches."""
         if self._sorts:
             frame = frame.repartition(work.targets, "global_time").sortWithinPartitions("global_time")
-        return frame.mapInArrow(partial(run_recorded, work, dict(self._record.classes)), DDL)
+        return frame.mapInArrow(task(run_recorded, work, dict(self._record.classes)), DDL)
 
 
 def run_recorded(work: Work, classes: Classes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

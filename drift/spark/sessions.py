@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,8 @@ _CONFIGURATION = {
 }
 
 
-@contextmanager
-def session(master: str = "local[*]", **configuration: str) -> Iterator[Any]:
-    """A Spark session that needs no configuration, and ends with the block.
+def session(master: str = "local[*]", **configuration: str) -> Any:
+    """A Spark session that needs no configuration: `with drift.spark.session() as spark:`, or end it with `stop()`.
 
     Args:
         master: where Spark runs: "local[4]" for four cores of this machine, "spark://host:7077", "yarn", ...
@@ -61,10 +60,9 @@ def session(master: str = "local[*]", **configuration: str) -> Iterator[Any]:
     """
     settings = {name if "." in name else name.replace("_", "."): value for name, value in configuration.items()}
     started = start(master, settings)
-    try:
-        yield started
-    finally:
-        stop(started)
+    ended = started.stop
+    started.stop = lambda: stop(started, ended)
+    return started
 
 
 def start(master: str, configuration: dict[str, str] | None = None) -> Any:
@@ -107,7 +105,7 @@ def start(master: str, configuration: dict[str, str] | None = None) -> Any:
         _restore(handlers)
         output.close()
     started.sparkContext.setLogLevel("OFF")
-    started._drift_folder = folder
+    started._drift_folder, started._drift_application = folder, application_folder(started)
     return started
 
 
@@ -117,11 +115,11 @@ def active() -> Any:
     return modules.SparkSession.getActiveSession() if modules is not None else None
 
 
-def stop(started: Any) -> None:
+def stop(started: Any, end: Callable[[], None] | None = None) -> None:
     """End a session of `start`, and its JVM."""
-    folder, application = started._drift_folder, application_folder(started)
+    folder, application = started._drift_folder, started._drift_application
     with suppress(Exception):  # what a JVM that is already gone says of it
-        started.stop()
+        (end or started.stop)()
     _end_jvm()
     shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(application, ignore_errors=True)
