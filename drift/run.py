@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from drift.engines.base import Engine, Progress, Settings, peak_memory_bytes
 from drift.engines.feed import Feed
-from drift.engines.recorded import RecordEnds
+from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.sinks.base import Sink, as_sink
 from drift.sources.base import Source, as_source
 from drift.sources.frames import FrameSource
 from drift.streams import Graph
 from drift_barrier.barrier import Released
+from drift_barrier.digest import Digest
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item, items
@@ -135,6 +136,10 @@ class Run:
         except BaseException:
             self._feed.close()
             raise
+        self._own_digest: Digest | None = None  # of what was handed out, where the engine may have released more
+        if until is not None or (isinstance(self._feed, RecordedFeed) and not self._feed.ends):
+            self._own_digest = Digest(settings.digest)
+        self._handed_out = 0
         self._outcome: tuple[str, BaseException | None] = ("stopped", None)
         self._pieces = self._run()
         self._digest = ""
@@ -174,6 +179,8 @@ class Run:
         """
         if not self._begun:
             raise SettingsError("the run has not begun, so there is no digest: iterate over it, or call finish()")
+        if self._own_digest is not None:
+            return self._own_digest.hexdigest()
         return self._digest or self._engine.hexdigest()
 
     @property
@@ -186,7 +193,7 @@ class Run:
             workers=self.settings.workers if self.engine == "zeromq" else 1,
             digest=self.digest if self._begun else "",
             items_in=progress.items_in,
-            items_out=progress.items_out,
+            items_out=progress.items_out if self._own_digest is None else self._handed_out,
             tombstones=progress.tombstones,
             late_items=progress.late_items,
             seconds=self._seconds if self._seconds is not None else time.perf_counter() - self._started,
@@ -265,6 +272,9 @@ class Run:
             for piece in self._engine.released():
                 if self._until is not None:
                     piece = piece.before(self._until)
+                if self._own_digest is not None:
+                    self._own_digest.add(piece.metas, piece.payloads)
+                    self._handed_out += len(piece.metas)
                 error: Exception | None = None
                 if self._recorder is not None and piece.metas:
                     piece, error = self._to_record(piece, self._recorder)

@@ -176,7 +176,9 @@ def test_a_replay_repeats_the_decisions_and_gives_the_same_output(engine: str, w
 def test_a_replay_ends_at_a_position(tmp_path: Path) -> None:
     items = list(drift.run(words(), {"lines": LINES}, record=tmp_path / "record"))
     for until in (0, 1, 4096, 10_000):
-        assert list(drift.replay(tmp_path / "record", words(), until=until)) == items[:until]
+        run = drift.replay(tmp_path / "record", words(), until=until)
+        assert list(run) == items[:until]
+        assert run.report.items_out == until
     with pytest.raises(drift.SettingsError, match="until=-1"):
         drift.replay(tmp_path / "record", words(), until=-1)
 
@@ -220,8 +222,13 @@ def test_a_run_that_is_left_is_a_shorter_record(tmp_path: Path) -> None:
     record = Record(tmp_path / "record")
     assert record.manifest.outcome.state == "stopped"
     assert list(record.items())[: len(items)] == items
-    again = list(drift.replay(tmp_path / "record", words()))
-    assert again[: record.manifest.items_out] == list(record.items())
+    runs = [
+        drift.replay(tmp_path / "record", words()),
+        drift.replay(tmp_path / "record", words(), engine="zeromq", workers=2),
+    ]
+    for run in runs:
+        assert list(run)[: record.manifest.items_out] == list(record.items())
+    assert runs[0].digest == runs[1].digest != ""
 
 
 KILLED = """

@@ -61,6 +61,7 @@ class RecordedFeed(Feed):
         paced: as much later than the first batch as it was then; False for at once.
         ends_with: the error that the recorded run had at the end of these batches, where they end before the input.
         record: what the batches are of, for an engine that reads it by itself.
+        ends: whether the input ends with them; else the run ends where their promises do.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class RecordedFeed(Feed):
         paced: bool,
         ends_with: Exception | None = None,
         record: Any = None,
+        ends: bool = True,
     ) -> None:
         nothing = {source.name: _Nothing(paced) for source in dataflow.sources}
         super().__init__(dataflow, nothing, {}, batch_items=batch_items, in_flight_max=1, on_late=on_late)
@@ -82,6 +84,7 @@ class RecordedFeed(Feed):
         self.record = None if paced else record
         self.on_late = on_late
         self.ends_with = ends_with
+        self.ends = ends
         self._began_ns: int | None = None  # by the monotonic clock, when the first batch had its time
         self._first_ns = 0
 

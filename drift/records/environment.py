@@ -5,9 +5,10 @@ from __future__ import annotations
 import platform
 import re
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import drift
 
 _INSTALLED = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)\.dist-info")
 
@@ -15,7 +16,7 @@ _INSTALLED = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)\.dist-info")
 def environment() -> dict[str, Any]:
     """Versions of drift, Python, the machine and the packages."""
     return {
-        "drift": metadata.version("drifting-state"),
+        "drift": drift.__version__,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": platform.platform(),
         "packages": packages(),

@@ -111,6 +111,7 @@ def replayed(
             on_late=on_late,
             paced=paced,
             ends_with=end_of(record.manifest),
+            ends=record.manifest.outcome.state == "finished",
             record=record.with_classes(known),
         )
 
