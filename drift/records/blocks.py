@@ -66,7 +66,7 @@ class Blocks:
             data = meta_data if meta_data is not None and end - start == count else None
             piece = Encoded(
                 end - start,
-                data if data is not None else columns.bins(metas.slice(start, end))[0],
+                data if data is not None else columns.bins(metas.slice(start, end))[0].tobytes(),
                 payloads.slice(start, end).joined().tobytes(),
                 False,
             )

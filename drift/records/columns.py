@@ -194,18 +194,19 @@ def beginnings(strings: Strings, lengths: Numbers) -> Strings:
     return Strings(strings.data[np.arange(int(offsets[-1])) + np.repeat(shift, lengths)], offsets)
 
 
-def bins(strings: Strings) -> tuple[bytes, Numbers]:
+def bins(strings: Strings) -> tuple[memoryview, Numbers]:
     """The canonical bytes of each, joined: with the header that says its length; and where each begins and ends."""
     step = _common_length(strings)
     if step is not None and step < 256:
         matrix = np.empty((len(strings), step + 2), np.uint8)
         matrix[:, 0], matrix[:, 1] = _MARK, step
-        matrix[:, 2:] = _at(strings, step)
-        return matrix.tobytes(), np.arange(len(strings) + 1) * (step + 2)
+        start, end = int(strings.offsets[0]), int(strings.offsets[-1])
+        matrix[:, 2:] = strings.data[start:end].reshape(-1, step)
+        return matrix.reshape(-1).data, np.arange(len(strings) + 1) * (step + 2)
     lengths = strings.lengths
     if len(lengths) == 0 or int(lengths.max()) >= 256:
         listed = list(map(msgspec.msgpack.encode, strings.listed()))
-        return b"".join(listed), of_list(listed).offsets
+        return memoryview(b"".join(listed)), of_list(listed).offsets
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths + 2, out=offsets[1:])
     out = np.empty(int(offsets[-1]), np.uint8)
@@ -214,7 +215,7 @@ def bins(strings: Strings) -> tuple[bytes, Numbers]:
     out[heads], out[heads + 1] = _MARK, lengths
     body[heads] = body[heads + 1] = False
     out[body] = strings.data[strings.offsets[0] : strings.offsets[-1]]
-    return out.tobytes(), offsets
+    return out.data, offsets
 
 
 def first_not_increasing(strings: Strings) -> int | None:

@@ -231,16 +231,20 @@ class Record:
             f"from 0"
         )
 
-    def blocks(self, table: str = "output") -> Iterator[Block]:
-        """The blocks of the output, or of the input, in order; the last one may not be full."""
+    def blocks(self, table: str = "output", *, checks: bool = True) -> Iterator[Block]:
+        """The blocks of the output, or of the input, in order; the last one may not be full.
+
+        Args:
+            checks: False leaves out those of the items, which are most of a block's bytes.
+        """
         last: Block | None = None
-        for batch in self._batches("blocks"):
+        names = ["block", "rows", "hash", *(("meta_checks", "payload_checks") if checks else ())]
+        for batch in self._batches("blocks", ["table", *names]):
             rows = batch.to_pydict()
-            names = ("block", "rows", "hash", "meta_checks", "payload_checks")
             for of_table, *values in zip(rows["table"], *(rows[name] for name in names)):
-                block = Block(*values)
                 if of_table != table:
                     continue
+                block = Block(*values, *(() if checks else (b"", b"")))
                 if last is not None and last.number != block.number:
                     yield last
                 last = block
