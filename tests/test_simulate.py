@@ -80,7 +80,7 @@ def test_a_sound_graph_passes_and_its_seeds_are_the_same_runs_everywhere(tmp_pat
         assert one[same] == two[same]
     done = simulate(tmp_path, "words.py:graph", "--seeds", "20")
     assert done.returncode == 0
-    assert done.stdout.startswith("words: 20 seeds, none fails; ") and "not in order: " in done.stdout
+    assert done.stdout.startswith("words: 20 seeds, a schedule each, none fails; ") and "not in order: " in done.stdout
     assert "words: simulated on " in done.stderr
 
 

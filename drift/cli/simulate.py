@@ -196,8 +196,9 @@ def _summary(search: Search, ending: str) -> str:
     tally, seconds, processes = search.tally, search.seconds, search.processes
     rate = tally.seeds / seconds if seconds else 0.0
     lines = [
-        f"{search.ready.graph}: {_many(tally.seeds, 'seed')}, {ending}; {tally.items:,} items in {seconds:.1f} s on "
-        f"{_many(processes, 'process', 'processes')} ({rate:,.0f} runs/s, {rate * 60 / processes:,.0f} a minute each)"
+        f"{search.ready.graph}: {_many(tally.seeds, 'seed')}, a schedule each, {ending}; {tally.items:,} items in "
+        f"{seconds:.1f} s on {_many(processes, 'process', 'processes')} ({rate:,.0f} runs/s, "
+        f"{rate * 60 / processes:,.0f} a minute each)"
     ]
     if tally.faults:
         lines.append(f"not in order: {_faults(tally, len(tally.faults))}")
@@ -278,7 +279,7 @@ def line_text(tally: Tally, seconds: float, total: int | None, minutes: float | 
     whole, rest = divmod(int(seconds), 60)
     parts = [
         f"{whole}:{rest:02} {min(left, 1.0):.0%}",
-        f"{_many(tally.seeds, 'seed')} ({rate:,.0f}/s, {rate * 60:,.0f} a minute)",
+        f"{_many(tally.seeds, 'seed')}, a schedule each ({rate:,.0f}/s, {rate * 60:,.0f} a minute)",
         f"{tally.items:,} items",
     ]
     if tally.faults:
