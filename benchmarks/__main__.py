@@ -20,6 +20,7 @@ from benchmarks.latency import latency
 from benchmarks.recording import recording
 from benchmarks.rounds import Failed, Options, Target, machine, median
 from benchmarks.scaling import scaling
+from benchmarks.simulation import simulation
 from benchmarks.tables import targets_table
 from benchmarks.throughput import throughput
 from benchmarks.workloads import WORKLOADS
@@ -31,6 +32,7 @@ SECTIONS: dict[str, Section] = {
     "latency": latency,
     "scaling": scaling,
     "recording": recording,
+    "simulation": simulation,
 }
 _OVER_WORKLOADS = ("throughput", "disorder")
 #: Cores busy with other work from which the numbers are no good.

@@ -16,6 +16,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.measure import latency  # noqa: E402
 from benchmarks.recording import audited, run_recorded  # noqa: E402
+from benchmarks.rounds import Options  # noqa: E402
+from benchmarks.simulation import simulation  # noqa: E402
 from benchmarks.workloads import WORKLOADS, mixed, moved  # noqa: E402
 
 
@@ -66,6 +68,11 @@ def test_recording_is_measured_beside_the_same_run_without(tmp_path: Path) -> No
     path = str(tmp_path / "record")
     for what in ("record", "intact", "replay"):
         assert audited({"what": what, "path": path, "items": 3000})["seconds"] > 0
+
+
+def test_simulated_runs_are_counted() -> None:
+    tables, targets, found = simulation(Options(items=1000, rounds=1))
+    assert len(tables) == len(targets) == 1 and found["rounds"][0] > 0
 
 
 def test_an_unknown_name_is_refused() -> None:
