@@ -37,7 +37,8 @@ def simulation(options: Options) -> tuple[list[Table], list[Target], dict[str, A
         options.tell(f"simulation, round {number + 1} of {options.rounds}")
         rates.append(_rate(drift.testing.Seeds(five_steps(), {"lines": lines}), runs))
     title = f"Simulated runs of a graph of five steps and {_ITEMS} items"
-    made = table(title, ("", "runs", "runs a minute"), "Input, schedule, run and reference; by the CPU time of one process.")
+    caption = "Input, schedule, run and reference; by the CPU time of one process."
+    made = table(title, ("", "runs", "runs a minute"), caption)
     made.add_row("drift.testing.Seeds", whole(runs), whole(median(rates)))
     target = Target("simulated runs a minute", median(rates), RUNS_A_MINUTE, at_least=True, unit="")
     return [made], [target], {"rounds": rates}
