@@ -35,9 +35,26 @@ _RECORDS = (
     "tests/test_records_troubles.py",
     "tests/test_records_trouble_while_writing.py",
 )
+_LINEAGE = ("tests/test_lineage.py", "-k", "not tree")
+_FINGERPRINT, _OUTPUTS = ("tests/test_fingerprint.py",), ("tests/test_outputs.py",)
+_DIVERGENCE = ("tests/test_divergence.py", "-k", "differs or looked or hash or bug or versions")
 _FEED = ("tests/test_feed.py",)
 _IDLE = (*_FEED, "-k", "idle")
-_OURS = (*_LAWS, *_MACHINES, *_GOLDEN, *_RECORDS, *_FEED, "tests/conftest.py", "tests/strategies.py", "tests/hunt.py")
+_OURS = (
+    *_LAWS,
+    *_MACHINES,
+    *_GOLDEN,
+    *_RECORDS,
+    *_FEED,
+    *_FINGERPRINT,
+    *_OUTPUTS,
+    "tests/test_lineage.py",
+    "tests/test_divergence.py",
+    "tests/inputs.py",
+    "tests/conftest.py",
+    "tests/strategies.py",
+    "tests/hunt.py",
+)
 _SOURCES = {"": "drift", "acker": "drift_acker", "barrier": "drift_barrier", "graph": "drift_graph"}
 _TIMEOUT_S = 600
 SEEDS_MAX, ITEMS_MAX, DEVIATIONS_MAX = 2000, 4, 2
@@ -78,6 +95,7 @@ def _one(name: str, file: str, old: str, new: str, tests: Sequence[str] = _LAWS,
 
 _SAME_CODE = "the reference uses the same code, so both are wrong alike"
 _NO_RECORDS = "the harness keeps no records"
+_NO_AUDIT = "the harness audits nothing"
 _NO_SHELL = "it is in the shell around the sources, which the simulator has not"
 
 
@@ -484,6 +502,71 @@ BREAKAGES = [
         "    if True:",
         _RECORDS,
         _NO_RECORDS,
+    ),
+    # What is said of a record.
+    _one(
+        "lineage: links of states are never cut",
+        "drift/lineage/trace.py",
+        "if node.linked > 2 * self._loops_kept:",
+        "if node.linked > 2**40:",
+        _LINEAGE,
+        _NO_AUDIT,
+    ),
+    _one(
+        "lineage: one key of the window is passed over",
+        "drift/lineage/layers.py",
+        "                if form in keys:",
+        "                if form in keys and meta in came:",
+        _LINEAGE,
+        _NO_AUDIT,
+    ),
+    _one(
+        "lineage: what shares no key is passed over in cycles too",
+        "drift/lineage/route.py",
+        "if not plan.is_cyclic((groups[0],)):",
+        "if True:",
+        _LINEAGE,
+        _NO_AUDIT,
+    ),
+    _one(
+        "fingerprint: values of the module do not count",
+        "drift/records/code.py",
+        '        yield f"global {name}", value',
+        '        yield f"global {name}", None',
+        _FINGERPRINT,
+        _NO_AUDIT,
+    ),
+    _one(
+        "fingerprint: line numbers count",
+        "drift/records/code.py",
+        "    return signature, code.co_varnames",
+        "    return code.co_firstlineno, signature, code.co_varnames",
+        _FINGERPRINT,
+        _NO_AUDIT,
+    ),
+    _one(
+        "divergence: the block after is looked at",
+        "drift/lineage/divergence.py",
+        "        start = self._checked * BLOCK_ITEMS\n        end = start + BLOCK_ITEMS\n",
+        "        start = (self._checked + 1) * BLOCK_ITEMS\n        end = start + BLOCK_ITEMS\n",
+        _DIVERGENCE,
+        _NO_AUDIT,
+    ),
+    _one(
+        "verdict: the reference is not asked",
+        "drift/lineage/verdict.py",
+        "            self._bug,\n",
+        "",
+        _DIVERGENCE,
+        _NO_AUDIT,
+    ),
+    _one(
+        "outputs: equal payloads are not set against each other first",
+        "drift/lineage/outputs.py",
+        "                equal = [other for other in others if other.data == row.data]",
+        "                equal = [other for other in others[:1] if other.data == row.data]",
+        _OUTPUTS,
+        _NO_AUDIT,
     ),
 ]
 

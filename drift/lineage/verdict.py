@@ -273,13 +273,11 @@ class _Investigation:
                     self._ask_of_past(check, meta)
             except ImpureStep as found:
                 return found
-            except DriftBug:
-                raise
             except (GraphError, ProcessError) as reason:
                 self._unasked = f"whether functions are pure could not be asked: {reason}"
                 return None
             except DriftError:
-                continue  # the record's item is not made any more; the other one may be
+                continue  # the item is not made any more, or what is not pure has confused the machines
         return None
 
     def _ask_of_lineage(self, check: PurityCheck, meta: bytes) -> None:
@@ -382,7 +380,10 @@ class _Investigation:
     def _node(self, meta: bytes) -> Node | None:
         """The item of a meta as the graph makes it now, linked to what it is made of; found once."""
         if meta not in self._nodes:
-            self._nodes[meta] = trace_to(self._dataflow, self._given, meta, loops_kept=self._states)
+            try:
+                self._nodes[meta] = trace_to(self._dataflow, self._given, meta, loops_kept=self._states)
+            except DriftBug:  # what is not pure confuses the machines
+                self._nodes[meta] = None
         return self._nodes[meta]
 
 
