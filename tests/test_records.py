@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 import itertools
-import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
@@ -263,11 +263,10 @@ def test_what_a_killed_run_leaves_is_a_record_that_replays(tmp_path: Path) -> No
 
 def wait_until_ended(path: Path) -> None:
     """Until the writer, which outlives the run, has sealed what it was told."""
-    for _ in range(10_000):
+    for _ in range(6000):
         if (path / "manifest.json").exists() and read_manifest(path).outcome.state != "running":
             return
-        os.sched_yield()
-        subprocess.run(["sleep", "0.01"], check=True)
+        time.sleep(0.01)
     raise AssertionError("the writer of the record did not end")
 
 
@@ -377,6 +376,9 @@ def test_a_folder_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
         drift.run(words(), {"lines": LINES}, record=tmp_path / "file")
     with pytest.raises(drift.SettingsError, match="is no path"):
         drift.run(words(), {"lines": LINES}, record=5)  # type: ignore[arg-type]
+    with pytest.raises(drift.SettingsError, match="part_items_max=0 is not"):
+        drift.run(words(), {"lines": LINES}, record=drift.Recording(tmp_path / "other", part_items_max=0))
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_graph_that_differs_is_said(tmp_path: Path) -> None:

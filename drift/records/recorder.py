@@ -69,6 +69,12 @@ class Recording(msgspec.Struct, frozen=True):
 def as_recording(given: Any) -> Recording:
     """What a user gave as `record`."""
     if isinstance(given, Recording):
+        for name in ("part_items_max", "part_bytes_max"):
+            value = getattr(given, name)
+            if type(value) is not int or value < 1:
+                raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
+        if type(given.seal_after_s) not in (int, float) or given.seal_after_s <= 0:
+            raise SettingsError(f"seal_after_s={given.seal_after_s!r} is not a number of seconds above 0")
         return given
     if isinstance(given, (str, os.PathLike)) and os.fspath(given):
         return Recording(given)
