@@ -8,15 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import drift
-
 _INSTALLED = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)\.dist-info")
 
 
 def environment() -> dict[str, Any]:
     """Versions of drift, Python, the machine and the packages."""
     return {
-        "drift": drift.__version__,
+        "drift": str(getattr(sys.modules["drift"], "__version__", "")),  # the package that this is in
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": platform.platform(),
         "packages": packages(),
