@@ -1,4 +1,4 @@
-"""The command line: `drift run` and `drift show`.
+"""The command line: `drift run` and the others.
 
 Invariant: the exit code says whose turn it is, and is one of these.
 
