@@ -224,6 +224,18 @@ def test_only_what_has_the_key_of_the_item_is_run(monkeypatch: pytest.MonkeyPatc
     assert pushed == ["a b", "A c", "b a"]
 
 
+def test_in_a_cycle_items_of_other_keys_may_have_had_a_part() -> None:
+    graph = drift.Graph("cycle")
+    loop = graph.feedback("loop")
+    pairs = graph.source("words").merge(loop).group(key=lambda number: number % 2, window=2)
+    pairs.flat_map(lambda pair: [pair[-1] + 101] if pair[-1] < 100 else []).feed(loop)
+    pairs.sink("out")
+    dataflow = graph.build()
+    for item in drift.run(dataflow, {"words": range(6)}):
+        lineage = lineage_of(dataflow, Given(dataflow, {"words": lambda: range(6)}), item.meta, loops_kept=ALL)
+        assert lineage.item.payload == item.payload
+
+
 def test_behind_several_groupings_only_what_has_the_keys_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = drift.Graph("layers")
     counted = graph.source("words").count(key=str.lower, name="each")
