@@ -21,6 +21,7 @@ from benchmarks.recording import recording
 from benchmarks.rounds import Failed, Options, Target, machine, median
 from benchmarks.scaling import scaling
 from benchmarks.simulation import simulation
+from benchmarks.spark import spark
 from benchmarks.tables import targets_table
 from benchmarks.throughput import throughput
 from benchmarks.workloads import WORKLOADS
@@ -31,9 +32,12 @@ SECTIONS: dict[str, Section] = {
     "disorder": disorder,
     "latency": latency,
     "scaling": scaling,
+    "spark": spark,
     "recording": recording,
     "simulation": simulation,
 }
+#: Sections that run only where they are named.
+_ASKED_FOR = ("spark",)
 _OVER_WORKLOADS = ("throughput", "disorder")
 #: Cores busy with other work from which the numbers are no good.
 _OTHERS_CORES_MAX = 0.2
@@ -85,8 +89,9 @@ def options_of(given: argparse.Namespace) -> Options:
 
 
 def sections_of(only: Sequence[str]) -> list[str]:
-    """Those named; those that run workloads, where only workloads are named; or all."""
-    return [name for name in SECTIONS if name in only] or list(_OVER_WORKLOADS if only else SECTIONS)
+    """Those named; those that run workloads, where only workloads are named; or all that need not be asked for."""
+    usual = [name for name in SECTIONS if name not in _ASKED_FOR]
+    return [name for name in SECTIONS if name in only] or list(_OVER_WORKLOADS if only else usual)
 
 
 def others_cores(data: Any) -> list[float]:

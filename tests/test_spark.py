@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -71,3 +72,17 @@ def test_a_dataframe_in_arrival_time_is_numbered_in_a_stated_order(spark: Any) -
         drift.run(wordcount.graph, {"lines": frame}, engine="spark").finish()
     with pytest.raises(drift.SettingsError, match="only engine='spark' reads"):
         drift.run(wordcount.graph, {"lines": frame}).finish()
+
+
+def test_what_the_document_shows_happens(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks that are marked `python spark` are one program; test_docs runs the others."""
+    document = EXAMPLES.parent / "docs" / "spark.md"
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"spark": spark, "drift": drift}
+    text = document.read_text()
+    found = list(re.finditer(r"^```python spark\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    assert len(found) > 3
+    for block in found:
+        line = text.count("\n", 0, block.start(1))
+        exec(compile("\n" * line + block[1], document, "exec"), names)

@@ -56,7 +56,7 @@ class RecordedInput:
 
     def read(self, spark: Any) -> Any:
         """The rows of the input as a DataFrame; None where there are none."""
-        paths = [str(self._record.path / file.path) for file in self._manifest.of("input")]
+        paths = [str(self._record.path.resolve() / file.path) for file in self._manifest.of("input")]
         if not paths or not self._manifest.items_in:
             return None
         return spark.read.parquet(*paths).select("source", "global_time", "payload")
