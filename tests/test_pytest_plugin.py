@@ -21,7 +21,7 @@ import words
 count = 0
 
 @settings(max_examples=40, database=None)
-@drift.testing.deterministic(words.graph, lines=st.lists(st.text("ab ", max_size=8), max_size=8))
+@drift.testing.deterministic(words.graph, check_purity=False, lines=st.lists(st.text("ab ", max_size=8), max_size=8))
 def test_words(run):
     global count
     count += 1
@@ -51,10 +51,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_profile_scales_examples_and_seeds_are_run_besides(folder: Path) -> None:
-    usual = examples(folder)
-    assert 30 <= usual <= 60
-    assert examples(folder, "--drift-profile", "quick") < usual / 2
-    assert examples(folder, "--drift-profile", "quick", "--drift-seeds", "50:80") > usual / 2 + 10
+    assert examples(folder, "--drift-profile", "quick") <= 10
+    assert examples(folder, "--drift-seeds", "50:80") >= 60
     assert run_pytest(folder, "--drift-seeds", "x").returncode == 4
 
 
