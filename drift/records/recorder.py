@@ -230,14 +230,17 @@ class Recorder:
                 self._tell(Learned(name, place))
         if self._torn:
             return
-        rest = memoryview(frame(message))
         self._torn = True  # until all of it is out: what comes after half a frame would not be understood
+        self._write(frame(message))
+        self._torn = False
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
         try:
             while rest:
                 rest = rest[os.write(self._pipe, rest) :]
         except BrokenPipeError:
             raise self._failure() from None
-        self._torn = False
 
     def end(self, state: str, error: BaseException | None, by_input: bool, digest: str) -> None:
         """The run has ended.
