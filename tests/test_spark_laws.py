@@ -247,6 +247,17 @@ def test_a_row_that_has_no_time_is_named(spark: Any) -> None:
         drift.run(graph, {"rows": timed}, engine="spark", partitions=2).finish()
 
 
+def members_of_a_set(number: int) -> tuple[str, ...]:
+    return tuple({str(number), "a", "b", "c", "d", "e"})
+
+
+def test_an_impure_step_is_found_in_the_workers(spark: Any) -> None:
+    graph = drift.Graph("impure")
+    graph.source("numbers").map(members_of_a_set, name="words").sink("out")
+    with pytest.raises(drift.ImpureStep, match=r"step 'words' .* is not pure"):
+        drift.run(graph, {"numbers": range(200)}, engine="spark", spark=spark, check_purity=True).finish()
+
+
 def test_a_run_that_is_closed_cancels_its_jobs(spark: Any) -> None:
     run = drift.run(sums(), {"pairs": [(n, n) for n in range(50_000)]}, engine="spark", spark=spark, partitions=2)
     assert next(run).payload == (0, 0)

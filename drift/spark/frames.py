@@ -13,7 +13,8 @@ import pickle
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice
+from operator import ne
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from drift.spark.jobs import answer
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
 from drift.spark.tasks import task
+from drift.spark.values import python_values
 from drift_graph.canonical import canonical_each, form_of, same
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.functions import safe_text
@@ -111,9 +113,7 @@ class Reading:
 
     def payloads(self, batch: pa.RecordBatch) -> list[Any]:
         """The payloads of rows."""
-        columns: list[list[Any]] = [
-            batch.column(index).to_pylist(maps_as_pydicts="strict") for index in range(len(self.columns))
-        ]
+        columns = [python_values(batch.column(index)) for index in range(len(self.columns))]
         if self.payload == "value":
             return columns[0]
         if self.payload == "tuple":
@@ -122,7 +122,7 @@ class Reading:
         return [dict(zip(names, row)) for row in zip(*columns)] if columns else [{} for _ in range(batch.num_rows)]
 
     def times(self, batch: pa.RecordBatch) -> list[int] | None:
-        return batch.column(len(self.columns)).to_pylist() if self.timed else None
+        return python_values(batch.column(len(self.columns))) if self.timed else None
 
 
 def place_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -183,7 +183,7 @@ def number_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch])
                         length = int.from_bytes(found[:4], "big")
                         raise _Refused(found[4 : 4 + length], pickle.loads(found[5 + length :]))
                 payloads = reading.payloads(batch)
-                metas = counter.metas(batch.column(len(reading.columns)).to_pylist(), payloads)
+                metas = counter.metas(python_values(batch.column(len(reading.columns))), payloads)
                 read += len(metas)
                 worker.handle([(reading.name, Columns(metas, payloads, None))], outbox, metas[0])
                 yield from outbox.ready()
@@ -216,7 +216,7 @@ class Counter:
         self._payload: Any = None
 
     def metas(self, places: list[bytes], payloads: list[Any]) -> list[bytes]:
-        if places[0] != self._place and all(one != other for one, other in pairwise(places)):
+        if places[0] != self._place and all(map(ne, places, islice(places, 1, None))):
             self._place, self._ordinal, self._payload = places[-1], 0, payloads[-1]
             return [place + b"\0" for place in places]
         metas: list[bytes] = []

@@ -23,6 +23,7 @@ from drift.spark.jobs import answer
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
 from drift.spark.tasks import task
+from drift.spark.values import python_values
 from drift_graph.errors import DriftError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
@@ -90,8 +91,8 @@ def run_recorded(work: Work, classes: Classes, batches: Iterable[pa.RecordBatch]
 
 
 def _by_source(batch: pa.RecordBatch, classes: Classes) -> Iterator[tuple[str, Columns]]:
-    names = batch.column("source").to_pylist()
-    metas = batch.column("global_time").to_pylist()
+    names = python_values(batch.column("source"))
+    metas = python_values(batch.column("global_time"))
     payloads = restored_many(columns.of_arrow(batch.column("payload")), classes)
     if len(set(names)) == 1:
         yield names[0], Columns(metas, payloads, None)
