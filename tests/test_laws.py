@@ -11,6 +11,7 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pytest
@@ -565,3 +566,26 @@ def test_failures_that_are_taken_back_leave_no_trace(case: Case, workers: int, d
     if run.run().error is None:
         left = {place: count for place, count in places.counts.items() if place[0] == FAILURES and count}
         assert left == {}
+
+
+# Dicts.
+
+
+def in_order_of_coming(counts: dict[int, int], row: tuple[int, int]) -> tuple[dict[int, int], dict[int, int]]:
+    """The state's keys are in the order in which they came last, and the output has that order too."""
+    rest = {key: count for key, count in counts.items() if key != row[1]}
+    counts = {**rest, row[1]: 1}
+    return counts, counts
+
+
+dicts = drift.Graph("dicts")
+dicts.source("rows", time=drift.EventTime(itemgetter(0), lateness=4)).scan(
+    one_key, {}, in_order_of_coming
+).group(one_key, 2).map(lambda window: [list(counts) for counts in window]).sink("orders")
+
+
+@drift.testing.deterministic(
+    dicts, rows=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), max_size=8), check_purity=False
+)
+def test_a_function_may_go_by_the_order_of_a_dict() -> None:
+    """Dicts that differ in nothing else have the same canonical bytes; the machines tell them apart all the same."""

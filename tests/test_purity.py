@@ -344,15 +344,6 @@ def any_key(payload: Any) -> Any:
     return hash(payload) % 1000
 
 
-def lists_keys(state: dict[Any, int], payload: Any) -> tuple[dict[Any, int], list[Any]]:
-    state = {**state, payload: 1}
-    return state, list(state)
-
-
-def gives_dicts(state: dict[Any, int], payload: Any) -> tuple[dict[Any, int], dict[Any, int]]:
-    return {**state, payload: 1}, {**state, payload: 1}
-
-
 def any_time(payload: Any) -> int:
     return int(time.time() * 1e6)
 
@@ -370,12 +361,6 @@ PLACES: dict[str, tuple[Callable[[drift.Stream[Any]], drift.Stream[Any]], drift.
     "step of a scan": (lambda items: items.scan(first_of, 0, ticks, name="it"), None, "step 'it' (scan ticks)"),
     "function of a reduce": (
         lambda items: items.reduce(lambda item: 0, anyhow, name="it"), None, "step 'it' (scan anyhow)"
-    ),
-    "step of a scan that goes by the order of a dict": (
-        lambda items: items.scan(lambda item: 0, {}, lists_keys, name="it"), None, "step 'it' (scan lists_keys)"
-    ),
-    "what goes by the order of a dict behind a scan": (
-        lambda items: items.scan(lambda item: 0, {}, gives_dicts).map(list, name="it"), None, "step 'it' (map one list)"
     ),
     "predicate": (lambda items: items.filter(once, name="it"), None, "step 'it' (map keep once)"),
     "event time": (lambda items: items, drift.EventTime(any_time), "the time function of source 'items' (any_time)"),

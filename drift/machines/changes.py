@@ -3,14 +3,14 @@
 Invariant: a `Difference` never holds a tombstone and an item that cancel each other.
 
 Why: it is given, for each place in a bucket, what was sent before and what would be sent now, and keeps nothing
-where the two are the same by canonical bytes.
+where the two are the same, dicts in the same order: downstream a function may go by it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from drift_graph.canonical import NoCanonicalForm, canonical, form_of, same
+from drift_graph.canonical import NoCanonicalForm, form_of, same, stored
 from drift_graph.errors import PayloadError
 from drift_graph.item import Columns
 
@@ -62,7 +62,7 @@ class Debts:
             PayloadError: for a payload without canonical form: nobody could say which item it takes back.
         """
         try:
-            place = meta, canonical(payload)
+            place = meta, stored(payload)
         except NoCanonicalForm as none:
             raise PayloadError(
                 f"step {self._step!r} is to take back an item that cannot be told from others: {none}", step=self._step

@@ -97,13 +97,6 @@ def cause_of(subject: Subject, finding: Finding) -> Cause:
                 (fact.other_order, "with the same set, filled in another order"),
             ]
             return _of_order(results, fact)
-        if fact.dict_order is not None and fact.dict_order.form != fact.first.form:
-            return Cause(
-                [(fact.first, "as it is"), (fact.dict_order, "with the keys of a dict in another order")],
-                "it depends on the order in which keys came into a dict, and dicts with the same items are one "
-                "payload: when an item comes late, the one may stay in place of the other",
-                "iterate over sorted(the_dict.items()), or keep what has an order in a tuple",
-            )
     return _between_processes(finding.facts, ours) or _not_again(finding.facts, ours)
 
 

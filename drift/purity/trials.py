@@ -23,7 +23,7 @@ import xxhash
 
 from drift.purity.seen import CLOCKS, Seen, Sight
 from drift.purity.watch import Shape, Subject, compared, shaped
-from drift_graph.canonical import NoCanonicalForm, canonical, form_of
+from drift_graph.canonical import NoCanonicalForm, form_of, stored
 from drift_graph.functions import RAISED, safe_text
 
 _SHOWN_CHARACTERS_MAX = 500
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     """What a call came to.
 
     Attributes:
-        form: to compare it by: of the result's canonical bytes, or of the exception's type; None where it has no form.
+        form: to compare it by: of the result's bytes, or of the exception's type; None where it has no form.
         shown: the result as text.
         floats: those in the result, to see whether two results are nearly equal.
     """
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
 def form_of_result(shape: Shape, result: Any) -> bytes | None:
     """The form of a shaped result; None for what cannot be compared."""
     try:
-        return xxhash.xxh3_128_digest(canonical(compared(shape, result)))
+        return xxhash.xxh3_128_digest(stored(compared(shape, result)))
     except NoCanonicalForm:
         return None
 
@@ -112,14 +112,12 @@ def rebuilt(packed: bytes) -> tuple[Any, ...]:
         arguments: tuple[Any, ...] = pickle.loads(packed)
     except Exception as error:
         raise CannotRebuild from error
-    return in_other_order(arguments, sets=_as_sorted) or arguments  # where they are from sets have an order of theirs
+    return in_other_order(arguments, _as_sorted) or arguments  # where they are from sets have an order of theirs
 
 
-def in_other_order(
-    arguments: tuple[Any, ...], *, sets: _Filled | None = None, dicts: tuple[int, ...] = ()
-) -> tuple[Any, ...] | None:
-    """Equal arguments whose sets, and the dicts in some of them, were filled in another order; None without any."""
-    changed = tuple(_reordered(each, sets, at in dicts) for at, each in enumerate(arguments))
+def in_other_order(arguments: tuple[Any, ...], sets: _Filled) -> tuple[Any, ...] | None:
+    """Equal arguments whose sets were filled in another order; None without any."""
+    changed = tuple(_reordered(each, sets) for each in arguments)
     return None if all(left is right for left, right in zip(changed, arguments)) else changed
 
 
@@ -139,27 +137,25 @@ def reversed_set(members: list[Any]) -> set[Any]:
     return filled
 
 
-def _reordered(value: Any, sets: _Filled | None, dicts: bool) -> Any:
+def _reordered(value: Any, sets: _Filled) -> Any:
     """The value itself where nothing in it has an order that could be another one."""
     kind = type(value)
     if kind in (set, frozenset):
-        inside = [_reordered(each, sets, dicts) for each in value]
-        if sets is None or len(inside) < 2:
+        inside = [_reordered(each, sets) for each in value]
+        if len(inside) < 2:
             return value if all(left is right for left, right in zip(inside, value)) else kind(inside)
         filled = sets(inside)
         return filled if kind is set else frozenset(filled)
     if kind is dict:
-        items = [(key, _reordered(each, sets, dicts)) for key, each in value.items()]
-        if dicts and len(items) > 1:
-            return dict(reversed(items))
+        items = [(key, _reordered(each, sets)) for key, each in value.items()]
         return value if all(each is value[key] for key, each in items) else dict(items)
     if isinstance(value, (tuple, list)) and (kind in (tuple, list) or hasattr(kind, "_make")):
-        inside = [_reordered(each, sets, dicts) for each in value]
+        inside = [_reordered(each, sets) for each in value]
         if all(left is right for left, right in zip(inside, value)):
             return value
         return kind._make(inside) if hasattr(kind, "_make") else kind(inside)
     changed = [
-        (name, other) for name, inside in _fields_of(value) if (other := _reordered(inside, sets, dicts)) is not inside
+        (name, other) for name, inside in _fields_of(value) if (other := _reordered(inside, sets)) is not inside
     ]
     if changed:
         value = copy.copy(value)
@@ -297,7 +293,7 @@ def check(subject: Subject, packed: bytes, *, closely: bool) -> Check:
     """Two calls; `closely` also asks whether the function depends on a clock too coarse to be seen, or a setting."""
     arguments = rebuilt(packed)
     again = rebuilt(packed)
-    again = in_other_order(again, sets=reversed_set, dicts=subject.dicts) or again
+    again = in_other_order(again, reversed_set) or again
     if not closely:
         return Check(called(subject, arguments), called(subject, again))
     with Seen() as seen:
@@ -330,7 +326,6 @@ class Facts:
     Attributes:
         first, again: two calls, one after the other.
         other_order: a call where sets in the payload were filled in another order; None if there are none.
-        dict_order: the same for dicts.
         sights: what it was seen to do.
         clock_still: two calls with the clock stopped; None if it reads none.
         clock_moved: a call with the clock a year later; None if it reads none.
@@ -356,7 +351,6 @@ class Facts:
     globals_read: dict[str, bytes] = dataclasses.field(default_factory=dict)
     names: set[str] = dataclasses.field(default_factory=set)
     shows_address: bool = False
-    dict_order: Outcome | None = None
 
 
 def explain(subject: Subject, packed: bytes) -> Facts:
@@ -373,10 +367,8 @@ def explain(subject: Subject, packed: bytes) -> Facts:
     after = inspection.kept_by(owner, seen.executed)
     kept = [name for name in before if before[name] != after.get(name) or start.get(name, before[name]) != before[name]]
     facts = Facts(first, again, None, list(seen.sights))
-    if (other := in_other_order(rebuilt(packed), sets=reversed_set)) is not None:
+    if (other := in_other_order(rebuilt(packed), reversed_set)) is not None:
         facts.other_order = outcome_of(subject, other)
-    if (other := in_other_order(rebuilt(packed), dicts=subject.dicts)) is not None:
-        facts.dict_order = outcome_of(subject, other)
     kinds = {sight.kind for sight in seen.sights}
     if "clock" in kinds:
         places, now = list(seen.executed.values()), time.time()

@@ -30,7 +30,6 @@ class Subject:
         where: "file:line" of it, or of the step's declaration.
         function: as the graph has it; for `count` and `reduce` that is ours around the user's.
         initial: of a scan's step, the state before a key's first item.
-        dicts: the arguments whose dicts may come with their keys in another order; see `Watching`.
     """
 
     step: str
@@ -39,7 +38,6 @@ class Subject:
     function: Callable[..., Any]
     shape: Shape
     initial: Any = None
-    dicts: tuple[int, ...] = ()
 
 
 class Checker(Protocol):
@@ -97,9 +95,6 @@ def compared(shape: Shape, result: Any) -> Any:
 class Watching:
     """Replaces the functions of a graph and of the time policies it runs with.
 
-    What comes from a source has its dicts as they are in the input. Behind a grouping that is not so: where an item
-    comes in between, a dict is kept that is equal to the right one, and whose keys came into it in another order.
-
     Args:
         first, every: of each function the first calls and every n-th go to the checker.
 
@@ -115,7 +110,6 @@ class Watching:
         self.functions: list[Watched] = []
         self._checker = checker
         self._known: dict[tuple[str, int], Watched] = {}
-        self._behind = _behind_groupings(dataflow)
         self._origins = {edge.target: edge.origin for edge in dataflow.edges}
         self.times = {
             source.name: self._policy(source.name, times.get(source.name, source.time)) for source in dataflow.sources
@@ -139,26 +133,18 @@ class Watching:
         if isinstance(function, (ScanState, ScanOutput)):
             title = f"step {operator.step!r} (scan {name_of(function.user_function)})"
             where = line_of(function.user_function) or operator.where
-            dicts = (0, 1) if self._origins[operator.name] in self._behind else (0,)
-            step = self._watched(Subject(operator.step, title, where, function.step, "pair", function.initial, dicts))
+            step = self._watched(Subject(operator.step, title, where, function.step, "pair", function.initial))
             if isinstance(function, ScanState):
-                group = self._origins[operator.name]
-                return dataclasses.replace(function, key=self._key(operator, function.key, group), step=step)
+                return dataclasses.replace(function, key=self._key(operator, function.key), step=step)
             return dataclasses.replace(function, step=step)
         where = line_of(function) or operator.where
         title = f"step {operator.step!r} ({label_of(operator)})"
-        return self._watched(
-            Subject(operator.step, title, where, function, operator.arity, None, self._dicts(operator.name))
-        )
+        return self._watched(Subject(operator.step, title, where, function, operator.arity))
 
-    def _key(self, operator: Operator, key: Callable[[Any], Any], group: str = "") -> Watched:
+    def _key(self, operator: Operator, key: Callable[[Any], Any]) -> Watched:
         title = f"the key of step {operator.step!r} ({name_of(key)})"
         where = line_of(key) or operator.where
-        dicts = self._dicts(group or operator.name)
-        return self._watched(Subject(operator.step, title, where, key, "one", None, dicts))
-
-    def _dicts(self, name: str) -> tuple[int, ...]:
-        return (0,) if name in self._behind else ()
+        return self._watched(Subject(operator.step, title, where, key, "one"))
 
     def _policy(self, source: str, policy: TimePolicy) -> TimePolicy:
         if not isinstance(policy, EventTime):
@@ -180,15 +166,3 @@ class Watching:
             known = self._known[place] = Watched(subject, len(self.functions), self._checker, *self._share)
             self.functions.append(known)
         return known
-
-
-def _behind_groupings(dataflow: Dataflow) -> set[str]:
-    """Operators that take what a grouping gave, other than a scan's states, which only come back to it."""
-    behind: set[str] = set()
-    todo = [operator.name for operator in dataflow.operators if isinstance(operator, Group)]
-    while todo:
-        for consumer in dataflow.consumers(todo.pop()):
-            if consumer.name not in behind and not isinstance(getattr(consumer, "function", None), ScanState):
-                behind.add(consumer.name)
-                todo.append(consumer.name)
-    return behind

@@ -144,7 +144,10 @@ def hash64(value: Any) -> int:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two values are one value: same types, same content. Values without canonical form never are."""
+    """Whether a function cannot tell two values apart: same types, same content, dicts in the same order.
+
+    Values without canonical form never are.
+    """
     if left is right:
         return True
     if type(left) is not type(right):
@@ -154,18 +157,18 @@ def same(left: Any, right: Any) -> bool:
     if type(left) is tuple and set(map(type, left)) <= _exact:
         return left == right and list(map(type, left)) == list(map(type, right))
     try:
-        return canonical(left) == canonical(right)
+        return stored(left) == stored(right)
     except NoCanonicalForm:
         return False
 
 
 def form_of(value: Any) -> bytes:
-    """What items are counted by: canonical bytes, or for a value without them its type.
+    """What items are counted by: the bytes of `stored`, or for a value without them its type.
 
     Such a value ends the run if it is released; until then a tombstone of its type takes it back.
     """
     try:
-        return canonical(value)
+        return stored(value)
     except NoCanonicalForm:
         return b"\xc1" + type(value).__qualname__.encode()
 
@@ -173,7 +176,7 @@ def form_of(value: Any) -> bytes:
 def forms_of(values: Sequence[Any]) -> list[bytes]:
     """[form_of(value) for value in values], faster."""
     try:
-        return canonical_each(values)
+        return stored_each(values)
     except NoCanonicalForm:
         return list(map(form_of, values))
 
