@@ -86,3 +86,12 @@ def test_what_the_document_shows_happens(spark: Any, tmp_path: Path, monkeypatch
     for block in found:
         line = text.count("\n", 0, block.start(1))
         exec(compile("\n" * line + block[1], document, "exec"), names)
+
+
+def test_items_travel_through_the_driver_where_no_disk_is_shared(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drift.spark.prepare.shares_disk", lambda spark: False)
+    lines = {"lines": drift.sources.text(HAMLET)}
+    expected = drift.run(wordcount.graph, lines).finish().digest
+    for given in (lines, {"lines": []}):
+        digest = drift.run(wordcount.graph, given, engine="spark", spark=spark, partitions=2).finish().digest
+        assert (digest == expected) == (given is lines)

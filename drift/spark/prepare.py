@@ -118,7 +118,7 @@ class Prepared:
     def _spooled(self, spool: Spool, watch: Callable[[], None]) -> Any:
         """A DataFrame of what the sources give that are read here."""
         batches = spool.batches(watch)
-        if str(self._spark.conf.get("spark.master", "")).startswith("local"):
+        if shares_disk(self._spark):
             folder = tempfile.mkdtemp(prefix="drift-spool-")
             self._closing.callback(shutil.rmtree, folder, ignore_errors=True)
             write_parquet(Path(folder) / "rows.parquet", batches)
@@ -156,6 +156,11 @@ def check_finite(feed: Feed) -> None:
                 f"source {name!r} is live, and engine='spark' runs what has an end; run it on zeromq, or record it and "
                 f"replay the record on Spark"
             )
+
+
+def shares_disk(spark: Any) -> bool:
+    """Whether the tasks run on this machine, and see what is written here."""
+    return str(spark.conf.get("spark.master", "")).startswith("local")
 
 
 def default_partitions(spark: Any) -> int:
