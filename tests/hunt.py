@@ -31,7 +31,8 @@ _thins = st.sampled_from([("filter", 0, 2), ("flat", 0, 2), ("map", 0, "equal"),
 _fails = st.tuples(st.just("fails"), st.just(0), st.sampled_from([*FAILING, "step", "pair", "map"]), st.integers(2, 9))
 
 
-_fails_often = st.tuples(st.just("fails"), st.just(0), st.sampled_from(["map", "map", "flat", "key"]), st.just(2))
+_fails_often = st.tuples(st.just("fails"), st.just(0), st.sampled_from(["map", "map", "flat"]), st.just(5))
+_windows = st.tuples(st.just("group"), st.just(0), st.just("one"), st.integers(2, 4))
 _pairs = st.tuples(st.just("group"), st.just(0), st.just("one"), st.integers(2, 3))
 _less = st.sampled_from([("filter", 0, 2), ("flat", 0, 1)])
 _back = st.just(("merge", 0, 2))  # with the source: what is taken back comes between what is not
@@ -55,7 +56,7 @@ class Laws:
     def __init__(self) -> None:
         corrected = Generated(corrections(st.tuples(_groups, _thins, _stateful)), items_min=4, items_max=12)
         taken_back = Generated(corrections(st.tuples(_pairs, _less, _back, _merging)), items_min=4, items_max=8)
-        failed = Generated(corrections(st.tuples(_groups, _fails_often)), items_min=3, items_max=6)
+        failed = Generated(corrections(st.tuples(_windows, _fails_often)), items_min=4, items_max=8)
         self._kinds = [
             Generated(recipes(sources_max=2, steps_max=4)),
             corrected,
