@@ -57,19 +57,23 @@ class Laws:
         corrected = Generated(corrections(st.tuples(_groups, _thins, _stateful)), items_min=4, items_max=12)
         taken_back = Generated(corrections(st.tuples(_pairs, _less, _back, _merging)), items_min=4, items_max=8)
         failed = Generated(corrections(st.tuples(_windows, _fails_often)), items_min=4, items_max=8)
+        passed_on = Generated(
+            corrections(st.tuples(_windows, st.just(("group", 0, "few", 2)))), items_min=6, items_max=10
+        )
         self._kinds = [
             Generated(recipes(sources_max=2, steps_max=4)),
             corrected,
             Generated(recipes(sources_max=2, steps_max=3, failing=True)),
             taken_back,
             failed,
+            passed_on,
             Generated(corrections(st.tuples(_pairs, _less, _merging)), items_min=6, items_max=12),
             taken_back,
             Generated(corrections(st.tuples(_groups, _thins, _stateful, _fails)), items_min=3, items_max=8),
             failed,
             Generated(recipes(sources_max=3, steps_max=6)),
             failed,
-            corrected,
+            passed_on,
             taken_back,
         ]
 

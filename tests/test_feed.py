@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 import drift
+from drift.engines.feed import Feed
+from drift.sources.base import as_source
+from drift_graph.meta import pack_time
 
 
 def running_total() -> drift.Graph:
@@ -72,6 +75,20 @@ def test_an_idle_source_goes_past_one_that_has_ended() -> None:
         if item.payload == 3:
             released.set()
     assert items == [1, 2, 3]
+
+
+def test_an_idle_source_promises_no_more_than_the_slowest_of_the_others() -> None:
+    graph = drift.Graph("three")
+    first, *others = [graph.source(name, time=drift.EventTime(len)) for name in ("idle", "slow", "fast")]
+    first.merge(*others).sink("out")
+    dataflow = graph.build()
+    sources = {source.name: as_source(source.name, []) for source in dataflow.sources}
+    feed = Feed(dataflow, sources, {}, batch_items=1, in_flight_max=1, on_late=print)
+    for inlet, promised in zip(feed._inlets, (9, 5, 7)):
+        inlet.promised = pack_time(promised)
+    assert feed._others(feed._inlets[0]) == pack_time(5)
+    assert feed._others(feed._inlets[1]) == pack_time(7)
+    feed.close()
 
 
 def test_too_little_credit_for_the_lateness_is_an_error_that_says_so() -> None:

@@ -64,6 +64,9 @@ class Shrinker:
         """The smallest failing case found."""
         self._try(replace(self.best.case, schedule=explicit(self.best.case.schedule, self.best.made)))
         self._settle()
+        if len(self._deviations()) > _DEVIATIONS_WANTED:
+            self._name_ends()  # what waits for a thing, and not for a number of turns, does not hang on the others
+            self._settle()
         if self._items and self.best.case.item_count > _ITEMS_WANTED:
             self._effort = 5
             self._settle()
