@@ -50,6 +50,12 @@ def corrections(steps: st.SearchStrategy[tuple[tuple[object, ...], ...]]) -> st.
     )
 
 
+def merged(*steps: st.SearchStrategy[tuple[object, ...]]) -> st.SearchStrategy[Recipe]:
+    """Three sources in arrival time, whose batches are out of order between them as they come."""
+    joined = st.tuples(st.just(("merge", 0, 1)), st.just(("merge", 0, 3)), *steps)
+    return st.builds(Recipe, st.just(3), joined, st.just([]), st.just(()))
+
+
 class Laws:
     """The cases that our laws are about, by seed."""
 
@@ -62,6 +68,8 @@ class Laws:
         )
         self._kinds = [
             Generated(recipes(sources_max=2, steps_max=4)),
+            Generated(merged(_windows, st.just(("group", 0, "few", 2))), items_min=1, items_max=3),
+            Generated(merged(_scans), items_min=1, items_max=4),
             corrected,
             Generated(recipes(sources_max=2, steps_max=3, failing=True)),
             taken_back,

@@ -239,10 +239,7 @@ class Shrinker:
                     return
 
     def _single_deviations(self) -> Iterator[Deviation]:
-        outcome = self.best.outcome
-        keys = list(self.best.made)
-        if outcome is not None:
-            keys += [thing.key for thing in outcome.log]
+        keys = [*self.best.made, *(thing.key for thing in self.best.simulation.log)]
         for turns in _HOLDS:
             for key in dict.fromkeys(keys):
                 if key.kind in HELD:
@@ -268,7 +265,7 @@ class Shrinker:
         """Something held up for a number of turns is held up until something else comes: that outlives the code."""
         for at in range(len(self._deviations())):
             deviation = self._deviations()[at]
-            if deviation.key.kind not in HELD or deviation.until is not None or self.best.outcome is None:
+            if deviation.key.kind not in HELD or deviation.until is not None:
                 continue
             for until in _last_before(deviation.key, self.best):
                 found = self._deviations()
@@ -278,8 +275,7 @@ class Shrinker:
 
 def _last_before(key: Key, result: Result) -> Iterator[Key]:
     """What came last before something that was held up: to the same receiver, and at all."""
-    assert result.outcome is not None
-    log = result.outcome.log
+    log = result.simulation.log
     held = next((thing for thing in log if thing.key == key), None)
     if held is None:
         return
