@@ -66,10 +66,12 @@ class Laws:
         passed_on = Generated(
             corrections(st.tuples(_windows, st.just(("group", 0, "few", 2)))), items_min=6, items_max=10
         )
+        scanned = Generated(merged(_scans), items_min=1, items_max=4)
         self._kinds = [
             Generated(recipes(sources_max=2, steps_max=4)),
             Generated(merged(_windows, st.just(("group", 0, "few", 2))), items_min=1, items_max=3),
-            Generated(merged(_scans), items_min=1, items_max=4),
+            scanned,
+            scanned,
             corrected,
             Generated(recipes(sources_max=2, steps_max=3, failing=True)),
             taken_back,

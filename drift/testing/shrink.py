@@ -11,6 +11,7 @@ taking away and by trying each single deviation from order there is.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -233,10 +234,16 @@ class Shrinker:
                 if one.key != kept.key and self._try_with((kept, one)):
                     return
         for workers, batch_items in ((1, 8), (2, 8), (1, 2), (2, 1), (3, 1)):
-            other = replace(self.best.case.schedule, workers=workers, batch_items=batch_items, deviations=())
-            for one in single:
-                if self._try(replace(self.best.case, schedule=replace(other, deviations=(one,)))):
+            other = replace(self.best.case.schedule, workers=workers, batch_items=batch_items)
+            pairs = itertools.product(self._cuts(), (one for one in single if one.key.kind == "batch"))
+            for several in (*((one,) for one in single), *pairs):
+                if self._try(replace(self.best.case, schedule=replace(other, deviations=several))):
                     return
+
+    def _cuts(self) -> list[Deviation]:
+        """A batch that is one item short of what it could have."""
+        inputs = self.best.case.inputs
+        return [Deviation(Key("cut", "", name, at, 0), 1) for name in inputs for at in range(len(inputs[name]))]
 
     def _single_deviations(self) -> Iterator[Deviation]:
         keys = [*self.best.made, *(thing.key for thing in self.best.simulation.log)]
