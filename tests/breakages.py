@@ -644,6 +644,12 @@ def caught_by(breakage: Breakage, tree: Path) -> str | None:
     return failed[2].replace("test_", "", 1)
 
 
+def why_unseen(breakage: Breakage) -> str:
+    """Why the harness cannot see a breakage; "" where it can."""
+    beside = all(edit.file.startswith(("drift/records/", "drift/lineage/")) for edit in breakage.edits)
+    return breakage.unseen or (_NO_RECORDS if beside else "")
+
+
 class Hunted(NamedTuple):
     """What the harness made of a breakage: the first seed that failed, -1 for none, and how small its case became."""
 
@@ -689,8 +695,9 @@ def _row(breakage: Breakage) -> tuple[Breakage, str, bool]:
     if breakage is CONTROL:
         passes = found is None and hunt.seed < 0
         return breakage, f"passes; {hunt}" if passes else f"FAILS WITH NOTHING BROKEN: {found}; {hunt}", passes
-    seen = hunt.is_found or bool(breakage.unseen)
-    told = str(hunt) if not breakage.unseen else f"{hunt} ({breakage.unseen})"
+    unseen = why_unseen(breakage)
+    seen = hunt.is_found or bool(unseen)
+    told = str(hunt) if not unseen else f"{hunt} ({unseen})"
     return (
         breakage,
         f"{told if seen else f'NOT FOUND SMALL: {told}'}; {found or 'NOT CAUGHT'}",
