@@ -77,4 +77,4 @@ def slots_of(spark: Any) -> int | None:
 
 
 def _setting(spark: Any, name: str) -> str:
-    return str(spark.conf.get(name, "") or "")
+    return str(spark.conf.get(name, None) or "")

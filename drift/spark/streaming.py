@@ -86,6 +86,11 @@ class Stream:
             self._readings[rank] = reading
             self._frames.append(frame)
         self._spark = self._frames[0].sparkSession
+        if not hasattr(self._spark, "_jsparkSession"):
+            raise SettingsError(
+                "a stream needs a session in this process, and the streaming DataFrames are of Spark Connect, where "
+                "micro-batches run on the server; submit the program to the cluster instead"
+            )
         self._levels = Levels(dataflow, fused=settings.fused)
         self._structure = _structure(dataflow, self._readings)
         self._settings = settings
