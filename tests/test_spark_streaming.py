@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -242,7 +243,7 @@ def test_what_a_stream_cannot_do_is_refused_before_it_starts(spark: Any, tmp_pat
         stream_of(spark, tmp_path, graph=arrival)
 
 
-def test_a_step_that_raises_ends_the_stream_with_its_error_and_another_graph_is_refused(
+def test_a_step_that_raises_ends_the_stream_with_its_error_and_what_does_not_fit_is_refused(
     spark: Any, tmp_path: Path
 ) -> None:
     write_files(tmp_path / "in", trips(60), 2)
@@ -255,3 +256,6 @@ def test_a_step_that_raises_ends_the_stream_with_its_error_and_another_graph_is_
     assert [commit.number for commit in stream._store(spark).commits()] == [0, 1]
     with pytest.raises(drift.SettingsError, match="is of another graph"):
         stream_of(spark, tmp_path).start()
+    shutil.rmtree(tmp_path / "checkpoint" / "query")
+    with pytest.raises(drift.SettingsError, match="Spark's own checkpoint"):
+        stream.start()

@@ -124,6 +124,12 @@ class Stream:
                     f"the stream in {self._folder} was finished: its input has ended, and its output is complete; to "
                     f"go on with more input, start anew with another checkpoint"
                 )
+            if not self._store(self._spark).knows_query():
+                raise SettingsError(
+                    f"the stream in {self._folder} has {len(commits)} micro-batches, and Spark's own checkpoint, the "
+                    f"folder query in it, is gone: Spark would read the input from its start; start anew with another "
+                    f"checkpoint"
+                )
         self._error = None
         work = self._work(1, ())
         arrived = [

@@ -63,6 +63,10 @@ class Store:
         self._folder = folder
         self._output = output
 
+    def knows_query(self) -> bool:
+        """Whether Spark's own checkpoint is there."""
+        return self._read("value string", f"{self._folder}/query/metadata", kind="text") is not None
+
     def commit(self, number: int) -> Commit | None:
         """The commit of a micro-batch; None where it is not done."""
         rows = self._read(_COMMIT_DDL, f"{self._folder}/commits/number={number}")
@@ -113,11 +117,11 @@ class Store:
         done = [f"{self._folder}/late/number={each.number}" for each in self.commits() if each.late_items]
         return self._must_read(LATE_DDL, *done) if done else self._spark.createDataFrame([], LATE_DDL)
 
-    def _read(self, ddl: str, *paths: str) -> Any:
+    def _read(self, ddl: str, *paths: str, kind: str = "parquet") -> Any:
         from pyspark.errors import AnalysisException
 
         try:
-            return self._spark.read.schema(ddl).parquet(*paths)
+            return self._spark.read.schema(ddl).format(kind).load(list(paths))
         except AnalysisException as error:
             if error.getCondition() == "PATH_NOT_FOUND":
                 return None
