@@ -88,7 +88,10 @@ class Laws:
         ]
 
     def run(self, seed: int) -> Result:
-        return self._kinds[seed // SEEDS_A_BLOCK % len(self._kinds)].run(seed)
+        rounds, at = divmod(seed // SEEDS_A_BLOCK, len(self._kinds))
+        kind = self._kinds[at]
+        block = rounds * self._kinds.count(kind) + self._kinds[:at].count(kind)  # of those of its kind
+        return kind.run(block * SEEDS_A_BLOCK + seed % SEEDS_A_BLOCK)
 
 
 def least_memory() -> None:
