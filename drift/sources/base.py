@@ -92,6 +92,10 @@ class IterableReader:
 
 def as_source(name: str, given: Any) -> Source:
     """A source for what a user gave under a name."""
+    if hasattr(type(given), "mapInArrow"):  # a DataFrame of Spark; over Connect it seems to have any attribute
+        from drift.sources.frames import FrameSource
+
+        return FrameSource(given)
     if isinstance(given, Source):
         return given
     if isinstance(given, (str, bytes)):
@@ -108,10 +112,6 @@ def as_source(name: str, given: Any) -> Source:
         raise SettingsError(f"source {name!r} is given a dict, which would be its keys only; use .items() or .values()")
     if isinstance(given, (set, frozenset)):
         raise SettingsError(f"source {name!r} is given a set, whose order changes from run to run; use sorted(...)")
-    if hasattr(given, "mapInArrow"):
-        from drift.sources.frames import FrameSource
-
-        return FrameSource(given)
     if hasattr(given, "itertuples"):
         raise SettingsError(
             f"source {name!r} is given a {type(given).__name__}, which would be its column names; use "

@@ -12,6 +12,8 @@ from drift_graph.errors import DriftBug, DriftError, ProcessError
 from drift_graph.functions import safe_text
 
 _ADVICE = (
+    (r"No module named '(drift\w*)'", "the workers have no {0!r}: they run another Python than this, or drift is not "
+     "installed there; set PYSPARK_PYTHON before the session starts, or install drift on every machine"),
     (r"No module named '([^']+)'", "a worker cannot import {0!r}: send it to the cluster with spark.addArtifacts"
      "('{0}.py', pyfile=True) or --py-files, or install it on every machine"),
     (r"Can't get attribute '([^']+)'", "a worker does not find {0!r}: put it into a module that is installed there"),
