@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +48,7 @@ NOT_KEPT = "that a record cannot keep"
 
 State = Literal["running", "finished", "failed", "stopped", "broken off"]
 _HASHED_AT_ONCE = 1 << 20
+_COUNT_MAX = 2**62
 
 
 class RecordError(InputError):
@@ -214,13 +216,85 @@ def read_manifest(folder: Path) -> Manifest:
             raise RecordError(
                 f"{path} is of format {version}, and this drift reads formats up to {VERSION}; install a newer drift"
             )
-        return msgspec.json.decode(data, type=Manifest)
-    except msgspec.DecodeError as error:
+        manifest = msgspec.json.decode(data, type=Manifest)
+        if manifest.fingerprint is not None:
+            msgspec.convert(manifest.fingerprint, _Fingerprint)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise RecordError(f"{path} is damaged: {error}") from None
+    wrong = _wrong_in(manifest)
+    if wrong:
+        raise RecordError(f"{path} is damaged: {wrong}")
+    return manifest
+
+
+def _wrong_in(manifest: Manifest) -> str:
+    """What no writer of records says; most of all, a file that is not in the record's own folder."""
+    if manifest.format < 1 or manifest.codec != CODEC:
+        return f"format {manifest.format} with payloads as {manifest.codec!r}; this drift writes {CODEC!r}"
+    if "\0" in manifest.place:
+        return f"the graph's place is {manifest.place!r}"
+    for name, number in (
+        ("items_in", manifest.items_in), ("late_items", manifest.late_items), ("items_out", manifest.items_out)
+    ):  # fmt: skip
+        if not 0 <= number <= _COUNT_MAX:
+            return f"{name} is {number:,}"
+    for file in manifest.files:
+        if file.table not in TABLES or re.fullmatch(rf"{file.table}/part-\d{{5,18}}\.parquet", file.path) is None:
+            return (
+                f"it lists {file.path[:200]!r} as a file of {file.table[:200]!r}; a file is TABLE/part-NUMBER.parquet"
+            )
+        if not all(0 <= number <= _COUNT_MAX for number in (file.first, file.rows, file.bytes)):
+            return f"it says that {file.path} has {file.rows:,} rows from {file.first:,} on, in {file.bytes:,} bytes"
+    return ""
 
 
 class _Version(msgspec.Struct):
     format: int
+
+
+# What is read of a fingerprint; see `drift.records.fingerprint`.
+
+
+class _Part(msgspec.Struct):
+    name: str
+    kind: str
+    code: str
+    tree: str | None
+    where: str | None
+    text: str | None
+    values: list[dict[str, Any]]
+
+
+class _Function(msgspec.Struct):
+    name: str
+    code: str
+    where: str | None
+    source: str | None
+    parts: list[_Part]
+
+
+class _Operator(msgspec.Struct):
+    name: str
+    step: str
+    kind: str
+    rank: int
+    where: str | None
+    parameters: dict[str, Any]
+    functions: dict[str, _Function]
+
+
+class _Edge(msgspec.Struct):
+    origin: str
+    target: str
+    feedback: bool
+
+
+class _Fingerprint(msgspec.Struct):
+    name: str
+    python: str
+    structure: str
+    operators: list[_Operator]
+    edges: list[_Edge]
 
 
 def write_safely(path: Path, data: bytes) -> None:

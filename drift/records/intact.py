@@ -37,7 +37,7 @@ from drift.records.format import (
     read_manifest,
 )
 from drift.records.reader import Record
-from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS
+from drift.records.tables import ROW_GROUP_ITEMS, check_columns, check_values
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, block_bytes, block_head, hash_block
 
 _TROUBLES_MAX = 20
@@ -137,6 +137,8 @@ def _file_troubles(path: Path, file: File, manifest: Manifest) -> list[Trouble]:
         size = there.stat().st_size
     except FileNotFoundError:
         return [Trouble("file lost", f"{what} is not there", file.path, block, position)]
+    if not there.is_file():
+        return [Trouble("file unreadable", f"{what} is no file, but something else", file.path, block, position)]
     if size < file.bytes and not _has_end(there):
         text = f"{what} has {size:,} of its {file.bytes:,} bytes"
         return [Trouble("file truncated", text, file.path, block, position)]
@@ -195,6 +197,7 @@ def _hashes(path: Path, manifest: Manifest, table: str) -> Iterator[tuple[int, b
     rows = 0
     for file in manifest.of(table):
         with pq.ParquetFile(path / file.path, memory_map=True) as parquet:
+            check_columns(parquet, table)
             for batch in parquet.iter_batches(ROW_GROUP_ITEMS, columns=names, use_threads=False):
                 of_metas, of_payloads = (columns.of_arrow(batch.column(name)) for name in names)
                 data, offsets = columns.bins(of_metas)
@@ -314,10 +317,9 @@ class _Items:
         for file in self._files:
             try:
                 with pq.ParquetFile(self._path / file.path) as parquet:
-                    if parquet.schema_arrow.names != SCHEMAS[self._table].names:
-                        raise pa.ArrowInvalid(f"its columns are {', '.join(parquet.schema_arrow.names)}")
+                    check_columns(parquet, self._table)
                     for batch in parquet.iter_batches(ROW_GROUP_ITEMS, use_threads=False):
-                        yield pa.Table.from_batches([batch])
+                        yield pa.Table.from_batches([check_values(batch)])
             except (OSError, pa.ArrowException, ValueError) as error:
                 if not isinstance(error, FileNotFoundError):
                     text = f"{file.path} cannot be read to its end: {error}"

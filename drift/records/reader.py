@@ -25,12 +25,12 @@ from drift.records.blocks import Block
 from drift.records.columns import Strings
 from drift.records.format import File, Manifest, RecordError, read_manifest
 from drift.records.storable import classes_at
-from drift.records.tables import SCHEMAS
+from drift.records.tables import check_columns, check_values
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
 from drift_graph.item import Item
 from drift_graph.meta import END_OF_TIME, Metas, NumberedMetas
-from drift_graph.restore import Classes, restored, restored_all
+from drift_graph.restore import CannotRestore, Classes, restored, restored_all
 from drift_graph.times import Late
 
 #: Rows that are made into Python objects at once.
@@ -151,7 +151,7 @@ class Record:
     def arrivals(self) -> Iterator[ArrivedBatch]:
         """Every batch and promise, in order."""
         ranks = {source.name: rank for rank, source in enumerate(self.manifest.sources)}
-        items = _Cursor(self._batches("input", ["global_time", "payload"]))
+        items = _Cursor(self._timed_batches())
         late_items = _Cursor(self._batches("late"))
         for batch in self._batches("arrivals"):
             rows = batch.to_pydict()
@@ -159,6 +159,11 @@ class Record:
                 rows["batch"], rows["source"], rows["items"], rows["late"], rows["at_ns"], rows["heartbeat"],
                 rows["numbered"],
             ):  # fmt: skip
+                if source not in ranks or count < 0 or late_count < 0:
+                    raise RecordError(
+                        f"{self.path} is damaged: batch {number} has {count:,} items and {late_count:,} late ones of "
+                        f"source {source!r}, and its sources are {', '.join(map(repr, ranks))}"
+                    )
                 metas: Metas = []
                 data = columns.of_list([])
                 if count:
@@ -168,6 +173,21 @@ class Record:
                     metas = _numbered(strings) if is_numbered else strings.listed()
                 late = [LateItemRow(*row) for row in _late_rows(late_items.take(late_count))] if late_count else []
                 yield ArrivedBatch(number, source, ranks[source], metas, data, heartbeat, late, at_ns)
+
+    def _timed_batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches("input", ["global_time", "payload"]):
+            self._check_metas("input", "global_time", columns.of_arrow(batch.column("global_time")), exactly=True)
+            yield batch
+
+    def _check_metas(self, table: str, name: str, metas: Strings, *, exactly: bool = False) -> None:
+        try:
+            times = columns.global_times(metas)
+        except IndexError as error:
+            raise RecordError(
+                f"{self.path} is damaged: in {table}, a {name}: {error}; `drift audit` tells more"
+            ) from None
+        if exactly and int(times.lengths.sum()) != int(metas.lengths.sum()):
+            raise RecordError(f"{self.path} is damaged: in {table}, a {name} is too long; `drift audit` tells more")
 
     def promises(self) -> Iterator[tuple[str, bytes]]:
         """What each source promised, in order: its name, and below what nothing of it would come."""
@@ -192,7 +212,10 @@ class Record:
                 for index in range(parquet.metadata.num_row_groups):
                     group = parquet.metadata.row_group(index)
                     if _may_hold(group, "time", time):
-                        found = _find(parquet.read_row_group(index), global_time, row)
+                        try:
+                            found = _find(check_values(parquet.read_row_group(index)), global_time, row)
+                        except (OSError, pa.ArrowException) as error:
+                            raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
                         if found is not None:
                             return found
                     row += group.num_rows
@@ -206,6 +229,7 @@ class Record:
         at = first
         for batch in self._rows("output", first, end, ["position", "sink", "meta", "payload"]):
             metas, data = columns.of_arrow(batch.column("meta")), columns.of_arrow(batch.column("payload"))
+            self._check_metas("output", "meta", metas)
             yield OutputRows(at, batch.column("sink").to_pylist(), metas, data)
             at += len(batch)
 
@@ -245,6 +269,11 @@ class Record:
                 if of_table != table:
                     continue
                 block = Block(*values, *(() if checks else (b"", b"")))
+                if not 0 <= block.rows <= BLOCK_ITEMS:
+                    raise RecordError(
+                        f"{self.path} is damaged: block {block.number} of {table} has {block.rows:,} items, and there "
+                        f"are {BLOCK_ITEMS} in one"
+                    )
                 if last is not None and last.number != block.number:
                     yield last
                 last = block
@@ -257,8 +286,7 @@ class Record:
         path = self.path / file.path
         try:
             parquet = pq.ParquetFile(path)
-            if parquet.schema_arrow.names != SCHEMAS[file.table].names:
-                raise pa.ArrowInvalid(f"its columns are {', '.join(parquet.schema_arrow.names)}")
+            check_columns(parquet, file.table)
             return parquet
         except FileNotFoundError:
             raise RecordError(f"{path} is missing from the record; `drift audit` tells what else is") from None
@@ -269,7 +297,8 @@ class Record:
         for file in self.manifest.of(table):
             with self._open(file) as parquet:
                 try:
-                    yield from parquet.iter_batches(_ROWS_AT_ONCE, columns=names, use_threads=False)
+                    for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=names, use_threads=False):
+                        yield check_values(batch)
                 except (OSError, pa.ArrowException) as error:
                     raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
 
@@ -290,7 +319,7 @@ class Record:
                             ):
                                 start, stop = max(first - row, 0), min(end - row, len(batch))
                                 if start < stop:
-                                    yield batch.slice(start, stop - start)
+                                    yield check_values(batch.slice(start, stop - start))
                                 row += len(batch)
                         except (OSError, pa.ArrowException) as error:
                             raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
@@ -357,7 +386,7 @@ def restored_many(data: Strings, classes: Classes) -> list[Any]:
     if not count:
         return []
     whole = data.joined()
-    first = whole[0]
+    first = whole[0] if len(whole) else -1
     message = b"\xdd" + count.to_bytes(4, "big") + whole
     plain: list[Any]
     try:
@@ -372,9 +401,12 @@ def restored_many(data: Strings, classes: Classes) -> list[Any]:
                 return plain
             if kinds == {dict} and all(set(map(type, chain(row, row.values()))) <= _scalars for row in plain):
                 return plain
-    except (msgspec.DecodeError, TypeError, ValueError):
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
         pass  # something else is among them: below
-    return restored_all(bytes(whole), classes)
+    values = restored_all(bytes(whole), classes)
+    if len(values) != count:
+        raise CannotRestore(f"the payloads of {count:,} rows hold {len(values):,} values; `drift audit` tells more")
+    return values
 
 
 def is_end(heartbeat: bytes) -> bool:

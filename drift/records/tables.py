@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from drift_barrier.digest import BLOCK_ITEMS
 
@@ -62,3 +65,28 @@ SCHEMAS = {
         ]
     ),
 }
+
+
+def check_columns(parquet: pq.ParquetFile, table: str) -> None:
+    """
+    Raises:
+        pa.ArrowInvalid: a file has not the columns of its table.
+    """
+    found, wanted = parquet.schema_arrow, SCHEMAS[table]
+    if found.names != wanted.names:
+        raise pa.ArrowInvalid(f"its columns are {', '.join(found.names)}")
+    for name, of_file, right in zip(wanted.names, found.types, wanted.types):
+        if of_file != right:
+            raise pa.ArrowInvalid(f"its column {name} is of {of_file}, and should be of {right}")
+
+
+def check_values(rows: Any) -> Any:
+    """The rows, of a RecordBatch or a Table.
+
+    Raises:
+        pa.ArrowInvalid: a row lacks a value.
+    """
+    for name, column in zip(rows.schema.names, rows.columns):
+        if column.null_count:
+            raise pa.ArrowInvalid(f"its column {name} has {column.null_count:,} rows without a value")
+    return rows

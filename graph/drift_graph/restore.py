@@ -114,7 +114,7 @@ class Restoring:
         if code == 16:
             return bytearray(body)
         if code == 18:
-            return fractions.Fraction(body.decode("ascii"))
+            return _fraction(body.decode("ascii"))
         if code in _families:
             name, *rest = self.values(body)
             return _families[code](self._class(name), rest)
@@ -128,6 +128,12 @@ class Restoring:
                 f"classes="
             )
         return known
+
+
+def _fraction(text: str) -> fractions.Fraction:
+    """Only as it is written: of "1e999999999" a Fraction would be made that takes all memory."""
+    over, _, under = text.partition("/")
+    return fractions.Fraction(int(over), int(under or "1"))
 
 
 def _datetime(parts: list[Any]) -> datetime.datetime:

@@ -1,0 +1,177 @@
+"""A record of a stranger, with hashes that fit: each command ends with an error about the record, or says what is
+wrong; none ends as by a bug, and no file outside of the record is opened."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import drift
+from drift.records.format import MANIFEST, RecordError, hash_file, hash_of
+from drift.records.intact import check_intact
+from drift_graph.errors import DriftBug, DriftError
+from drift_graph.restore import CannotRestore, restored
+
+
+def trips() -> drift.Graph:
+    graph = drift.Graph("trips")
+    by_time = drift.EventTime(time=lambda trip: trip[0], lateness=30, late="divert")
+    graph.source("trips", time=by_time).count(key=lambda trip: trip[1]).sink("counts")
+    return graph
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("records") / "whole"
+    arrived = [(10, "JFK"), (30, "LGA"), (20, "JFK"), (70, "JFK"), (35, "JFK")]
+    drift.run(trips(), {"trips": arrived}, record=path).finish()
+    return path
+
+
+@pytest.fixture
+def record(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "record"))
+
+
+def edit(record: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    manifest = json.loads((record / MANIFEST).read_text())
+    change(manifest)
+    manifest["self_hash"] = hash_of(manifest, "xxh3_128")
+    (record / MANIFEST).write_text(json.dumps(manifest))
+
+
+def replaced(record: Path, table: str, name: str, values: pa.Array | None) -> None:
+    """Put another column in the place of one, or nothing, and make all hashes fit."""
+    path = record / table / "part-00000.parquet"
+    rows = pq.read_table(path)
+    at = rows.schema.get_field_index(name)
+    pq.write_table(rows.drop_columns([name]) if values is None else rows.set_column(at, name, values), path)
+
+    def fit(manifest: dict[str, Any]) -> None:
+        for file in manifest["files"]:
+            if file["table"] == table:
+                file |= {"bytes": path.stat().st_size, "hash": hash_file(path, "xxh3_128")}
+
+    edit(record, fit)
+
+
+def ends(record: Path, whole: Path) -> list[str]:
+    """What went wrong in each way to read it."""
+    said = []
+    for read in (
+        lambda: drift.replay(record, trips()).finish(),
+        lambda: list(drift.Record(record).items()),
+        lambda: list(drift.Record(record).late()),
+        lambda: drift.explain(record, 0, trips()),
+        lambda: drift.diff(whole, record),
+    ):
+        try:
+            read()
+        except DriftBug:
+            raise
+        except DriftError as error:
+            said.append(str(error))
+    return said + troubles(record)
+
+
+def troubles(record: Path) -> list[str]:
+    return [trouble.text for check in check_intact(record) for trouble in check.troubles]
+
+
+def first_file(**fields: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda manifest: manifest["files"][0].update(fields)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (first_file(path="../whole/arrivals/part-00000.parquet"), r"\.\./whole/arrivals/part-00000\.parquet"),
+        (first_file(path="/etc/passwd"), "'/etc/passwd' as a file of 'arrivals'"),
+        (first_file(path="output/part-00000.parquet"), "as a file of 'arrivals'"),
+        (first_file(path="arrivals/part-\0.parquet"), "as a file of 'arrivals'"),
+        (first_file(table="others"), "as a file of 'others'"),
+        (first_file(first=-5), "from -5 on"),
+        (first_file(rows=2**62 + 1), "4,611,686,018,427,387,905 rows"),
+        (lambda manifest: manifest.update(items_out=-1), "items_out is -1"),
+        (lambda manifest: manifest.update(codec="pickle"), "payloads as 'pickle'"),
+        (lambda manifest: manifest.update(format=0), "format 0"),
+        (lambda manifest: manifest.update(place="a\0.py:graph"), "place is"),
+        (lambda manifest: manifest.update(fingerprint={}), "missing required field"),
+        (lambda manifest: manifest["fingerprint"]["operators"][0].update(functions=3), "functions"),
+    ],
+)
+def test_a_manifest_says_what_no_writer_says(
+    record: Path, change: Callable[[dict[str, Any]], object], says: str
+) -> None:
+    edit(record, change)
+    with pytest.raises(RecordError, match=says):
+        drift.Record(record)
+    assert troubles(record)
+
+
+def test_a_manifest_is_nested_too_deep(record: Path) -> None:
+    (record / MANIFEST).write_text('{"format": 1, "fingerprint": ' + "[" * 200_000)
+    with pytest.raises(RecordError, match="damaged"):
+        drift.Record(record)
+
+
+COLUMNS = [
+    ("arrivals", "source", pa.array(["none", "none"]).dictionary_encode()),
+    ("arrivals", "items", pa.array([-7, -7])),
+    ("arrivals", "late", pa.array(["q", "q"])),
+    ("arrivals", "heartbeat", pa.array([None, None], pa.binary())),
+    ("input", "time", pa.array(["q"] * 4)),
+    ("input", "global_time", pa.array([b""] * 4)),
+    ("input", "global_time", pa.array([b"\xc1\xff\x93"] * 4)),
+    ("input", "payload", None),
+    ("input", "payload", pa.array([None] * 4, pa.binary())),
+    ("input", "payload", pa.array([b""] * 4)),
+    ("input", "payload", pa.array([b"\x91" * 100_000 + b"\x01"] * 4)),
+    ("late", "payload", pa.array([3])),
+    ("output", "meta", pa.array([3] * 4)),
+    ("output", "meta", pa.array([b""] * 4)),
+    ("output", "payload", pa.array([b""] * 4)),
+    ("output", "payload", pa.array([b"\x91" * 100_000 + b"\x01"] * 4)),
+]
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "values"), COLUMNS, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_a_column_is_none_that_a_writer_writes(
+    record: Path, whole: Path, table: str, name: str, values: pa.Array | None
+) -> None:
+    if table == "arrivals" and values is not None:
+        rows = pq.read_metadata(record / "arrivals" / "part-00000.parquet").num_rows
+        values = pa.concat_arrays([values[:1]] * rows)
+    replaced(record, table, name, values)
+    assert ends(record, whole)
+
+
+@pytest.mark.parametrize("count", [-1, 2**62])
+def test_a_block_has_no_such_number_of_items(record: Path, count: int) -> None:
+    rows = pq.read_metadata(record / "blocks" / "part-00000.parquet").num_rows
+    replaced(record, "blocks", "rows", pa.array([count] * rows))
+    with pytest.raises(RecordError, match=f"has {count:,} items"):
+        list(drift.Record(record).blocks())
+    check_intact(record)
+
+
+def test_something_else_stands_where_a_file_was(record: Path) -> None:
+    path = record / "output" / "part-00000.parquet"
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert any("is no file, but something else" in text for text in troubles(record))
+
+
+def test_a_fraction_that_would_take_all_memory() -> None:
+    with pytest.raises(CannotRestore):
+        restored(msgpack.packb(msgpack.ExtType(18, b"1e9999999999999")))
