@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.abc import MetaPathFinder
 from io import FileIO
@@ -144,6 +145,6 @@ def main() -> None:
         code = 1
     except DriftError as error:
         told, code = Told(str(error)), 1
-    os.write(sys.stdout.fileno(), telling(told))
-    sys.stdout.close()
+    with suppress(BrokenPipeError):  # nobody hears it where the run was killed; the record says it
+        os.write(sys.stdout.fileno(), telling(told))
     os._exit(code)  # the reading thread may wait for a pipe that another process keeps open

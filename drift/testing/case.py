@@ -16,8 +16,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import xxhash
 
 from drift.load import load_dataflow
@@ -40,6 +41,8 @@ GENERATED = "generated"
 FOLDER = Path(".drift") / "cases"
 
 _SHOWN_CHARACTERS_MAX = 200
+#: Of a simulated run.
+_WORKERS_MAX = 64
 
 
 def as_json(result: Result) -> dict[str, Any]:
@@ -132,10 +135,53 @@ def _read(path: Path) -> dict[str, Any]:
         raise InputError(f"case file {path} cannot be read: {error}") from None
     except ValueError as error:
         raise InputError(f"{path} is no case file: {error}") from None
+    except RecursionError:
+        raise InputError(f"{path} is no case file: it is nested too deep") from None
     if not isinstance(given, dict) or given.get("format") != FORMAT:
         found = given.get("format") if isinstance(given, dict) else None
         raise InputError(f"{path} is no case file of this version: its format is {found!r}, not {FORMAT!r}")
+    try:
+        form = msgspec.convert(given, _Form)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InputError(f"case file {path} is damaged: {error}; let drift simulate find the case again") from None
+    if form.graph.place == GENERATED and form.graph.recipe is None:
+        raise InputError(f"case file {path} is damaged: its graph is generated, and there is no recipe")
     return given
+
+
+class _Kept(msgspec.Struct):
+    canonical: str
+
+
+class _Graph(msgspec.Struct):
+    name: str
+    place: str
+    recipe: _Kept | None = None
+
+
+class _Deviation(msgspec.Struct):
+    key: tuple[str, str, str, int, int]
+    choice: Annotated[int, msgspec.Meta(ge=0)]
+    until: tuple[str, str, str, int, int] | None = None
+
+
+class _Schedule(msgspec.Struct):
+    workers: Annotated[int, msgspec.Meta(ge=1, le=_WORKERS_MAX)] = 1
+    batch_items: int = 1
+    fused: bool = True
+    in_flight_max: int = 1
+    live: list[str] = []
+    noise: int = 0
+    losses: bool = False
+    deviations: list[_Deviation] = []
+
+
+class _Form(msgspec.Struct):
+    """What a case file has at least."""
+
+    graph: _Graph
+    inputs: dict[str, list[_Kept]]
+    schedule: _Schedule
 
 
 def _found(place: str, case_file: Path) -> str:
