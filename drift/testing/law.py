@@ -15,7 +15,7 @@ import inspect
 import keyword
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -174,6 +174,7 @@ class _Test:
 
     def made(self, body: Callable[..., Any]) -> Callable[..., None]:
         """The test of a function."""
+        _require_plain(body)
         signature = inspect.signature(body)
         takes_run = "run" in signature.parameters
         own = [each for name, each in signature.parameters.items() if name != "run"]
@@ -184,6 +185,12 @@ class _Test:
         def checked(*args: Any, **kwargs: Any) -> None:
             __tracebackhide__ = True
             given_inputs = {name: kwargs.pop(argument) for name, argument in self._arguments.items()}
+            for name, payloads in given_inputs.items():
+                if not isinstance(payloads, Iterable):
+                    raise SettingsError(
+                        f"source {name!r} was given {payloads!r:.80}; its strategy is to draw lists of payloads: "
+                        f"st.lists(...)"
+                    )
             result = self._checked(given_inputs, kwargs.pop(_SCHEDULE))
             if takes_run:
                 body(*args, run=Checked(result), **kwargs)
@@ -315,6 +322,21 @@ class _Test:
                 each.drift_case = path  # type: ignore[attr-defined]
             elif hasattr(each, "exceptions"):
                 self._tell(each)
+
+
+def _require_plain(body: Callable[..., Any]) -> None:
+    """Of anything else the body would not run, and the test would pass."""
+    kind = (
+        "a class; put the decorator on its tests"
+        if inspect.isclass(body)
+        else "async; write asyncio.run(...) in a plain test"
+        if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body)
+        else "a generator; leave out its yield"
+        if inspect.isgeneratorfunction(body)
+        else ""
+    )
+    if kind:
+        raise SettingsError(f"{body.__name__} under @deterministic is {kind}")
 
 
 def _as_if_in(body: Callable[..., Any], checked: Callable[..., None]) -> Callable[..., None]:
