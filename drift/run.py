@@ -159,7 +159,7 @@ class Run:
 
     def finish(self) -> Report:
         """Run to the end; the sinks take the output."""
-        if not self._begun and not self._sinks and self._recorder is None:
+        if not self._begun and not self._sinks and self._recorder is None and self._own_digest is None:
             self._engine.needs_items = False
         for _ in self._pieces:
             pass

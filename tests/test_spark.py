@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import drift
+from drift.cli.specs import source_of
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -95,3 +96,11 @@ def test_items_travel_through_the_driver_where_no_disk_is_shared(spark: Any, mon
     for given in (lines, {"lines": []}):
         digest = drift.run(wordcount.graph, given, engine="spark", spark=spark, partitions=2).finish().digest
         assert (digest == expected) == (given is lines)
+
+
+def test_files_that_spark_reads_are_named_on_the_command_line(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "flights"
+    rows_of_flights(spark).write.parquet(str(path))
+    source = source_of(f"parquet:{path}")
+    report = drift.run(flights.graph, {"flights": source}, engine="spark", partitions=2).finish()
+    assert report.digest == drift.run(flights.graph, {"flights": flights.departures()}).finish().digest

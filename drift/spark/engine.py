@@ -143,9 +143,8 @@ class SparkEngine:
 
 def _session_of(feed: Feed) -> Any:
     """The session that a DataFrame among the sources belongs to."""
-    return next(
-        (source.frame.sparkSession for source in feed.sources.values() if isinstance(source, FrameSource)), None
-    )
+    frames = [source.frame for source in feed.sources.values() if isinstance(source, FrameSource)]
+    return next((frame.sparkSession for frame in frames if not callable(frame)), None)
 
 
 class _Job:
