@@ -67,6 +67,7 @@ class Laws:
             corrections(st.tuples(_windows, st.just(("group", 0, "few", 2)))), items_min=6, items_max=10
         )
         scanned = Generated(merged(_scans), items_min=1, items_max=4)
+        thinned = Generated(corrections(st.tuples(_pairs, _less, _merging)), items_min=6, items_max=12)
         self._kinds = [
             Generated(recipes(sources_max=2, steps_max=4)),
             Generated(merged(_windows, st.just(("group", 0, "few", 2))), items_min=1, items_max=3),
@@ -77,7 +78,7 @@ class Laws:
             taken_back,
             failed,
             passed_on,
-            Generated(corrections(st.tuples(_pairs, _less, _merging)), items_min=6, items_max=12),
+            thinned,
             taken_back,
             Generated(corrections(st.tuples(_groups, _thins, _stateful, _fails)), items_min=3, items_max=8),
             failed,
@@ -85,6 +86,10 @@ class Laws:
             failed,
             passed_on,
             taken_back,
+            thinned,
+            thinned,
+            thinned,
+            thinned,
         ]
 
     def run(self, seed: int) -> Result:
