@@ -69,6 +69,9 @@ def test_a_dataframe_in_arrival_time_is_numbered_in_a_stated_order(spark: Any) -
     values = drift.spark.source(frame.select("value"), payload="value", order_by=frame["number"])
     run = drift.run(wordcount.graph, {"lines": values}, engine="spark", partitions=2)
     assert run.finish().digest == drift.run(wordcount.graph, {"lines": words}).finish().digest
+    misnamed = drift.spark.source(frame, order_by="nomber")
+    with pytest.raises(drift.SettingsError, match=r"cannot be put in the order of order_by=\['nomber'\].*name columns"):
+        drift.run(wordcount.graph, {"lines": misnamed}, engine="spark").finish()
     with pytest.raises(drift.SettingsError, match="a DataFrame has no order of arrival"):
         drift.run(wordcount.graph, {"lines": frame}, engine="spark").finish()
     with pytest.raises(drift.SettingsError, match="only engine='spark' reads"):

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from traceback import format_exc
 from typing import Any
 
 from drift import load
@@ -23,7 +24,7 @@ from drift.testing.purity import check_purity, smallest, told_impure
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import ITEMS_MAX, Seeds, counts, drawn
 from drift.testing.shrink import shrunk
-from drift_graph.errors import DriftError, ImpureStep, InputError, SettingsError, StepError
+from drift_graph.errors import DriftBug, DriftError, ImpureStep, InputError, SettingsError, StepError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 
@@ -341,8 +342,8 @@ def main() -> None:
     sys.path[:] = setup.path
     try:
         work = Work(setup) if setup.place else None
-    except Exception as error:
-        caller.send(error if isinstance(error, DriftError) else RuntimeError(f"{type(error).__name__}: {error}"))
+    except BaseException as error:
+        caller.send(error if isinstance(error, DriftError) else _unforeseen(error))
         return
     caller.send(Ready(work.seeds.dataflow.name, work.described, work.is_drawn) if work else Ready("", {}, False))
     while True:
@@ -356,3 +357,10 @@ def main() -> None:
                 caller.send(work.tell(asked.seed))
         except DriftError as error:
             caller.send(error)
+        except BaseException as error:
+            caller.send(_unforeseen(error))
+
+
+def _unforeseen(error: BaseException) -> DriftBug:
+    """What nobody foresaw is told with all there is to it."""
+    return DriftBug(f"{type(error).__name__}: {error}\nIn a process of drift simulate:\n{format_exc()}")

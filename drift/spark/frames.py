@@ -322,11 +322,19 @@ class Numbered:
 
     def __init__(self, frame: Any, order_by: Sequence[Any], targets: int) -> None:
         from pyspark import StorageLevel
+        from pyspark.errors import PySparkException
         from pyspark.sql import functions
 
-        every = functions.xxhash64(functions.struct(*(frame[f"`{name}`"] for name in frame.columns)))
-        order = (*order_by, every)
-        ordered = frame.repartitionByRange(targets, *order).sortWithinPartitions(*order)
+        try:
+            every = functions.xxhash64(functions.struct(*(frame[f"`{name}`"] for name in frame.columns)))
+            order = (*order_by, every)
+            ordered = frame.repartitionByRange(targets, *order).sortWithinPartitions(*order)
+        except PySparkException as error:
+            said = str(error).strip().splitlines()[0]
+            raise SettingsError(
+                f"a DataFrame cannot be put in the order of order_by={list(order_by)!r}: {said}; name columns that it "
+                f"has, and cast or drop those that Spark does not hash (maps, variants, intervals)"
+            ) from error
         self._kept = ordered.withColumn(_TIME, functions.monotonically_increasing_id()).persist(StorageLevel.DISK_ONLY)
         counts: dict[int, int] = {}
         parts = self._kept.select(_TIME).mapInArrow(_count_parts, "part long, items long")
