@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import unittest
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from hypothesis import strategies as st
 import drift
 import drift.testing
 from drift.machines.grouping import GroupStage
-from drift.testing.schedule import Player, arrival_order
+from drift.testing.check import Case, check
+from drift.testing.schedule import Player, Schedule, arrival_order
 from drift.testing.seeds import drawn
+from drift.testing.words import Words
 
 
 def parity(payload: Any) -> int:
@@ -489,3 +492,14 @@ def test_live_sources_that_fall_idle_give_what_their_stamps_say() -> None:
         paused += drift.testing.counts(result)["pauses"]
         late += len(result.simulation.late)
     assert paused > 0 and late > 0
+
+
+def test_an_item_can_arrive_early_and_is_said_so() -> None:
+    graph = drift.Graph("pairs")
+    graph.source("rows", time=drift.EventTime(itemgetter(0), lateness=9)).group(lambda row: 0, 2).sink("out")
+    rows = [(n, "x") for n in range(5)]
+    schedule = Schedule(deviations=[(("early", "", "rows", 3, 0), 2)])
+    result = check(Case(graph.build(), {"rows": rows}, schedule))
+    assert result.failure is None and result.arrived == {"rows": [0, 3, 1, 2, 4]}
+    words = Words(result.simulation, result.arrived)
+    assert [words.of(each) for each in result.made.values()] == ["item 4 arrives before items 2 and 3"]

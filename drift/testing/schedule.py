@@ -26,6 +26,8 @@ HELD = ("batch", "ack", "promise", "news", "read")
 #: Decisions that make a network lose a batch; only schedules with `losses` take them.
 LOST = "lost"
 ARRIVE = "arrive"
+#: An item that arrives so many places earlier. Noise has items arrive late; shrinking says so where it is shorter.
+EARLY = "early"
 
 _RATES = (0, 0x400, 0x1000, 0x5000, 0xC000)  # how many of 0x10000 decisions deviate
 _TURNS_EXPONENT_MAX = 7
@@ -168,7 +170,7 @@ class Player(simulated.Schedule):
         given = self._given.get(key)
         if given is not None:
             chosen = min(given.choice, count - 1)
-        elif not self.schedule.noise:
+        elif not self.schedule.noise or key.kind == EARLY:
             return 0
         else:
             drawn = self._noise(key)
@@ -217,13 +219,16 @@ def explicit(schedule: Schedule, made: Mapping[Key, Deviation]) -> Schedule:
 
 
 def arrival_order(times: Sequence[int], lateness: int, player: Player, source: str) -> list[int]:
-    """In which order items arrive whose times increase: each as many places later as the schedule says, but in time.
+    """In which order items arrive whose times increase: so many places late or early as the schedule says, but in time.
 
     Returns:
         Indices of `times`.
     """
     count = len(times)
-    places = [at + player.choose(Key(ARRIVE, "", source, at, 0), count) for at in range(count)]
+    places = [2 * (at + player.choose(Key(ARRIVE, "", source, at, 0), count)) for at in range(count)]
+    for at in range(count):
+        if earlier := player.choose(Key(EARLY, "", source, at, 0), at + 1):
+            places[at] = 2 * (at - earlier) - 1
     wanted = sorted(range(count), key=lambda at: (places[at], at))
     if wanted == list(range(count)):
         return wanted

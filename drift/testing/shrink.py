@@ -19,7 +19,7 @@ from typing import Any
 from drift.engines.simulated import Key
 from drift.testing import recipes
 from drift.testing.check import Case, Result, check, in_order
-from drift.testing.schedule import HELD, LOST, Deviation, Schedule, explicit
+from drift.testing.schedule import ARRIVE, EARLY, HELD, LOST, Deviation, Schedule, explicit
 from drift_graph.canonical import NoCanonicalForm, stored
 from drift_graph.errors import DriftError, SettingsError
 
@@ -71,7 +71,9 @@ class Shrinker:
         if self._items and self.best.case.item_count > _ITEMS_WANTED:
             self._effort = 5
             self._settle()
+        self._say_early()
         self._search_schedules()
+        self._say_early()
         self._search_deviations()
         self._shrink_choices()
         self._name_ends()
@@ -205,6 +207,16 @@ class Shrinker:
                 if not self._try_with(found[:at] + found[at + size :]):
                     at += size
             size //= 2
+
+    def _say_early(self) -> None:
+        """Several items that arrive late may be one that arrives early."""
+        for source, payloads in self.best.case.inputs.items():
+            late = [each for each in self._deviations() if each.key.kind == ARRIVE and each.key.source == source]
+            others = tuple(each for each in self._deviations() if each not in late)
+            if len(late) > 1:
+                for at, earlier in itertools.product(range(len(payloads)), range(1, len(payloads))):
+                    if self._try_with((*others, Deviation(Key(EARLY, "", source, at, 0), earlier))):
+                        break
 
     def _search_schedules(self) -> None:
         """Where many are left: another schedule may fail with fewer."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from drift.engines.simulated import Key, Simulation, Thing
-from drift.testing.schedule import ARRIVE, HELD, LOST, Deviation
+from drift.testing.schedule import ARRIVE, EARLY, HELD, LOST, Deviation
 
 _NAMED_MAX = 4
 
@@ -33,6 +33,8 @@ class Words:
         key = deviation.key
         if key.kind == ARRIVE:
             return self._arriving(key)
+        if key.kind == EARLY:
+            return self._arriving_early(key)
         if key.kind == LOST:
             return f"{self._message(key._replace(kind='batch'))} is lost"
         if key.kind in HELD:
@@ -135,6 +137,14 @@ class Words:
         if not overtaken:
             return f"{self._of_key(key)} arrives late, and nothing overtakes it"
         return f"{self._of_key(key)} arrives after {self.items([(key.source, number) for number in sorted(overtaken)])}"
+
+    def _arriving_early(self, key: Key) -> str:
+        order = self._arrived[key.source]
+        at = order.index(key.number) if key.number in order else 0
+        overtaken = sorted(number for number in order[at:] if number < key.number)
+        if not overtaken:
+            return f"{self._of_key(key)} arrives early, and overtakes nothing"
+        return f"{self._of_key(key)} arrives before {self.items([(key.source, number) for number in overtaken])}"
 
     def _number(self, deviation: Deviation) -> str:
         (kind, place, source, _, _), choice = deviation.key, deviation.choice
