@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,3 +43,14 @@ def spark() -> Iterator[Any]:
 
     with session("local[2]") as started:
         yield started
+
+
+@pytest.fixture(autouse=True)
+def modules_stay_with_their_test() -> Iterator[None]:
+    """What a test imports from its temporary folder, under a name that another test may use, is gone after it."""
+    known, path = set(sys.modules), list(sys.path)
+    yield
+    for name in set(sys.modules) - known:
+        if "/pytest-of-" in (getattr(sys.modules[name], "__file__", None) or ""):
+            del sys.modules[name]
+    sys.path[:] = path

@@ -88,7 +88,7 @@ def none(number: float) -> None:
 def test_an_audit_on_spark_says_whether_a_record_is_reproduced(spark: Any, monday: Path, tmp_path: Path) -> None:
     (check,) = [each for each in drift.audit(monday, engines=("spark",)).checks if each.what == "engine spark"]
     assert check.result == "ok"
-    edited = tmp_path / "edited.py"
+    edited = tmp_path / "flights_edited_for_spark.py"
     text = Path(flights.__file__).read_text()
     edited.write_text(text.replace('delays[1] + int(flight["dep_delay"])', 'delays[1] + int(flight["dep_delay"]) + 1'))
     assert not drift.audit(monday, f"{edited}:graph", engines=("spark",)).ok
