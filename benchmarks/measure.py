@@ -7,47 +7,19 @@ engine with processes, whose start-up is told apart.
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import drift
+from benchmarks.meters import cpu_seconds, own_peak_bytes, peak_memory_bytes
 from benchmarks.recording import audit, audited, run_recorded
-from benchmarks.workloads import ROOT, WORKLOADS, line_graph, mixed, moved
+from benchmarks.workloads import ROOT, WORKLOADS, line_graph, mixed, moved, one_by_one
 
 #: Latency: what comes in the first second after the first line is not counted.
 _WARM_UP_S = 1.0
-
-
-def peak_memory_bytes() -> int:
-    """Of this process, where the system tells it; `getrusage` on Linux is not below that of the process that forked."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
-        return int(line.split()[1]) * 1024
-    return own_peak_bytes()
-
-
-def own_peak_bytes() -> int:
-    """What a run's report has for the calling process."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-def cpu_seconds() -> float:
-    """Of this process and of those it started that have ended."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
-
-
-def one_by_one(numbers: range) -> Iterable[int]:
-    """A source that nobody has in memory."""
-    yield from numbers
 
 
 def plain(spec: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def send(port: int, items: int, items_per_second: float) -> None:
         for number in range(items):
             due = first + number / items_per_second
             while (left := due - time.clock_gettime(time.CLOCK_MONOTONIC)) > 0:
-                time.sleep(left)
+                time.sleep(left)  # the pace is what is asked for
             connection.sendall(f"{number} {due}\n".encode())
 
 

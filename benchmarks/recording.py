@@ -5,6 +5,7 @@ A run with a record ends when the record is safe on the disk; that is in its tim
 
 from __future__ import annotations
 
+import resource
 import shutil
 import sys
 import tempfile
@@ -15,9 +16,10 @@ from typing import Any
 from rich.table import Table
 
 import drift
+from benchmarks.meters import cpu_seconds, peak_memory_bytes
 from benchmarks.rounds import Options, Target, check_digests, interleaved, median_of
 from benchmarks.tables import decimals, medians, megabytes, table, whole
-from benchmarks.workloads import ROOT, WORKLOADS, lines_of_text
+from benchmarks.workloads import ROOT, WORKLOADS, lines_of_text, one_by_one
 
 _ENGINES = {"local": ("local", 1), "zeromq, 2 workers": ("zeromq", 2)}
 _FLIGHTS = ROOT.parent / "shared" / "data" / "flights.csv.gz"
@@ -110,8 +112,6 @@ def inputs_of(example: str, items: int) -> tuple[drift.Graph, str, list[Any]]:
 
 def run_recorded(spec: dict[str, Any]) -> dict[str, Any]:
     """A run, with a record or without."""
-    from benchmarks.measure import cpu_seconds
-
     graph, name, payloads = inputs_of(spec["example"], spec["items"])
     drift.run(WORKLOADS["sum"].graph(), {"in": []}).finish()
     with tempfile.TemporaryDirectory() as folder:
@@ -158,10 +158,6 @@ def audit(spec: dict[str, Any]) -> dict[str, Any]:
 
 def audited(spec: dict[str, Any]) -> dict[str, Any]:
     """One of the steps of `audit`."""
-    import resource
-
-    from benchmarks.measure import cpu_seconds, one_by_one, peak_memory_bytes
-
     if spec["what"] == "intact":
         from drift.records.intact import check_intact  # imported before the clock starts
     else:

@@ -186,6 +186,11 @@ def text_used() -> str:
     return "Shakespeare" if SHAKESPEARE.exists() else "Hamlet, repeated"
 
 
+def one_by_one(numbers: range) -> Iterator[int]:
+    """A source that nobody has in memory."""
+    yield from numbers
+
+
 def mixed(payloads: Sequence[Any]) -> list[Any]:
     """Numbers in an order where neighbours may have one key, so that it matters which of them comes first."""
     ordered = list(payloads)

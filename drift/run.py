@@ -380,16 +380,14 @@ def made_run(
     sources: Mapping[str, Any],
     *,
     engine: str = "local",
-    workers: int = 1,
     times: Mapping[str, TimePolicy] | None = None,
     sinks: Mapping[str, Any] | None = None,
     on_late: Callable[[Late], None] | None = None,
-    digest: str = "xxh3_128",
     record: Any = None,
     place: str = "",
     feed: MakeFeed | None = None,
     until: int | None = None,
-    **more: Any,
+    **settings: Any,
 ) -> Run:
     """`run` of a graph that is a value, where its place is known, or its input does not come from sources.
 
@@ -397,17 +395,33 @@ def made_run(
         place: "file.py:name" of the graph, for the record.
         feed: what the engine reads, in place of `sources`; it is told who takes late items, and batch_items.
         until: end before this position.
+        settings: fields of `Settings`.
     """
+    return Run(
+        dataflow,
+        sources,
+        engine=engine,
+        settings=_checked(engine, settings),
+        times=times or {},
+        sinks=sinks or {},
+        on_late=on_late,
+        record=record,
+        place=place,
+        make_feed=feed,
+        until=until,
+    )
+
+
+def _checked(engine: str, given: Mapping[str, Any]) -> Settings:
     if engine not in ENGINES:
         raise SettingsError(f"engine={engine!r}; there are {', '.join(ENGINES)}")
-    if digest not in ("xxh3_128", "sha256"):
-        raise SettingsError(f"digest={digest!r} is neither 'xxh3_128' nor 'sha256'")
-    try:
-        settings = Settings(workers=workers, digest=digest, **more)  # type: ignore[arg-type]
-    except TypeError:
-        known = [field.name for field in fields(Settings)]
-        unknown = ", ".join(repr(name) for name in more if name not in known)
-        raise SettingsError(f"run has no setting {unknown}; it has {', '.join(known)}") from None
+    known = [field.name for field in fields(Settings)]
+    unknown = ", ".join(repr(name) for name in given if name not in known)
+    if unknown:
+        raise SettingsError(f"run has no setting {unknown}; it has {', '.join(known)}")
+    settings = Settings(**given)
+    if settings.digest not in ("xxh3_128", "sha256"):
+        raise SettingsError(f"digest={settings.digest!r} is neither 'xxh3_128' nor 'sha256'")
     for name in ("workers", "batch_items", "in_flight_max", "purity_first", "purity_every"):
         value = getattr(settings, name)
         if type(value) is not int or value < 1:
@@ -425,21 +439,9 @@ def made_run(
     of_spark = (settings.spark, settings.master, settings.partitions, settings.gang)
     if engine != "spark" and of_spark != (None, None, None, False):
         raise SettingsError(f"spark, master, partitions and gang are settings of engine='spark', not of {engine!r}")
-    if engine != "zeromq" and workers != 1:
-        raise SettingsError(f"engine {engine!r} is one process; workers={workers} needs engine='zeromq'")
-    return Run(
-        dataflow,
-        sources,
-        engine=engine,
-        settings=settings,
-        times=times or {},
-        sinks=sinks or {},
-        on_late=on_late,
-        record=record,
-        place=place,
-        make_feed=feed,
-        until=until,
-    )
+    if engine != "zeromq" and settings.workers != 1:
+        raise SettingsError(f"engine {engine!r} is one process; workers={settings.workers} needs engine='zeromq'")
+    return settings
 
 
 def _place(graph: Graph | Dataflow, dataflow: Dataflow) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,3 +56,18 @@ def modules_stay_with_their_test() -> Iterator[None]:
         if "/pytest-of-" in (getattr(sys.modules[name], "__file__", None) or ""):
             del sys.modules[name]
     sys.path[:] = path
+
+
+def descriptors() -> list[str]:
+    return sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """No thread and no descriptor is left behind."""
+    gc.collect()
+    threads, before = threading.active_count(), descriptors()
+    yield
+    gc.collect()
+    assert threading.active_count() == threads
+    assert descriptors() == before

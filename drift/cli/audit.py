@@ -14,6 +14,7 @@ from rich.text import Text
 
 from drift import spark
 from drift.cli.errors import DIFFERENT, to_json
+from drift.cli.options import graph_option, json_option, master_option
 from drift.cli.specs import key_function
 from drift.run import ENGINES
 
@@ -27,7 +28,7 @@ _LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "
 @click.command("audit", short_help="Check a record; compute it again.")
 @click.argument("path", metavar="RECORD")
 @click.option("--intact", "only_intact", is_flag=True, help="Check the files only; nothing is computed, no code runs.")
-@click.option("--graph", metavar="FILE:GRAPH", help="In place of the graph at the place that the record names.")
+@graph_option
 @click.option(
     "--engine", "engines", type=click.Choice(ENGINES), multiple=True, default=["local"], show_default=True,
     help="Computes it again; may be given several times.",
@@ -36,14 +37,14 @@ _LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "
     "--workers", type=int, multiple=True, default=[2], show_default=True,
     help="Of engine zeromq; may be given several times.",
 )  # fmt: skip
-@click.option("--master", metavar="URL", help="Where Spark runs: local[4], spark://HOST:PORT, yarn; else local[*].")
+@master_option
 @click.option("--seeds", type=int, default=0, metavar="N", help="Also by N simulated schedules, for small records.")
 @click.option("--html", metavar="FILE", help="Also write all of it as one HTML file.")
 @click.option("--by", metavar="FIELD|FILE:FUNCTION", help="Count what another --graph would have changed by this key.")
 @click.option("--cases", metavar="FOLDER", help="Write a difference as a small case file, for drift simulate --case.")
 @click.option("--expect", metavar="HASH", default="", help="The record's hash, as it was noted elsewhere.")
 @click.option("--verify", "key", metavar="KEY.pub", help="The record is to be signed with this key.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code says it.")
 def audit_command(
     path: str,

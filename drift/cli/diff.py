@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from drift.cli.errors import DIFFERENT, to_json
+from drift.cli.options import json_option
 
 
 @click.command("diff", short_help="Compare two records.")
 @click.argument("one", metavar="RECORD")
 @click.argument("other", metavar="RECORD")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 def diff_command(one: str, other: str, as_json: bool) -> Any:
     """Compare two records: their graphs, the versions they ran with, input, late items and outputs.
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import click
 
 from drift.cli.errors import to_json
+from drift.cli.options import graph_option, json_option
 from drift_graph.errors import SettingsError
 
 
 @click.command("explain", short_help="Where an output item of a record comes from.")
 @click.argument("path", metavar="RECORD")
 @click.option("--position", type=int, required=True, metavar="N", help="Of the item in the output, from 0.")
-@click.option("--graph", metavar="FILE:GRAPH", help="In place of the graph at the place that the record names.")
+@graph_option
 @click.option("--states", type=int, default=3, show_default=True, help="How many states of a scan to go back.")
 @click.option("--mermaid", is_flag=True, help="Print a Mermaid flowchart.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 def explain_command(path: str, position: int, graph: str | None, states: int, mermaid: bool, as_json: bool) -> None:
     """Print the lineage of an output item: every item that it was made of, back to the input, with the step and the
     line that made each.

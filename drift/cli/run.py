@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import click
 
 from drift.cli.errors import Ended, Interrupted, to_json
 from drift.cli.interrupt import Interrupts, Noted
 from drift.cli.late import LateOutput
+from drift.cli.options import Output, Printed, engine_options, only_given, output_options, print_options
 from drift.cli.progress import ProgressLine
-from drift.cli.specs import OnExisting, TimeOptions, by_name, policies, sink_of, source_of, writes_to_stdout
+from drift.cli.specs import TimeOptions, by_name, policies, source_of
 from drift.load import full_place, load_dataflow
-from drift.run import ENGINES, Report, Run, made_run
+from drift.run import Report, Run, made_run
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 
@@ -25,28 +24,6 @@ _JSON_FIELDS = (
 )  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True)
-class Wanted:
-    """What the call asks to be printed."""
-
-    json: bool
-    digest: bool
-    quiet: bool
-    items: bool  # some sink writes to standard output
-
-    @property
-    def line(self) -> bool:
-        """A progress line: on a terminal, unless items would run through it."""
-        return sys.stderr.isatty() and not self.quiet and not (self.items and sys.stdout.isatty())
-
-    @property
-    def summary(self) -> bool:
-        """A summary for people: on a terminal, or where nothing else would be printed."""
-        if self.quiet or self.json:
-            return False
-        return sys.stderr.isatty() or not (self.digest or self.items)
-
-
 @click.command("run", short_help="Run a graph.")
 @click.argument("graph", metavar="FILE:GRAPH")
 @click.option(
@@ -54,24 +31,12 @@ class Wanted:
     help="Where a source's items come from: PATH.txt, .log, .jsonl or .csv, also .gz; text:PATH, jsonl:PATH, "
     "csv:PATH; - for the lines of standard input; tcp://HOST:PORT (listens for lines); zmq:ADDRESS, zmq-json:ADDRESS.",
 )  # fmt: skip
-@click.option(
-    "--sink", "sink_specs", multiple=True, metavar="[NAME=]SPEC",
-    help="Where a sink's items go: PATH.jsonl; - for standard output; text:- for the bare payloads.",
-)  # fmt: skip
-@click.option(
-    "--on-existing", type=click.Choice(["continue", "replace", "error"]), default="continue", show_default=True,
-    help="What to do with a sink's file that is there. continue: compare it line by line and add what is missing.",
-)  # fmt: skip
-@click.option("--engine", type=click.Choice(ENGINES), default="local", show_default=True, help="All give one output.")
-@click.option("--workers", type=int, default=1, show_default=True, help="Processes that share the keys (zeromq).")
-@click.option("--master", metavar="URL", help="Where Spark runs: local[4], spark://HOST:PORT, yarn; else local[*].")
-@click.option("--partitions", type=int, help="Tasks that share the keys, and the output (spark).")
-@click.option("--gang", is_flag=True, help="Cycles that change keys run on all tasks at once (spark).")
+@output_options
+@engine_options
 @click.option("--event-time", multiple=True, metavar="[NAME=]FIELD|FILE:FUNCTION", help="Time of a source's items.")
 @click.option("--tie", multiple=True, metavar="[NAME=]FIELD|FILE:FUNCTION", help="Separates items of one time.")
 @click.option("--lateness", multiple=True, metavar="[NAME=]N", help="How far items may be behind, in units of time.")
 @click.option("--late", multiple=True, metavar="[NAME=]error|divert", help="What to do with an item behind that.")
-@click.option("--late-output", metavar="PATH", help="JSON lines of the diverted items, with the reason of each.")
 @click.option("--idle", multiple=True, metavar="[NAME=]MS", help="The others go on without a source this long silent.")
 @click.option("--arrival", multiple=True, metavar="NAME", help="Order a source's items as they arrive.")
 @click.option("--batch-items", type=int, help="Most items read from a source at once.")
@@ -87,25 +52,14 @@ class Wanted:
     help="sha256 also withstands forgery.",
 )  # fmt: skip
 @click.option("--record", metavar="PATH", help="A new folder for a record of the run: see drift replay, drift audit.")
-@click.option("--digest", "print_digest", is_flag=True, help="Print the digest of the output, as the last line.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress line, no summary.")
+@print_options
 def run_command(
     graph: str,
     source_specs: Sequence[str],
-    sink_specs: Sequence[str],
-    on_existing: str,
-    engine: str,
-    workers: int,
-    master: str | None,
-    partitions: int | None,
-    gang: bool,
-    late_output: str | None,
+    output: Output,
+    settings: dict[str, Any],
     digest_algorithm: str,
     record: str | None,
-    print_digest: bool,
-    as_json: bool,
-    quiet: bool,
     batch_items: int | None,
     in_flight_max: int | None,
     transport: str | None,
@@ -126,30 +80,22 @@ def run_command(
     drift run flights.py:graph --source flights=tcp://127.0.0.1:7000 --engine zeromq --workers 4
     """
     dataflow = load_dataflow(graph)
-    sinks = by_name("--sink", sink_specs, "sink", [sink.name for sink in dataflow.sinks])
-    wanted = Wanted(as_json, print_digest, quiet, any(map(writes_to_stdout, sinks.values())))
-    if as_json and wanted.items:
-        raise SettingsError("--json has standard output for itself; give the sink a file")
-    if len(set(sinks.values())) < len(sinks) and not wanted.items:
-        raise SettingsError("two sinks are given one file; give each its own")
-    existing = cast(OnExisting, on_existing)
-    more = {"batch_items": batch_items, "in_flight_max": in_flight_max, "transport": transport, "master": master}
-    more |= {"partitions": partitions, "gang": gang or None}
+    sinks, printed = output.made_for(dataflow)
+    more = {"batch_items": batch_items, "in_flight_max": in_flight_max, "transport": transport}
     arguments: dict[str, Any] = {
-        "engine": engine,
-        "workers": workers,
         "times": policies(dataflow, TimeOptions(**times)),
-        "sinks": {name: Noted(sink_of(spec, existing)) for name, spec in sinks.items()},
+        "sinks": sinks,
         "digest": digest_algorithm,
         "check_purity": check_purity,
         "record": record,
         "place": full_place(graph),
-        **{name: value for name, value in more.items() if value is not None},
+        **settings,
+        **only_given(more),
     }
-    sources = _sources(dataflow, source_specs, quiet=quiet or as_json)
-    with LateOutput(late_output, existing) as on_late:
-        report = driven(lambda: made_run(dataflow, sources, on_late=on_late, **arguments), arguments["sinks"], wanted)
-    print_report(report, wanted, digest_algorithm, late_kept=late_output is not None)
+    sources = _sources(dataflow, source_specs, quiet=output.quiet or output.as_json)
+    with LateOutput(output.late_output, output.on_existing) as on_late:
+        report = driven(lambda: made_run(dataflow, sources, on_late=on_late, **arguments), sinks, printed)
+    print_report(report, printed, digest_algorithm, late_kept=output.late_output is not None)
 
 
 def _sources(dataflow: Dataflow, specs: Sequence[str], *, quiet: bool) -> dict[str, Any]:
@@ -167,14 +113,14 @@ def _sources(dataflow: Dataflow, specs: Sequence[str], *, quiet: bool) -> dict[s
     return sources
 
 
-def driven(make: Callable[[], Run], sinks: Mapping[str, Noted], wanted: Wanted) -> Report:
+def driven(make: Callable[[], Run], sinks: Mapping[str, Noted], printed: Printed) -> Report:
     """Make a run, which writes to these sinks, and run to the end.
 
     Raises:
         Ended: with what was done until then.
     """
     position = 0
-    with Interrupts() as interrupts, ProgressLine(active=wanted.line) as line:
+    with Interrupts() as interrupts, ProgressLine(active=printed.line) as line:
         running: Run | None = None
         try:
             with make() as running:
@@ -205,16 +151,16 @@ def _as_object(report: Report) -> dict[str, Any]:
     return {name: getattr(report, name) for name in _JSON_FIELDS}
 
 
-def print_report(report: Report, wanted: Wanted, algorithm: str, *, late_kept: bool) -> None:
-    if wanted.json:
+def print_report(report: Report, printed: Printed, algorithm: str, *, late_kept: bool) -> None:
+    if printed.json:
         click.echo(to_json(_as_object(report)))
         return
-    if wanted.summary:
+    if printed.summary:
         click.echo(_summary(report, algorithm), err=True)
     if report.late_items and not late_kept:
         kept = f"{report.late_items:,} late items were diverted and not kept; --late-output PATH keeps them"
         click.echo(kept, err=True)
-    if wanted.digest:
+    if printed.digest:
         click.echo(report.digest)
 
 

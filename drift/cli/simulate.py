@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.text import Text
 
 from drift.cli.errors import Differs, Ended, Interrupted, to_json
+from drift.cli.options import json_option
 from drift_graph.errors import ImpureStep, SettingsError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _FAULTS_SHOWN_MAX = 6
 @click.option("--no-purity", is_flag=True, help="Do not call steps again to see whether they are pure.")
 @click.option("--processes", type=click.IntRange(1), help="How many; as many as there are cores by default.")
 @click.option("--cases", metavar="FOLDER", help="Where the case file of a failure goes; .drift/cases by default.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress line; no summary where all is well.")
 def simulate_command(
     place: str,

@@ -251,15 +251,14 @@ def _other_seed(seed: int) -> int:
 
 
 def _packed(arguments: tuple[Any, ...]) -> bytes | None:
-    try:
-        return pickle.dumps(arguments)
-    except Exception:
-        pass
-    try:
-        packed: bytes = cloudpickle.dumps(arguments)
-        return packed
-    except Exception:
-        return None
+    """None where they cannot be told to another process; `__reduce__` of a user's class may raise anything."""
+    for dumps in (pickle.dumps, cloudpickle.dumps):
+        try:
+            packed: bytes = dumps(arguments)
+            return packed
+        except Exception:
+            continue
+    return None
 
 
 def _form(arguments: tuple[Any, ...]) -> bytes | None:

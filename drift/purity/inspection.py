@@ -145,7 +145,7 @@ def _form(value: Any, depth: int = 0) -> bytes:
         return b""
     try:
         return pickle.dumps(value)  # iterators say where they are
-    except Exception:
+    except Exception:  # whatever a user's class raises; what it says of itself is the next best
         return safe_text(repr, value, 1000).encode()
 
 

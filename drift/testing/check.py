@@ -180,7 +180,7 @@ def times_of(policy: EventTime, payloads: Sequence[Any]) -> list[int] | None:
     """The times of all payloads; None where one has none, which ends a run."""
     try:
         times = [policy.time(payload) for payload in payloads]
-    except Exception:
+    except Exception:  # a user's function; the run itself meets it and tells it
         return None
     return times if set(map(type, times)) <= {int} else None
 

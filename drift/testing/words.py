@@ -84,23 +84,18 @@ class Words:
             return f"{key.kind} {key.place} of {self._of_key(key)} is held up, and does not come"
         before = [other for other in self._log[: self._log.index(thing)] if other.came > thing.born]
         alike = [other for other in before if other.key.kind == key.kind and other.to == thing.to]
-        receiver = key.place.partition(" > ")[2]
         if key.kind == "batch" and alike:
-            carried = self._carried(thing)
-            return f"{carried} {_verb(carried, 'reach')} {receiver} after {self._all_carried(alike)}"
+            return f"{self._event(thing)} after {self._all_carried(alike)}"
         until = self._event(before[-1]) if before else "nothing"
         if deviation.until is not None and deviation.until in self._by_key:
             until = self._event(self._by_key[deviation.until])
-        if key.kind == "batch":
-            carried = self._carried(thing)
-            return f"{carried} {_verb(carried, 'reach')} {receiver} only after {until}"
         if key.kind == "news":
             return f"{key.place} hears of minimal time only after {until}"
-        if key.kind == "read":
-            return f"{self._of_key(key)} of {key.source!r} is read only after {until}"
         if key.kind == "promise":
             return f"the ack of source {key.source!r} for {self._of_key(key)}, and its promise, come only after {until}"
-        return f"the ack of {key.place} for {self._of_key(key)} comes only after {until}"
+        if key.kind == "ack":
+            return f"{self._event(thing)} comes only after {until}"
+        return f"{self._event(thing)} only after {until}"
 
     def _all_carried(self, things: Sequence[Thing]) -> str:
         made: dict[str, list[tuple[str, int]]] = {}

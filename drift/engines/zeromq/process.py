@@ -53,7 +53,7 @@ class _Signs:
 
     def run(self) -> None:
         while True:
-            time.sleep(SIGN_INTERVAL_S)
+            time.sleep(SIGN_INTERVAL_S)  # a pace; nothing waits for it
             self.give()
 
     def give(self, *, last: bool = False) -> None:
@@ -135,7 +135,7 @@ def _fatal(error: BaseException) -> Fatal:
         error = DriftBug(f"{type(error).__name__}: {error}")
     try:
         return Fatal(pickle.dumps(error), trace)
-    except Exception:
+    except Exception:  # a user's error may raise anything here, and the run must still hear why it ends
         return Fatal(pickle.dumps(DriftBug(f"{type(error).__name__}: {error}")), trace)
 
 

@@ -1,0 +1,142 @@
+"""The options that several commands have: where a graph runs, where its output goes, what is printed.
+
+Invariant: an option means the same at every command that has it, and is refused for the same reasons.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from drift.cli.interrupt import Noted
+from drift.cli.specs import OnExisting, by_name, sink_of, writes_to_stdout
+from drift.run import ENGINES
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+
+Command = Callable[..., Any]
+
+graph_option = click.option(
+    "--graph", metavar="FILE:GRAPH", help="In place of the graph at the place that the record names."
+)
+master_option = click.option(
+    "--master", metavar="URL", help="Where Spark runs: local[4], spark://HOST:PORT, yarn; else local[*]."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+
+_ENGINE = (
+    click.option(
+        "--engine", type=click.Choice(ENGINES), default="local", show_default=True, help="All give one output."
+    ),
+    click.option("--workers", type=int, default=1, show_default=True, help="Processes that share the keys (zeromq)."),
+    master_option,
+    click.option("--partitions", type=int, help="Tasks that share the keys, and the output (spark)."),
+    click.option("--gang", is_flag=True, help="Cycles that change keys run on all tasks at once (spark)."),
+)
+_OUTPUT = (
+    click.option(
+        "--sink", "sink_specs", multiple=True, metavar="[NAME=]SPEC",
+        help="Where a sink's items go: PATH.jsonl; - for standard output; text:- for the bare payloads.",
+    ),
+    click.option(
+        "--on-existing", type=click.Choice(["continue", "replace", "error"]), default="continue", show_default=True,
+        help="What to do with a sink's file that is there. continue: compare it line by line and add what is missing.",
+    ),
+    click.option("--late-output", metavar="PATH", help="JSON lines of the diverted items, with the reason of each."),
+)  # fmt: skip
+_PRINTED = (
+    click.option("--digest", "print_digest", is_flag=True, help="Print the digest of the output, as the last line."),
+    json_option,
+    click.option("-q", "--quiet", is_flag=True, help="No progress line, no summary."),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """Where the output of a run goes, and what is printed, as the call says it."""
+
+    sink_specs: Sequence[str]
+    on_existing: OnExisting
+    late_output: str | None
+    print_digest: bool
+    as_json: bool
+    quiet: bool
+
+    def made_for(self, dataflow: Dataflow) -> tuple[dict[str, Noted], Printed]:
+        """The sinks of a run of this graph, and what it prints.
+
+        Raises:
+            SettingsError: the graph has no such sink, or two things would be written to one place.
+        """
+        specs = by_name("--sink", self.sink_specs, "sink", [sink.name for sink in dataflow.sinks])
+        printed = Printed(self.as_json, self.print_digest, self.quiet, any(map(writes_to_stdout, specs.values())))
+        if self.as_json and printed.items:
+            raise SettingsError("--json has standard output for itself; give the sink a file")
+        if len(set(specs.values())) < len(specs) and not printed.items:
+            raise SettingsError("two sinks are given one file; give each its own")
+        return {name: Noted(sink_of(spec, self.on_existing)) for name, spec in specs.items()}, printed
+
+
+@dataclasses.dataclass(frozen=True)
+class Printed:
+    """What a run prints."""
+
+    json: bool
+    digest: bool
+    quiet: bool
+    items: bool  # some sink writes to standard output
+
+    @property
+    def line(self) -> bool:
+        """A progress line: on a terminal, unless items would run through it."""
+        return sys.stderr.isatty() and not self.quiet and not (self.items and sys.stdout.isatty())
+
+    @property
+    def summary(self) -> bool:
+        """A summary for people: on a terminal, or where nothing else would be printed."""
+        if self.quiet or self.json:
+            return False
+        return sys.stderr.isatty() or not (self.digest or self.items)
+
+
+def engine_options(command: Command) -> Command:
+    """The command is given them as `settings` of a run."""
+
+    @functools.wraps(command)
+    def collected(*, engine: str, workers: int, gang: bool, **others: Any) -> Any:
+        more = {name: others.pop(name) for name in ("master", "partitions")}
+        settings = {"engine": engine, "workers": workers, **only_given({**more, "gang": gang or None})}
+        return command(settings=settings, **others)
+
+    return _with(_ENGINE, collected)
+
+
+def output_options(command: Command) -> Command:
+    """The command is given them, together with `print_options`, as its `output`."""
+
+    @functools.wraps(command)
+    def collected(**others: Any) -> Any:
+        output = Output(**{field.name: others.pop(field.name) for field in dataclasses.fields(Output)})
+        return command(output=output, **others)
+
+    return _with(_OUTPUT, collected)
+
+
+def print_options(command: Command) -> Command:
+    return _with(_PRINTED, command)
+
+
+def only_given(options: dict[str, Any]) -> dict[str, Any]:
+    """Without those that were left out."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _with(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:
+    for option in reversed(options):
+        command = option(command)
+    return command

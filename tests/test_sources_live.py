@@ -1,0 +1,90 @@
+"""Blocking iterables as sources: read in a thread of their own, which ends with them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sourced import WAIT_MAX_S, all_of, drained
+
+from drift import SettingsError, sources
+
+pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.filterwarnings("error")]
+
+
+@given(count=st.integers(0, 300), buffer_items_max=st.integers(1, 20), items_max=st.integers(1, 20))
+@settings(deadline=None, max_examples=50)
+def test_a_live_iterable_is_given_whole_and_in_order(count: int, buffer_items_max: int, items_max: int) -> None:
+    source = sources.live(iter(range(count)), buffer_items_max=buffer_items_max)
+    assert all_of(source, items_max) == list(range(count))
+
+
+def test_a_live_iterable_waits_when_its_buffer_is_full() -> None:
+    taken = 0
+    full = threading.Event()
+
+    def numbers() -> Iterator[int]:
+        nonlocal taken
+        while True:
+            taken += 1
+            if taken == 6:
+                full.set()
+            yield taken
+
+    reader = sources.live(numbers(), buffer_items_max=5).open()
+    assert full.wait(WAIT_MAX_S)
+    assert reader.read(2) == [1, 2]
+    reader.close()
+    assert taken <= 5 + 2 + 1
+
+
+def test_an_error_in_a_live_iterable_comes_after_the_items_before_it() -> None:
+    def three() -> Iterator[int]:
+        yield from (1, 2, 3)
+        raise ValueError("four")
+
+    payloads, error = drained(sources.live(three()), 2)
+    assert payloads == [1, 2, 3]
+    assert isinstance(error, ValueError) and str(error) == "four"
+
+
+def test_closing_ends_the_generator_in_its_own_thread() -> None:
+    ended_in: list[str] = []
+
+    def numbers() -> Iterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            ended_in.append(threading.current_thread().name)
+
+    reader = sources.live(numbers(), buffer_items_max=3).open()
+    reader.close()
+    assert ended_in in (["drift live source"], [])  # empty where it was closed before it began
+
+
+def test_closing_does_not_wait_for_ever_and_says_so() -> None:
+    go_on = threading.Event()
+
+    def silent() -> Iterator[int]:
+        go_on.wait(WAIT_MAX_S)
+        yield 1
+
+    reader = sources.live(silent(), close_max_s=0.0).open()
+    thread = next(each for each in threading.enumerate() if each.name == "drift live source")
+    with pytest.warns(ResourceWarning, match="has not given its next item"):
+        reader.close()
+    go_on.set()
+    thread.join(WAIT_MAX_S)
+    assert not thread.is_alive()
+
+
+def test_what_cannot_be_live_is_refused() -> None:
+    for wrong in ("text", 7):
+        with pytest.raises(SettingsError, match="takes an iterable or generator"):
+            sources.live(wrong)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="buffer_items_max=0"):
+        sources.live([1], buffer_items_max=0)
