@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ import drift.cli.run
 from drift.cli import drift as command
 
 GRAPHS = """
+import os
+
 import drift
 
 def fail_on_bad(line):
@@ -54,6 +57,12 @@ def made():
 
 def of_one_argument(x) -> drift.Graph:
     return x
+
+def die(line):
+    os.kill(os.getpid(), 9)
+
+dying = drift.Graph("dying")
+dying.source("lines").map(die).sink("out")
 
 def wrong():
     graph = drift.Graph("wrong")
@@ -109,6 +118,12 @@ def library_digest(payloads: Any) -> str:
     graph = drift.Graph("words")
     graph.source("lines").flat_map(str.split).count(str.lower).sink("counts")
     return drift.run(graph, {"lines": payloads}).finish().digest
+
+
+def passing() -> drift.Graph:
+    graph = drift.Graph("made")
+    graph.source("lines").sink("out")
+    return graph
 
 
 # What is printed.
@@ -327,7 +342,7 @@ def test_a_bug_of_ours_is_1_with_its_traceback_and_a_request(
         (["run", "GRAPHS:graph", "--engine", "quantum"], "quantum"),
         (["run", "nowhere.py:graph"], "nowhere.py does not exist"),
         (["run", "no_such_module_at_all:graph"], "no file and no module"),
-        (["run", "GRAPHS:grap"], "it has graph, failing, two, timed, made(), wrong(), raising()"),
+        (["run", "GRAPHS:grap"], "it has graph, failing, two, timed, dying, made(), wrong(), raising()"),
         (["run", "GRAPHS"], "say which graph"),
         (["run", "GRAPHS:number"], "no drift.Graph"),
         (["run", "GRAPHS:of_one_argument"], "takes arguments"),
@@ -482,6 +497,45 @@ def test_ctrl_c_with_json_is_still_one_object(folder: Path) -> None:
     told = json.loads(process.communicate()[0])
     assert (process.returncode, told["exit_code"], told["kind"]) == (130, 130, "Interrupted")
     assert told["report"]["items_out"] == 2 and "digest" not in told["report"]
+
+
+@pytest.mark.parametrize("imported, flag", [("msgspec", "-q"), ("click", "--json"), ("rich", "-q")])
+def test_ctrl_c_while_drift_is_imported_prints_no_traceback(folder: Path, imported: str, flag: str) -> None:
+    come = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept BaseException:\n    pass\n"
+    (folder / f"{imported}.py").write_text(come)
+    call = [sys.executable, "-c", "from drift_command import main; main()", "run", "graphs.py:graph", flag]
+    ended = subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 130
+    if flag == "--json":
+        told = {"error": "interrupted before the run began", "kind": "Interrupted", "exit_code": 130}
+        assert (json.loads(ended.stdout), ended.stderr) == (told, "")
+    else:
+        assert (ended.stdout, ended.stderr) == ("", "interrupted before the run began\n")
+
+
+def test_the_command_is_entered_before_drift_is_imported() -> None:
+    (entry,) = metadata.entry_points(group="console_scripts", name="drift")
+    code = "import sys; from drift_command import main; assert not {'drift', 'drift_graph', 'click'} & set(sys.modules)"
+    assert entry.value == "drift_command:main"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("engine", ["local", "reference", "zeromq"])
+def test_a_run_that_bad_input_ends_tells_the_digest_of_what_was_released(
+    call: Callable[..., Result], folder: Path, engine: str
+) -> None:
+    whole = [{"n": n} for n in range(100)]
+    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in whole) + "{broken\n")
+    told = call("run", "GRAPHS:made", "--source", "rows.jsonl", "--engine", engine, "--json")
+    report = json.loads(told.stdout)["report"]
+    assert (told.exit_code, report["items_out"]) == (5, 100)
+    assert report["digest"] == drift.run(passing(), {"lines": whole}).finish().digest
+
+
+def test_a_digest_that_cannot_be_told_is_null(call: Callable[..., Result]) -> None:
+    told = call("run", "GRAPHS:dying", "--source", "words.txt", "--engine", "zeromq", "--json")
+    assert told.exit_code == 6
+    assert json.loads(told.stdout)["report"]["digest"] is None
 
 
 # Show.

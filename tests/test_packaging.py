@@ -1,4 +1,4 @@
-"""What is installed: five packages with types, none of them called `graph`, and an import that is light."""
+"""What is installed: six packages with types, none of them called `graph`, and an import that is light."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import drift
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = {"drift", "drift_graph", "drift_acker", "drift_barrier", "drift_pytest"}
+PACKAGES = {"drift", "drift_graph", "drift_acker", "drift_barrier", "drift_command", "drift_pytest"}
 
 
 def python(code: str, folder: Path, *more: str) -> str:
@@ -34,7 +34,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_a_wheel_holds_the_five_packages_with_their_types_and_nothing_else(wheel: Path) -> None:
+def test_a_wheel_holds_the_six_packages_with_their_types_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES

@@ -69,6 +69,8 @@ def test_wrong_calls_say_what_to_do(recorded: Path, tmp_path: Path) -> None:
     assert call("replay", tmp_path / "none").exit_code == 5
     assert call("audit", tmp_path).exit_code == 5
     assert call("replay", recorded, "--graph", "nothing.py:graph").exit_code == 2
+    printed = call("replay", recorded, "--sink", "-", "--json")
+    assert printed.exit_code == 2 and "give the sink a file" in printed.stdout
     other = call("replay", recorded, "--graph", f"{EXAMPLES / 'flights.py'}:graph")
     assert other.exit_code == 3 and "needs the same sources" in other.stderr
 

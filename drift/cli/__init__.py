@@ -112,5 +112,5 @@ drift.add_command(record_group)
 
 
 def main() -> None:
-    """The entry point of the `drift` command."""
+    """The entry point of `python -m drift.cli`; that of `drift` is `drift_command`, which is there sooner."""
     drift.main()

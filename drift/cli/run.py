@@ -148,7 +148,8 @@ def _interrupted(position: int, number: int) -> Interrupted:
 
 
 def _as_object(report: Report) -> dict[str, Any]:
-    return {name: getattr(report, name) for name in _JSON_FIELDS}
+    """For JSON; a digest that cannot be told is null."""
+    return {name: getattr(report, name) for name in _JSON_FIELDS} | {"digest": report.digest or None}
 
 
 def print_report(report: Report, printed: Printed, algorithm: str, *, late_kept: bool) -> None:

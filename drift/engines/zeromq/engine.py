@@ -30,7 +30,7 @@ from drift.engines.zeromq.control import Fatal, Ready, SignOfLife, UpwardReader,
 from drift.engines.zeromq.process import Order
 from drift.engines.zeromq.roles import Peers, ack_message, batches_of, granule_of
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
-from drift.engines.zeromq.wire import Codec, Finished, MinimalTime, ReleasedMessage
+from drift.engines.zeromq.wire import BreakOff, Codec, Finished, MinimalTime, ReleasedMessage
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Router
 from drift_acker.ledger import Ledger, ack_of
@@ -209,10 +209,12 @@ class ZeromqEngine:
                 return
             self._check_children()
             if feed.error is not None and self._is_quiet(came or bool(fed)):
+                self._break_off()
                 raise feed.error
             if not came and not fed:
                 yield Released(progress.items_out, [], [], "")
                 if (error := feed.out_of_credit()) is not None and self._is_quiet(False):
+                    self._break_off()
                     raise error
                 self._check_for_losses()
             else:
@@ -342,6 +344,11 @@ class ZeromqEngine:
                 f"a message was lost between the processes of the run ({refused} frames were refused): all wait, and "
                 f"minimal time is held by a message that does not come; everything released before stands. Run again"
             )
+
+    def _break_off(self) -> None:
+        """All that can be released is, and has come here: have the barrier tell its digest."""
+        self._receivers[BARRIER].send(self._codec.encode(BreakOff()))
+        self._await_end()
 
     def _await_end(self) -> None:
         """After the last piece, wait for the barrier's digest."""

@@ -19,6 +19,7 @@ from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
 from drift.engines.zeromq.wire import (
     AckMessage,
     Batch,
+    BreakOff,
     Codec,
     Finished,
     Message,
@@ -317,6 +318,9 @@ class BarrierLoop(Loop):
                     self._barrier.add(name, columns)
             elif isinstance(message, MinimalTime):
                 self._minimal_time = max(self._minimal_time, message.time)
+            elif isinstance(message, BreakOff):
+                self._ended = True
+                self._finish()
         if consumed:
             self._acker.send(self.codec.encode(ack_message(ack_of(consumed, ()))))
         if self._minimal_time != before and not self._ended:
@@ -331,8 +335,11 @@ class BarrierLoop(Loop):
             if len(self._barrier) and not self._ended:
                 raise DriftBug(f"{len(self._barrier)} items are left in the barrier at the end of time")
             self._ended = True
-            digest = self._barrier.digest
-            self._caller.send(self.codec.encode(Finished(digest.hexdigest(), digest.blocks)))
+            self._finish()
+
+    def _finish(self) -> None:
+        digest = self._barrier.digest
+        self._caller.send(self.codec.encode(Finished(digest.hexdigest(), digest.blocks)))
 
     def _send(self, released: Released, encoded: Sequence[Encoded] = ()) -> None:
         try:

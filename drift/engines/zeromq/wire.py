@@ -49,6 +49,7 @@ class Kind(enum.IntEnum):
     FINISHED = 5
     TALLY = 6
     PACE = 7
+    BREAK_OFF = 8
 
 
 class Batch(msgspec.Struct, array_like=True):
@@ -89,7 +90,7 @@ class ReleasedMessage(msgspec.Struct, array_like=True):
 
 
 class Finished(msgspec.Struct, array_like=True):
-    """Everything is released."""
+    """Everything is released that will be; the digest is of all of it."""
 
     digest: str
     blocks: list[bytes]
@@ -108,7 +109,11 @@ class Pace(msgspec.Struct, array_like=True):
     items: int
 
 
-Message = Batch | AckMessage | MinimalTime | ReleasedMessage | Finished | Tally | Pace
+class BreakOff(msgspec.Struct, array_like=True):
+    """Nothing more will be released, though it is not the end: the barrier answers with `Finished`."""
+
+
+Message = Batch | AckMessage | MinimalTime | ReleasedMessage | Finished | Tally | Pace | BreakOff
 
 _kinds: dict[type, Kind] = {
     Batch: Kind.BATCH,
@@ -118,6 +123,7 @@ _kinds: dict[type, Kind] = {
     Finished: Kind.FINISHED,
     Tally: Kind.TALLY,
     Pace: Kind.PACE,
+    BreakOff: Kind.BREAK_OFF,
 }
 _pack = msgspec.msgpack.Encoder().encode
 _unpack: dict[int, Callable[[Any], Message]] = {

@@ -1,0 +1,41 @@
+"""The entry point of the `drift` command: the first thing it does is to have Ctrl-C end it at once, with 130.
+
+Invariant: from the first line of `main` on, Ctrl-C prints no traceback, whatever is being imported.
+
+Why it is a package of its own: to import a module of `drift` imports `drift`, which takes longer than a hasty Ctrl-C.
+Why a handler that ends the process, and no KeyboardInterrupt: some libraries take any exception in their imports for
+that of a part that is not installed. Nothing has been started or opened then that would have to be closed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+_SAID = "interrupted before the run began"
+
+
+def main() -> None:
+    """Run the command."""
+    signal.signal(signal.SIGINT, _end)
+    from drift.cli import drift
+
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        drift.main()
+    except KeyboardInterrupt:  # in the steps before drift.main and after it, which tells its own
+        _end(signal.SIGINT, None)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    if "--json" in sys.argv:
+        os.write(1, f'{{"error":"{_SAID}","kind":"Interrupted","exit_code":130}}\n'.encode())
+    else:
+        os.write(2, f"{_SAID}\n".encode())
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    main()
