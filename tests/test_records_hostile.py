@@ -3,6 +3,7 @@ wrong; none ends as by a bug, and no file outside of the record is opened."""
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -10,14 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import drift
+from drift.engines.base import Settings
+from drift.records.describe import describe
 from drift.records.format import MANIFEST, RecordError, hash_file, hash_of
 from drift.records.intact import check_intact
+from drift.records.messages import Arrival, Begin, Finish, frame
+from drift.records.process import Inbox, write_record
+from drift_graph.canonical import encode_many, encode_metas
 from drift_graph.errors import DriftBug, DriftError
+from drift_graph.meta import END_OF_TIME, global_time, pack_time
 from drift_graph.restore import CannotRestore, restored
 
 
@@ -154,6 +162,53 @@ def test_a_column_is_none_that_a_writer_writes(
         values = pa.concat_arrays([values[:1]] * rows)
     replaced(record, table, name, values)
     assert ends(record, whole)
+
+
+def test_two_items_of_one_global_time_are_told_by_source_batch_and_rows(record: Path) -> None:
+    times = pq.read_table(record / "input" / "part-00000.parquet").column("global_time").to_pylist()
+    for column, says in (
+        ([times[0], times[1], times[1], times[3]], "row 2, an item has the global time of another one, that of row 1 "),
+        ([*times[:3], times[0]], "row 3, an item has the global time of another one, that of row 0 in batch 0"),
+        ([*times[:3], times[3][:8] + b"\x05" + times[3][9:]], "row 3, an item has the global time of another source"),
+    ):
+        replaced(record, "input", "global_time", pa.array(column, pa.binary()))
+        for engine in ("local", "reference"):
+            with pytest.raises(RecordError, match=f"in batch 0 of source 'trips', input {says}"):
+                drift.replay(record, trips(), engine=engine).finish()
+
+
+def test_arrivals_that_no_source_gives_are_refused_however_well_the_hashes_fit(tmp_path: Path) -> None:
+    graph = drift.Graph("numbers")
+    graph.source("n").sink("out")
+    described = manifest_of(graph)
+    first, above = global_time(5, 0, 0, 0), pack_time(6)
+
+    def arrival(batch: int, time: bytes, promise: bytes) -> Arrival:
+        return Arrival(batch, 0, batch, 1, None, encode_metas([time]), encode_many([7]), promise, [])
+
+    later = global_time(9, 0, 0, 0)
+    cases = {
+        "twice": ([arrival(0, first, first), arrival(1, first, END_OF_TIME)], "the global time of another one"),
+        "below": ([arrival(0, later, above), arrival(1, first, END_OF_TIME)], "below what its source had promised"),
+        "back": ([arrival(0, later, above), arrival(1, global_time(7, 0, 0, 0), first)], "is below the one before"),
+    }
+    for name, (arrivals, says) in cases.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        messages = [Begin(str(folder), described, 10, 1 << 20, 1000.0), *arrivals]
+        data = b"".join(map(frame, [*messages, Finish("finished", "", "", False, "2026-01-01", "")]))
+        write_record(Inbox(io.BytesIO(data)))  # type: ignore[arg-type]
+        audit = drift.audit(folder, graph, seeds=[1])
+        assert [check.troubles[0].kind for check in audit.checks if check.troubles] == ["not of a run"], name
+        assert audit.level_result("intact") == "ok" and says in audit.troubles[0].text
+
+
+def manifest_of(graph: drift.Graph) -> bytes:
+    """What a run of the graph tells before it begins."""
+    dataflow = graph.build()
+    none: Any = {source.name: False for source in dataflow.sources}
+    told = {"place": "", "engine": "local", "workers": 1, "settings": Settings(), "times": {}, "live": none}
+    return msgspec.json.encode(describe(dataflow, algorithm="xxh3_128", **told))
 
 
 @pytest.mark.parametrize("count", [-1, 2**62])

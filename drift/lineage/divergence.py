@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice, zip_longest
 from typing import Any
 
+from drift.records.format import RecordError
 from drift.records.reader import Record
 from drift.run import Run
 from drift_barrier.barrier import Released
@@ -87,6 +88,9 @@ def compared(record: Record, run: Run) -> Comparison:
 
     Args:
         record: with the classes of the payloads; see `Record.with_classes`.
+
+    Raises:
+        RecordError: it cannot be read to its end.
     """
     comparing = _Comparing(record)
     error: DriftError | None = None
@@ -95,6 +99,8 @@ def compared(record: Record, run: Run) -> Comparison:
             for piece in run.pieces():
                 if piece.metas and (found := comparing.add(piece)) is not None:
                     return Comparison(comparing.items, found, comparing.digest.hexdigest())
+        except RecordError:
+            raise
         except DriftError as raised:
             error = raised
     return Comparison(comparing.items, comparing.end(error), comparing.digest.hexdigest(), error)

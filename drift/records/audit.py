@@ -139,11 +139,15 @@ def _reproduced(
     yield check_graph(record, dataflow)
     yield check_versions(record)
     where = Cases(cases, graph if isinstance(graph, str) else "")
-    for engine in engines:
-        for count in workers if engine == "zeromq" else (1,):
-            yield check_run(record, dataflow, engine, count, where)
-    for seed in seeds:
-        yield check_simulated(record, dataflow, seed, where)
+    try:
+        for engine in engines:
+            for count in workers if engine == "zeromq" else (1,):
+                yield check_run(record, dataflow, engine, count, where)
+        for seed in seeds:
+            yield check_simulated(record, dataflow, seed, where)
+    except RecordError as error:  # all its hashes fit, and still no run writes such a record
+        trouble = Trouble("not of a run", str(error))
+        yield Check("reproduced", "the run", "the recorded output", "trouble", str(error), (trouble,))
 
 
 def _is_needed(trouble: Trouble) -> bool:

@@ -51,6 +51,7 @@ KINDS = (
     "column changed",
     "block changed",
     "counts differ",
+    "not of a run",
     "not the expected record",
     "not signed",
     "signature wrong",

@@ -24,6 +24,7 @@ from drift.records import columns
 from drift.records.blocks import Block
 from drift.records.columns import Strings
 from drift.records.format import File, Manifest, RecordError, read_manifest
+from drift.records.order import Arrivals
 from drift.records.storable import classes_at
 from drift.records.tables import check_columns, check_values
 from drift_barrier.digest import BLOCK_ITEMS
@@ -151,8 +152,10 @@ class Record:
     def arrivals(self) -> Iterator[ArrivedBatch]:
         """Every batch and promise, in order."""
         ranks = {source.name: rank for rank, source in enumerate(self.manifest.sources)}
+        seen = {name: Arrivals(rank) for name, rank in ranks.items()}
         items = _Cursor(self._timed_batches())
         late_items = _Cursor(self._batches("late"))
+        row = 0
         for batch in self._batches("arrivals"):
             rows = batch.to_pydict()
             for number, source, count, late_count, at_ns, heartbeat, is_numbered in zip(
@@ -165,14 +168,30 @@ class Record:
                         f"source {source!r}, and its sources are {', '.join(map(repr, ranks))}"
                     )
                 metas: Metas = []
-                data = columns.of_list([])
+                strings = data = columns.of_list([])
                 if count:
                     taken = items.take(count)
                     strings = columns.of_arrow(taken.column("global_time"))
                     data = columns.of_arrow(taken.column("payload"))
                     metas = _numbered(strings) if is_numbered else strings.listed()
+                wrong = seen[source].wrong_in(metas, strings, heartbeat)
+                if wrong is not None:
+                    index, what = wrong
+                    raise self._disordered(number, source, row + index, what, metas[index] if count else b"")
+                row += count
                 late = [LateItemRow(*row) for row in _late_rows(late_items.take(late_count))] if late_count else []
                 yield ArrivedBatch(number, source, ranks[source], metas, data, heartbeat, late, at_ns)
+
+    def _disordered(self, batch: int, source: str, row: int, what: str, global_time: bytes) -> RecordError:
+        """The error about a batch that no source gives."""
+        first = self.find_input(global_time)
+        if first is not None and first.row < row:
+            what += f", that of row {first.row:,} in batch {first.batch:,}"
+        return RecordError(
+            f"{self.path} is no record of a run: in batch {batch:,} of source {source!r}, input row {row:,}, {what}. "
+            f"It was changed, or made by hand: `drift audit --intact` tells whether its files are those that were "
+            f"written. Take the record from where it was made, or make it again"
+        )
 
     def _timed_batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._batches("input", ["global_time", "payload"]):
@@ -353,9 +372,11 @@ def _late_rows(table: Any) -> Iterator[tuple[str, bytes, int, int, str]]:
     return zip(rows["source"], rows["payload"], rows["time"], rows["heartbeat"], rows["reason"])
 
 
-def _numbered(strings: Strings) -> NumberedMetas:
+def _numbered(strings: Strings) -> Metas:
+    """Metas that are said to be those of consecutive numbers."""
     first = strings.slice(0, 1).joined().tobytes()
-    return NumberedMetas(int.from_bytes(first[:8], "big") - 2**63, len(strings), first[8:])
+    metas = NumberedMetas(int.from_bytes(first[:8], "big") - 2**63, len(strings), first[8:])
+    return metas if columns.numbered(metas).joined() == strings.joined() else strings.listed()
 
 
 def _may_hold(group: Any, name: str, value: int) -> bool:

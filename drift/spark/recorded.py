@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.records import columns
+from drift.records.format import RecordError
 from drift.records.reader import Record, restored_many
 from drift.spark.batches import DDL, Outbox, error_row
 from drift.spark.jobs import answer
@@ -26,7 +27,7 @@ from drift.spark.tasks import task
 from drift.spark.values import python_values
 from drift_graph.errors import DriftError
 from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.meta import BEGINNING, END_OF_TIME, is_increasing
 from drift_graph.restore import Classes
 
 _SAMPLED = 0.01
@@ -71,11 +72,14 @@ class RecordedInput:
         """From rows of the input to rows of batches."""
         if self._sorts:
             frame = frame.repartition(work.targets, "global_time").sortWithinPartitions("global_time")
-        return frame.mapInArrow(task(run_recorded, work, dict(self._record.classes)), DDL)
+        return frame.mapInArrow(task(run_recorded, work, dict(self._record.classes), self._sorts), DDL)
 
 
-def run_recorded(work: Work, classes: Classes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The maps after the sources, for recorded items."""
+def run_recorded(
+    work: Work, classes: Classes, in_order: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The maps after the sources, for recorded items; `in_order` where they were sorted on their way."""
+    last: dict[str, bytes] = {}
     levels = work.opened()
     outbox = Outbox(levels.last, work.targets)
     worker = LevelWorker(levels, 0, work.targets, work.bounds)
@@ -83,11 +87,23 @@ def run_recorded(work: Work, classes: Classes, batches: Iterable[pa.RecordBatch]
         for whole in batches:
             for start in range(0, whole.num_rows, _PIECE_ITEMS):
                 for source, columns_read in _by_source(whole.slice(start, _PIECE_ITEMS), classes):
+                    _check_order(source, columns_read.metas, last, in_order)
                     worker.handle([(source, columns_read)], outbox, columns_read.metas[0])
                 yield from outbox.ready()
     except DriftError as error:
         outbox.add_row(error_row(levels.last, error))
     yield from outbox.rest()
+
+
+def _check_order(source: str, metas: list[bytes], last: dict[str, bytes], in_order: bool) -> None:
+    """Refuse two items of one global time: engines would call that a bug of theirs."""
+    if is_increasing(metas) and not (in_order and metas[0] <= last.get(source, BEGINNING)):
+        last[source] = metas[-1]
+        return
+    raise RecordError(
+        f"two input items of source {source!r} have one global time; no run records that: `drift audit --intact` tells "
+        f"whether the record was changed"
+    )
 
 
 def _by_source(batch: pa.RecordBatch, classes: Classes) -> Iterator[tuple[str, Columns]]:

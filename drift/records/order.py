@@ -1,0 +1,95 @@
+"""Whether recorded arrivals are what a source can have given.
+
+Invariant: of the batches that pass, every item has the rank of its source, no two items have one global time, and none
+is below a promise that its source made before; promises never go back.
+
+Why: engines go by that and look no further, so a record that breaks it would be met as a bug of theirs. Only items at
+or above the last promise of their source can be met again, so what is held is what a run may have unsettled; and a
+batch above all that came before it need not be looked at item by item.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from drift.records.columns import Strings
+from drift_graph.meta import BEGINNING, END_OF_TIME, Metas, is_increasing, least_meta, varint
+
+_PRUNE_MIN = 1 << 16
+
+
+class Arrivals:
+    """What has come of one source.
+
+    Args:
+        rank: of the source.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._rank = varint(rank)
+        self._promise = BEGINNING
+        self._last = BEGINNING  # the greatest global time
+        self._ordered: deque[Metas] = deque()  # batches, each above all before it
+        self._others: set[bytes] = set()
+        self._prune_at = _PRUNE_MIN
+
+    def wrong_in(self, metas: Metas, strings: Strings, heartbeat: bytes) -> tuple[int, str] | None:
+        """What is wrong with the next batch, if anything: the index of the item in it, and what.
+
+        Args:
+            strings: the same metas, as columns.
+        """
+        if len(metas):
+            found = self._of_other_source(strings) or self._out_of_order(metas)
+            if found is not None:
+                return found
+        if not self._promise <= heartbeat <= END_OF_TIME:
+            return 0, f"a promise, {heartbeat.hex()}, is below the one before, {self._promise.hex()}"
+        self._promise = heartbeat
+        self._forget()
+        return None
+
+    def _of_other_source(self, strings: Strings) -> tuple[int, str] | None:
+        """An item whose global time has another rank; each has one, which takes no more bytes than the record says."""
+        places = strings.offsets[:-1, None] + np.arange(8, 8 + len(self._rank))
+        wrong = (strings.data[places] != np.frombuffer(self._rank, np.uint8)).any(axis=1)
+        if not wrong.any():
+            return None
+        return int(np.argmax(wrong)), "an item has the global time of another source"
+
+    def _out_of_order(self, metas: Metas) -> tuple[int, str] | None:
+        least = least_meta(metas)
+        if least < self._promise:
+            index = list(metas).index(least)
+            return index, "an item is below what its source had promised"
+        if least > self._last and is_increasing(metas):
+            self._ordered.append(metas)
+            self._last = metas[-1]
+            return None
+        for batch in self._ordered:
+            self._others.update(batch)
+        self._ordered.clear()
+        new = set(metas)
+        if len(new) < len(metas) or not self._others.isdisjoint(new):
+            return self._first_double(metas), "an item has the global time of another one"
+        self._others |= new
+        self._last = max(self._last, max(metas))
+        return None
+
+    def _first_double(self, metas: Metas) -> int:
+        seen: set[bytes] = set()
+        for index, meta in enumerate(metas):
+            if meta in seen or meta in self._others:
+                return index
+            seen.add(meta)
+        raise AssertionError("no global time is there twice")
+
+    def _forget(self) -> None:
+        """What is below the promise does not come again."""
+        while self._ordered and self._ordered[0][-1] < self._promise:
+            self._ordered.popleft()
+        if len(self._others) >= self._prune_at:
+            self._others = {meta for meta in self._others if meta >= self._promise}
+            self._prune_at = max(_PRUNE_MIN, 2 * len(self._others))
