@@ -27,7 +27,7 @@ from drift.spark.tasks import task
 from drift.spark.values import python_values
 from drift_graph.errors import DriftError
 from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, END_OF_TIME, is_increasing
+from drift_graph.meta import BEGINNING, END_OF_TIME, Metas, is_increasing
 from drift_graph.restore import Classes
 
 _SAMPLED = 0.01
@@ -95,7 +95,7 @@ def run_recorded(
     yield from outbox.rest()
 
 
-def _check_order(source: str, metas: list[bytes], last: dict[str, bytes], in_order: bool) -> None:
+def _check_order(source: str, metas: Metas, last: dict[str, bytes], in_order: bool) -> None:
     """Refuse two items of one global time: engines would call that a bug of theirs."""
     if is_increasing(metas) and not (in_order and metas[0] <= last.get(source, BEGINNING)):
         last[source] = metas[-1]
