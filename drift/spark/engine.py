@@ -12,11 +12,8 @@ item; the ranges release, number and hash side by side.
 from __future__ import annotations
 
 import pickle
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
-from queue import Empty, Full, Queue
 from typing import Any
 
 from drift.engines.base import Progress, Settings
@@ -24,8 +21,7 @@ from drift.engines.feed import Feed
 from drift.engines.packing import unpacked_columns
 from drift.sources.frames import FrameSource
 from drift.spark.blocks import joined_digest
-from drift.spark.errors import as_drift_error
-from drift.spark.jobs import new_tag
+from drift.spark.jobs import Job
 from drift.spark.kernels import RELEASED_DDL, RangeEnd, run_release
 from drift.spark.prepare import Prepared, check_finite
 from drift.spark.sessions import active, start, stop
@@ -34,9 +30,6 @@ from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest, hash_block
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME
-
-_TICK_S = 0.05
-_PIECES_AHEAD_MAX = 8
 
 
 class SparkEngine:
@@ -52,7 +45,7 @@ class SparkEngine:
         self._settings = settings
         self._digest = Digest(settings.digest)
         self._blocks: list[bytes] | None = None
-        self._job: _Job | None = None
+        self._job: Job | None = None
         self._prepared: Prepared | None = None
         self._spark = settings.spark or _session_of(feed) or (active() if settings.master is None else None)
         self._own = self._spark is None
@@ -65,7 +58,7 @@ class SparkEngine:
         self._note_sources()
         yield Released(0, [], [], "")
         rows = self._prepared.output(partial(run_release, with_items=self.needs_items), RELEASED_DDL)
-        self._job = _Job(self._spark, rows)
+        self._job = Job(self._spark, rows)
         with Watch(self._spark, self._job.tag, self.progress):
             yield from self._hand_out(self._job)
         self.progress.minimal_time = END_OF_TIME
@@ -78,7 +71,7 @@ class SparkEngine:
         self.progress.items_in = self._feed.items_in + (prepared.items_in if prepared is not None else 0)
         self.progress.late_items = self._feed.late_items + (prepared.late_items if prepared is not None else 0)
 
-    def _hand_out(self, job: _Job) -> Iterator[Released]:
+    def _hand_out(self, job: Job) -> Iterator[Released]:
         ends: dict[int, RangeEnd] = {}
         for row in job.rows():
             if row is None:
@@ -145,61 +138,3 @@ def _session_of(feed: Feed) -> Any:
     """The session that a DataFrame among the sources belongs to."""
     frames = [source.frame for source in feed.sources.values() if isinstance(source, FrameSource)]
     return next((frame.sparkSession for frame in frames if not callable(frame)), None)
-
-
-class _Job:
-    """Pulls the rows of a DataFrame in another thread, so that this one can always act."""
-
-    def __init__(self, spark: Any, frame: Any) -> None:
-        self.tag = new_tag()
-        self._spark = spark
-        self._frame = frame
-        self._rows: Queue[Any] = Queue(_PIECES_AHEAD_MAX)
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._pull, name="drift-spark", daemon=True)
-
-    def rows(self) -> Iterator[Any]:
-        """The rows in order; None where there is none for a while.
-
-        Raises:
-            DriftError: why the job ended.
-        """
-        self._thread.start()
-        while True:
-            try:
-                kind, value = self._rows.get(timeout=_TICK_S)
-            except Empty:
-                yield None
-                continue
-            if kind == "error":
-                raise as_drift_error(value) from value
-            if kind == "end":
-                return
-            yield value
-
-    def _pull(self) -> None:
-        try:
-            self._spark.addTag(self.tag)
-            for row in self._frame.toLocalIterator(prefetchPartitions=True):
-                if not self._give(("row", row)):
-                    return
-            self._give(("end", None))
-        except Exception as error:
-            self._give(("error", error))
-
-    def _give(self, value: tuple[str, Any]) -> bool:
-        while not self._closed.is_set():
-            try:
-                self._rows.put(value, timeout=_TICK_S)
-                return True
-            except Full:
-                continue
-        return False
-
-    def close(self) -> None:
-        """Cancel what still runs."""
-        self._closed.set()
-        if self._thread.is_alive():
-            with suppress(Exception):  # the JVM may be gone
-                self._spark.interruptTag(self.tag)
-            self._thread.join(10)

@@ -171,23 +171,13 @@ def number_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch])
     levels = work.opened()
     outbox = Outbox(levels.last, work.targets)
     worker = LevelWorker(levels, 0, work.targets, work.bounds)
-    counter = Counter(reading)
     read = 0
     try:
-        for whole in batches:
-            for start in range(0, whole.num_rows, _PIECE_ITEMS):
-                batch = whole.slice(start, _PIECE_ITEMS)
-                errors = batch.column(len(reading.columns) + 1)
-                if errors.null_count < batch.num_rows:  # they come first: their place is empty
-                    for found in errors.drop_null().to_pylist():
-                        length = int.from_bytes(found[:4], "big")
-                        raise _Refused(found[4 : 4 + length], pickle.loads(found[5 + length :]))
-                payloads = reading.payloads(batch)
-                metas = counter.metas(python_values(batch.column(len(reading.columns))), payloads)
-                read += len(metas)
-                worker.handle([(reading.name, Columns(metas, payloads, None))], outbox, metas[0])
-                yield from outbox.ready()
-    except _Refused as refused:
+        for columns in numbered(reading, batches):
+            read += len(columns.metas)
+            worker.handle([(reading.name, columns)], outbox, columns.metas[0])
+            yield from outbox.ready()
+    except Refused as refused:
         outbox.add_row(error_row(levels.last, refused.error, refused.key))
     except DriftError as error:
         outbox.add_row(error_row(levels.last, error))
@@ -195,7 +185,27 @@ def number_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch])
     yield from outbox.rest()
 
 
-class _Refused(Exception):
+def numbered(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[Columns]:
+    """Items with their global times, from rows sorted by place.
+
+    Raises:
+        Refused: a row has no place.
+        InputError: the tie function gives one value for two payloads.
+    """
+    counter = Counter(reading)
+    for whole in batches:
+        for start in range(0, whole.num_rows, _PIECE_ITEMS):
+            batch = whole.slice(start, _PIECE_ITEMS)
+            errors = batch.column(len(reading.columns) + 1)
+            if errors.null_count < batch.num_rows:  # they come first: their place is empty
+                for found in errors.drop_null().to_pylist():
+                    length = int.from_bytes(found[:4], "big")
+                    raise Refused(found[4 : 4 + length], pickle.loads(found[5 + length :]))
+            payloads = reading.payloads(batch)
+            yield Columns(counter.metas(python_values(batch.column(len(reading.columns))), payloads), payloads, None)
+
+
+class Refused(Exception):
     """A row that has no place."""
 
     def __init__(self, key: bytes, error: DriftError) -> None:
@@ -358,17 +368,21 @@ class Numbered:
 
 def level_0(frame: Any, work: Work, reading: Reading) -> Any:
     """From rows of a DataFrame to rows of batches."""
+    from drift.spark.batches import DDL
+
+    return sorted_by_place(frame, work, reading).mapInArrow(task(number_rows, work, reading), DDL)
+
+
+def sorted_by_place(frame: Any, work: Work, reading: Reading) -> Any:
+    """The rows of a DataFrame with their places, each place in one task, and there in order."""
     from pyspark.sql import types
 
     fields = [types.StructField(f"c{index}", frame.schema[index].dataType) for index in range(len(reading.columns))]
     placed_type = types.StructType(
         [*fields, types.StructField(_PLACE, types.BinaryType()), types.StructField(_ERROR, types.BinaryType())]
     )
-    from drift.spark.batches import DDL
-
     placed = frame.mapInArrow(task(place_rows, work, reading), placed_type)
-    sorted_rows = placed.repartition(work.targets, _PLACE).sortWithinPartitions(_PLACE)
-    return sorted_rows.mapInArrow(task(number_rows, work, reading), DDL)
+    return placed.repartition(work.targets, _PLACE).sortWithinPartitions(_PLACE)
 
 
 def samples(frame: Any, work: Work, reading: Reading) -> list[tuple[bytes, int]]:

@@ -8,15 +8,17 @@ Why: another thread asks. A signal that comes while a thread reads Spark's answe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
+from queue import Empty, Full, Queue
 from typing import Any, TypeVar
 
 from drift.spark.errors import as_drift_error
 
 T = TypeVar("T")
 _TICK_S = 0.05
+_PIECES_AHEAD_MAX = 8
 _numbers = count()
 
 
@@ -54,3 +56,61 @@ def answer(spark: Any, question: Callable[[], T]) -> T:
     if errors:
         raise as_drift_error(errors[0]) from errors[0]
     return found[0]
+
+
+class Job:
+    """Pulls the rows of a DataFrame in another thread, so that this one can always act."""
+
+    def __init__(self, spark: Any, frame: Any) -> None:
+        self.tag = new_tag()
+        self._spark = spark
+        self._frame = frame
+        self._rows: Queue[Any] = Queue(_PIECES_AHEAD_MAX)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._pull, name="drift-spark", daemon=True)
+
+    def rows(self) -> Iterator[Any]:
+        """The rows in order; None where there is none for a while.
+
+        Raises:
+            DriftError: why the job ended.
+        """
+        self._thread.start()
+        while True:
+            try:
+                kind, value = self._rows.get(timeout=_TICK_S)
+            except Empty:
+                yield None
+                continue
+            if kind == "error":
+                raise as_drift_error(value) from value
+            if kind == "end":
+                return
+            yield value
+
+    def _pull(self) -> None:
+        try:
+            self._spark.addTag(self.tag)
+            for row in self._frame.toLocalIterator(prefetchPartitions=True):
+                if not self._give(("row", row)):
+                    return
+            self._give(("end", None))
+        except Exception as error:
+            self._give(("error", error))
+
+    def _give(self, value: tuple[str, Any]) -> bool:
+        while not self._closed.is_set():
+            try:
+                self._rows.put(value, timeout=_TICK_S)
+                return True
+            except Full:
+                continue
+        return False
+
+    def close(self) -> None:
+        """Cancel what still runs."""
+        self._closed.set()
+        if self._thread.is_alive():
+            with suppress(Exception):  # the JVM may be gone
+                self._spark.interruptTag(self.tag)
+            self._thread.join(10)
