@@ -56,6 +56,14 @@ class Blocks:
         self._meta_checks: list[bytes] = []
         self._payload_checks: list[bytes] = []
 
+    @staticmethod
+    def after(hashes: list[bytes], algorithm: Algorithm) -> Blocks:
+        """Those of a table that goes on behind full blocks with these hashes."""
+        blocks = Blocks(algorithm)
+        blocks.digest.blocks = hashes
+        blocks.rows = BLOCK_ITEMS * len(hashes)
+        return blocks
+
     def add(self, metas: Strings, payloads: Strings, meta_data: bytes | None = None) -> None:
         """The next rows; `meta_data` are the canonical bytes of the metas, where they are at hand."""
         of_metas, of_payloads = checks(metas).astype(np.uint8), checks(payloads).astype("<u2")

@@ -208,6 +208,11 @@ class Record:
         if exactly and int(times.lengths.sum()) != int(metas.lengths.sum()):
             raise RecordError(f"{self.path} is damaged: in {table}, a {name} is too long; `drift audit` tells more")
 
+    def input(self, first: int = 0) -> Iterator[tuple[Strings, Strings]]:
+        """Global times and payloads of input items, from a row on, in pieces."""
+        for batch in self._rows("input", first, self.manifest.items_in, ["global_time", "payload"]):
+            yield columns.of_arrow(batch.column("global_time")), columns.of_arrow(batch.column("payload"))
+
     def promises(self) -> Iterator[tuple[str, bytes]]:
         """What each source promised, in order: its name, and below what nothing of it would come."""
         for batch in self._batches("arrivals", ["source", "heartbeat"]):

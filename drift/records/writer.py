@@ -85,13 +85,13 @@ class _HashedFile(io.RawIOBase):
 class _Table:
     """One table: the part that is being filled."""
 
-    def __init__(self, folder: Path, name: str, algorithm: Algorithm) -> None:
+    def __init__(self, folder: Path, name: str, algorithm: Algorithm, sealed: list[File]) -> None:
         self._folder = folder
         self._name = name
         self._algorithm = algorithm
         self._schema = SCHEMAS[name]
-        self._parts = 0
-        self._first = 0
+        self._parts = len(sealed)
+        self._first = sum(file.rows for file in sealed)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
         self._file: _HashedFile | None = None
@@ -163,20 +163,23 @@ class RecordWriter:
     """Takes messages; `due` says when `seal` is to be called.
 
     Args:
-        begin: the first message; its folder exists and is empty.
+        begin: the first message; its folder exists and is empty, or holds the record of the manifest in it.
+        input_blocks: of a record that goes on, which has no output.
     """
 
-    def __init__(self, begin: Begin) -> None:
+    def __init__(self, begin: Begin, input_blocks: Blocks | None = None) -> None:
         self._begin = begin
         self._folder = Path(begin.folder)
-        self.manifest = msgspec.structs.replace(msgspec.json.decode(begin.manifest, type=Manifest), **environment())
-        self._tables = {name: _Table(self._folder, name, self.manifest.algorithm) for name in TABLES}
+        self.manifest = manifest = msgspec.json.decode(begin.manifest, type=Manifest)
+        self._tables = {name: _Table(self._folder, name, manifest.algorithm, manifest.of(name)) for name in TABLES}
         self._output = Blocks(self.manifest.algorithm)
-        self._input = Blocks(self.manifest.algorithm)
+        self._input = input_blocks or Blocks(self.manifest.algorithm)
         self._sources = pa.array([source.name for source in self.manifest.sources], pa.string())
         self._sinks = pa.array(self.manifest.sinks, pa.string())
-        self._late_items = 0
-        self._write_manifest()
+        self._late_items = manifest.late_items
+        if input_blocks is None:
+            self.manifest = msgspec.structs.replace(manifest, **environment())
+            self._write_manifest()
 
     def handle(self, message: Message) -> None:
         if isinstance(message, Arrival):
@@ -196,6 +199,11 @@ class RecordWriter:
         tables = self._tables.values()
         begin = self._begin
         return any(table.rows >= begin.part_items_max or table.bytes >= begin.part_bytes_max for table in tables)
+
+    @property
+    def input_hashes(self) -> list[bytes]:
+        """Of the full blocks of the input."""
+        return self._input.digest.blocks
 
     @property
     def unsealed(self) -> bool:

@@ -14,7 +14,7 @@ from drift.spark.sessions import session
 if TYPE_CHECKING:
     from drift.spark.streaming import Stream
 
-__all__ = ["dataframe", "register", "session", "source", "stream"]
+__all__ = ["dataframe", "end_record", "register", "session", "source", "stream"]
 
 
 def source(
@@ -71,13 +71,30 @@ def dataframe(
 
 
 def register(spark: Any) -> None:
-    """Let a session read records: `spark.read.format("drift").load(PATH)`, and `spark.readStream` as they grow.
+    """Let a session read records, `spark.read.format("drift")`, and follow and write them: `readStream`, `writeStream`.
 
     See `drift.spark.datasource.RecordSource` for its options.
     """
     from drift.spark.datasource import RecordSource
 
     spark.dataSource.register(RecordSource)
+
+
+def end_record(path: str | Path) -> None:
+    """Say that the input in a record which `df.writeStream` wrote has ended, so that a replay releases everything.
+
+    No query that writes it may be running. The record takes nothing more afterwards.
+
+    Raises:
+        SettingsError: it has ended already, or a run wrote it.
+    """
+    from drift.load import load_dataflow
+    from drift.records.appending import Appender
+    from drift.records.format import read_manifest
+
+    manifest = read_manifest(Path(path))
+    by, *_ = manifest.settings.get("written") or [""]
+    Appender(Path(path).absolute(), load_dataflow(manifest.place), manifest.place, by).end()
 
 
 def stream(

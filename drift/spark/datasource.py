@@ -1,5 +1,7 @@
 """A record as a DataFrame and as a stream: `spark.read.format("drift")`, `spark.readStream.format("drift")`.
 
+Writing one is in `datasink`.
+
 Invariant: only what a record's manifest lists is read, each row once, in the order of its number; a stream that is
 started again on its checkpoint reads the same rows between the same offsets.
 
@@ -15,12 +17,20 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from drift.records import columns as stored
 from drift.records.format import Manifest, RecordError, read_manifest
 from drift.records.reader import Record, restored_many
+from drift.spark.datasink import BatchSink, StreamSink, Target
 from drift.spark.output import payload_arrays
 from drift_graph.errors import SettingsError
 
@@ -43,6 +53,12 @@ class RecordSource(DataSource):
         sink: only the items of this sink, or this source of the other tables.
         columns: names and types of the payload's fields, which then take the place of `payload`: "word string, n long".
         maxRowsPerBatch: most rows of a micro-batch, for a stream.
+
+    Options of a write, which makes a record of input (see `drift.spark.datasink`):
+        path: the record; what `start` or `save` is given.
+        graph: the graph that the rows are the input of, "FILE.py:NAME".
+        source, sourceColumn: which of its sources the rows are of, or the column that says it; not needed for one.
+        payload: what a row makes: a "dict" of its columns (if not given), a "tuple", or the "value" of the only one.
     """
 
     @classmethod
@@ -56,6 +72,12 @@ class RecordSource(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:
         return _Reader(_Wanted.of(self.options), schema)
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        return BatchSink(Target.of(self.options, schema, overwrite))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
+        return StreamSink(Target.of(self.options, schema, overwrite))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         return _StreamReader(_Wanted.of(self.options), schema)

@@ -128,6 +128,21 @@ class Arrived(NamedTuple):
 _event_meta = struct.Struct(">QBBQ").pack  # time, source rank (one byte), 0xFF: eight bytes follow, tie
 
 
+class Remembered(NamedTuple):
+    """What a later machine of a source needs, to go on as this one would.
+
+    Attributes:
+        ordinals: time, tie, how many came with these, and where the policy has a tie function, the payload.
+    """
+
+    heartbeat: bytes
+    items_in: int
+    late_items: int
+    max_seen: int | None
+    promised: int
+    ordinals: list[tuple[int, int, int, Any]]
+
+
 class SourceMachine:
     """Gives metas to the items of one source, and counts those that are not settled.
 
@@ -191,6 +206,20 @@ class SourceMachine:
         """Take over what was decided before, in a run that is replayed, in place of deciding."""
         self.heartbeat = max(self.heartbeat, arrived.heartbeat)
         self._count(arrived.metas, arrived.late)
+
+    def remembered(self) -> Remembered:
+        """What `recall` takes; not for live sources."""
+        ordinals = [
+            (*pair, count, payload) for pair, (count, payload) in self._ordinals.items() if pair[0] >= self._promised
+        ]
+        return Remembered(
+            self.heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, sorted(ordinals)
+        )
+
+    def recall(self, remembered: Remembered) -> None:
+        """Go on, before any item, where another machine was."""
+        self.heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, ordinals = remembered
+        self._ordinals = {(time, tie): (count, payload) for time, tie, count, payload in ordinals}
 
     def _count(self, metas: Metas, late: list[Late]) -> None:
         self.items_in += len(metas)

@@ -1,0 +1,213 @@
+"""A record of input that grows batch by batch, written by one process after the other.
+
+Invariant: a batch is in the record whole or not at all, and once, whoever dies at what moment.
+
+Why: a batch's files, and what the next batch goes on from, are safe on the disk before a manifest that lists them takes
+the place of the one before; and that manifest names the batch. What a process that died has left is under names that
+no manifest lists, and the next one writes over it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from drift.records.blocks import Blocks
+from drift.records.describe import describe
+from drift.records.format import MANIFEST, Manifest, Outcome, RecordError, write_safely
+from drift.records.messages import Arrival, Begin, LateRow, numbered
+from drift.records.reader import Record
+from drift.records.recorder import Recording
+from drift.records.writer import RecordWriter
+from drift_graph.canonical import encode_metas, stored, stored_each, stored_plain
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.meta import Metas, NumberedMetas
+from drift_graph.restore import restored
+from drift_graph.times import EventTime, Remembered, SourceMachine
+
+_STATES = "stream"
+_LATENESS_MAX = 2**64
+
+
+class Batch(NamedTuple):
+    """What was written last.
+
+    Attributes:
+        number: -1 before the first.
+        rows, check: how many rows it had, and a number that other rows would not have given.
+    """
+
+    number: int
+    rows: int
+    check: int
+
+
+class Appender:
+    """A record that is open for one more batch.
+
+    Args:
+        folder: of the record, or one that is not there yet.
+        place: of the graph, for a replay to find it.
+        writer: who writes it, a text of the user's; another may not go on with it.
+        whole: the batch is all there is, so that nothing in it is late, whatever the order.
+
+    Attributes:
+        last: the batch before.
+
+    Raises:
+        SettingsError: the folder holds something else, or a record that has ended.
+    """
+
+    def __init__(self, folder: Path, dataflow: Dataflow, place: str, writer: str, *, whole: bool = False) -> None:
+        self._folder = folder
+        policies = [replace(source.time, lateness=_LATENESS_MAX) if whole and isinstance(source.time, EventTime) else
+                    source.time for source in dataflow.sources]  # fmt: skip
+        self._machines = {
+            source.name: SourceMachine(source.name, rank, policy)
+            for rank, (source, policy) in enumerate(zip(dataflow.sources, policies))
+        }
+        fresh = describe(
+            dataflow,
+            place=place,
+            engine="spark",
+            workers=1,
+            settings={},
+            algorithm="xxh3_128",
+            times={},
+            live=dict.fromkeys(self._machines, False),
+        )
+        self.last = Batch(-1, 0, 0)
+        self._batches = 0
+        if (folder / MANIFEST).exists():
+            record = Record(folder)
+            self._check(record.manifest, fresh, writer)
+            if self.last.number >= 0:
+                self._writer = RecordWriter(self._begin(record.manifest), self._go_on(record))
+                return
+        elif folder.is_dir() and any(each.name[0] != "." for each in folder.iterdir()):
+            raise SettingsError(f"{folder} is not empty, and holds no record; give a folder that is not there")
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh.started = datetime.now(UTC).isoformat()
+        fresh.settings = {"written": [writer, *self.last]}
+        self._writer = RecordWriter(self._begin(fresh))
+
+    def _begin(self, manifest: Manifest) -> Begin:
+        limits = Recording("")
+        return Begin(
+            str(self._folder), msgspec.json.encode(manifest), limits.part_items_max, limits.part_bytes_max, 0.0
+        )
+
+    def _check(self, manifest: Manifest, fresh: Manifest, writer: str) -> None:
+        written = manifest.settings.get("written")
+        if written is None:
+            raise SettingsError(
+                f"{self._folder} holds the record of a run, and a record is never overwritten; give a folder that is "
+                f"not there"
+            )
+        if manifest.outcome.state != "running":
+            raise SettingsError(f"the record {self._folder} has ended, and takes nothing more; give another folder")
+        by, *last = written
+        self.last = Batch(*last)
+        if self.last.number < 0:
+            return
+        if by != writer:
+            raise SettingsError(
+                f"the record {self._folder} is written by {by}, and not by {writer}: two that write one record would "
+                f"mix what they have; give each its own folder"
+            )
+        if manifest.sources != fresh.sources:
+            raise SettingsError(
+                f"the sources of the graph, or their time policies, are not those that the record {self._folder} was "
+                f"begun with: {_said(manifest)}, and now {_said(fresh)}; begin another record"
+            )
+
+    def _go_on(self, record: Record) -> Blocks:
+        """Be where the process was that wrote the last batch; the blocks of the input so far."""
+        path = self._state_of(self.last.number)
+        try:
+            self._batches, hashes, machines = restored(path.read_bytes())
+        except FileNotFoundError:
+            raise RecordError(
+                f"{path} is gone, and without it nothing can be added to the record {self._folder}, which can still be "
+                f"read and replayed; begin another"
+            ) from None
+        for machine, remembered in zip(self._machines.values(), machines):
+            machine.recall(Remembered(*remembered))
+        blocks = Blocks.after(hashes, record.manifest.algorithm)
+        for metas, payloads in record.input(blocks.rows):
+            blocks.add(metas, payloads)
+        return blocks
+
+    def _state_of(self, number: int) -> Path:
+        return self._folder / _STATES / f"{number}.state"
+
+    def add(self, source: str, payloads: Sequence[Any]) -> None:
+        """Items of a source in the order of arrival.
+
+        Raises:
+            DriftError: one of them ends a run: it is late, it has no time, it cannot be stored.
+        """
+        machine = self._machines.get(source)
+        if machine is None:
+            raise SettingsError(
+                f"there are items of source {source!r}, and the graph has {', '.join(map(repr, self._machines))}"
+            )
+        arrived = machine.take(list(payloads))
+        if arrived.error is not None:
+            raise arrived.error
+        self._tell(source, arrived.metas, arrived.payloads, [
+            LateRow(late.time, late.heartbeat, late.reason, stored(late.payload)) for late in arrived.late
+        ])  # fmt: skip
+
+    def _tell(self, source: str, metas: Metas, payloads: list[Any], late: list[LateRow]) -> None:
+        machine = self._machines[source]
+        data = stored_plain(payloads)
+        first_time, told = numbered(metas) if type(metas) is NumberedMetas else (None, encode_metas(metas))
+        self._writer.handle(
+            Arrival(
+                self._batches,
+                list(self._machines).index(source),
+                time.time_ns(),
+                len(payloads),
+                first_time,
+                told,
+                b"".join(stored_each(payloads)) if data is None else data,
+                machine.heartbeat,
+                late,
+            )
+        )
+        self._batches += 1
+
+    def commit(self, batch: Batch) -> None:
+        """What was added is the record's, as this batch, from now on."""
+        manifest = self._writer.manifest
+        manifest.settings = {"written": [manifest.settings["written"][0], *batch]}
+        before, path = self._state_of(self.last.number), self._state_of(batch.number)
+        path.parent.mkdir(exist_ok=True)
+        machines = [tuple(machine.remembered()) for machine in self._machines.values()]
+        write_safely(path, stored((self._batches, self._writer.input_hashes, machines)))
+        self._writer.seal()
+        before.unlink(missing_ok=True)
+
+    def abandon(self) -> None:
+        """Leave the record as it was."""
+        self._writer.abandon()
+
+    def end(self) -> None:
+        """The input ends with what was added."""
+        for name, machine in self._machines.items():
+            machine.finish()
+            self._tell(name, [], [], [])
+        self._writer.end(Outcome("stopped"), datetime.now(UTC).isoformat())
+        self._state_of(self.last.number).unlink(missing_ok=True)
+
+
+def _said(manifest: Manifest) -> str:
+    return "; ".join(f"{source.name} {source.policy}" for source in manifest.sources)
