@@ -226,13 +226,6 @@ class Run:
         from drift.records.describe import describe
         from drift.records.recorder import Recorder, as_recording
 
-        for name, source in sources.items():
-            if isinstance(source, FrameSource):
-                raise SettingsError(
-                    f"source {name!r} is a DataFrame, which Spark reads by itself, so that its items pass no recorder; "
-                    f"to record the run, give it the rows: frame.toLocalIterator()"
-                )
-
         manifest = describe(
             self.dataflow,
             place=place,
@@ -242,6 +235,7 @@ class Run:
             algorithm=self.settings.digest,
             times=times,
             live={name: source.live for name, source in sources.items()},
+            frames={name: source for name, source in sources.items() if isinstance(source, FrameSource)},
         )
         return Recorder(as_recording(record), manifest)
 

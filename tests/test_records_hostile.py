@@ -206,8 +206,8 @@ def test_arrivals_that_no_source_gives_are_refused_however_well_the_hashes_fit(t
 def manifest_of(graph: drift.Graph) -> bytes:
     """What a run of the graph tells before it begins."""
     dataflow = graph.build()
-    none: Any = {source.name: False for source in dataflow.sources}
-    told = {"place": "", "engine": "local", "workers": 1, "settings": Settings(), "times": {}, "live": none}
+    live = {source.name: False for source in dataflow.sources}
+    told: Any = {"place": "", "engine": "local", "workers": 1, "settings": Settings(), "times": {}, "live": live}
     return msgspec.json.encode(describe(dataflow, algorithm="xxh3_128", **told))
 
 

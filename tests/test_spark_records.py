@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 import drift
@@ -55,6 +58,52 @@ def test_a_record_in_arrival_time_of_two_sources_is_replayed(spark: Any, tmp_pat
     digest = drift.run(numbered(), sources, record=tmp_path / "record").finish().digest
     replayed = drift.replay(tmp_path / "record", numbered(), engine="spark", spark=spark, partitions=2)
     assert replayed.finish().digest == digest
+
+
+def test_a_run_over_dataframes_is_recorded_and_replays_anywhere(spark: Any, tmp_path: Path) -> None:
+    """Of two DataFrames and a list: what was computed from is what is recorded, however often Spark reads."""
+
+    def drawn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows that are others each time they are asked for."""
+        for batch in batches:
+            values = [random.SystemRandom().randrange(100) for _ in range(batch.num_rows)]
+            yield batch.append_column("value", pa.array(values, pa.int64()))
+
+    graph = drift.Graph("mixed")
+    rows = graph.source("rows", time=drift.EventTime(time=itemgetter("id")))
+    numbers, words = graph.source("numbers"), graph.source("words")
+    rows.map(itemgetter("value")).merge(numbers, words).count(key=lambda value: value).sink("counts")
+    frame = spark.range(5000).selectExpr("id div 2 as id").mapInArrow(drawn, "id long, value long")
+    ordered = spark.range(4000).selectExpr("cast(id % 90 as long) as value", "id as at").repartition(3, "at")
+    sources = {
+        "rows": frame,
+        "numbers": drift.spark.source(ordered.drop("at"), payload="value", order_by=ordered["at"]),
+        "words": ["to", "be"] * 500,
+    }
+    run = drift.run(graph, sources, engine="spark", partitions=2, record=tmp_path / "record")
+    items = list(run)
+    manifest = drift.Record(tmp_path / "record").manifest
+    assert (manifest.items_in, manifest.items_out, manifest.digest) == (10_000, 10_000, run.digest)
+    assert manifest.sources[1].policy["time"] == "arrival"
+    assert list(drift.replay(tmp_path / "record", graph)) == items
+    assert drift.audit(tmp_path / "record", graph, engines=["reference"]).ok
+    batches = list(drift.Record(tmp_path / "record").arrivals())
+    promises = [batch.heartbeat for batch in batches if batch.source == "rows"]
+    assert promises == sorted(promises) and len(set(promises)) > 1, "a replay can go on while it reads"
+
+
+def test_a_row_that_ends_a_recorded_run_ends_its_replay_too(spark: Any, tmp_path: Path) -> None:
+    graph = drift.Graph("nulls")
+    graph.source("rows").count(key=itemgetter("value")).sink("counts")
+    frame = spark.sql("select id as value, case when id = 7 then null else id end as at from range(20)")
+    timed = drift.spark.source(frame, time="at")
+    with pytest.raises(drift.InputError, match="is null for payload") as ended:
+        drift.run(graph, {"rows": timed}, engine="spark", partitions=2, record=tmp_path / "record").finish()
+    outcome = drift.Record(tmp_path / "record").manifest.outcome
+    assert (outcome.state, outcome.by_input) == ("failed", True)
+    with pytest.raises(drift.InputError) as again:
+        drift.replay(tmp_path / "record", graph).finish()
+    assert str(again.value) == str(ended.value)
 
 
 def test_late_items_and_what_ends_a_run_are_repeated(spark: Any, tmp_path: Path) -> None:

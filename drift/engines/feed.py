@@ -201,6 +201,17 @@ class Feed:
         inlet.promised = heartbeat
         return Fed(inlet.name, inlet.rank, Arrived([], [], heartbeat, [], None)) if heartbeat > before else None
 
+    @property
+    def tells(self) -> bool:
+        """Whether somebody is told what the sources hand over."""
+        return self._on_fed is not None
+
+    def tell(self, given: Fed) -> bool:
+        """Pass on what an engine has read of a source by itself; whether it may go on (else `error` says why not)."""
+        if self._on_fed is not None:
+            self._told(given, self._on_fed)
+        return not self._failed()
+
     def _told(self, given: Fed, on_fed: Callable[[str, int, Arrived], Arrived]) -> Fed:
         arrived = on_fed(*given)
         if arrived is given.arrived:

@@ -12,6 +12,7 @@ import msgspec
 from drift.records.fingerprint import fingerprint
 from drift.records.format import Manifest, SourceInfo
 from drift.show import as_mermaid, as_text
+from drift.sources.frames import FrameSource
 from drift_barrier.digest import Algorithm
 from drift_graph.functions import line_of, name_of
 from drift_graph.graph import Dataflow
@@ -28,12 +29,14 @@ def describe(
     algorithm: Algorithm,
     times: Mapping[str, TimePolicy],
     live: Mapping[str, bool],
+    frames: Mapping[str, FrameSource] | None = None,
 ) -> Manifest:
     """The manifest of a run that is about to begin.
 
     Args:
         times: policies in place of the graph's.
         live: of each source.
+        frames: those that are DataFrames.
     """
     return Manifest(
         graph=dataflow.name,
@@ -42,7 +45,11 @@ def describe(
         graph_mermaid=as_mermaid(dataflow),
         fingerprint=fingerprint(dataflow, times),
         sources=[
-            SourceInfo(source.name, live[source.name], _policy(times.get(source.name, source.time)))
+            SourceInfo(
+                source.name,
+                live[source.name],
+                _policy(times.get(source.name, source.time), (frames or {}).get(source.name)),
+            )
             for source in dataflow.sources
         ],
         sinks=[sink.name for sink in dataflow.sinks],
@@ -53,7 +60,11 @@ def describe(
     )
 
 
-def _policy(policy: TimePolicy) -> dict[str, Any]:
+def _policy(policy: TimePolicy, frame: FrameSource | None) -> dict[str, Any]:
+    if frame is not None and frame.order_by:
+        return {"time": "arrival", "order_by": ", ".join(map(str, frame.order_by))}
+    if frame is not None and frame.time is not None:
+        return {"time": f"event, by {frame.time}"}
     if not isinstance(policy, EventTime):
         return {"time": "arrival"}
     return {

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,15 +27,14 @@ from drift.spark import frames
 from drift.spark.batches import DDL, ROWS
 from drift.spark.gang import check_slots, new_keys
 from drift.spark.gang_task import run_gang
+from drift.spark.kept import KeptRows
 from drift.spark.kernels import Work, run_level
 from drift.spark.levels import Levels
+from drift.spark.recorded import RecordedInput, firsts_of
 from drift.spark.spool import Spool, write_parquet
 from drift.spark.tasks import task
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
-
-if TYPE_CHECKING:
-    from drift.spark.recorded import RecordedInput
 
 
 class Prepared:
@@ -71,31 +70,37 @@ class Prepared:
             for rank, source in enumerate(dataflow.sources)
             if isinstance(given := feed.sources[source.name], FrameSource)
         ]
-        recorded = _recorded(feed)
-        spool = Spool(feed, settings.in_flight_max)
-        rows = self._spooled(spool, watch) if recorded is None else None
-        self.error, end = (spool.error, spool.end) if recorded is None else (recorded.error, recorded.end)
         work = Work(
             dataflow=packed(dataflow),
             path=tuple(entry or str(Path.cwd()) for entry in sys.path),
             fused=settings.fused,
             targets=targets,
             bounds=(),
-            end=end,
             algorithm=settings.digest,
             gang=new_keys() if settings.gang else None,
         )
+        kept = self._kept(readings, work, feed) if readings and feed.tells else None
+        recorded = _recorded(feed)
+        spool = Spool(feed, settings.in_flight_max)
+        rows = self._spooled(spool, watch) if recorded is None else None
+        self.error, end = (spool.error, spool.end) if recorded is None else (recorded.error, recorded.end)
         firsts = list(spool.firsts)
         if targets > 1:
-            for reading, frame in readings:
-                firsts += frames.samples(frame, work, reading)
-        self.work = work = replace(work, bounds=cuts(firsts, targets))
-        inputs = [frames.level_0(frame, work, reading) for reading, frame in readings]
+            if kept is not None:
+                firsts += kept.firsts()
+            else:
+                for reading, frame in readings:
+                    firsts += frames.samples(frame, work, reading)
+        self.work = work = replace(work, bounds=cuts(firsts, targets), end=end)
+        if kept is not None:
+            inputs = kept.level_0(work)
+        else:
+            inputs = [frames.level_0(frame, work, reading) for reading, frame in readings]
         if recorded is not None:
             self.items_in, self.late_items = recorded.items_in, recorded.late_items
             frame = recorded.read(self._spark)
             if frame is not None:
-                self.work = work = replace(work, bounds=cuts(recorded.firsts(frame), targets))
+                self.work = work = replace(work, bounds=cuts(firsts_of(frame), targets))
                 inputs.append(recorded.level_0(frame, work))
         if rows is not None and (spool.firsts or not inputs):
             inputs.append(rows.mapInArrow(task(run_level, work, 0), DDL))
@@ -114,6 +119,14 @@ class Prepared:
             self._closing.callback(numbered.close)
             frame = numbered.frame
         return reading, frame
+
+    def _kept(self, readings: list[tuple[frames.Reading, Any]], work: Work, feed: Feed) -> KeptRows:
+        """The rows of DataFrames, told to who records the run."""
+        kept = KeptRows(self._spark, readings, work)
+        self._closing.callback(kept.close)
+        kept.tell(feed)
+        self.items_in = kept.items
+        return kept
 
     def _spooled(self, spool: Spool, watch: Callable[[], None]) -> Any:
         """A DataFrame of what the sources give that are read here."""
@@ -138,8 +151,6 @@ class Prepared:
 def _recorded(feed: Feed) -> RecordedInput | None:
     """The input of a replay, where Spark is to read it itself."""
     if isinstance(feed, RecordedFeed) and feed.record is not None:
-        from drift.spark.recorded import RecordedInput
-
         return RecordedInput(feed, feed.record)
     return None
 

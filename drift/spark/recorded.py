@@ -63,16 +63,17 @@ class RecordedInput:
             return None
         return spark.read.parquet(*paths).select("source", "global_time", "payload")
 
-    def firsts(self, frame: Any) -> list[tuple[bytes, int]]:
-        """Global times of some items."""
-        some = frame.select("global_time").sample(_SAMPLED, 0)
-        return [(bytes(row.global_time), 1) for row in answer(frame.sparkSession, some.collect)]
-
     def level_0(self, frame: Any, work: Work) -> Any:
         """From rows of the input to rows of batches."""
         if self._sorts:
             frame = frame.repartition(work.targets, "global_time").sortWithinPartitions("global_time")
         return frame.mapInArrow(task(run_recorded, work, dict(self._record.classes), self._sorts), DDL)
+
+
+def firsts_of(frame: Any) -> list[tuple[bytes, int]]:
+    """Global times of some items of a DataFrame, each with how many it stands for."""
+    some = frame.select("global_time").sample(_SAMPLED, 0)
+    return [(bytes(row.global_time), 1) for row in answer(frame.sparkSession, some.collect)]
 
 
 def run_recorded(
