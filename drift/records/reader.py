@@ -210,8 +210,26 @@ class Record:
 
     def input(self, first: int = 0) -> Iterator[tuple[Strings, Strings]]:
         """Global times and payloads of input items, from a row on, in pieces."""
-        for batch in self._rows("input", first, self.manifest.items_in, ["global_time", "payload"]):
+        for batch in self.rows("input", first, self.manifest.items_in, ["global_time", "payload"]):
             yield columns.of_arrow(batch.column("global_time")), columns.of_arrow(batch.column("payload"))
+
+    def input_rows(self, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Source, global time and payload of input items, from a row up to another."""
+        for batch in self.rows("input", first, end, ["source", "global_time", "payload"]):
+            self._check_metas("input", "global_time", columns.of_arrow(batch.column("global_time")), exactly=True)
+            yield batch
+
+    def input_extents(self) -> Iterator[tuple[int, int, int]]:
+        """Of each row group of the input: its least and its greatest time, and how many items it has."""
+        for file in self.manifest.of("input"):
+            with self._open(file) as parquet:
+                at = parquet.schema_arrow.get_field_index("time")
+                for index in range(parquet.metadata.num_row_groups):
+                    group = parquet.metadata.row_group(index)
+                    known = group.column(at).statistics
+                    if known is None or not known.has_min_max:
+                        raise RecordError(f"{self.path / file.path} is damaged: it does not say what times it has")
+                    yield known.min, known.max, group.num_rows
 
     def promises(self) -> Iterator[tuple[str, bytes]]:
         """What each source promised, in order: its name, and below what nothing of it would come."""
@@ -251,7 +269,7 @@ class Record:
         """Output items from a position up to another, in pieces."""
         end = self.manifest.items_out if end is None else min(end, self.manifest.items_out)
         at = first
-        for batch in self._rows("output", first, end, ["position", "sink", "meta", "payload"]):
+        for batch in self.rows("output", first, end, ["position", "sink", "meta", "payload"]):
             metas, data = columns.of_arrow(batch.column("meta")), columns.of_arrow(batch.column("payload"))
             self._check_metas("output", "meta", metas)
             yield OutputRows(at, batch.column("sink").to_pylist(), metas, data)
@@ -326,7 +344,7 @@ class Record:
                 except (OSError, pa.ArrowException) as error:
                     raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
 
-    def _rows(self, table: str, first: int, end: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+    def rows(self, table: str, first: int, end: int, names: list[str]) -> Iterator[pa.RecordBatch]:
         """Rows of a table from one number up to another: only the row groups that have some are read."""
         files = self.manifest.of(table)
         for file in files[max(bisect_right(self._starts[table], first) - 1, 0) :]:

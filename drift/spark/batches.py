@@ -13,18 +13,19 @@ Spark shuffles and sorts one row for some thousand items, which costs an item ne
 from __future__ import annotations
 
 import pickle
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from drift.engines.packing import packed_columns, unpacked_columns
 from drift.machines.worker import Part
-from drift_barrier.barrier import Barrier
+from drift.records.format import RecordError
 from drift_graph.errors import DriftError, PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import BEGINNING
+from drift_graph.meta import BEGINNING, is_increasing, place_of, with_ordinal
 
 #: A row: at which level it is opened and by which task there, the first meta in it, where its items go (a source's
 #: program, a grouping, a sink or FAILURES), how many they are, and themselves.
@@ -221,46 +222,98 @@ class Outbox:
         return batch
 
 
+#: What is made of items that meet with one meta: nothing, for the barrier tells such a bug; or they are told apart by
+#: their ordinals, where they were read as the first of their place each; or they are refused, in a record.
+Repeats = Literal["bug", "count", "refuse"]
+
+
 class Inbox:
     """Merges the rows of one task; see the module.
 
     Args:
         ready_items: how many items to gather before a piece is handed out.
+        repeats: what is made of items with one meta.
     """
 
-    def __init__(self, ready_items: int) -> None:
+    def __init__(self, ready_items: int, repeats: Repeats = "bug") -> None:
         self._ready_items = ready_items
+        self._repeats = repeats
         self._due = ready_items
         self._due_bytes = READY_BYTES
-        self._bytes = 0
-        self._buffers: dict[str, Barrier] = {}
+        self._items = self._bytes = 0
+        self._runs: dict[str, list[Columns]] = {}
 
     def add(self, row: Row) -> None:
         """The items of a row."""
-        buffer = self._buffers.get(row.port)
-        if buffer is None:
-            buffer = self._buffers[row.port] = Barrier()
-        buffer.add(row.port, row.columns())
+        self._runs.setdefault(row.port, []).append(row.columns())
+        self._items += row.items
         self._bytes += len(row.body)
 
     @property
     def is_due(self) -> bool:
         """Whether a piece should be taken."""
-        return self._bytes >= self._due_bytes or sum(map(len, self._buffers.values())) >= self._due
+        return self._bytes >= self._due_bytes or self._items >= self._due
+
+    def bound(self, first: bytes) -> bytes:
+        """Below what everything has come, where the next row begins with `first`.
+
+        Items of one place that are counted here are all needed at once.
+        """
+        return place_of(first) if self._repeats == "count" else first
 
     def below(self, bound: bytes) -> list[Part]:
-        """Items below the first meta of the next row."""
-        parts: list[Part] = []
-        for port, buffer in self._buffers.items():
-            settled = buffer.settled(bound)
-            if settled is not None:
-                parts.append((port, Columns(settled[0], settled[1], None)))
+        """Items below a bound.
+
+        Raises:
+            RecordError: two items have one meta, where they are refused.
+        """
+        parts = [(port, self._merged(port, bound)) for port in self._runs]
         # Where batches overlap much, the next piece is taken when there is twice as much: merging stays n log n.
-        left = sum(map(len, self._buffers.values()))
         taken = sum(len(columns.metas) for _, columns in parts)
-        self._bytes = self._bytes * left // max(left + taken, 1)
+        left = self._items - taken
+        self._bytes = self._bytes * left // max(self._items, 1)
+        self._items = left
         self._due, self._due_bytes = max(self._ready_items, 2 * left), max(READY_BYTES, 2 * self._bytes)
-        return parts
+        return [part for part in parts if part[1].metas]
+
+    def _merged(self, port: str, bound: bytes) -> Columns:
+        """What is below the bound, taken out of every run."""
+        taken: list[Columns] = []
+        kept: list[Columns] = []
+        for run in self._runs[port]:
+            metas, payloads, _ = run
+            if metas[-1] < bound:
+                taken.append(run)
+            elif metas[0] >= bound:
+                kept.append(run)
+            else:
+                end = bisect_left(metas, bound)
+                taken.append(Columns(metas[:end], payloads[:end], None))
+                kept.append(Columns(metas[end:], payloads[end:], None))
+        self._runs[port] = kept
+        columns = joined(taken) if taken else Columns([], [], None)
+        if is_increasing(columns.metas):
+            return columns
+        columns = sorted_by_meta(columns)
+        if self._repeats == "bug" or is_increasing(columns.metas):
+            return columns
+        if self._repeats == "refuse":
+            raise RecordError(
+                "two input items of the record have one global time; no run records that: `drift audit --intact` tells "
+                "whether the record was changed"
+            )
+        return counted(columns)
+
+
+def counted(columns: Columns) -> Columns:
+    """Sorted items with those of one meta told apart: each gets as its ordinal how many of them were before it."""
+    metas = list(columns.metas)
+    before = 0
+    for at in range(1, len(metas)):
+        before = before + 1 if columns.metas[at] == columns.metas[at - 1] else 0
+        if before:
+            metas[at] = with_ordinal(metas[at], before)
+    return sorted_by_meta(columns._replace(metas=metas))
 
 
 def all_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:

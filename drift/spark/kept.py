@@ -109,7 +109,7 @@ class KeptRows:
 
     def level_0(self, work: Work) -> list[Any]:
         """From the rows to rows of batches."""
-        kernel = task(run_recorded, work, {}, True)
+        kernel = task(run_recorded, work, {})
         items = [frame.where("error is null").select("source", "global_time", "payload") for frame in self._frames]
         return [frame.mapInArrow(kernel, DDL) for frame in items]
 

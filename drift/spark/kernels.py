@@ -22,15 +22,16 @@ import pyarrow.compute as pc
 from drift.engines.local import feeding_step
 from drift.engines.packing import packed_columns
 from drift.engines.shipping import unpacked
+from drift.records.format import RecordError
 from drift.spark.batches import (
     BATCH_ITEMS,
     COUNT,
     ERROR,
     READ,
-    READY_BYTES,
     STATE,
     Inbox,
     Outbox,
+    Repeats,
     Row,
     error_row,
     rows_in,
@@ -60,6 +61,7 @@ class Work:
         end: nothing at or above it is released; below END_OF_TIME where an input ended with an error.
         gang: keys of the gangs that run the levels whose cycles change keys; None where each such runs in one task.
         remembers: tasks give rows of STATE, and go on with those that they are given.
+        repeats: what tasks make of items with one meta.
     """
 
     dataflow: bytes
@@ -71,6 +73,7 @@ class Work:
     algorithm: Algorithm = "xxh3_128"
     gang: Keys | None = None
     remembers: bool = False
+    repeats: Repeats = "bug"
 
     def opened(self) -> Levels:
         """The dataflow, in a task."""
@@ -94,7 +97,7 @@ def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iter
     target = 0
     try:
         worker = LevelWorker(levels, level, work.targets, work.bounds)
-        inbox = Inbox(_READY_ITEMS)
+        inbox = Inbox(_READY_ITEMS, work.repeats)
         for batch in batches:
             passing = pc.not_equal(batch.column("level"), level)
             if pc.any(passing).as_py():
@@ -110,7 +113,7 @@ def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iter
                     yield from outbox.ready()
                     continue
                 if inbox.is_due:
-                    bound = global_time_of(row.first) if worker.cuts_at_times else row.first
+                    bound = inbox.bound(global_time_of(row.first) if worker.cuts_at_times else row.first)
                     worker.handle(inbox.below(bound), outbox, bound)
                     yield from outbox.ready()
                 inbox.add(row)
@@ -192,7 +195,7 @@ class OutputRange:
     def pieces(self) -> Iterator[Released]:
         """The items of the range; ends at an error."""
         barrier, end = self._barrier, self._work.end
-        due, due_bytes, held_bytes = _READY_ITEMS, READY_BYTES, 0
+        inbox = Inbox(_READY_ITEMS, self._work.repeats)
         begun = False
         errors: list[tuple[bytes, str, DriftError]] = []
         for row in self._rows():
@@ -213,19 +216,15 @@ class OutputRange:
                 self.digest = barrier.digest = PartDigest(self._work.algorithm, barrier.position)
             if row.first >= end:
                 break
-            if len(barrier) >= due or held_bytes >= due_bytes:
-                held = len(barrier)
-                yield from self._release(row.first)
+            if inbox.is_due:
+                yield from self._release(inbox, inbox.bound(row.first))
                 if self.error is not None:
                     return
-                held_bytes = held_bytes * len(barrier) // max(held, 1)
-                due, due_bytes = max(_READY_ITEMS, 2 * len(barrier)), max(READY_BYTES, 2 * held_bytes)
-            barrier.add(row.port, row.columns())
-            held_bytes += len(row.body)
+            inbox.add(row)
         if errors:
             self.error = min(errors, key=lambda each: each[:2])[2]
             return
-        yield from self._release(end)
+        yield from self._release(inbox, end)
 
     def _rows(self) -> Iterator[Row]:
         for batch in self._batches:
@@ -235,7 +234,14 @@ class OutputRange:
                 self.target = row.target
                 yield row
 
-    def _release(self, bound: bytes) -> Iterator[Released]:
+    def _release(self, inbox: Inbox, bound: bytes) -> Iterator[Released]:
+        try:
+            parts = inbox.below(bound)
+        except RecordError as error:
+            self.error = error
+            return
+        for port, columns in parts:
+            self._barrier.add(port, columns)
         piece = self._barrier.release(bound)
         if piece is not None:
             self.error = piece.error

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,20 @@ from drift.engines.feed import Feed
 from drift.engines.recorded import RecordedFeed
 from drift.engines.shipping import packed
 from drift.sources.frames import FrameSource
-from drift.spark import frames
+from drift.spark import frames, pieces
 from drift.spark.batches import DDL, ROWS
 from drift.spark.gang import check_slots, new_keys
 from drift.spark.gang_task import run_gang
 from drift.spark.kept import KeptRows
 from drift.spark.kernels import Work, run_level
 from drift.spark.levels import Levels
-from drift.spark.recorded import RecordedInput, firsts_of
-from drift.spark.spool import Spool, write_parquet
+from drift.spark.recorded import RecordedInput
+from drift.spark.spool import Spool
 from drift.spark.tasks import task
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
+
+_PIECE_BATCHES = 16  # of a megabyte
 
 
 class Prepared:
@@ -82,28 +84,27 @@ class Prepared:
         kept = self._kept(readings, work, feed) if readings and feed.tells else None
         recorded = _recorded(feed)
         spool = Spool(feed, settings.in_flight_max)
-        rows = self._spooled(spool, watch) if recorded is None else None
+        spooled = self._spooled(spool, targets, watch) if recorded is None else None
         self.error, end = (spool.error, spool.end) if recorded is None else (recorded.error, recorded.end)
-        firsts = list(spool.firsts)
-        if targets > 1:
-            if kept is not None:
-                firsts += kept.firsts()
-            else:
-                for reading, frame in readings:
-                    firsts += frames.samples(frame, work, reading)
-        self.work = work = replace(work, bounds=cuts(firsts, targets), end=end)
-        if kept is not None:
-            inputs = kept.level_0(work)
-        else:
-            inputs = [frames.level_0(frame, work, reading) for reading, frame in readings]
         if recorded is not None:
             self.items_in, self.late_items = recorded.items_in, recorded.late_items
-            frame = recorded.read(self._spark)
-            if frame is not None:
-                self.work = work = replace(work, bounds=cuts(firsts_of(frame), targets))
-                inputs.append(recorded.level_0(frame, work))
-        if rows is not None and (spool.firsts or not inputs):
-            inputs.append(rows.mapInArrow(task(run_level, work, 0), DDL))
+            work = replace(work, bounds=cuts(recorded.firsts, targets), end=end, repeats="refuse")
+            inputs = [recorded.level_0(self._spark, work)] if recorded.items_in else []
+        else:
+            firsts = list(spool.firsts)
+            if kept is not None:
+                firsts += kept.firsts()
+            elif targets > 1:
+                for reading, frame in readings:
+                    firsts += frames.samples(frame, work, reading)
+            work = replace(work, bounds=cuts(firsts, targets), end=end)
+            if kept is not None:
+                inputs = kept.level_0(work)
+            else:
+                inputs = [frames.level_0(frame, work, reading) for reading, frame in readings]
+            if spooled is not None and spool.firsts:
+                inputs.append(spooled(work))
+        self.work = work
         if not inputs:
             inputs.append(self._spark.createDataFrame([], DDL))
         self._rows = reduce(lambda one, other: one.unionAll(other), inputs)
@@ -128,15 +129,18 @@ class Prepared:
         self.items_in = kept.items
         return kept
 
-    def _spooled(self, spool: Spool, watch: Callable[[], None]) -> Any:
-        """A DataFrame of what the sources give that are read here."""
-        batches = spool.batches(watch)
-        if shares_disk(self._spark):
+    def _spooled(self, spool: Spool, targets: int, watch: Callable[[], None]) -> Callable[[Work], Any] | None:
+        """What makes level 0 of what the sources give that are read here; None where that is nothing."""
+        spark, batches = self._spark, spool.batches(watch)
+        if shares_disk(spark):
             folder = tempfile.mkdtemp(prefix="drift-spool-")
             self._closing.callback(shutil.rmtree, folder, ignore_errors=True)
-            write_parquet(Path(folder) / "rows.parquet", batches)
-            return self._spark.read.schema(DDL).parquet(folder)
-        return self._spark.createDataFrame(pa.Table.from_batches(batches, schema=ROWS), schema=DDL)
+            path = Path(folder) / "rows.arrow"
+            count = pieces.write_batches(path, batches)
+            cut = pieces.in_pieces(count, targets, _PIECE_BATCHES)
+            return partial(pieces.level_0, spark, path=path, pieces=cut) if count else None
+        rows = spark.createDataFrame(pa.Table.from_batches(batches, schema=ROWS), schema=DDL)
+        return lambda work: rows.mapInArrow(task(run_level, work, 0), DDL)
 
     def output(self, kernel: Callable[..., Any], schema: Any) -> Any:
         """The DataFrame that a kernel makes of the rows of each range of the output."""

@@ -3,13 +3,15 @@
 Invariant: the items get their recorded global times and payloads, and nothing is released that the recorded promises do
 not cover.
 
-Why: the order is in the global times, so a task may read any rows. Rows of sources in event time are sorted on their
-way, for they were recorded as they arrived; those in arrival time are in order in the files.
+Why: the order is in the global times, so a task may read any rows. It reads rows that follow each other; they were
+recorded as they arrived, so they are in order but for what came late, and the batches that it makes of them overlap
+little. Where the times of many row groups overlap, Spark sorts the rows first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -17,21 +19,25 @@ import pyarrow as pa
 
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.records import columns
-from drift.records.format import RecordError
 from drift.records.reader import Record, restored_many
 from drift.spark.batches import DDL, Outbox, error_row
 from drift.spark.jobs import answer
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
+from drift.spark.pieces import Piece, in_pieces, read_by_tasks
 from drift.spark.tasks import task
 from drift.spark.values import python_values
 from drift_graph.errors import DriftError
 from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, END_OF_TIME, Metas, is_increasing
+from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.restore import Classes
 
 _SAMPLED = 0.01
+_COLUMNS = ("source", "global_time", "payload")
+_PARTS = 16  # of a row group's range of times
 _PIECE_ITEMS = 8192
+_PIECE_ITEMS_MAX = 1 << 19  # that one task reads
+_OVERLAPPING_MAX = 4  # row groups, which are in memory at once
 
 
 class RecordedInput:
@@ -45,6 +51,7 @@ class RecordedInput:
 
     def __init__(self, feed: RecordedFeed, record: Record) -> None:
         self._record = record
+        self._classes = dict(record.classes)
         self._manifest = record.manifest
         promises = {source.name: BEGINNING for source in self._manifest.sources} | dict(record.promises())
         self.end = min(promises.values(), default=END_OF_TIME)
@@ -54,20 +61,26 @@ class RecordedInput:
         for late in record.late():
             feed.on_late(late)
         self.items_in, self.late_items = self._manifest.items_in, self._manifest.late_items
-        self._sorts = any(source.policy.get("time") != "arrival" for source in self._manifest.sources)
+        self._extents = [] if not self.items_in else list(record.input_extents())
 
-    def read(self, spark: Any) -> Any:
-        """The rows of the input as a DataFrame; None where there are none."""
-        paths = [str(self._record.path.resolve() / file.path) for file in self._manifest.of("input")]
-        if not paths or not self._manifest.items_in:
-            return None
-        return spark.read.parquet(*paths).select("source", "global_time", "payload")
+    @property
+    def firsts(self) -> list[tuple[bytes, int]]:
+        """Times evenly over each row group, and how many items each stands for."""
+        return [
+            (pack_time(least + (greatest - least) * part // _PARTS), rows // _PARTS + 1)
+            for least, greatest, rows in self._extents
+            for part in range(_PARTS)
+        ]
 
-    def level_0(self, frame: Any, work: Work) -> Any:
+    def level_0(self, spark: Any, work: Work) -> Any:
         """From rows of the input to rows of batches."""
-        if self._sorts:
-            frame = frame.repartition(work.targets, "global_time").sortWithinPartitions("global_time")
-        return frame.mapInArrow(task(run_recorded, work, dict(self._record.classes), self._sorts), DDL)
+        if overlapping([(least, greatest) for least, greatest, _ in self._extents]) <= _OVERLAPPING_MAX:
+            pieces = in_pieces(self.items_in, work.targets, _PIECE_ITEMS_MAX)
+            path = str(self._record.path.resolve())
+            return read_by_tasks(spark, pieces, partial(_run_rows, path, self._classes, work))
+        paths = [str(self._record.path.resolve() / file.path) for file in self._manifest.of("input")]
+        frame = spark.read.parquet(*paths).select(*_COLUMNS).repartition(work.targets, "global_time")
+        return frame.sortWithinPartitions("global_time").mapInArrow(task(run_recorded, work, self._classes), DDL)
 
 
 def firsts_of(frame: Any) -> list[tuple[bytes, int]]:
@@ -76,11 +89,22 @@ def firsts_of(frame: Any) -> list[tuple[bytes, int]]:
     return [(bytes(row.global_time), 1) for row in answer(frame.sparkSession, some.collect)]
 
 
-def run_recorded(
-    work: Work, classes: Classes, in_order: bool, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """The maps after the sources, for recorded items; `in_order` where they were sorted on their way."""
-    last: dict[str, bytes] = {}
+def overlapping(extents: Iterable[tuple[int, int]]) -> int:
+    """How many of some closed intervals have a point in common, at most."""
+    most = now = 0
+    ends = [(end, 1, -1) for _, end in extents]
+    for _, _, change in sorted([(start, 0, 1) for start, _ in extents] + ends):
+        now += change
+        most = max(most, now)
+    return most
+
+
+def _run_rows(path: str, classes: Classes, work: Work, piece: Piece) -> Iterator[pa.RecordBatch]:
+    yield from run_recorded(work, classes, Record(path).input_rows(*piece))
+
+
+def run_recorded(work: Work, classes: Classes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The maps after the sources, for recorded items."""
     levels = work.opened()
     outbox = Outbox(levels.last, work.targets)
     worker = LevelWorker(levels, 0, work.targets, work.bounds)
@@ -88,23 +112,11 @@ def run_recorded(
         for whole in batches:
             for start in range(0, whole.num_rows, _PIECE_ITEMS):
                 for source, columns_read in _by_source(whole.slice(start, _PIECE_ITEMS), classes):
-                    _check_order(source, columns_read.metas, last, in_order)
                     worker.handle([(source, columns_read)], outbox, columns_read.metas[0])
                 yield from outbox.ready()
     except DriftError as error:
         outbox.add_row(error_row(levels.last, error))
     yield from outbox.rest()
-
-
-def _check_order(source: str, metas: Metas, last: dict[str, bytes], in_order: bool) -> None:
-    """Refuse two items of one global time: engines would call that a bug of theirs."""
-    if is_increasing(metas) and not (in_order and metas[0] <= last.get(source, BEGINNING)):
-        last[source] = metas[-1]
-        return
-    raise RecordError(
-        f"two input items of source {source!r} have one global time; no run records that: `drift audit --intact` tells "
-        f"whether the record was changed"
-    )
 
 
 def _by_source(batch: pa.RecordBatch, classes: Classes) -> Iterator[tuple[str, Columns]]:

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from drift.engines.feed import Feed
-from drift.spark.batches import BATCH_ITEMS, ROWS, Cutter, Row, record_batch
+from drift.spark.batches import BATCH_ITEMS, Cutter, Row, record_batch
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import END_OF_TIME, Metas, NumberedMetas
 
-_ROWS_BYTES = 4 << 20
+_ROWS_BYTES = 1 << 20
 
 
 class _Sorter:
@@ -102,12 +101,3 @@ class Spool:
 
     def _cut(self, name: str, columns: Columns | None) -> Iterator[Row]:
         return self._cutter.rows(0, 0, name, columns) if columns is not None else iter(())
-
-
-def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
-    """Rows in a file; its row groups are what Spark's tasks share."""
-    from pyarrow import parquet
-
-    with parquet.ParquetWriter(path, ROWS, compression="lz4", use_dictionary=False, write_statistics=False) as writer:
-        for batch in batches:
-            writer.write_batch(batch)

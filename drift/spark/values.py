@@ -15,6 +15,8 @@ _kinds = pa.types
 
 def python_values(column: pa.Array) -> list[Any]:
     """The values of a column; maps as dicts."""
+    if _kinds.is_dictionary(column.type):
+        column = column.dictionary_decode()
     kind = column.type
     if _kinds.is_string(kind) or _kinds.is_binary(kind) or _kinds.is_large_string(kind) or _kinds.is_large_binary(kind):
         return _listed(column)

@@ -80,6 +80,17 @@ def global_time_of(meta: bytes) -> bytes:
     return meta[: _skip_varint(meta, end)]
 
 
+def place_of(meta: bytes) -> bytes:
+    """The global time that a meta starts with, without its ordinal."""
+    return meta[: _skip_varint(meta, _skip_varint(meta, 8))]
+
+
+def with_ordinal(meta: bytes, ordinal: int) -> bytes:
+    """The meta with another ordinal in its global time."""
+    place = place_of(meta)
+    return place + varint(ordinal) + meta[_skip_varint(meta, len(place)) :]
+
+
 class MetaParts:
     """A meta taken apart, for people: time, source rank, tie, ordinal, and the numbers of the path."""
 
