@@ -358,14 +358,6 @@ def test_pandas_reads_a_record(tmp_path: Path) -> None:
     assert len(joined) == 63 and (joined.time == joined.time_in).all()
 
 
-def test_a_data_frame_is_no_input_of_a_record(tmp_path: Path) -> None:
-    from drift.sources.frames import FrameSource
-
-    source = object.__new__(FrameSource)
-    with pytest.raises(drift.SettingsError, match="is a DataFrame"):
-        drift.run(words(), {"lines": source}, engine="spark", record=tmp_path / "record")
-
-
 def test_a_folder_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "record"
     drift.run(words(), {"lines": LINES[:3]}, record=path).finish()

@@ -2,9 +2,9 @@
 
 Invariant: a batch is in the record whole or not at all, and once, whoever dies at what moment.
 
-Why: a batch's files, and what the next batch goes on from, are safe on the disk before a manifest that lists them takes
-the place of the one before; and that manifest names the batch. What a process that died has left is under names that
-no manifest lists, and the next one writes over it.
+Why: a batch's files, and what the next batch goes on from, are safe on the disk before the manifest, or a line of its
+journal, lists them and names the batch. What a process that died has left is under names that neither lists, and the
+next one writes over it.
 """
 
 from __future__ import annotations

@@ -4,11 +4,12 @@ Invariant: the files that a manifest lists, and only these, are the record; toge
 moment, every decision that hung on a clock until then, and output that this input brings about. So a manifest is a
 valid record at any time, and a later one holds all of an earlier one.
 
-Why: a file gets its name when it is complete and safe on the disk, and a manifest that lists it replaces the one before
-after that. What is sealed together is a stretch of what the run said, in the order in which it said it; and a run says
-what came in before it says what came out.
+Why: a file gets its name when it is complete and safe on the disk, and after that a manifest that lists it replaces the
+one before, or a line of the journal adds it. What is sealed together is a stretch of what the run said, in the order in
+which it said it; and a run says what came in before it says what came out.
 
     PATH/manifest.json              what ran, where, with what; the list of files; hash over itself
+    PATH/manifest.log               while the record grows: what was sealed since, a line for each seal; see `journal`
     PATH/input/part-00000.parquet   every input item: batch, source, time, global_time, payload
     PATH/late/...                   every item that a time policy diverted, with the reason
     PATH/arrivals/...               every batch and promise of a source, with the clock's time
@@ -32,6 +33,7 @@ from typing import Any, Literal
 import msgspec
 import xxhash
 
+from drift.records.journal import Journal, read_journal, sync_folder
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import InputError
 
@@ -45,6 +47,10 @@ TABLES = ("arrivals", "input", "late", "output", "blocks")
 
 #: In the error about a payload that a run could have, and a record not.
 NOT_KEPT = "that a record cannot keep"
+
+_GROWING = (
+    "classes", "settings", "ended", "outcome", "items_in", "late_items", "items_out", "digest", "input_digest"
+)  # fmt: skip
 
 State = Literal["running", "finished", "failed", "stopped", "broken off"]
 _HASHED_AT_ONCE = 1 << 20
@@ -118,7 +124,7 @@ class Manifest(msgspec.Struct, kw_only=True):
         algorithm: of every hash here.
         digest: of the output that is sealed.
         input_digest: the same of the input, of its global times and payloads in the order of arrival.
-        self_hash: over the manifest without this field.
+        self_hash: over the manifest without this field; of a record that grows, the hash of its journal's last line.
     """
 
     format: int = VERSION
@@ -150,6 +156,10 @@ class Manifest(msgspec.Struct, kw_only=True):
     files: list[File] = []
     self_hash: str = ""
 
+    def growing(self) -> dict[str, Any]:
+        """The fields that change as a record grows, but for its files, as plain data."""
+        return {name: msgspec.to_builtins(getattr(self, name)) for name in _GROWING}
+
     def of(self, table: str) -> list[File]:
         """Its files of one table, in order."""
         return [file for file in self.files if file.table == table]
@@ -179,7 +189,12 @@ def hash_file(path: Path, algorithm: Algorithm) -> str:
 
 def encoded(manifest: Manifest) -> bytes:
     """The manifest as a file, with its hash in it."""
-    return msgspec.json.format(msgspec.json.encode(sealed(manifest)), indent=1) + b"\n"
+    return as_file(sealed(manifest))
+
+
+def as_file(manifest: Manifest) -> bytes:
+    """A manifest that has its hash, as a file."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
 
 
 def sealed(manifest: Manifest) -> Manifest:
@@ -202,6 +217,14 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         RecordError: there is none, or it cannot be read; whether it was edited is for the audit to say.
     """
+    return read_state(folder)[0]
+
+
+def read_state(folder: Path) -> tuple[Manifest, Journal, int]:
+    """The manifest with what its journal adds; that journal; and the size of the manifest's file.
+
+    Read in this order, they fit: a journal that was begun after this manifest was replaced does not follow it.
+    """
     path = folder / MANIFEST
     try:
         data = path.read_bytes()
@@ -219,12 +242,29 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = msgspec.json.decode(data, type=Manifest)
         if manifest.fingerprint is not None:
             msgspec.convert(manifest.fingerprint, _Fingerprint)
+        journal = read_journal(folder, manifest.self_hash, manifest.algorithm)
+        manifest = _grown(manifest, journal)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise RecordError(f"{path} is damaged: {error}") from None
+    except OSError as error:
+        raise RecordError(f"{error.filename} cannot be read: {error.strerror}") from error
     wrong = _wrong_in(manifest)
     if wrong:
         raise RecordError(f"{path} is damaged: {wrong}")
-    return manifest
+    return manifest, journal, len(data)
+
+
+def _grown(manifest: Manifest, journal: Journal) -> Manifest:
+    """A manifest with what a journal adds."""
+    if not journal.lines:
+        return manifest
+    fields: dict[str, Any] = {}
+    files = list(manifest.files)
+    for line in journal.lines:
+        fields |= {name: value for name, value in line.fields.items() if name in _GROWING}
+        files += msgspec.convert(line.files, list[File])
+    grown = msgspec.convert({**msgspec.to_builtins(manifest), **fields, "files": []}, Manifest)
+    return msgspec.structs.replace(grown, files=files, self_hash=journal.hash)
 
 
 def _wrong_in(manifest: Manifest) -> str:
@@ -306,12 +346,3 @@ def write_safely(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     temporary.replace(path)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder safe."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

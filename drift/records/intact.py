@@ -36,6 +36,7 @@ from drift.records.format import (
     new_hash,
     read_manifest,
 )
+from drift.records.journal import JOURNAL, read_journal
 from drift.records.reader import Record
 from drift.records.tables import ROW_GROUP_ITEMS, check_columns, check_values
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, block_bytes, block_head, hash_block
@@ -98,10 +99,14 @@ def _unlisted(path: Path, manifest: Manifest) -> set[str]:
 
 def _manifest_troubles(path: Path, manifest: Manifest) -> list[Trouble]:
     plain = msgspec.json.decode((path / MANIFEST).read_bytes())
-    if hash_of(plain, manifest.algorithm) == manifest.self_hash:
-        return _count_troubles(manifest)
     troubles = _count_troubles(manifest)
-    text = "manifest.json was edited: it has not the hash that is in it"
+    journal = read_journal(path, plain["self_hash"], manifest.algorithm)
+    if hash_of(plain, manifest.algorithm) != plain["self_hash"]:
+        text = "manifest.json was edited: it has not the hash that is in it"
+    elif journal.wrong:
+        text = f"{JOURNAL} was edited: {journal.wrong}, and what follows is not read"
+    else:
+        return troubles
     if troubles:
         text += "; " + "; ".join(trouble.text for trouble in troubles)
     return [Trouble("manifest edited", text, MANIFEST)]

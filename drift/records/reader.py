@@ -30,7 +30,7 @@ from drift.records.tables import check_columns, check_values
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
 from drift_graph.item import Item
-from drift_graph.meta import END_OF_TIME, Metas, NumberedMetas
+from drift_graph.meta import END_OF_TIME, TIME_MAX, TIME_MIN, Metas, NumberedMetas
 from drift_graph.restore import CannotRestore, Classes, restored, restored_all
 from drift_graph.times import Late
 
@@ -111,6 +111,7 @@ class Record:
         self.path = Path(path)
         self.manifest: Manifest = read_manifest(self.path)
         self._given = dict(classes) if isinstance(classes, Mapping) else {kind.__qualname__: kind for kind in classes}
+        self._groups: dict[str, list[tuple[int, int, int]]] = {}
         self._starts = {table: [file.first for file in self.manifest.of(table)] for table in ("output", "input")}
 
     def __repr__(self) -> str:
@@ -250,18 +251,25 @@ class Record:
         time = int.from_bytes(global_time[:8], "big") - 2**63
         for file in self.manifest.of("input"):
             row = file.first
-            with self._open(file) as parquet:
-                for index in range(parquet.metadata.num_row_groups):
-                    group = parquet.metadata.row_group(index)
-                    if _may_hold(group, "time", time):
+            for index, (rows, least, most) in enumerate(self._groups_of(file)):
+                if least <= time <= most:
+                    with self._open(file) as parquet:
                         try:
                             found = _find(check_values(parquet.read_row_group(index)), global_time, row)
                         except (OSError, pa.ArrowException) as error:
                             raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
-                        if found is not None:
-                            return found
-                    row += group.num_rows
+                    if found is not None:
+                        return found
+                row += rows
         return None
+
+    def _groups_of(self, file: File) -> list[tuple[int, int, int]]:
+        """Of each row group of a file of the input: how many rows, and between which times; looked up once."""
+        if file.path not in self._groups:
+            with self._open(file) as parquet:
+                groups = [parquet.metadata.row_group(index) for index in range(parquet.metadata.num_row_groups)]
+            self._groups[file.path] = [(group.num_rows, *_range_of(group, "time")) for group in groups]
+        return self._groups[file.path]
 
     # Output.
 
@@ -402,12 +410,13 @@ def _numbered(strings: Strings) -> Metas:
     return metas if columns.numbered(metas).joined() == strings.joined() else strings.listed()
 
 
-def _may_hold(group: Any, name: str, value: int) -> bool:
+def _range_of(group: Any, name: str) -> tuple[int, int]:
+    """The least and the greatest value of a column in a row group; of all numbers, where it does not say."""
     for index in range(group.num_columns):
         column = group.column(index)
         if column.path_in_schema == name and column.is_stats_set and column.statistics.has_min_max:
-            return bool(column.statistics.min <= value <= column.statistics.max)
-    return True
+            return column.statistics.min, column.statistics.max
+    return TIME_MIN, TIME_MAX
 
 
 def _find(table: pa.Table, global_time: bytes, first_row: int) -> InputItem | None:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from drift.records.checks import Check, Trouble, found_by
-from drift.records.format import MANIFEST, SIGNATURE, RecordError, hash_file, read_manifest, write_safely
+from drift.records.format import MANIFEST, SIGNATURE, RecordError, hash_file, read_state, write_safely
+from drift.records.journal import JOURNAL
 from drift_graph.errors import SettingsError, SinkError
 
 if TYPE_CHECKING:
@@ -104,14 +105,19 @@ def sign(record: str | os.PathLike[str], key: str | os.PathLike[str]) -> Signatu
 
 def _hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of every file of a record."""
-    manifest = read_manifest(folder)
     hashes: dict[str, str] = {}
-    for name in (MANIFEST, *(file.path for file in manifest.files)):
+    for name in _names(folder):
         try:
             hashes[name] = hash_file(folder / name, "sha256")
         except OSError as error:
             raise RecordError(f"{folder / name} cannot be read: {error.strerror}; `drift audit` tells more") from error
     return hashes
+
+
+def _names(folder: Path) -> list[str]:
+    """What a record is made of, relative to it."""
+    manifest, journal, _ = read_state(folder)
+    return [MANIFEST, *([JOURNAL] if journal.lines else []), *(file.path for file in manifest.files)]
 
 
 def check_signature(folder: Path, key: Any) -> Check:
@@ -153,7 +159,7 @@ def _signature_troubles(folder: Path, public: Ed25519PublicKey) -> tuple[list[Tr
         why = "it was made with another key, or changed" if other else "it was changed"
         return [Trouble("signature wrong", f"manifest.sig does not fit the key: {why}", SIGNATURE)], ""
     try:
-        listed = {MANIFEST, *(file.path for file in read_manifest(folder).files)}
+        listed = set(_names(folder))
     except RecordError as error:
         return [Trouble("manifest unreadable", str(error), MANIFEST)], signature.signed
     unsigned = sorted(listed - set(signature.hashes))
@@ -168,7 +174,7 @@ def _signature_troubles(folder: Path, public: Ed25519PublicKey) -> tuple[list[Tr
             troubles.append(Trouble("file unreadable", f"{name} cannot be read: {error.strerror}", name))
             continue
         if found != wanted:
-            kind = "manifest edited" if name == MANIFEST else "file changed"
+            kind = "manifest edited" if name in (MANIFEST, JOURNAL) else "file changed"
             troubles.append(Trouble(kind, f"{name} is not the file that was signed", name))
     return troubles, signature.signed
 

@@ -27,11 +27,13 @@ from drift.records.format import (
     File,
     Manifest,
     Outcome,
-    encoded,
+    as_file,
     new_hash,
-    sync_folder,
+    read_state,
+    sealed,
     write_safely,
 )
+from drift.records.journal import JournalWriter, sync_folder
 from drift.records.messages import Arrival, Begin, Finish, LateRow, Learned, Message, Output
 from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS
 from drift_barrier.digest import Algorithm
@@ -177,9 +179,13 @@ class RecordWriter:
         self._sources = pa.array([source.name for source in self.manifest.sources], pa.string())
         self._sinks = pa.array(self.manifest.sinks, pa.string())
         self._late_items = manifest.late_items
+        self._journal = JournalWriter(self._folder, manifest.algorithm)
         if input_blocks is None:
-            self.manifest = msgspec.structs.replace(manifest, **environment())
+            self.manifest = msgspec.structs.replace(manifest, **environment(), **self._digests())
             self._write_manifest()
+        else:
+            _, journal, size = read_state(self._folder)
+            self._journal.go_on(journal, size, manifest.growing())
 
     def handle(self, message: Message) -> None:
         if isinstance(message, Arrival):
@@ -276,6 +282,15 @@ class RecordWriter:
 
     def seal(self) -> None:
         """Make everything told so far safe, and list it."""
+        files = self._seal_tables()
+        added = self._journal.append(msgspec.to_builtins(files), self.manifest.growing())
+        if added is None:
+            self._write_manifest()
+        else:
+            self.manifest.self_hash = added
+
+    def _seal_tables(self) -> list[File]:
+        """The new files; the manifest here has them."""
         for table, blocks in (("input", self._input), ("output", self._output)):
             for block in blocks.take():
                 row: list[list[Any]] = [[table], *([value] for value in block)]
@@ -284,11 +299,15 @@ class RecordWriter:
                 )
         files = [file for table in self._tables.values() if (file := table.seal()) is not None]
         manifest = self.manifest
-        manifest.files = [*manifest.files, *files]
+        manifest.files += files
         manifest.items_in, manifest.late_items = self._input.rows, self._late_items
         manifest.items_out = self._output.rows
-        manifest.digest, manifest.input_digest = self._output.digest.hexdigest(), self._input.digest.hexdigest()
-        self._write_manifest()
+        for name, digest in self._digests().items():
+            setattr(manifest, name, digest)
+        return files
+
+    def _digests(self) -> dict[str, str]:
+        return {"digest": self._output.digest.hexdigest(), "input_digest": self._input.digest.hexdigest()}
 
     def _finish(self, finish: Finish) -> None:
         outcome = Outcome(finish.state, finish.error, finish.kind, finish.by_input)  # type: ignore[arg-type]
@@ -301,7 +320,8 @@ class RecordWriter:
     def end(self, outcome: Outcome, ended: str) -> None:
         """Seal what is there, with how the run ended."""
         self.manifest.outcome, self.manifest.ended = outcome, ended
-        self.seal()
+        self._seal_tables()
+        self._write_manifest()
 
     def abandon(self) -> None:
         """Leave what is sealed and remove the rest, where writing has failed."""
@@ -309,7 +329,10 @@ class RecordWriter:
             table.abandon()
 
     def _write_manifest(self) -> None:
-        write_safely(self._folder / MANIFEST, encoded(self.manifest))
+        self.manifest = sealed(self.manifest)
+        data = as_file(self.manifest)
+        write_safely(self._folder / MANIFEST, data)
+        self._journal.follow(self.manifest.self_hash, len(data), self.manifest.growing())
 
 
 def _metas(message: Arrival | Output) -> Strings:

@@ -1,0 +1,150 @@
+"""What a record that grows says between two whole manifests: a line for every seal, in manifest.log.
+
+Invariant: the manifest, and the lines of the journal that follow it one after the other, are the state of the record; a
+line names the hash of what it follows, and is followed by its own.
+
+Why: a manifest lists every file, so writing it anew at each seal would take time with the square of the seals. A line
+has only what is new, and lines become part of a new manifest when they have grown as long as the last one; so all that
+is written is no more than a few times what the last manifest is. A line is appended when what it lists is safe. One
+that was torn, or that stands behind such a one, follows nothing, and neither does a journal that was left behind when
+its lines had become part of a manifest.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from drift_barrier.digest import Algorithm, hash_block
+
+JOURNAL = "manifest.log"
+_BYTES_MIN = 1 << 16  # a manifest is not written for fewer
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A seal.
+
+    Attributes:
+        after: hash of the manifest or the line that it follows.
+        files: those that were sealed, as a manifest lists them.
+        fields: of the manifest that have changed.
+        hash: of the other fields.
+    """
+
+    after: str
+    files: list[dict[str, Any]]
+    fields: dict[str, Any]
+    hash: str = ""
+
+    def hashed(self, algorithm: Algorithm) -> str:
+        """The hash of what it says."""
+        rest = {"after": self.after, "files": self.files, "fields": self.fields}
+        return hash_block(algorithm, msgspec.json.encode(rest, order="sorted")).hex()
+
+
+class Journal(NamedTuple):
+    """What is in a journal.
+
+    Attributes:
+        lines: that follow the manifest.
+        bytes: how long these are.
+        hash: of the last of them, or of the manifest.
+        wrong: what shows that it was edited; "" where nothing does.
+    """
+
+    lines: list[Line]
+    bytes: int
+    hash: str
+    wrong: str
+
+
+def read_journal(folder: Path, after: str, algorithm: Algorithm) -> Journal:
+    """The journal of a record.
+
+    Args:
+        after: hash of its manifest.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        data = (folder / JOURNAL).read_bytes()
+    except FileNotFoundError:
+        return Journal([], 0, after, "")
+    lines: list[Line] = []
+    at = 0
+    while (end := data.find(b"\n", at)) >= 0:
+        line = _line(data[at:end], algorithm)
+        if line is None or line.after != after:
+            left_behind = line is not None and not lines
+            return Journal(lines, at, after, "" if left_behind else f"line {len(lines) + 1} is not as it was written")
+        lines.append(line)
+        after, at = line.hash, end + 1
+    return Journal(lines, at, after, "")
+
+
+def _line(data: bytes, algorithm: Algorithm) -> Line | None:
+    """A line whose hash is its own."""
+    try:
+        line = msgspec.json.decode(data, type=Line)
+        return line if line.hash == line.hashed(algorithm) else None
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+class JournalWriter:
+    """Appends to the journal of a record.
+
+    Args:
+        algorithm: of hashes.
+    """
+
+    def __init__(self, folder: Path, algorithm: Algorithm) -> None:
+        self._path = folder / JOURNAL
+        self._algorithm = algorithm
+        self._after = ""
+        self._size = self._size_max = 0
+        self._told: dict[str, Any] = {}
+
+    def follow(self, manifest: str, size: int, fields: dict[str, Any]) -> None:
+        """Begin anew, after a whole manifest of this hash and size, in which the fields have these values."""
+        self._path.unlink(missing_ok=True)
+        self._after, self._told = manifest, fields
+        self._size, self._size_max = 0, max(size, _BYTES_MIN)
+
+    def go_on(self, journal: Journal, size: int, fields: dict[str, Any]) -> None:
+        """Append to what another process has left, without what follows nothing; `size` is that of the manifest."""
+        if self._path.exists():
+            os.truncate(self._path, journal.bytes)
+        self._after, self._told = journal.hash, fields
+        self._size, self._size_max = journal.bytes, max(size, _BYTES_MIN)
+
+    def append(self, files: list[dict[str, Any]], fields: dict[str, Any]) -> str | None:
+        """Make a seal known; the hash of its line, or None where it is time for a whole manifest."""
+        changed = {name: value for name, value in fields.items() if self._told.get(name) != value}
+        line = Line(self._after, files, changed)
+        found = line.hashed(self._algorithm)
+        data = msgspec.json.encode(msgspec.structs.replace(line, hash=found)) + b"\n"
+        if self._size + len(data) > self._size_max:
+            return None
+        with self._path.open("ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if not self._size:
+            sync_folder(self._path.parent)
+        self._after, self._told = found, fields
+        self._size += len(data)
+        return found
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder safe."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
