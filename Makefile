@@ -13,13 +13,13 @@ test: .venv/test
 	$(BIN)/mypy
 	$(BIN)/mypy examples/*.py
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 bench: .venv/test
 	$(BIN)/python -m benchmarks
 
 breakages: .venv/test
-	$(BIN)/python -m tests.breakages
+	$(BIN)/python tests/breakages.py
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

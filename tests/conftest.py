@@ -38,6 +38,31 @@ if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
     raise RuntimeError(f"the tests are to run on the copy in {_tree}, and drift was imported from {drift.__file__}")
 
 
+# In two processes (`make test`), files stay whole, and those of Spark are one, which goes first: it takes longest, and
+# its tests share a session.
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: unit_of(item.nodeid) != "spark")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByUnits(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of(nodeid)
+
+    config.option.loadscopereorder = False
+    return ByUnits(config, log)
+
+
+def unit_of(test: str) -> str:
+    file = test.partition("::")[0]
+    return "spark" if "spark" in file or "docs/spark" in test else file
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One session on two cores for all tests; where Spark cannot start, they fail."""

@@ -232,8 +232,9 @@ def test_flights_have_the_disorder_that_the_example_speaks_of() -> None:
     assert 0 < report.tombstones < len(feed)  # more than that is gathered for
 
 
-# All of Shakespeare, its lines numbered, so that they may come in another order.
+# Shakespeare, lines numbered, so that they may come in another order.
 
+LINES = 40_000
 
 def numbered_words(line: tuple[int, str]) -> list[str]:
     return line[1].split()
@@ -267,8 +268,8 @@ def test_wordcount_of_all_shakespeare_is_that_of_a_loop() -> None:
 
 
 @pytest.mark.parametrize("settings", [ENGINES[1], ENGINES[5]], ids=["local", "zeromq-2"])
-def test_wordcount_of_all_shakespeare_has_one_digest_in_any_order_of_arrival(settings: dict[str, Any]) -> None:
-    lines = shakespeare()
+def test_wordcount_of_shakespeare_has_one_digest_in_any_order_of_arrival(settings: dict[str, Any]) -> None:
+    lines = shakespeare()[:LINES]
     for arrivals in (lines, shuffled(lines)):
         report = drift.run(numbered_wordcount(), {"lines": arrivals}, **settings).finish()
         assert report.digest == reference_digest()
@@ -277,4 +278,4 @@ def test_wordcount_of_all_shakespeare_has_one_digest_in_any_order_of_arrival(set
 
 @cache
 def reference_digest() -> str:
-    return drift.run(numbered_wordcount(), {"lines": shakespeare()}, engine="reference").finish().digest
+    return drift.run(numbered_wordcount(), {"lines": shakespeare()[:LINES]}, engine="reference").finish().digest

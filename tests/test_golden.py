@@ -132,7 +132,9 @@ CANONICAL: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize("value, expected", CANONICAL, ids=[repr(value)[:40] for value, _ in CANONICAL])
+@pytest.mark.parametrize(
+    "value, expected", CANONICAL, ids=[f"{type(value).__name__} {data[:24]}" for value, data in CANONICAL]
+)
 def test_canonical_bytes_stay(value: Any, expected: str) -> None:
     assert canonical(value).hex() == expected
 

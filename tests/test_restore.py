@@ -28,7 +28,9 @@ deep = st.recursive(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("value", [value for value, _ in CANONICAL], ids=lambda value: repr(value)[:40])
+@pytest.mark.parametrize(
+    "value", [value for value, _ in CANONICAL], ids=[f"{type(value).__name__} {data[:24]}" for value, data in CANONICAL]
+)
 def test_every_kind_of_value_comes_back(value: Any) -> None:
     again = restored(canonical(value), CLASSES)
     assert type(again) is type(value)
