@@ -96,6 +96,15 @@ def test_a_record_holds_the_output_of_its_run_and_its_input(engine: str, tmp_pat
     assert list(record.items(4000, 4100)) == items[4000:4100]
 
 
+def test_an_input_item_is_found_by_its_global_time(tmp_path: Path) -> None:
+    drift.run(by_time(), {"trips": TRIPS[:90], "more": TRIPS[:30]}, record=tmp_path / "record", batch_items=20).finish()
+    record = Record(tmp_path / "record")
+    times = [time for batch in record.arrivals() for time in batch.metas]
+    found = [record.find_input(time) for time in times]
+    assert [(each.row, each.global_time) for each in found if each is not None] == list(enumerate(times))
+    assert record.find_input(times[0][:-1] + b"\x7e") is None
+
+
 def test_block_hashes_in_a_record_are_those_of_the_digest(tmp_path: Path) -> None:
     run = drift.run(words(), {"lines": LINES}, record=tmp_path / "record")
     run.finish()
@@ -127,6 +136,22 @@ def test_a_payload_that_would_not_come_back_is_an_error_at_its_first_item(number
     record = Record(tmp_path / "record")
     assert record.manifest.outcome.kind == "PayloadError"
     assert [item.payload for item in record.items()] == list(range(number))
+
+
+def test_a_batch_that_was_cut_promises_nothing_past_what_was_left_out(tmp_path: Path) -> None:
+    graph = drift.Graph("cut")
+    whole, cut = (graph.source(name, time=drift.EventTime(time=first, lateness=0)) for name in ("whole", "cut"))
+    whole.merge(cut).sink("out")
+    given = {"whole": [(time, None) for time in range(1, 9)], "cut": [(2, None), (5, Forgetful("a", {})), (9, None)]}
+    items = []
+    with pytest.raises(drift.PayloadError):
+        items.extend(drift.run(graph, given, record=tmp_path / "record"))
+    assert [item.time for item in items] == [1, 2, 2, 3, 4, 5]
+    assert [item.time for item in Record(tmp_path / "record").items()] == [1, 2, 2, 3, 4, 5]
+
+
+def first(row: tuple[int, Any]) -> int:
+    return row[0]
 
 
 def test_a_class_inside_a_function_is_refused_with_the_fix(tmp_path: Path) -> None:
@@ -171,6 +196,22 @@ def test_a_replay_repeats_the_decisions_and_gives_the_same_output(engine: str, w
         assert again.digest == run.digest
         assert again.late == run.late
         assert again.report.items_in == run.report.items_in
+
+
+def test_a_replay_hashes_as_its_run_did(tmp_path: Path) -> None:
+    run = drift.run(words(), {"lines": LINES[:10]}, record=tmp_path / "record", digest="sha256")
+    assert run.finish().digest == drift.replay(tmp_path / "record", words()).finish().digest
+    assert len(run.digest) == 64
+
+
+def test_what_another_graph_gives_after_the_recorded_end_is_a_difference(tmp_path: Path) -> None:
+    shorter, longer = drift.Graph("numbers"), drift.Graph("numbers")
+    shorter.source("n").filter(lambda n: n < 9, name="all").sink("out")
+    longer.source("n").filter(lambda n: n < 99, name="all").sink("out")
+    drift.run(shorter, {"n": range(10)}, record=tmp_path / "record").finish()
+    audit = drift.audit(tmp_path / "record", longer, engines=["local", "reference"], seeds=[0])
+    found = [check.troubles[0].position for check in audit.checks if check.troubles]
+    assert found == [9, 9, 9]
 
 
 def test_a_replay_ends_at_a_position(tmp_path: Path) -> None:

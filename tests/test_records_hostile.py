@@ -177,6 +177,14 @@ def test_two_items_of_one_global_time_are_told_by_source_batch_and_rows(record: 
                 drift.replay(record, trips(), engine=engine).finish()
 
 
+def test_metas_that_are_said_to_be_numbered_and_are_not_are_read_as_they_are(record: Path, whole: Path) -> None:
+    rows = pq.read_metadata(record / "arrivals" / "part-00000.parquet").num_rows
+    replaced(record, "arrivals", "numbered", pa.array([True] * rows))
+    batches = [[list(batch.metas) for batch in drift.Record(path).arrivals()] for path in (record, whole)]
+    assert batches[0] == batches[1]
+    assert list(drift.replay(record, trips())) == list(drift.Record(whole).items())
+
+
 def test_arrivals_that_no_source_gives_are_refused_however_well_the_hashes_fit(tmp_path: Path) -> None:
     graph = drift.Graph("numbers")
     graph.source("n").sink("out")

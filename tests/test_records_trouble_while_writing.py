@@ -20,6 +20,7 @@ from drift.records.intact import check_intact
 from drift.records.messages import Arrival, Begin, Finish, Output, frame
 from drift.records.process import Inbox, write_record
 from drift.records.reader import Record
+from drift.records.recorder import Recorder
 from drift_graph.canonical import encode_many, encode_metas
 from drift_graph.meta import END_OF_TIME, NumberedMetas, pack_time
 
@@ -89,6 +90,31 @@ def test_a_writer_that_was_killed_is_named_and_what_it_sealed_stays(tmp_path: Pa
         assert all(not check.troubles for check in check_intact(path))
 
 
+@pytest.mark.parametrize("told", [5, 6, 9])
+def test_what_comes_after_half_a_message_is_not_told(
+    told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C may come while a message is written; the run is then closed, which would tell more."""
+    messages = 0
+
+    def write(self: Recorder, data: bytes) -> None:
+        nonlocal messages
+        messages += 1
+        whole(self, data[: len(data) // 2] if messages == told else data)
+        if messages == told:
+            raise KeyboardInterrupt
+
+    whole = Recorder._write
+    monkeypatch.setattr(Recorder, "_write", write)
+    items = []
+    with pytest.raises(KeyboardInterrupt):
+        items.extend(drift.run(words(), {"lines": ["to be"] * 100}, record=tmp_path / "record", batch_items=10))
+    record = Record(tmp_path / "record")
+    assert record.manifest.outcome.state == "broken off"
+    assert list(record.items()) == items
+    assert all(not check.troubles for check in check_intact(tmp_path / "record"))
+
+
 # The writer by itself: whatever a pipe carries before it breaks is a record.
 
 
@@ -139,3 +165,10 @@ def test_a_pipe_that_carries_all_is_a_finished_record(tmp_path: Path) -> None:
     record = Record(tmp_path)
     assert (record.manifest.outcome.state, record.manifest.items_out) == ("finished", 1000)
     assert len(record.manifest.of("output")) > 1
+
+
+def test_a_run_with_another_digest_than_its_record_is_a_bug_that_is_told(tmp_path: Path) -> None:
+    made = frames(tmp_path)
+    made[-1] = frame(Finish("finished", "", "", False, "2026-01-01", "0" * 32))
+    with pytest.raises(drift.DriftBug, match="and the run's 00000000000000000000000000000000; please report it"):
+        write_record(Inbox(io.BytesIO(b"".join(made))))  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from itertools import pairwise
-from typing import Any
+from itertools import pairwise, permutations
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -25,7 +25,7 @@ from drift.engines.feed import Feed
 from drift.engines.packing import unpacked_columns
 from drift.engines.shipping import packed
 from drift.sources import as_source
-from drift.spark.batches import ROWS
+from drift.spark.batches import ROWS, error_row, record_batch
 from drift.spark.blocks import joined_digest
 from drift.spark.kernels import RangeEnd, Work, run_level, run_release
 from drift.spark.levels import Levels
@@ -133,6 +133,51 @@ def test_late_items_are_judged_as_by_the_reference(recipe: Recipe, given_input: 
     assert in_lists(case, targets, 2) == reference(case, None)  # type: ignore[arg-type]
 
 
+def test_nothing_is_released_past_where_one_of_two_inputs_ended_with_an_error() -> None:
+    graph = drift.Graph("two")
+    times = drift.EventTime(abs, lateness=0)
+    graph.source("in0", time=times).merge(graph.source("in1", time=times)).sink("out")
+    case: Any = _Given(graph.build(), {"in0": [1, 9], "in1": [2, 6, 3]})
+    output = in_lists(case, 1, 2)
+    assert output.error is not None and output.error[0] == "LateItem"
+    assert output.items == reference(case, None).items  # type: ignore[arg-type]
+    assert len(output.items) == 2
+
+
+def test_of_several_errors_one_is_told_whichever_came_first() -> None:
+    graph = drift.Graph("errors")
+    graph.source("in0").sink("out")
+    work = Work(packed(graph.build()), (), True, 1, ())
+    rows = [error_row(1, drift.InputError(text), key) for text, key in (("b", b"2"), ("a", b"1"), ("c", b"1"))]
+    for order in permutations(rows):
+        (end,) = run_release(work, [record_batch(list(order))], with_items=False)
+        assert str(pickle.loads(end.column("body")[0].as_py()).error) == "a"
+
+
+@pytest.mark.parametrize("first", ["long", "short"])
+def test_a_grouping_is_above_all_that_come_to_it(first: str) -> None:
+    graph = drift.Graph("ways")
+    source = graph.source("in0")
+    ways = {
+        "long": lambda: source.group(abs, 2, name="a").group(len, 2, name="b"),
+        "short": lambda: source.group(abs, 2, name="c"),
+    }
+    ends = [ways[name]() for name in sorted(ways, reverse=first == "short")]
+    ends[0].merge(ends[1]).group(len, 2, name="d").sink("out")
+    assert [Levels(graph.build()).of[name] for name in "abcd"] == [1, 2, 1, 3]
+
+
+class _Given(NamedTuple):
+    graph: drift.Dataflow
+    given: dict[str, list[Any]]
+
+    def dataflow(self) -> drift.Dataflow:
+        return self.graph
+
+    def sources(self) -> dict[str, list[Any]]:
+        return self.given
+
+
 @given(st.integers(0, 3 * BLOCK_ITEMS), st.lists(st.integers(0, 3 * BLOCK_ITEMS), max_size=5))
 def test_ranges_hash_to_the_digest_of_the_whole(count: int, cut_at: list[int]) -> None:
     from drift.spark.blocks import PartDigest
@@ -149,6 +194,6 @@ def test_ranges_hash_to_the_digest_of_the_whole(count: int, cut_at: list[int]) -
             part.add(metas[at:upto], list(range(at, upto)))
         parts.append(part.parts())
     blocks = joined_digest(
-        "xxh3_128", [each for part in parts for each in part[0]], [e for part in parts for e in part[1]]
+        "xxh3_128", [each for part in parts for each in part[0]], [e for part in parts[::-1] for e in part[1]]
     )
     assert hash_block("xxh3_128", b"".join(blocks)).hex() == whole.hexdigest()

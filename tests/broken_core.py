@@ -1,0 +1,359 @@
+"""Breakages of the core, the machines and what feeds them."""
+
+from __future__ import annotations
+
+from broken import LAWS, SAME_CODE, Breakage, Edit, one
+
+MACHINES, GOLDEN = ("tests/test_machines.py",), ("tests/test_golden.py",)
+IDLE = ("tests/test_feed.py", "-k", "idle")
+NO_SHELL = "it is in the shell around the sources, which the simulator has not"
+
+_ACKER, _LEDGER = "acker/drift_acker/table.py", "acker/drift_acker/ledger.py"
+_BARRIER, _DIGEST = "barrier/drift_barrier/barrier.py", "barrier/drift_barrier/digest.py"
+_CANONICAL, _META = "graph/drift_graph/canonical.py", "graph/drift_graph/meta.py"
+_RANKS, _TIMES = "graph/drift_graph/ranks.py", "graph/drift_graph/times.py"
+_REFERENCE = "graph/drift_graph/reference.py"
+_SIMULATED, _FEED_FILE = "drift/engines/simulated.py", "drift/engines/feed.py"
+_CHANGES, _GROUPING = "drift/machines/changes.py", "drift/machines/grouping.py"
+_KEYS, _MAPS = "drift/machines/keys.py", "drift/machines/maps.py"
+_PLAN, _SCAN, _WORKER = "drift/machines/plan.py", "drift/machines/scan.py", "drift/machines/worker.py"
+
+BREAKAGES = [
+    # The protocol, which the simulator's shell keeps.
+    one(
+        "an ack split in two",
+        _SIMULATED,
+        "        self._send_ack(thing, ack_of(map(_tracked, taken), map(_tracked, sent)))",
+        "        self._send_ack(thing, ack_of(map(_tracked, taken), ()))\n"
+        "        self._send_ack(thing, ack_of((), map(_tracked, sent)))",
+    ),
+    one(
+        "a heartbeat before the ack",
+        _SIMULATED,
+        "        self._send_promise(rank, first, ack_of((), map(_tracked, sent), [(rank, heartbeat)]))",
+        "        self._send_promise(rank, first, ack_of((), (), [(rank, heartbeat)]))\n"
+        "        self._send_promise(rank, first, ack_of((), map(_tracked, sent)))",
+    ),
+    Breakage(
+        "a source's acks overtake each other",
+        [
+            Edit(_SIMULATED, "        if len(waiting) == 1:\n", "        if True:\n"),
+            Edit(_SIMULATED, "        if waiting:\n            self.under_way.append(waiting[0])\n", ""),
+        ],
+    ),
+    one(
+        "a message tracked at its greatest time",
+        _SIMULATED,
+        "granule = global_time_of(min(min(columns.metas) for _, columns in these))",
+        "granule = global_time_of(max(max(columns.metas) for _, columns in these))",
+    ),
+    one(
+        "a duplicate message",
+        _SIMULATED,
+        "        for message in messages:\n",
+        "        for message in messages * 2:\n",
+    ),
+    one(
+        "a message lost",
+        _SIMULATED,
+        "        for message in messages:\n",
+        "        for message in messages[:-1]:\n",
+    ),
+    one(
+        "a tombstone lost on its way",
+        _SIMULATED,
+        "        for name, columns in parts:\n            self.barrier.add(name, columns)\n",
+        "        for name, columns in parts:\n"
+        "            gone = (columns.diffs or [1]).index(-1) if -1 in (columns.diffs or [1]) else len(columns.metas)\n"
+        "            kept = [index for index in range(len(columns.metas)) if index != gone]\n"
+        "            self.barrier.add(name, Columns(*([list(each)[index] for index in kept] if each else None"
+        " for each in columns)))\n",
+    ),
+    # Minimal time.
+    one(
+        "minimal time without what is in flight",
+        _ACKER,
+        "            minimal = min(minimal, cells.peekitem(0)[0])\n",
+        "            pass\n",
+    ),
+    one(
+        "minimal time by the greatest cell",
+        _ACKER,
+        "minimal = min(minimal, cells.peekitem(0)[0])",
+        "minimal = min(minimal, cells.peekitem(-1)[0])",
+    ),
+    one(
+        "minimal time without the slowest source",
+        _ACKER,
+        "min(self._heartbeats.values()",
+        "max(self._heartbeats.values()",
+    ),
+    one(
+        "a cell that is set, not folded",
+        _ACKER,
+        "left = cells.get(granule, 0) ^ checksum",
+        "left = checksum",
+        (*LAWS, "-k", "simulated"),
+    ),
+    one("two messages with one checksum", _LEDGER, "        self._sent += 1\n", ""),
+    # The output barrier.
+    one(
+        "<= for < at release",
+        _BARRIER,
+        "        taken = self._cut(minimal_time)\n",
+        '        taken = self._cut(minimal_time + b"\\xff")\n',
+    ),
+    one(
+        "items counted by meta alone",
+        _BARRIER,
+        "    forms = forms_of(payloads)\n",
+        '    forms = [b""] * len(payloads)\n',
+    ),
+    one(
+        "failures released early",
+        _BARRIER,
+        "        self._failures = self._failures or sink == FAILURES\n",
+        "        self._failures = self._failures or sink == FAILURES\n"
+        "        if sink == FAILURES and columns.diffs is None:\n"
+        "            raise step_error(columns.payloads[0], columns.metas[0])\n",
+    ),
+    one(
+        "a failure in the words of one that was taken back",
+        _BARRIER,
+        "            if any(type(payloads[index]) is Failure for index in indices):\n",
+        "            if False:\n",
+        MACHINES,
+    ),
+    one(
+        "items before a failure not released",
+        _BARRIER,
+        "                metas, payloads = metas[:first], payloads[:first]\n        try:",
+        "                metas, payloads = metas[:0], payloads[:0]\n        try:",
+    ),
+    one("blocks of another size", _DIGEST, "BLOCK_ITEMS = 4096", "BLOCK_ITEMS = 4095", GOLDEN, SAME_CODE),
+    # Metas and ranks.
+    Breakage(
+        "rank left out of the meta",
+        [
+            Edit(_META, "    head = varint(rank)\n", '    head = b""\n'),
+            Edit(_MAPS, "self._only_child = self._rank + varint(0)", "self._only_child = varint(0)"),
+            Edit(
+                _REFERENCE,
+                "self.push(operator.name, meta + varint(index), child)",
+                "self.push(operator.name, came_with + varint(index), child)",
+            ),
+        ],
+    ),
+    one(
+        "ranks from the top down",
+        _RANKS,
+        "    ranked.sort(key=lambda name: heights[name])",
+        "    ranked.sort(key=lambda name: -heights[name])",
+    ),
+    one(
+        "a scan's state of a rank that is not the lowest",
+        _RANKS,
+        "    ranked.sort(key=lambda name: heights[name])",
+        '    ranked.sort(key=lambda name: heights[name] + 100 * name.endswith(".state"))',
+    ),
+    one(
+        "what leads round to a scan may come before its state",
+        _RANKS,
+        "        if step not in _reached(grouping, feeds):\n",
+        "        if False:\n",
+    ),
+    # Groupings.
+    one(
+        "one settled item too few kept",
+        _GROUPING,
+        "gone = bisect_left(metas, minimal_time) - self._window + 1",
+        "gone = bisect_left(metas, minimal_time) - self._window + 2",
+    ),
+    one(
+        "debts of a grouping not kept",
+        _GROUPING,
+        "                self._debts.owe(meta, payload)",
+        "                pass",
+    ),
+    one(
+        "debts of a grouping forgotten by a batch without tombstones",
+        _GROUPING,
+        "        if diffs is None and not self._debts:",
+        "        if diffs is None:",
+        MACHINES,
+    ),
+    one(
+        "one window too few corrected",
+        _GROUPING,
+        "min(end + window - 1, len(metas))",
+        "min(end + max(window - 2, 0), len(metas))",
+    ),
+    one(
+        "windows of an item in between not corrected",
+        _GROUPING,
+        "elif (not bucket[0] or bucket[0][-1] < meta) and",
+        "elif (not bucket[0] or bucket[0][0] < meta) and",
+    ),
+    one(
+        "old and new compared by ==",
+        _CHANGES,
+        "(old is not NOTHING and new is not NOTHING and same(old, new))",
+        "(old is not NOTHING and new is not NOTHING and old == new)",
+    ),
+    one(
+        "a tombstone that is not sent",
+        _CHANGES,
+        "        if old is not NOTHING:\n",
+        "        if old is not NOTHING and new is not NOTHING:\n",
+    ),
+    one(
+        "a tombstone that takes back another payload",
+        _GROUPING,
+        "            while at < len(metas) and metas[at] == meta and not same(payloads[at], payload):\n"
+        "                at += 1\n",
+        "",
+    ),
+    # Scans.
+    one(
+        "early stop by == instead of canonical sameness",
+        _SCAN,
+        "at >= changed_end and same(state, old_befores[old])",
+        "at >= changed_end and state == old_befores[old]",
+    ),
+    one(
+        "early stop one item too early",
+        _SCAN,
+        "changed_end = max(changed_end + 1, at + 1)",
+        "changed_end = max(changed_end, at)",
+    ),
+    one(
+        "early stop at an item that went",
+        _SCAN,
+        "            changed_end = max(changed_end - 1, at)",
+        "            pass",
+        MACHINES,
+    ),
+    one(
+        "segments of a scan dropped one too early",
+        _SCAN,
+        "self._segments and self._segments[0].metas[-1] < minimal_time",
+        "self._segments and self._segments[0].metas[0] < minimal_time",
+    ),
+    one(
+        "a history dropped before the segments that it corrects",
+        _SCAN,
+        "                or history.segments_read > self._segments_gone  # they may",
+        "                or False  #",
+        MACHINES,
+    ),
+    one("debts of a scan not kept", _SCAN, "                self._debts.owe(meta, payload)", "                pass"),
+    one(
+        "a scan that takes every batch for the last",
+        _SCAN,
+        "        self._last = max(self._last, metas[-1])",
+        "        self._last = metas[-1]",
+    ),
+    one("a state after a failed step", _SCAN, "                self._blocked_keys[key] = None", "                pass"),
+    one(
+        "a failed step at the meta of its output",
+        _SCAN,
+        "self._failure_suffix = group_rank + state_rank",
+        "self._failure_suffix = group_rank + output_rank",
+    ),
+    # Maps, workers, keys.
+    one(
+        "a filter that forgets which items are tombstones",
+        _MAPS,
+        "None if diffs is None else list(compress(diffs, kept)),",
+        "None,",
+    ),
+    one(
+        "diamonds merged in the wrong order",
+        _WORKER,
+        "stage.process(sorted_by_meta(joined(batches)), ports)",
+        "stage.process(joined(batches[::-1]), ports)",
+    ),
+    one("stages run in the wrong order", _PLAN, "        return found[::-1]\n", "        return found\n"),
+    one(
+        "tombstones that become items on their way to another worker",
+        _WORKER,
+        "        None if diffs is None else list(compress(diffs, chosen)),",
+        "        None,",
+    ),
+    one(
+        "key identity by ==",
+        _KEYS,
+        "_themselves = frozenset({str, int, type(None)})",
+        "_themselves = frozenset({str, int, type(None), bool, float})",
+    ),
+    Breakage(
+        "partition by hash()",
+        [
+            Edit(_KEYS, "return hash64(key) % self.workers", "return hash(key) % self.workers"),
+            Edit(_KEYS, "xxhash.xxh64_intdigest(form) % self.workers", "hash(form) % self.workers"),
+        ],
+        GOLDEN,
+    ),
+    # Sources.
+    one("ordinals not counted in event time", _TIMES, "(ordinal + 1, payload if", "(ordinal, payload if"),
+    one(
+        "ties by arrival",
+        _TIMES,
+        "ties = list(map(xxhash.xxh64_intdigest, canonical_each(payloads)))",
+        "ties = list(range(self.items_in, self.items_in + len(canonical_each(payloads))))",
+    ),
+    one(
+        "lateness judged by batch",
+        _TIMES,
+        "running = accumulate(times, max, initial=seen_before)",
+        "running = [seen_before] * (len(times) + 1)",
+    ),
+    one(
+        "a promise one too high",
+        _TIMES,
+        "max(self._promised, seen - policy.lateness, TIME_MIN)",
+        "max(self._promised, seen - policy.lateness + 1, TIME_MIN)",
+    ),
+    one(
+        "an idle source that takes items older than its promise",
+        _TIMES,
+        "            self._promised = promise\n",
+        "",
+        ("tests/test_testing.py", "-k", "live_sources"),
+    ),
+    one(
+        "an idle source that promises what the fastest of the others does",
+        _FEED_FILE,
+        "return min((each.promised for each in",
+        "return max((each.promised for each in",
+        IDLE,
+        NO_SHELL,
+    ),
+    one(
+        "gathered batches that lose the first of them",
+        _FEED_FILE,
+        "for fed in several if fed.arrived.metas]",
+        "for fed in several[1:] if fed.arrived.metas]",
+        (*LAWS, "-k", "local"),
+        NO_SHELL,
+    ),
+    # Canonical bytes.
+    Breakage(
+        "NaN by its bits",
+        [
+            Edit(_CANONICAL, "return _encode(value) if value == value else _NAN", "return _encode(value)"),
+            Edit(_CANONICAL, "    if float in kinds and any(", "    if False and any("),
+        ],
+        GOLDEN,
+        SAME_CODE,
+    ),
+    one(
+        "dicts in the order of insertion",
+        _CANONICAL,
+        "    pairs = sorted((_canonical(key), _canonical(item)) for key, item in value.items())",
+        "    pairs = [(_canonical(key), _canonical(item)) for key, item in value.items()]",
+        MACHINES,
+        SAME_CODE,
+    ),
+    one("1 and True one value", _CANONICAL, "    if type(left) is not type(right):\n", "    if False:\n", MACHINES),
+]

@@ -1,0 +1,102 @@
+"""Breakages of the purity check."""
+
+from __future__ import annotations
+
+from broken import one
+
+PURITY = ("tests/test_purity.py",)
+NO_TWINS = "the harness compares outputs; this is another check"
+
+_CHECK, _TRIALS = "drift/purity/check.py", "drift/purity/trials.py"
+_TWIN, _WATCH = "drift/purity/twin.py", "drift/purity/watch.py"
+
+BREAKAGES = [
+    one(
+        "twins with the hash seed of whoever starts them",
+        _TWIN,
+        '{"PYTHONHASHSEED": str(hash_seed)}',
+        "{}",
+        PURITY,
+        NO_TWINS,
+    ),
+    one(
+        "arguments that a call changed are not looked at",
+        _CHECK,
+        "        if _form(arguments) != before:\n",
+        "        if False:\n",
+        PURITY,
+        NO_TWINS,
+    ),
+    one(
+        "the second call of a twin is not looked at",
+        _TRIALS,
+        "    second = called(subject, again)\n",
+        "    called(subject, again)\n    second = first\n",
+        PURITY,
+        NO_TWINS,
+    ),
+    one(
+        "sets in a payload keep their order",
+        _TRIALS,
+        "    again = in_other_order(again, reversed_set) or again\n",
+        "",
+        PURITY,
+        NO_TWINS,
+    ),
+    one(
+        "a clock that is read does not matter",
+        _TRIALS,
+        "    return outcomes[0] != outcomes[1]\n",
+        "    return False\n",
+        PURITY,
+        NO_TWINS,
+    ),
+    one(
+        "a setting that is read does not matter",
+        _TRIALS,
+        "if called(subject, rebuilt(packed)) != first else",
+        "if False else",
+        PURITY,
+        NO_TWINS,
+    ),
+    one(
+        "two answers to one payload in one process are not compared",
+        _CHECK,
+        "            if self._forms[place] != call.form:\n",
+        "            if False:\n",
+        PURITY,
+        NO_TWINS,
+    ),
+    one(
+        "what was found of a payload is forgotten",
+        _CHECK,
+        "        self._found[watched.index, arguments] = error\n",
+        "",
+        PURITY,
+        NO_TWINS,
+    ),
+    one(
+        "after the first calls of a function none is checked",
+        _WATCH,
+        "if self.calls > self._first and self.calls % self._every and self.finding is None:",
+        "if self.calls > self._first and self.finding is None:",
+        PURITY,
+        NO_TWINS,
+    ),
+    one(
+        "a truth is compared by its value",
+        _WATCH,
+        '    return bool(result) if shape == "keep" else result\n',
+        "    return result\n",
+        PURITY,
+        NO_TWINS,
+    ),
+    one(
+        "the processes of a run share twins",
+        _CHECK,
+        'return {**self.__dict__, "_twins": [], "_calls": [], "_forms": {}}',
+        'return {**self.__dict__, "_twins": []}',
+        PURITY,
+        NO_TWINS,
+    ),
+]

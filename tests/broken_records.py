@@ -1,0 +1,286 @@
+"""Breakages of records, of what is said of them, and of replays."""
+
+from __future__ import annotations
+
+from broken import one
+
+RECORDS = (
+    "tests/test_records.py",
+    "tests/test_records_troubles.py",
+    "tests/test_records_trouble_while_writing.py",
+)
+HOSTILE = ("tests/test_records_hostile.py",)
+AUDIT = ("tests/test_records_troubles.py", "tests/test_records.py")
+LINEAGE = ("tests/test_lineage.py", "-k", "not tree")
+FINGERPRINT, OUTPUTS = ("tests/test_fingerprint.py",), ("tests/test_outputs.py",)
+DIVERGENCE = ("tests/test_divergence.py", "-k", "differs or looked or hash or bug or versions")
+NO_RECORDS, NO_AUDIT = "the harness keeps no records", "the harness audits nothing"
+
+_RECORDED, _RECORDER = "drift/engines/recorded.py", "drift/records/recorder.py"
+_RECORD_PROCESS, _INTACT = "drift/records/process.py", "drift/records/intact.py"
+_WRITER, _READER = "drift/records/writer.py", "drift/records/reader.py"
+_REPLAY, _REPRODUCED = "drift/records/replay.py", "drift/records/reproduced.py"
+_AUDIT, _ORDER = "drift/records/audit.py", "drift/records/order.py"
+
+BREAKAGES = [
+    # Records.
+    one(
+        "a recorded promise before its items",
+        _RECORDED,
+        "arrived.heartbeat if end == count else before,",
+        "arrived.heartbeat,",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "promises are not recorded",
+        _RECORDER,
+        "        self._flush_promises()\n        kind =",
+        "        kind =",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "recorded dicts lose their order",
+        _RECORDER,
+        'b"".join(stored_each(payloads))',
+        'b"".join(map(__import__("drift").canonical, payloads))',
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "late items are not recorded",
+        _RECORDER,
+        "        for each in arrived.late:",
+        "        for each in ():",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "half a frame is taken",
+        _RECORD_PROCESS,
+        "            if not count:\n                return None",
+        "            if not count:\n                return data[: -len(view)] if len(view) < len(data) else None",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "a run that was killed has finished",
+        _RECORD_PROCESS,
+        'Outcome("broken off", said)',
+        'Outcome("finished", said)',
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "items are not hashed again",
+        _INTACT,
+        "    if not changed and _digest(path, manifest, table) == wanted:",
+        "    if not changed:",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "the manifest's own hash is not looked at",
+        _INTACT,
+        '    if hash_of(plain, manifest.algorithm) != plain["self_hash"]:',
+        "    if False:",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "of the promises between two batches only the last is recorded, whichever source's",
+        _RECORDER,
+        "            self._promises[rank] = arrival  #",
+        "            self._promises = {rank: arrival}  #",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "a batch that was cut promises past what was left out",
+        _RECORDER,
+        "        heartbeat=min(arrived.heartbeat, least),",
+        "        heartbeat=arrived.heartbeat,",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "more is told after half a message",
+        _RECORDER,
+        "        if self._torn:\n            return\n",
+        "",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "a late item is told with every piece of its batch",
+        _RECORDED,
+        "arrived.late if end == count else [],",
+        "arrived.late,",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "late items are not counted",
+        _WRITER,
+        "        self._late_items += len(arrival.late)\n",
+        "",
+        ("tests/test_records_golden.py",),
+        NO_RECORDS,
+    ),
+    one(
+        "a part begins at the first row again",
+        _WRITER,
+        "        self._first += self.rows\n",
+        "",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "the run's digest is not held against the record's",
+        _WRITER,
+        "        if finish.digest and finish.digest != self.manifest.digest:",
+        "        if False:",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    # Reading and replaying.
+    one(
+        "the part that a row is in is passed over",
+        _READER,
+        "bisect_right(self._starts[table], first) - 1",
+        "bisect_right(self._starts[table], first)",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "metas are believed to be numbered",
+        _READER,
+        "return metas if columns.numbered(metas).joined() == strings.joined() else strings.listed()",
+        "return metas",
+        HOSTILE,
+        NO_RECORDS,
+    ),
+    one(
+        "an input item of the least time of its group is not found",
+        _READER,
+        "                if least <= time <= most:",
+        "                if least < time <= most:",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "rows are taken for plain by their first one",
+        _READER,
+        "            if all(set(map(type, row)) <= _scalars for row in plain):",
+        "            if set(map(type, plain[0])) <= _scalars:",
+        ("tests/test_records_columns.py",),
+        NO_RECORDS,
+    ),
+    one(
+        "a replay hashes as it likes",
+        _REPLAY,
+        '    settings.setdefault("digest", record.manifest.algorithm)\n',
+        "",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
+        "a promise may go back",
+        _ORDER,
+        "        self._promise = heartbeat\n",
+        "",
+        (*HOSTILE, "tests/test_records_troubles.py"),
+        NO_RECORDS,
+    ),
+    # Audits.
+    one(
+        "what is computed after the recorded end is passed over",
+        _REPRODUCED,
+        "        if recorded is None and not ends:",
+        "        if recorded is None:",
+        AUDIT,
+        NO_AUDIT,
+    ),
+    one(
+        "a damaged record is computed again",
+        _AUDIT,
+        "for trouble in check.troubles if _is_needed(trouble)]",
+        "for trouble in check.troubles if False]",
+        AUDIT,
+        NO_AUDIT,
+    ),
+    one(
+        "any hash is the expected one",
+        _AUDIT,
+        "        if found != expect:",
+        "        if not expect:",
+        AUDIT,
+        NO_AUDIT,
+    ),
+    # What is said of a record.
+    one(
+        "lineage: links of states are never cut",
+        "drift/lineage/trace.py",
+        "if node.linked > 2 * self._loops_kept:",
+        "if node.linked > 2**40:",
+        LINEAGE,
+        NO_AUDIT,
+    ),
+    one(
+        "lineage: one key of the window is passed over",
+        "drift/lineage/layers.py",
+        "                if form in keys:",
+        "                if form in keys and meta in came:",
+        LINEAGE,
+        NO_AUDIT,
+    ),
+    one(
+        "lineage: what shares no key is passed over in cycles too",
+        "drift/lineage/route.py",
+        "if not plan.is_cyclic((groups[0],)):",
+        "if True:",
+        LINEAGE,
+        NO_AUDIT,
+    ),
+    one(
+        "fingerprint: values of the module do not count",
+        "drift/records/code.py",
+        '        yield f"global {name}", value',
+        '        yield f"global {name}", None',
+        FINGERPRINT,
+        NO_AUDIT,
+    ),
+    one(
+        "fingerprint: line numbers count",
+        "drift/records/code.py",
+        "    return signature, code.co_varnames",
+        "    return code.co_firstlineno, signature, code.co_varnames",
+        FINGERPRINT,
+        NO_AUDIT,
+    ),
+    one(
+        "divergence: the block after is looked at",
+        "drift/lineage/divergence.py",
+        "        start = self._checked * BLOCK_ITEMS\n        end = start + BLOCK_ITEMS\n",
+        "        start = (self._checked + 1) * BLOCK_ITEMS\n        end = start + BLOCK_ITEMS\n",
+        DIVERGENCE,
+        NO_AUDIT,
+    ),
+    one(
+        "verdict: the reference is not asked",
+        "drift/lineage/verdict.py",
+        "            self._bug,\n",
+        "",
+        DIVERGENCE,
+        NO_AUDIT,
+    ),
+    one(
+        "outputs: equal payloads are not set against each other first",
+        "drift/lineage/outputs.py",
+        "                equal = [other for other in others if other.data == row.data]",
+        "                equal = [other for other in others[:1] if other.data == row.data]",
+        OUTPUTS,
+        NO_AUDIT,
+    ),
+]

@@ -1,0 +1,175 @@
+"""Breakages of what Spark's tasks run, of its gangs, and of what a stream keeps."""
+
+from __future__ import annotations
+
+from broken import one
+
+TASKS = ("tests/test_spark_kernels.py",)
+GANG = ("tests/test_spark_gang.py", "-k", "reference")
+STREAMED = ("tests/test_spark_streaming.py", "-k", "cut_anywhere")
+DYING = ("tests/test_spark_streaming.py", "-k", "dies or killed")
+LATE = ("tests/test_spark_streaming.py", "-k", "late")
+NO_SPARK = "the harness runs nothing on Spark"
+
+_BATCHES, _KERNELS, _LEVELS = "drift/spark/batches.py", "drift/spark/kernels.py", "drift/spark/levels.py"
+_BLOCKS, _GANG = "drift/spark/blocks.py", "drift/spark/gang_task.py"
+_STREAM, _STREAM_KERNELS = "drift/spark/streaming.py", "drift/spark/streaming_kernels.py"
+
+BREAKAGES = [
+    # Tasks.
+    one(
+        "a task goes on before all below the next row is there",
+        _BATCHES,
+        "            if metas[-1] < bound:\n",
+        "            if True:\n",
+        TASKS,
+        NO_SPARK,
+    ),
+    one(
+        "items that are counted together are counted in two pieces",
+        _BATCHES,
+        'return place_of(first) if self._repeats == "count" else first',
+        "return first",
+        (*TASKS, "tests/test_spark.py"),
+        NO_SPARK,
+    ),
+    one(
+        "batches are joined as they came",
+        _BATCHES,
+        "        columns = sorted_by_meta(joined(batches))\n",
+        "        columns = joined(batches)\n",
+        TASKS,
+        NO_SPARK,
+    ),
+    one(
+        "a task's own items are counted before itself",
+        _BATCHES,
+        "            before += count\n",
+        "            before += 2 * count\n",
+        TASKS,
+        NO_SPARK,
+    ),
+    one(
+        "positions by the count of one task",
+        _KERNELS,
+        "                barrier.position += row.items\n",
+        "                barrier.position = row.items\n",
+        TASKS,
+        NO_SPARK,
+    ),
+    one(
+        "more is released than the input's end allows",
+        _KERNELS,
+        "        yield from self._release(inbox, end)\n",
+        "        yield from self._release(inbox, END_OF_TIME)\n",
+        TASKS,
+        NO_SPARK,
+    ),
+    one(
+        "of several errors the one that came first",
+        _KERNELS,
+        "min(errors, key=lambda each: each[:2])[2]",
+        "errors[0][2]",
+        (*TASKS, "tests/test_spark_laws.py"),
+        NO_SPARK,
+    ),
+    one(
+        "a grouping at the level of the shorter way to it",
+        _LEVELS,
+        "feeds[target] = max(feeds.get(target, 1), level + 1)",
+        "feeds[target] = level + 1",
+        TASKS,
+        NO_SPARK,
+    ),
+    one(
+        "a range of the output begins a block of its own",
+        _BLOCKS,
+        "        self._count = start % BLOCK_ITEMS\n",
+        "        self._count = 0\n",
+        TASKS,
+        NO_SPARK,
+    ),
+    one(
+        "the pieces of a block in the order they came",
+        _BLOCKS,
+        "    for edge in sorted(edges):",
+        "    for edge in edges:",
+        TASKS,
+        NO_SPARK,
+    ),
+    # Gangs.
+    one(
+        "a task of a gang promises past what it has not fed",
+        _GANG,
+        "        if self._at < len(self._items):\n            return",
+        "        if False:\n            return",
+        GANG,
+        NO_SPARK,
+    ),
+    one(
+        "a gang lets go of what may be taken back",
+        _GANG,
+        "            settled = buffer.settled(self._settled)\n",
+        "            settled = buffer.settled(END_OF_TIME)\n",
+        GANG,
+        NO_SPARK,
+    ),
+    one(
+        "a gang's first items are tracked at none of their times",
+        _GANG,
+        "sent = self._sent(global_time_of(items[0][0]), self._worker.pass_maps(_parts(items)))",
+        "sent = self._sent(global_time_of(items[-1][0]), self._worker.pass_maps(_parts(items)))",
+        GANG,
+        NO_SPARK,
+    ),
+    # Streams.
+    one(
+        "what was remembered is not recalled",
+        _KERNELS,
+        "                    worker.recall(row)\n",
+        "",
+        STREAMED,
+        NO_SPARK,
+    ),
+    one(
+        "a micro-batch counts its output from 0",
+        _STREAM_KERNELS,
+        "BEGINNING, COUNT, start,",
+        "BEGINNING, COUNT, 0,",
+        STREAMED,
+        NO_SPARK,
+    ),
+    one(
+        "state is written over what the last commit names",
+        _STREAM,
+        "        slot = 1 - before.slot\n",
+        "        slot = before.slot\n",
+        DYING,
+        NO_SPARK,
+    ),
+    one(
+        "a commit before what it names is written",
+        _STREAM,
+        "            store.write_items(number, result.where(port.isNull()).select(*self._fields.names))\n",
+        "            store.write_commit(replace(before, number=number, slot=slot))\n"
+        "            store.write_items(number, result.where(port.isNull()).select(*self._fields.names))\n",
+        DYING,
+        NO_SPARK,
+    ),
+    one(
+        "what is not below minimal time is dropped",
+        _STREAM,
+        "rows.where(~ready))",
+        "rows.limit(0))",
+        DYING,
+        NO_SPARK,
+    ),
+    one(
+        "an item at the promise is late",
+        _STREAM,
+        '(functions.col("time") < promise)',
+        '(functions.col("time") <= promise)',
+        LATE,
+        NO_SPARK,
+    ),
+]
