@@ -42,6 +42,9 @@ _LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "
 @click.option("--html", metavar="FILE", help="Also write all of it as one HTML file.")
 @click.option("--by", metavar="FIELD|FILE:FUNCTION", help="Count what another --graph would have changed by this key.")
 @click.option("--cases", metavar="FOLDER", help="Write a difference as a small case file, for drift simulate --case.")
+@click.option(
+    "--was", metavar="FILE:GRAPH", help="The version that was recorded, beside another --graph: both lineages are told."
+)
 @click.option("--expect", metavar="HASH", default="", help="The record's hash, as it was noted elsewhere.")
 @click.option("--verify", "key", metavar="KEY.pub", help="The record is to be signed with this key.")
 @json_option
@@ -57,6 +60,7 @@ def audit_command(
     html: str | None,
     by: str | None,
     cases: str | None,
+    was: str | None,
     expect: str,
     key: str | None,
     as_json: bool,
@@ -92,6 +96,7 @@ def audit_command(
             key=key,
             by=key_function(by) if by is not None else None,
             cases=cases,
+            was=was,
         )
     if html is not None:
         found.write_html(html)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from drift.lineage.beside import NOT_KNOWN, Beside
 from drift.lineage.lineage import Lineage
 from drift.lineage.outputs import KINDS
 from drift.lineage.show import left_out_words, outline, what_of, words_of
@@ -100,6 +101,7 @@ def _finding(what: str, finding: Finding) -> dict[str, Any]:
         **finding.as_dict(),
         "lineage_rows": _rows(finding.lineage),
         "recorded_rows": _rows(finding.recorded_lineage),
+        "both_rows": _both_rows(finding.both) if finding.both is not None else [],
         "diffs": [_diff(change) for change in finding.verdict.as_dict()["changes"]],
     }
 
@@ -149,6 +151,27 @@ def _rows(lineage: Lineage | None) -> list[dict[str, Any]]:
             what = what_of(made, _PAYLOAD_CHARACTERS_MAX)
             words = words_of(lineage, made) + (", as above" if again else "")
             rows.append({"depth": depth, "kind": made.kind, "what": what, "words": words})
+    return rows
+
+
+def _both_rows(both: Beside) -> list[dict[str, Any]]:
+    """Two lineages side by side, a row each; what is the same is told once."""
+    rows: list[dict[str, Any]] = []
+    for pair in both.pairs:
+        row: dict[str, Any] = {"depth": pair.depth, "same": pair.same, "parts": pair.parts, "cells": []}
+        rows.append(row)
+        if pair.left_out:
+            row["cells"].append({"kind": "left", "what": left_out_words(pair.left_out), "words": ""})
+            continue
+        for made, lineage in ((pair.old, both.old), (pair.new, both.new))[int(pair.same) :]:
+            if made is not None:
+                words = words_of(lineage, made) if lineage is not None else ""
+                words += ", as above" if pair.again else ""
+                row["cells"].append({"kind": made.kind, "what": what_of(made, _PAYLOAD_CHARACTERS_MAX), "words": words})
+            elif not pair.known:
+                row["cells"].append({"kind": "left", "what": "", "words": NOT_KNOWN})
+            else:
+                row["cells"].append({"kind": "left", "what": "", "words": "nothing here"})
     return rows
 
 

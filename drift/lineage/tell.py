@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from drift.lineage.beside import beside_lines
 from drift.lineage.diff import InputRow, RecordsDiffer
 from drift.lineage.outputs import KINDS, Counts, Difference, Example, Row
 from drift.lineage.show import as_text
@@ -70,11 +71,13 @@ def finding_lines(finding: Finding, *, sources: bool = True) -> Iterator[str]:
     yield from (f"    {line}" for line in verdict.details)
     for change in verdict.changes if sources else ():
         yield from (f"    {line}" for line in change.diff.splitlines())
+    if finding.both is not None:
+        yield from beside_lines(finding.both)
     for title, lineage in (
         ("lineage of what is computed", finding.lineage),
         ("lineage of what is recorded, as the graph makes it now", finding.recorded_lineage),
     ):
-        if lineage is not None:
+        if lineage is not None and finding.both is None:
             yield f"{title}:"
             yield from (f"    {line}" for line in as_text(lineage).splitlines())
     yield from finding.notes

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from drift.lineage.beside import Beside, beside, beside_recorded
 from drift.lineage.case import SmallCase, case_file
 from drift.lineage.divergence import Divergence, same_item
 from drift.lineage.explain import RecordedInput
@@ -94,7 +95,9 @@ class Finding:
 
     Attributes:
         lineage: of the item that the graph makes now.
-        recorded_lineage: of the recorded item, where that has another place in the order and the graph makes one there.
+        recorded_lineage: of the recorded item: by the graph of then, where that is at hand; else by the graph of now,
+            where the item has another place in the order and the graph makes one there.
+        both: these two side by side, or, without the graph of then, what of its lineage is known.
         notes: why a lineage is missing.
         case: the divergence made small, where a folder for that was given.
     """
@@ -103,6 +106,7 @@ class Finding:
     verdict: Verdict
     lineage: Lineage | None = None
     recorded_lineage: Lineage | None = None
+    both: Beside | None = None
     notes: tuple[str, ...] = field(default=())
     case: SmallCase | None = None
 
@@ -118,6 +122,7 @@ class Finding:
             "verdict": self.verdict.as_dict(),
             "lineage": self.lineage.as_dict() if self.lineage is not None else None,
             "recorded_lineage": self.recorded_lineage.as_dict() if self.recorded_lineage is not None else None,
+            "both": self.both.as_dict() if self.both is not None else None,
             "notes": list(self.notes),
             "case": self.case.as_dict() if self.case is not None else None,
         }
@@ -145,12 +150,15 @@ def find_out(
     states: int = 3,
     cases: str | os.PathLike[str] | None = None,
     place: str = "",
+    was: Dataflow | None = None,
 ) -> Finding:
     """The verdict on a divergence of a replay of `record` with `dataflow`, and the lineages of both items.
 
     Args:
+        states: of a scan to go back at least; more where the lineages part before that.
         cases: a folder, to write the divergence to as a small case file.
         place: "file.py:name" of the graph, for that; the record's place if "".
+        was: the graph that the record was made with, where it is at hand.
     """
     investigation = _Investigation(record, dataflow, divergence, states)
     verdict = investigation.verdict()
@@ -158,12 +166,44 @@ def find_out(
         return Finding(divergence, verdict)
     lineage, notes = investigation.lineage(divergence.recomputed)
     recorded: Lineage | None = None
+    both: Beside | None = None
     more: tuple[str, ...] = ()
     one, other = divergence.recorded, divergence.recomputed
-    if one is not None and (other is None or one.meta != other.meta):
+    if was is not None and one is not None:
+        recorded, lineage, both, more = _both_known(record, was, investigation, divergence, states, lineage)
+    elif one is not None and (other is None or one.meta != other.meta):
         recorded, more = investigation.lineage(one)
+    elif one is not None and lineage is not None and verdict.kind in ("function", "impure"):
+        both = beside_recorded(one, lineage, {verdict.step, *(change.step for change in verdict.changes)})
     case = investigation.case(verdict, Path(cases), place) if cases is not None else None
-    return Finding(divergence, verdict, lineage, recorded, (*notes, *more), case)
+    return Finding(divergence, verdict, lineage, recorded, both, (*notes, *more), case)
+
+
+#: States to go back, at most, for the place where two lineages part first.
+_STATES_MAX = 1024
+
+
+def _both_known(
+    record: Record,
+    was: Dataflow,
+    now: _Investigation,
+    divergence: Divergence,
+    states: int,
+    lineage: Lineage | None,
+) -> tuple[Lineage | None, Lineage | None, Beside | None, tuple[str, ...]]:
+    """The lineages of then and of now, as far back as it takes to see where they part."""
+    then = _Investigation(record, was, divergence, states)
+    while True:
+        recorded, notes = then.lineage(divergence.recorded)
+        if recorded is None or lineage is None:
+            return recorded, lineage, None, notes
+        both = beside(recorded, lineage)
+        whole = recorded.complete and lineage.complete
+        if both.parting is not None or whole or states >= _STATES_MAX:
+            return recorded, lineage, both, notes
+        states *= 4
+        then, now = (each.with_states(states) for each in (then, now))
+        lineage, _ = now.lineage(divergence.recomputed)
 
 
 class _Investigation:
@@ -176,6 +216,10 @@ class _Investigation:
         self._nodes: dict[bytes, Node | None] = {}
         self._unasked = ""  # why functions could not be called again
         self._items = [item for item in (divergence.recorded, divergence.recomputed) if item is not None]
+
+    def with_states(self, states: int) -> _Investigation:
+        """The same, further back."""
+        return _Investigation(self._record, self._dataflow, self._divergence, states)
 
     def verdict(self) -> Verdict:
         for ask in (

@@ -16,7 +16,7 @@ from drift.records.checks import THE_GRAPH, Audit, Check, Trouble
 from drift.records.format import MANIFEST, Manifest, RecordError, read_manifest
 from drift.records.intact import check_intact
 from drift.records.reader import Record
-from drift.records.replay import dataflow_of
+from drift.records.replay import changes_since, dataflow_of
 from drift.run import ENGINES
 from drift.streams import Graph
 from drift_graph.errors import SettingsError
@@ -39,6 +39,7 @@ def audit(
     classes: Sequence[type] = (),
     by: Callable[[Any], Any] | None = None,
     cases: str | os.PathLike[str] | None = None,
+    was: Graph | Dataflow | str | None = None,
     on_check: Callable[[Check], None] | None = None,
 ) -> Audit:
     """Check a record; the result has a check for each thing, and `ok`.
@@ -56,6 +57,8 @@ def audit(
         classes: of payloads, where the graph's modules do not have them.
         by: gives the key of an output payload; what another graph would have changed is counted by it, too.
         cases: a folder: a divergence is written there as a small case file, for `drift simulate --case`.
+        was: the graph that the record was made with, where `graph` is another one: then the lineages of what was
+            recorded and of what is computed are told side by side, with every payload between.
         on_check: is given each check as it is done.
 
     Raises:
@@ -81,7 +84,7 @@ def audit(
     for check in _authentic(folder, expect, key):
         add(check)
     if reproduce:
-        for check in _reproduced(folder, graph, engines, workers, seeds, classes, checks, cases):
+        for check in _reproduced(folder, graph, engines, workers, seeds, classes, checks, cases, was):
             add(check)
     versions = None
     if reproduce and graph is not None and any(check.what == THE_GRAPH and check.result == "noted" for check in checks):
@@ -126,28 +129,43 @@ def _reproduced(
     classes: Sequence[type],
     before: list[Check],
     cases: str | os.PathLike[str] | None,
+    was: Graph | Dataflow | str | None,
 ) -> Iterator[Check]:
     bad = [trouble for check in before for trouble in check.troubles if _is_needed(trouble)]
     if bad:
         found = f"not with this record, which is damaged: {bad[0].text}"
         yield Check("reproduced", "the run", "the recorded output", "not checked", found)
         return
-    from drift.records.reproduced import Cases, check_graph, check_run, check_simulated, check_versions
+    from drift.records.reproduced import Inquiry, check_graph, check_run, check_simulated, check_versions
 
     record = Record(folder, classes)
     dataflow = dataflow_of(record, graph)
     yield check_graph(record, dataflow)
     yield check_versions(record)
-    where = Cases(cases, graph if isinstance(graph, str) else "")
+    inquiry = Inquiry(cases, graph if isinstance(graph, str) else "", _was(record, was))
     try:
         for engine in engines:
             for count in workers if engine == "zeromq" else (1,):
-                yield check_run(record, dataflow, engine, count, where)
+                yield check_run(record, dataflow, engine, count, inquiry)
         for seed in seeds:
-            yield check_simulated(record, dataflow, seed, where)
+            yield check_simulated(record, dataflow, seed, inquiry)
     except RecordError as error:  # all its hashes fit, and still no run writes such a record
         trouble = Trouble("not of a run", str(error))
         yield Check("reproduced", "the run", "the recorded output", "trouble", str(error), (trouble,))
+
+
+def _was(record: Record, was: Graph | Dataflow | str | None) -> Dataflow | None:
+    """The graph of then, if it is that."""
+    if was is None:
+        return None
+    dataflow = dataflow_of(record, was)
+    differ = [change.text for change in changes_since(record, dataflow) if change.matters]
+    if differ:
+        raise SettingsError(
+            f"was={was if isinstance(was, str) else dataflow.name!r} is not the graph that {record.path} was made "
+            f"with: {'; '.join(differ[:3])}; give the version of then, or leave it out"
+        )
+    return dataflow
 
 
 def _is_needed(trouble: Trouble) -> bool:

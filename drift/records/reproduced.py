@@ -31,14 +31,21 @@ from drift_graph.times import Arrived
 SIMULATED_ITEMS_MAX = 200_000
 
 
-class Cases(NamedTuple):
-    """Where case files of divergences go, if anywhere; and the place of the graph, for them."""
+class Inquiry(NamedTuple):
+    """What is asked where a run parts from the record, and with what.
 
-    folder: str | os.PathLike[str] | None
-    place: str
+    Attributes:
+        cases: where case files go, if anywhere.
+        place: of the graph, for them.
+        was: the graph that the record was made with, where that is another one and at hand.
+    """
+
+    cases: str | os.PathLike[str] | None = None
+    place: str = ""
+    was: Dataflow | None = None
 
 
-NO_CASES = Cases(None, "")
+NOTHING_MORE = Inquiry()
 
 
 def check_graph(record: Record, dataflow: Dataflow) -> Check:
@@ -83,7 +90,7 @@ def check_versions(record: Record) -> Check:
 
 
 def check_run(
-    record: Record, dataflow: Dataflow, engine: str, workers: int, cases: Cases = NO_CASES, **settings: Any
+    record: Record, dataflow: Dataflow, engine: str, workers: int, inquiry: Inquiry = NOTHING_MORE, **settings: Any
 ) -> Check:
     """Run the record's input on an engine and compare."""
     started = time.perf_counter()
@@ -93,7 +100,7 @@ def check_run(
     if found is None:
         run = replayed(reading, dataflow, engine=engine, workers=workers, on_late=_ignored, **settings)
         found = compared(reading, run)
-    return _check(what, reading, dataflow, found, time.perf_counter() - started, cases)
+    return _check(what, reading, dataflow, found, time.perf_counter() - started, inquiry)
 
 
 def _compared_in_spark(record: Record, dataflow: Dataflow, settings: dict[str, Any]) -> Comparison | None:
@@ -113,7 +120,7 @@ def _ignored(_: object) -> None:
     """Late items were counted when they were recorded."""
 
 
-def check_simulated(record: Record, dataflow: Dataflow, seed: int, cases: Cases = NO_CASES) -> Check:
+def check_simulated(record: Record, dataflow: Dataflow, seed: int, inquiry: Inquiry = NOTHING_MORE) -> Check:
     """Run the record's input under a drawn schedule and compare."""
     manifest = record.manifest
     schedule = schedule_of(seed)
@@ -143,7 +150,7 @@ def check_simulated(record: Record, dataflow: Dataflow, seed: int, cases: Cases 
     ends = end_of(manifest)
     ended = error or (ends if isinstance(ends, DriftError) else None)
     comparison = Comparison(len(items), _parted(reading, items, error), outcome.digest, ended)
-    return _check(what, reading, dataflow, comparison, time.perf_counter() - started, cases)
+    return _check(what, reading, dataflow, comparison, time.perf_counter() - started, inquiry)
 
 
 def schedule_of(seed: int) -> Schedule:
@@ -163,7 +170,7 @@ def _parted(record: Record, items: list[Item[Any]], error: DriftError | None) ->
     return None
 
 
-def _check(what: str, record: Record, dataflow: Dataflow, found: Comparison, seconds: float, cases: Cases) -> Check:
+def _check(what: str, record: Record, dataflow: Dataflow, found: Comparison, seconds: float, inquiry: Inquiry) -> Check:
     manifest = record.manifest
     against = f"the recorded output, {manifest.items_out:,} items"
     divergence = found.divergence
@@ -176,7 +183,7 @@ def _check(what: str, record: Record, dataflow: Dataflow, found: Comparison, sec
         if found.error is not None:
             said += f"; ended with the same {type(found.error).__name__}"
         return Check("reproduced", what, against, "ok", said, seconds=seconds, detail={"digest": found.digest})
-    finding = find_out(record, dataflow, divergence, cases=cases.folder, place=cases.place)
+    finding = find_out(record, dataflow, divergence, **inquiry._asdict())
     verdict = finding.verdict
     kind = "output differs" if divergence.recorded or divergence.recomputed else "outcome differs"
     where = f"position {divergence.position:,}" if kind == "output differs" else "the end"

@@ -1,0 +1,300 @@
+"""Two lineages side by side: of an item as it was made when it was recorded, and as it is made now.
+
+Invariant: every item that is shown of either lineage stands in one row, beside the other's where there is one; where a
+first place is named, both lineages agree in all that was made before it.
+
+Why: what an item was made of is paired by its place in the order, and by its step where that has changed. The lineage
+of then takes the code of then. Where that is not at hand, an item is known to be the same if no step at fault had a
+part in it, since the input is the same and functions are pure but for those; of the others it is only known what came
+out in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from drift.lineage.lineage import Lineage, Made
+from drift.lineage.show import left_out_words, what_of, words_of
+from drift_graph.canonical import NoCanonicalForm, canonical
+from drift_graph.functions import safe_text
+from drift_graph.item import Failure, Item
+
+_SHOWN_MAX = 6  # of what one item was made of, as in an outline
+NOT_KNOWN = "not known: it takes the code of then"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A row: an item of then and one of now.
+
+    Attributes:
+        depth: 0 for the output item; what an item was made of stands below it.
+        old, new: either is None where the other has no counterpart.
+        known: whether `old` is what it was then; where it is not, `old` is None and something was there.
+        same: nothing is different in them.
+        parts: it is the first place where the lineages part; or, without the code of then, may part.
+        again: it stands above, with what it was made of.
+        left_out: so many more of its kind, which are the same, are not shown; then it is no item.
+    """
+
+    depth: int
+    old: Made | None
+    new: Made | None
+    known: bool
+    same: bool
+    parts: bool = False
+    again: bool = False
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Two lineages.
+
+    Attributes:
+        old: None where the code of then is not at hand.
+        pairs: from the output items back to the input.
+    """
+
+    old: Lineage | None
+    new: Lineage | None
+    pairs: tuple[Pair, ...]
+
+    @property
+    def parting(self) -> Pair | None:
+        """Where they part first, or may; None where that is before what is shown."""
+        return next((pair for pair in self.pairs if pair.parts), None)
+
+    def as_dict(self, show: Callable[[Any], Any] = lambda payload: safe_text(repr, payload, 500)) -> dict[str, Any]:
+        """For JSON; items by their numbers in `lineage` and `recorded_lineage`."""
+
+        def told(made: Made | None, lineage: Lineage | None) -> dict[str, Any] | None:
+            if made is None:
+                return None
+            number = made.number if lineage is not None and made in lineage.items else None
+            return {"number": number, "kind": made.kind, "step": made.step, "where": made.where,
+                    "payload": show(made.payload)}  # fmt: skip
+
+        return {
+            "complete": self.old is not None,
+            "rows": [
+                {
+                    "depth": pair.depth,
+                    "recorded": told(pair.old, self.old),
+                    "computed": told(pair.new, self.new),
+                    "known": pair.known,
+                    "same": pair.same,
+                    "parts": pair.parts,
+                    "again": pair.again,
+                    "left_out": pair.left_out,
+                }
+                for pair in self.pairs
+            ],
+        }
+
+
+def beside(old: Lineage, new: Lineage) -> Beside:
+    """Two lineages that are both known."""
+    walk = _Both(old, new)
+    return Beside(old, new, tuple(walk.pairs()))
+
+
+def beside_recorded(recorded: Item[Any], new: Lineage, at_fault: Collection[str]) -> Beside:
+    """A lineage beside that of a recorded item whose code is not at hand.
+
+    Args:
+        at_fault: names of the steps that may have given something else then.
+    """
+    return Beside(None, new, tuple(_OneKnown(recorded, new, at_fault).pairs()))
+
+
+class _Walk:
+    """Walks both from the output items on; an item that comes up again is not walked again."""
+
+    def __init__(self, first: Made | None) -> None:
+        self._first = first  # of the items that part
+        self._shown: set[int] = set()
+
+    def walk(self, old: Made | None, new: Made | None) -> Iterator[Pair]:
+        todo: list[tuple[int, Made | None, Made | None, int]] = [(0, old, new, 0)]
+        while todo:
+            depth, one, other, left_out = todo.pop()
+            if left_out:
+                yield Pair(depth, None, None, True, True, left_out=left_out)
+                continue
+            made = other or one
+            assert made is not None
+            below = self.below(one, other)
+            again = bool(below) and id(made) in self._shown
+            self._shown.add(id(made))
+            known, same = self.known(one, other), self.same(one, other)
+            yield Pair(depth, one, other, known, same, made is self._first, again)
+            if not again:
+                kept, left = _some(below, self.same)
+                todo += [(depth + 1, *pair, 0) for pair in reversed(kept)]
+                if left:
+                    todo.append((depth + 1, None, None, left))
+
+    def below(self, old: Made | None, new: Made | None) -> list[tuple[Made | None, Made | None]]:
+        raise NotImplementedError
+
+    def known(self, old: Made | None, new: Made | None) -> bool:
+        raise NotImplementedError
+
+    def same(self, old: Made | None, new: Made | None) -> bool:
+        raise NotImplementedError
+
+
+_Couple = tuple[Made | None, Made | None]
+
+
+def _some(below: list[_Couple], same: Callable[[Made | None, Made | None], bool]) -> tuple[list[_Couple], int]:
+    """The couples to show, in their order, and how many are left out: those that differ, and else the last."""
+    if len(below) <= _SHOWN_MAX:
+        return below, 0
+    differing = [index for index, pair in enumerate(below) if not same(*pair)]
+    last = [index for index in range(len(below)) if index not in set(differing)]
+    kept = sorted([*differing[:_SHOWN_MAX], *last[len(last) - max(_SHOWN_MAX - len(differing), 0) :]])
+    return [below[index] for index in kept], len(below) - len(kept)
+
+
+class _Both(_Walk):
+    """Both are known."""
+
+    def __init__(self, old: Lineage, new: Lineage) -> None:
+        self._old, self._new = old.item, new.item
+        self._agree: dict[tuple[int, int], bool] = {}
+        super().__init__(self._first_parting())
+
+    def pairs(self) -> Iterator[Pair]:
+        return self.walk(self._old, self._new)
+
+    def known(self, old: Made | None, new: Made | None) -> bool:
+        return True
+
+    def same(self, old: Made | None, new: Made | None) -> bool:
+        """Equal, and made of what is the same."""
+        return old is not None and new is not None and self._agree.get((id(old), id(new)), False)
+
+    def below(self, old: Made | None, new: Made | None) -> list[_Couple]:
+        return _coupled(old.made_of if old is not None else (), new.made_of if new is not None else ())
+
+    def _first_parting(self) -> Made | None:
+        """The first item that is another one, or made of others, while all that its own are made of is the same."""
+        first: Made | None = None
+        todo: list[tuple[_Couple, bool]] = [((self._old, self._new), False)]
+        while todo:
+            (old, new), ready = todo.pop()
+            if old is None or new is None or (id(old), id(new)) in self._agree:
+                continue
+            below = self.below(old, new)
+            if not ready:
+                todo.append(((old, new), True))
+                todo += [(pair, False) for pair in reversed(below)]
+                continue
+            equal = _is_equal(old, new)
+            self._agree[id(old), id(new)] = equal and all(self.same(*pair) for pair in below)
+            couples = [pair for pair in below if None not in pair]
+            whole = not (old.cut or new.cut) and all(self.same(*pair) for pair in couples)
+            if first is None and whole and not self._agree[id(old), id(new)]:
+                first = new
+        return first
+
+
+class _OneKnown(_Walk):
+    """Of then only the output item is known, and what no step at fault had a part in."""
+
+    def __init__(self, recorded: Item[Any], new: Lineage, at_fault: Collection[str]) -> None:
+        self._item = new.item
+        self._before = new.item.made_of[0]  # a sink passes it on
+        self._recorded = {
+            id(made): Made(0, made.kind, made.step, made.does, made.where, made.meta, recorded.payload)
+            for made in (self._item, self._before)
+        }
+        self._touched: set[int] = set()
+        first: Made | None = None
+        for made in new.items:
+            if made.step in at_fault or any(id(each) in self._touched for each in made.made_of):
+                self._touched.add(id(made))
+                whole = not made.cut and not any(each.cut for each in made.made_of)
+                first = made if first is None and made.step in at_fault and whole else first
+        super().__init__(first)
+
+    def pairs(self) -> Iterator[Pair]:
+        return self.walk(self._of_then(self._item), self._item)
+
+    def _of_then(self, made: Made) -> Made | None:
+        return self._recorded.get(id(made)) or (None if id(made) in self._touched else made)
+
+    def known(self, old: Made | None, new: Made | None) -> bool:
+        return old is not None
+
+    def same(self, old: Made | None, new: Made | None) -> bool:
+        return id(new) not in self._touched
+
+    def below(self, old: Made | None, new: Made | None) -> list[_Couple]:
+        return [(self._of_then(made), made) for made in (new.made_of if new else ())]
+
+
+def _coupled(old: Sequence[Made], new: Sequence[Made]) -> list[_Couple]:
+    """What one item was made of, beside what the other was: by place in the order, then by step, then in order."""
+    couples: dict[int, Made] = {}
+    left = list(old)
+    for key in (
+        lambda made: (made.kind, made.step, made.meta),
+        lambda made: (made.kind, made.step),
+        lambda made: made.kind,
+    ):
+        for made in new:
+            if id(made) not in couples:
+                found = next((each for each in left if key(each) == key(made)), None)
+                if found is not None:
+                    couples[id(made)] = found
+                    left.remove(found)
+    return [*((each, None) for each in left), *((couples.get(id(made)), made) for made in new)]
+
+
+def _is_equal(old: Made, new: Made) -> bool:
+    """Whether two items are of one payload, and states of one key."""
+    if isinstance(old.payload, Failure) or isinstance(new.payload, Failure):
+        return isinstance(old.payload, Failure) and isinstance(new.payload, Failure) and (
+            old.payload.message == new.payload.message
+        )  # fmt: skip
+    try:
+        return canonical((old.payload, old.key)) == canonical((new.payload, new.key))
+    except NoCanonicalForm:
+        return safe_text(repr, old.payload, 10_000) == safe_text(repr, new.payload, 10_000)
+
+
+def beside_lines(both: Beside) -> Iterator[str]:
+    """As text: `=` for what is the same, `-` for what was recorded, `+` for what is computed now."""
+    at_first = "where they part first" if both.old is not None else "the first that may be another"
+    yield f"both lineages, back to the input (= the same, - recorded, + computed now, >> {at_first}):"
+    for pair in both.pairs:
+        mark, indent = ">>" if pair.parts else "  ", "  " * pair.depth
+        if pair.left_out:
+            yield f"{mark} = {indent}{left_out_words(pair.left_out)}"
+            continue
+        new, old = (
+            f"{indent}{what_of(made, 120)}  {words_of(lineage, made)}{', as above' if pair.again else ''}"
+            if made is not None and lineage is not None
+            else f"{indent}{what_of(made, 120)}"
+            if made is not None
+            else ""
+            for made, lineage in ((pair.new, both.new), (pair.old, both.old))
+        )
+        if pair.same:
+            yield f"{mark} = {new}"
+            continue
+        if not pair.known:
+            yield f"{mark} - {indent}{NOT_KNOWN}"
+        elif old:
+            yield f"{mark} - {old}"
+        if new:
+            yield f"{mark} + {new}"
+    if both.old is None:
+        yield "of the recorded lineage more can be told with the code of then: drift audit --was FILE:GRAPH"
+    elif both.parting is None:
+        yield "they part before what is shown"
