@@ -120,7 +120,7 @@ def test_the_page_of_a_changed_graph_tells_where_and_why_and_what_would_be_other
     (finding,) = [check.finding for check in audit.checks if check.finding is not None]
     assert "Not reproduced" in text and "A function was changed" in text
     assert "min(count, 2)" in text and "graph <text>" in text
-    assert "Lineage of the item that is computed now" in text
+    assert "Both lineages, side by side" in text and "the first that may be another" in text
     for made in finding.lineage.items:
         assert made.kind == "input" or repr(made.payload)[:30] in text
     counts = told["versions"]["counts"]
@@ -128,6 +128,17 @@ def test_the_page_of_a_changed_graph_tells_where_and_why_and_what_would_be_other
     assert "{{ 7 * 7 }}" in text
     assert json.loads(json.dumps(told))["checks"][-1]["detail"]["verdict"]["kind"] == "function"
     page.encode("utf-8", errors="backslashreplace")
+
+
+def test_with_the_code_of_then_both_lineages_stand_side_by_side_and_the_first_place_is_marked(folder: Path) -> None:
+    changed = module_of(folder, ("count + 1, (line, count + 1)", "count + 1 + (count == 3), (line, count + 1)"))
+    audit = drift.audit(folder / "record", changed.graph, was=module_of(folder).graph)
+    text = checked(audit_page(audit))
+    assert "here they part first" in text and "not known" not in text
+    assert "state 4 of key" in text and "state 5 of key" in text
+    other = module_of(folder, ("count + 1, (line, count + 1)", "count + 2, (line, count + 1)"))
+    with pytest.raises(drift.SettingsError, match=r"is not the graph that .* was made with: the function"):
+        drift.audit(folder / "record", changed.graph, was=other.graph)
 
 
 def test_the_command_writes_the_page_beside_its_table(folder: Path) -> None:
