@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise, permutations
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import Case, Input, Recipe, cases, event_inputs, inputs, recipes
+from strategies import Case, Input, Recipe, cases, event_inputs, event_time, inputs, payloads, recipes
 from test_laws import HARD, Output, _output, examples, reference
 
 import drift
@@ -27,6 +28,7 @@ from drift.engines.shipping import packed
 from drift.sources import as_source
 from drift.spark.batches import ROWS, error_row, record_batch
 from drift.spark.blocks import joined_digest
+from drift.spark.frames import Look, Reading, read_rows, sample_rows, way_of
 from drift.spark.kernels import RangeEnd, Work, run_level, run_release
 from drift.spark.levels import Levels
 from drift.spark.prepare import cuts
@@ -43,29 +45,33 @@ def in_lists(case: Case, targets: int, splits: int, *, held_max: int = 1000, fus
     spool = Spool(feed, held_max)
     tables = list(spool.batches(lambda: None))
     work = Work(packed(dataflow), (), fused, targets, cuts(spool.firsts, targets), spool.end)
-    levels = Levels(dataflow, fused=fused)
     rows = pa.Table.from_batches(tables, schema=ROWS)
     tasks = [rows.slice(at, splits) for at in range(0, len(rows), splits)]
     rows = done(run_level(work, 0, task.to_batches(max_chunksize=2)) for task in tasks)
+    return released(work, rows, spool.error)
+
+
+def released(work: Work, rows: pa.Table, error: Exception | None = None) -> Output:
+    """What comes of the rows behind level 0."""
+    levels, targets = work.opened(), work.targets
     for level in range(1, levels.last):
         rows = done(run_level(work, level, task.to_batches(max_chunksize=2)) for task in shuffled(rows, targets))
     tasks = shuffled(rows, targets)
     ends: list[RangeEnd] = []
     items: list[tuple[int, bytes, Any, str]] = []
-    error: Exception | None = spool.error
     for task in tasks:
-        released = [
+        pieces = [
             row
             for batch in run_release(work, task.to_batches(max_chunksize=3), with_items=True)
             for row in batch.to_pylist()
         ]
-        for row in released[:-1]:
+        for row in pieces[:-1]:
             columns, sinks = pickle.loads(row["body"])
             metas, payloads, _ = unpacked_columns(*columns)
             names = [sinks] * len(metas) if isinstance(sinks, str) else sinks
             items += zip(range(row["position"], row["position"] + len(metas)), metas, payloads, names)
-        if released:
-            ends.append(pickle.loads(released[-1]["body"]))
+        if pieces:
+            ends.append(pickle.loads(pieces[-1]["body"]))
             if ends[-1].error is not None:
                 error = ends[-1].error
                 break
@@ -176,6 +182,66 @@ class _Given(NamedTuple):
 
     def sources(self) -> dict[str, list[Any]]:
         return self.given
+
+
+class Pickled(Reading):
+    """Reads payloads of any kind, in place of columns."""
+
+    def payloads(self, batch: pa.RecordBatch) -> list[Any]:
+        return [pickle.loads(each) for each in batch.column(0).to_pylist()]
+
+
+def in_rows(case: Case, targets: int, order: list[int]) -> Output:
+    """A case whose sources are DataFrames, read as they lie: by as many tasks as there are numbers, in that order."""
+    dataflow = case.dataflow()
+    work = Work(packed(dataflow), (), True, targets, (), repeats="count")
+    tables: list[tuple[Reading, pa.Table]] = []
+    for rank, each in enumerate(case.inputs):
+        reading = Pickled(f"in{rank}", rank, each.time, "value", ("c0",), False)
+        tables.append((reading, pa.table({"c0": pa.array(map(pickle.dumps, each.payloads), pa.binary())})))
+    some = [batch for reading, rows in tables for batch in sample_rows(work, reading, rows.to_batches())]
+    look = Look([(row["task"], row["first"], row["items"]) for batch in some for row in batch.to_pylist()])
+    work = replace(work, bounds=cuts(look.firsts, targets))
+    parts = [(reading, rows, len(rows) * at // len(order)) for reading, rows in tables for at in order]
+    ends = [len(rows) * (at + 1) // len(order) for _, rows in tables for at in order]
+    read = (
+        read_rows(work, reading, rows.slice(start, end - start).to_batches(3))
+        for (reading, rows, start), end in zip(parts, ends)
+    )
+    return released(work, done(read))
+
+
+@st.composite
+def repeating_inputs(draw: st.DrawFn, sources: int) -> list[Input]:
+    """Of few times and payloads, so that many are equal."""
+    few = draw(st.lists(payloads, min_size=1, max_size=2))
+    rows = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(few)), max_size=12)
+    return [Input(drift.EventTime(event_time, 2), draw(rows)) for _ in range(sources)]
+
+
+@given(st.data(), tasks)
+def test_rows_that_are_read_as_they_lie_give_the_output_of_the_reference(data: st.DataObject, targets: int) -> None:
+    recipe = data.draw(recipes(sources_max=2, steps_max=4, failing=data.draw(st.booleans())))
+    case = Case(recipe, data.draw(repeating_inputs(recipe.sources)))
+    order = data.draw(st.permutations(range(data.draw(st.integers(1, 3)))))
+    assert in_rows(case, targets, list(order)) == reference(case, None)  # type: ignore[arg-type]
+
+
+def test_how_rows_are_read_hangs_on_their_order_and_on_what_is_equal_in_them() -> None:
+    by_column = Reading("in", 0, drift.EventTime(event_time), "value", ("c0",), True)
+    by_function = replace(by_column, timed=False)
+    tied = replace(by_column, policy=drift.EventTime(event_time, tie=event_time))
+    places = [number.to_bytes(9, "big") for number in range(100)]
+    ordered = Look([(task, places[50 * task + at], 10) for task in range(2) for at in range(50)])
+    crossed = Look([(task, places[-at], 10) for task in range(2) for at in range(50)])
+    crowded = Look([(0, places[at // 10], 100_000) for at in range(100)])
+    few = Look([(0, places[at], 10_000) for at in range(100)])
+    many = Look([(task, places[at], 10) for task in range(100) for at in (0, 1)])
+    ways = [way_of(by_column, look, 2) for look in (ordered, crossed, crowded, few, many, Look([]))]
+    assert ways == ["lie", "time", "place", "time", "time", "lie"]
+    ways = [way_of(by_function, look, 2) for look in (ordered, crossed, crowded, few, many, Look([]))]
+    assert ways == ["lie", "place", "place", "lie", "place", "lie"]
+    assert way_of(tied, ordered, 2) == "place"
 
 
 @given(st.integers(0, 3 * BLOCK_ITEMS), st.lists(st.integers(0, 3 * BLOCK_ITEMS), max_size=5))

@@ -96,12 +96,13 @@ def numbered(metas: NumberedMetas) -> Strings:
     """Metas of consecutive numbers."""
     count, ending = len(metas), np.frombuffer(metas.ending, np.uint8)
     matrix = np.empty((count, 8 + len(ending)), np.uint8)
-    matrix[:, :8] = _packed_times(np.arange(metas.first_time, metas.first_time + count, dtype=np.int64))
+    matrix[:, :8] = packed_times(np.arange(metas.first_time, metas.first_time + count, dtype=np.int64))
     matrix[:, 8:] = ending
     return of_fixed(matrix)
 
 
-def _packed_times(times: Numbers) -> Bytes:
+def packed_times(times: Numbers) -> Bytes:
+    """`drift_graph.meta.pack_time` of each, as the rows of a matrix."""
     return (times.view(np.uint64) ^ _SIGN).astype(">u8").view(np.uint8).reshape(len(times), 8)
 
 

@@ -2,35 +2,43 @@
 
 Invariant: rows get the global times that any engine would give their payloads, however they are partitioned.
 
-Why: in event time the place of a row is its time and its tie, both functions of the row. Rows of one place come
-together in one task and are counted there; equal payloads may be counted in any order. A DataFrame has no order of
-arrival, so nothing in it is late; and arrival time needs an order to be stated, by which the rows are numbered.
+Why: in event time the place of a row is its time and its tie, both functions of the row. Without a tie function rows of
+one place are equal, so they take the same ways through the graph and may be counted where these lead, in any order:
+rows are read as they lie. With one they come together in one task and are counted there, where two that differ are an
+error. A DataFrame has no order of arrival, so nothing in it is late; and arrival time needs an order to be stated, by
+which the rows are numbered.
+
+Batches of rows overlap as little as their times do, and what overlaps is in memory at once: so rows are read as they
+lie only where a look at some of them says that they are in order, or after Spark has sorted them by a column of times.
 """
 
 from __future__ import annotations
 
 import pickle
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import ne
-from typing import Any
+from operator import gt, itemgetter, ne
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
+import xxhash
 
+from drift.records.columns import of_fixed, packed_times
 from drift.sources.frames import FrameSource, Payload
-from drift.spark.batches import READ, Outbox, Row, error_row
+from drift.spark.batches import DDL, READ, Outbox, Row, error_row
 from drift.spark.jobs import answer
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
+from drift.spark.pieces import overlapping
 from drift.spark.tasks import task
 from drift.spark.values import python_values
-from drift_graph.canonical import canonical_each, form_of, same
+from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of, hash64, same
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
-from drift_graph.meta import TIME_MIN, global_time, pack_time, varint
+from drift_graph.meta import BEGINNING, TIME_MIN, pack_time, varint
 from drift_graph.times import ArrivalTime, EventTime, SourceMachine, TimePolicy
 
 _TIME = "__drift_time"
@@ -38,7 +46,10 @@ _PLACE = "__drift_place"
 _ERROR = "__drift_error"
 _SAMPLED = 0.01
 _SAMPLES_MAX = 1000  # of one task
-_PIECE_ITEMS = 8192
+_PLACE_ITEMS_MAX = 1 << 18
+_TASKS_OVERLAPPING_MAX = 64
+_ITEMS_OF_FEW_MAX = 100_000  # that fewer tasks read than could
+_PIECE_ITEMS = 16384
 
 
 class FrameMachine(SourceMachine):
@@ -52,44 +63,43 @@ class FrameMachine(SourceMachine):
             assert isinstance(policy, EventTime)
             times, error = self._times(payloads, policy)
             payloads = payloads[: len(times)]
-        rank = varint(self._rank)
         tie = policy.tie if isinstance(policy, EventTime) else _no_tie
-        ties: Sequence[int]
-        if tie is None:
-            ties, tie_error = _hashes(self, payloads)
-        else:
+        rank = varint(self._rank)
+        if tie is not None:
             ties, tie_error = self._ties_one_by_one(payloads, tie)
-        if len(rank) == 1:
-            number = self._rank
-            places = [
-                _place(time + 2**63, number, 0xFF, tie) if tie >= 0x100000000000000 else
-                global_time(time, number, tie, 0)[:-1]
-                for time, tie in zip(times, ties)
-            ]  # fmt: skip
-        else:
-            places = [pack_time(time) + rank + varint(tie) for time, tie in zip(times, ties)]
-        return places, tie_error or error
+            return [pack_time(time) + rank + varint(tie) for time, tie in zip(times, ties)], tie_error or error
+        hashes, tie_error = self._hashes(payloads)
+        return _hashed_places(times[: len(hashes) // 8], rank, hashes), tie_error or error
+
+    def _hashes(self, payloads: list[Any]) -> tuple[bytes, Exception | None]:
+        """Eight bytes for each payload up to the first that has no canonical form."""
+        try:
+            return b"".join(map(xxhash.xxh64_digest, canonical_each(payloads))), None
+        except NoCanonicalForm:
+            ties, error = self._ties_one_by_one(payloads, hash64)
+            return b"".join(tie.to_bytes(8, "big") for tie in ties), error
 
     def _nth(self, index: int) -> str:
         return ""  # a row of a DataFrame has no number
-
-
-_place = struct.Struct(">QBBQ").pack  # as in drift_graph.times
 
 
 def _no_tie(payload: Any) -> int:
     return 0
 
 
-def _hashes(machine: FrameMachine, payloads: list[Any]) -> tuple[Sequence[int], Exception | None]:
-    import xxhash
-
-    from drift_graph.canonical import NoCanonicalForm, hash64
-
-    try:
-        return list(map(xxhash.xxh64_intdigest, canonical_each(payloads))), None
-    except NoCanonicalForm:
-        return machine._ties_one_by_one(payloads, hash64)
+def _hashed_places(times: list[int], rank: bytes, hashes: bytes) -> list[bytes]:
+    """Places whose ties are hashes of eight bytes, and nearly all take as many."""
+    count = len(times)
+    rows = np.empty((count, 17 + len(rank)), np.uint8)
+    rows[:, :8] = packed_times(np.array(times, np.int64))
+    rows[:, 8:-9] = np.frombuffer(rank, np.uint8)
+    rows[:, -9] = 0xFF
+    rows[:, -8:] = np.frombuffer(hashes, np.uint8).reshape(count, 8)
+    places = of_fixed(rows).listed()
+    for at in np.flatnonzero(rows[:, -8] == 0).tolist():  # it takes fewer
+        tie = int.from_bytes(hashes[8 * at : 8 * at + 8], "big")
+        places[at] = pack_time(times[at]) + rank + varint(tie)
+    return places
 
 
 @dataclass(frozen=True)
@@ -136,10 +146,9 @@ def place_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) 
         if error is None:
             yield _with_places(batch, reading, places, [None] * len(places))
             continue
-        for index, payload in enumerate(payloads):
-            _, reason = placed(machine, [payload], None if times is None else [times[index]])
-            if reason is not None and (worst is None or form_of(payload) < worst[0]):
-                worst = form_of(payload), pickle.dumps(reason, 5), batch.slice(index, 1)
+        for index, key, reason in refusals(machine, payloads, times):
+            if worst is None or key < worst[0]:
+                worst = key, pickle.dumps(reason, 5), batch.slice(index, 1)
     if worst is not None:
         yield _with_places(worst[2], reading, [b""], [worst[0] + b"\0" + worst[1]], key_bytes=len(worst[0]))
 
@@ -152,6 +161,43 @@ def placed(machine: FrameMachine, payloads: list[Any], times: list[int] | None) 
             f"filter such rows out, or give them a time with coalesce(...)"
         )
     return machine.places(payloads, times)
+
+
+def refusals(
+    machine: FrameMachine, payloads: list[Any], times: list[int] | None
+) -> Iterator[tuple[int, bytes, Exception]]:
+    """The rows that have no place: index, what orders them among others, and why."""
+    for index, payload in enumerate(payloads):
+        _, reason = placed(machine, [payload], None if times is None else [times[index]])
+        if reason is not None:
+            yield index, form_of(payload), reason
+
+
+def read_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """From rows as they lie to rows of batches, whose items are counted where they come together (`Work.repeats`)."""
+    levels = work.opened()
+    outbox = Outbox(levels.last, work.targets)
+    worker = LevelWorker(levels, 0, work.targets, work.bounds)
+    machine = reading.machine()
+    worst: tuple[bytes, Any] | None = None
+    read = 0
+    for whole in batches:
+        for start in range(0, whole.num_rows, _PIECE_ITEMS):
+            batch = whole.slice(start, _PIECE_ITEMS)
+            payloads, times = reading.payloads(batch), reading.times(batch)
+            places, error = placed(machine, payloads, times)
+            if error is not None:
+                for _, key, reason in refusals(machine, payloads, times):
+                    worst = min(worst or (key, reason), (key, reason), key=itemgetter(0))
+            elif worst is None:
+                metas = [place + b"\0" for place in places]
+                read += len(metas)
+                worker.handle([(reading.name, Columns(metas, payloads, None))], outbox, BEGINNING)
+                yield from outbox.ready()
+    if worst is not None:
+        outbox.add_row(error_row(levels.last, worst[1], worst[0]))
+    outbox.add_row(Row(levels.last, 0, b"", READ, read, b""))
+    yield from outbox.rest()
 
 
 def _with_places(
@@ -250,8 +296,11 @@ class Counter:
 
 
 def sample_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Places of some rows, evenly over the task, and for how many rows each stands."""
+    """Places of some rows, evenly over the task, with its number, and for how many rows each stands."""
+    from pyspark import TaskContext
+
     work.opened()
+    context = TaskContext.get()
     machine = reading.machine()
     stride, at, kept = 1, 0, []
     for batch in batches:
@@ -262,9 +311,55 @@ def sample_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch])
             kept += placed(machine, reading.payloads(some), reading.times(some))[0]
         while len(kept) > _SAMPLES_MAX:
             kept, stride = kept[::2], stride * 2
-    yield pa.RecordBatch.from_arrays(
-        [pa.array(kept, pa.binary()), pa.array([stride] * len(kept), pa.int64())], names=["first", "items"]
-    )
+    task_number = context.partitionId() if context is not None else 0
+    values: list[tuple[list[Any], Any]] = [
+        ([task_number] * len(kept), pa.int32()),
+        (kept, pa.binary()),
+        ([round(stride / _SAMPLED)] * len(kept), pa.int64()),
+    ]
+    arrays = [pa.array(each, kind) for each, kind in values]
+    yield pa.RecordBatch.from_arrays(arrays, names=["task", "first", "items"])
+
+
+class Look:
+    """What a look at some rows of a DataFrame says of all.
+
+    What it does not see are too few items to matter: of rows that it takes for sorted, some thousand may not be.
+
+    Args:
+        some: the number of a task, the place of one of its rows, and for how many it stands; in the task's order.
+
+    Attributes:
+        firsts: the places, and for how many each stands.
+    """
+
+    def __init__(self, some: Sequence[tuple[int, bytes, int]]) -> None:
+        self.firsts = [(place, items) for _, place, items in some]
+        self._tasks: dict[int, list[bytes]] = {}
+        for number, place, _ in some:
+            self._tasks.setdefault(number, []).append(place)
+
+    @property
+    def items(self) -> int:
+        return sum(items for _, items in self.firsts)
+
+    @property
+    def tasks(self) -> int:
+        return len(self._tasks)
+
+    def crowded(self) -> bool:
+        """Whether very many rows have one place."""
+        crowds: dict[bytes, int] = {}
+        for place, items in self.firsts:
+            crowds[place] = crowds.get(place, 0) + items
+        return max(crowds.values(), default=0) > _PLACE_ITEMS_MAX
+
+    def in_order(self) -> bool:
+        """Whether the rows of each task are, and only so many of them overlap."""
+        places = list(self._tasks.values())
+        if any(any(map(gt, each, islice(each, 1, None))) for each in places):
+            return False
+        return overlapping((each[0], each[-1]) for each in places) <= _TASKS_OVERLAPPING_MAX
 
 
 def reading_of(name: str, rank: int, policy: TimePolicy, source: FrameSource, frame: Any) -> tuple[Reading, Any]:
@@ -366,11 +461,29 @@ class Numbered:
         self._kept.unpersist()
 
 
-def level_0(frame: Any, work: Work, reading: Reading) -> Any:
-    """From rows of a DataFrame to rows of batches."""
-    from drift.spark.batches import DDL
+#: How the rows of a DataFrame come to the first level: as they lie, sorted by a column of times, or by place.
+Way = Literal["lie", "time", "place"]
 
-    return sorted_by_place(frame, work, reading).mapInArrow(task(number_rows, work, reading), DDL)
+
+def way_of(reading: Reading, look: Look, targets: int) -> Way:
+    """How rows are to be read."""
+    if (isinstance(reading.policy, EventTime) and reading.policy.tie is not None) or look.crowded():
+        return "place"
+    few = look.tasks < targets and look.items > _ITEMS_OF_FEW_MAX and reading.timed
+    if look.in_order() and not few:
+        return "lie"
+    return "time" if reading.timed else "place"
+
+
+def level_0(frame: Any, work: Work, reading: Reading, look: Look, way: Way) -> Any:
+    """From rows of a DataFrame to rows of batches."""
+    if way == "place":
+        return sorted_by_place(frame, work, reading).mapInArrow(task(number_rows, work, reading), DDL)
+    if way == "time":
+        if not work.targets <= look.tasks <= _TASKS_OVERLAPPING_MAX:
+            frame = frame.repartition(work.targets, _TIME)
+        frame = frame.sortWithinPartitions(_TIME)
+    return frame.mapInArrow(task(read_rows, work, reading), DDL)
 
 
 def sorted_by_place(frame: Any, work: Work, reading: Reading) -> Any:
@@ -385,10 +498,10 @@ def sorted_by_place(frame: Any, work: Work, reading: Reading) -> Any:
     return placed.repartition(work.targets, _PLACE).sortWithinPartitions(_PLACE)
 
 
-def samples(frame: Any, work: Work, reading: Reading) -> list[tuple[bytes, int]]:
-    """Places of some rows, with weights."""
-    some = frame.sample(_SAMPLED, 0).mapInArrow(task(sample_rows, work, reading), "first binary, items long")
-    return [(bytes(row.first), row.items) for row in answer(frame.sparkSession, some.collect)]
+def look_at(frame: Any, work: Work, reading: Reading) -> Look:
+    """A look at some rows."""
+    some = frame.sample(_SAMPLED, 0).mapInArrow(task(sample_rows, work, reading), "task int, first binary, items long")
+    return Look([(row.task, bytes(row.first), row.items) for row in answer(frame.sparkSession, some.collect)])
 
 
-__all__ = ["FrameSource", "Numbered", "Reading", "level_0", "reading_of", "samples"]
+__all__ = ["FrameSource", "Look", "Numbered", "Reading", "level_0", "look_at", "reading_of", "way_of"]

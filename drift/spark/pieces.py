@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ def in_pieces(count: int, tasks: int, piece_max: int) -> list[Piece]:
     """So many numbers in pieces of one size, about: as many for each of the tasks, and each of `piece_max` at most."""
     pieces = min(tasks * -(-count // (tasks * piece_max)), count)
     return [(count * number // pieces, count * (number + 1) // pieces) for number in range(pieces)]
+
+
+def overlapping(extents: Iterable[tuple[Any, Any]]) -> int:
+    """How many of some closed intervals have a point in common, at most."""
+    ends = [end for start, last in extents for end in ((start, 0, 1), (last, 1, -1))]
+    return max(accumulate(change for _, _, change in sorted(ends)), default=0)
 
 
 def read_by_tasks(spark: Any, pieces: Sequence[Piece], kernel: Callable[[Piece], Iterator[pa.RecordBatch]]) -> Any:

@@ -91,23 +91,35 @@ class Prepared:
             work = replace(work, bounds=cuts(recorded.firsts, targets), end=end, repeats="refuse")
             inputs = [recorded.level_0(self._spark, work)] if recorded.items_in else []
         else:
-            firsts = list(spool.firsts)
+            work = replace(work, end=end)
             if kept is not None:
-                firsts += kept.firsts()
-            elif targets > 1:
-                for reading, frame in readings:
-                    firsts += frames.samples(frame, work, reading)
-            work = replace(work, bounds=cuts(firsts, targets), end=end)
-            if kept is not None:
+                work = replace(work, bounds=cuts([*spool.firsts, *kept.firsts()], targets))
                 inputs = kept.level_0(work)
             else:
-                inputs = [frames.level_0(frame, work, reading) for reading, frame in readings]
+                work, inputs = self._from_frames(work, readings, spool)
             if spooled is not None and spool.firsts:
                 inputs.append(spooled(work))
         self.work = work
         if not inputs:
             inputs.append(self._spark.createDataFrame([], DDL))
         self._rows = reduce(lambda one, other: one.unionAll(other), inputs)
+
+    def _from_frames(
+        self, work: Work, readings: list[tuple[frames.Reading, Any]], spool: Spool
+    ) -> tuple[Work, list[Any]]:
+        """The rows of DataFrames, and what the tasks are told."""
+        looks = [frames.look_at(frame, work, reading) for reading, frame in readings]
+        ways = [frames.way_of(reading, look, work.targets) for (reading, _), look in zip(readings, looks)]
+        if self._levels.gangs:  # items are fed to them in order, and counted before
+            ways = ["place" for _ in ways]
+        firsts = [*spool.firsts, *(first for look in looks for first in look.firsts)]
+        counted = all(way == "place" for way in ways)
+        work = replace(work, bounds=cuts(firsts, work.targets), repeats="bug" if counted else "count")
+        rows = [
+            frames.level_0(frame, work, reading, look, way)
+            for (reading, frame), look, way in zip(readings, looks, ways)
+        ]
+        return work, rows
 
     def _reading(
         self, rank: int, name: str, feed: Feed, source: FrameSource, targets: int

@@ -24,7 +24,7 @@ from drift.spark.batches import DDL, Outbox, error_row
 from drift.spark.jobs import answer
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
-from drift.spark.pieces import Piece, in_pieces, read_by_tasks
+from drift.spark.pieces import Piece, in_pieces, overlapping, read_by_tasks
 from drift.spark.tasks import task
 from drift.spark.values import python_values
 from drift_graph.errors import DriftError
@@ -74,7 +74,7 @@ class RecordedInput:
 
     def level_0(self, spark: Any, work: Work) -> Any:
         """From rows of the input to rows of batches."""
-        if overlapping([(least, greatest) for least, greatest, _ in self._extents]) <= _OVERLAPPING_MAX:
+        if overlapping((least, greatest) for least, greatest, _ in self._extents) <= _OVERLAPPING_MAX:
             pieces = in_pieces(self.items_in, work.targets, _PIECE_ITEMS_MAX)
             path = str(self._record.path.resolve())
             return read_by_tasks(spark, pieces, partial(_run_rows, path, self._classes, work))
@@ -87,16 +87,6 @@ def firsts_of(frame: Any) -> list[tuple[bytes, int]]:
     """Global times of some items of a DataFrame, each with how many it stands for."""
     some = frame.select("global_time").sample(_SAMPLED, 0)
     return [(bytes(row.global_time), 1) for row in answer(frame.sparkSession, some.collect)]
-
-
-def overlapping(extents: Iterable[tuple[int, int]]) -> int:
-    """How many of some closed intervals have a point in common, at most."""
-    most = now = 0
-    ends = [(end, 1, -1) for _, end in extents]
-    for _, _, change in sorted([(start, 0, 1) for start, _ in extents] + ends):
-        now += change
-        most = max(most, now)
-    return most
 
 
 def _run_rows(path: str, classes: Classes, work: Work, piece: Piece) -> Iterator[pa.RecordBatch]:
