@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from drift.records import columns
@@ -85,6 +85,9 @@ payloads = st.recursive(
 
 
 @given(st.one_of(st.lists(scalars), st.lists(st.tuples(scalars, scalars)), st.lists(payloads, max_size=8)))
+@example([(1, 2), (1, (2,))])  # what the first row is says nothing of the others
+@example([{"a": 1}, {"a": (1,)}])
+@example([1, [1]])
 def test_payloads_come_back_from_a_column(values: list[Any]) -> None:
     each = stored_each(values)
     plain = stored_plain(values)

@@ -219,7 +219,7 @@ def test_a_driver_that_is_killed_leaves_what_another_goes_on_from(spark: Any, tm
 
 
 def test_late_items_are_an_error_or_kept_apart(spark: Any, tmp_path: Path) -> None:
-    rows = [{"time": 10, "taxi": "a"}, {"time": 50, "taxi": "a"}, {"time": 3, "taxi": "b"}, {"time": 60, "taxi": "a"}]
+    rows = [{"time": time, "taxi": "a"} for time in (10, 50, 20, 3, 30, 60)]  # 30 is what was promised, and not below
     write_files(tmp_path / "in", rows, 2)
     strict = stream_of(spark, tmp_path, graph=graph(20), checkpoint=tmp_path / "strict")
     with pytest.raises(drift.LateItem, match=r"got an item at 3 after .* nothing below 30; payload .* lateness to 47"):
@@ -230,7 +230,7 @@ def test_late_items_are_an_error_or_kept_apart(spark: Any, tmp_path: Path) -> No
     kept = [row for row in rows if row["time"] != 3]
     assert lenient.digest() == drift.run(graph(), {"trips": kept}).finish().digest
     counts = lenient.items().orderBy("position").select("time", "taxi", "n").collect()
-    assert [tuple(row) for row in counts] == [(10, "a", 1), (50, "a", 2), (60, "a", 3)]
+    assert [tuple(row) for row in counts] == [(10, "a", 1), (20, "a", 2), (30, "a", 3), (50, "a", 4), (60, "a", 5)]
 
 
 def test_what_a_stream_cannot_do_is_refused_before_it_starts(spark: Any, tmp_path: Path) -> None:
