@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import modules
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -62,21 +63,8 @@ lines.map(unrelated, name="unrelated").sink("lengths")
 LINES = [f"word{number % 7} item{number % 5} thing{number % 3}" for number in range(2000)]
 
 
-def module_of(folder: Path, text: str, name: str = "") -> Any:
-    """A module of its own, from a file; its graph has a place, so that other processes find it."""
-    name = name or f"words_{os.getpid()}_{next(_numbers)}"
-    path = folder / f"{name}.py"
-    path.write_text(text)
-    sys.modules.pop(name, None)
-    return load_module(str(path))
-
-
 def edited(*edits: tuple[str, str]) -> str:
-    text = GRAPH
-    for old, new in edits:
-        assert old in text, old
-        text = text.replace(old, new)
-    return text
+    return modules.edited(GRAPH, *edits)
 
 
 def recorded(folder: Path, module: Any, lines: list[str] = LINES, **more: Any) -> Record:
@@ -111,7 +99,7 @@ IMPURE = {
 def test_an_impure_function_is_named_with_its_line(trouble: str, tmp_path: Path) -> None:
     edit, step, line, word = IMPURE[trouble]
     name = f"impure_{os.getpid()}_{next(_numbers)}"
-    module = module_of(tmp_path, edited(edit), name)
+    module = modules.module_of(tmp_path, edited(edit), name)
     run = f"import {name}, drift; drift.run({name}.graph, {{'lines': {LINES[:300]}}}, record='record').finish()"
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}", "PYTHONHASHSEED": "77"}
     subprocess.run([sys.executable, "-c", run], cwd=tmp_path, env=environment, check=True, timeout=60)
@@ -137,7 +125,7 @@ def test_a_function_that_is_impure_for_one_item_of_many_is_named(tmp_path: Path)
         'return f"{word}: {count}"',
         'return f"{word}: {count}" + (count == 391) * (word == "item1") * str(random.random())',
     )
-    module = module_of(tmp_path, edited(rare))
+    module = modules.module_of(tmp_path, edited(rare))
     record = recorded(tmp_path, module)
     found = found_out(record, module.graph)
     assert found.divergence.position > 7000
@@ -146,7 +134,7 @@ def test_a_function_that_is_impure_for_one_item_of_many_is_named(tmp_path: Path)
 
 def test_a_function_that_reads_what_seldom_changes_is_named_all_the_same(tmp_path: Path) -> None:
     edit = ("key=lambda word: word", "key=lambda word: (word, random.random() < 1e-15)")
-    module = module_of(tmp_path, edited(edit))
+    module = modules.module_of(tmp_path, edited(edit))
     record = recorded(tmp_path, module, LINES[:20])
     item = next(item for item in record.items(20) if item.sink == "counts")
     other = Item("other", item.position, item.sink, item.meta)
@@ -165,11 +153,11 @@ def line_before(module: Any, line: str) -> str:
 def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
     """A record of the graph as it is, with four blocks."""
     folder = tmp_path_factory.mktemp("pure")
-    return recorded(folder, module_of(folder, GRAPH))
+    return recorded(folder, modules.module_of(folder, GRAPH))
 
 
 def test_a_changed_function_is_named_with_the_difference_of_its_source(tmp_path: Path, record: Record) -> None:
-    changed = module_of(tmp_path, edited(('f"{word}: {count}"', 'f"{word}: {min(count, 600)}"')))
+    changed = modules.module_of(tmp_path, edited(('f"{word}: {count}"', 'f"{word}: {min(count, 600)}"')))
     place = f"{changed.__file__}:graph"
     found = found_out(record, changed.graph, cases=tmp_path, place=place)
     assert (found.verdict.kind, found.verdict.step) == ("function", "told")
@@ -189,7 +177,7 @@ def test_a_changed_function_is_named_with_the_difference_of_its_source(tmp_path:
 
 
 def test_a_changed_graph_is_told_by_what_changed(tmp_path: Path, record: Record) -> None:
-    changed = module_of(tmp_path, edited(("lines.map(unrelated", "lines.filter(len).map(unrelated")))
+    changed = modules.module_of(tmp_path, edited(("lines.map(unrelated", "lines.filter(len).map(unrelated")))
     found = found_out(record, changed.graph)
     assert (found.verdict.kind, found.verdict.text) == ("graph", "step 'filter len' is new, after 'lines'")
     assert found.recorded_lineage is None and found.notes
@@ -197,8 +185,8 @@ def test_a_changed_graph_is_told_by_what_changed(tmp_path: Path, record: Record)
 
 def test_a_change_that_is_not_behind_the_item_is_not_blamed(tmp_path: Path) -> None:
     impure = ('f"{word}: {count}"', 'f"{word}: {count} {random.random()}"')
-    record = recorded(tmp_path, module_of(tmp_path, edited(impure)), LINES[:50])
-    changed = module_of(tmp_path, edited(impure, ("return len(line)", 'return len(line) + (line == "x")')))
+    record = recorded(tmp_path, modules.module_of(tmp_path, edited(impure)), LINES[:50])
+    changed = modules.module_of(tmp_path, edited(impure, ("return len(line)", 'return len(line) + (line == "x")')))
     found = found_out(record, changed.graph)
     assert (found.verdict.kind, found.verdict.step) == ("impure", "told")
 
@@ -365,13 +353,13 @@ def test_a_replay_of_the_same_graph_is_the_same(record: Record, engine: dict[str
 
 def test_a_run_that_failed_is_the_same_where_it_fails_again(tmp_path: Path) -> None:
     failing = edited(("return len(line)", "return len(line) if line != 'abc' else 1 // 0"))
-    module = module_of(tmp_path, failing)
+    module = modules.module_of(tmp_path, failing)
     with pytest.raises(drift.StepError):
         recorded(tmp_path, module, ["to be", "or not", "abc", "d"])
     record = Record(tmp_path / "record")
     comparison = compared(record, replayed(record, module.graph.build()))
     assert comparison.divergence is None and isinstance(comparison.error, drift.StepError)
-    mended = module_of(tmp_path, GRAPH)
+    mended = modules.module_of(tmp_path, GRAPH)
     found = found_out(record, mended.graph)
     assert (found.divergence.recorded, found.divergence.recomputed) == (None, None)
     assert found.divergence.what == "the recorded run ended with an error, and this one does not"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import modules
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -23,13 +21,9 @@ from drift.lineage.diff import diff
 from drift.lineage.outputs import KINDS, Rows, difference
 from drift.lineage.tell import diff_lines, versions_lines
 from drift.lineage.versions import versions
-from drift.load import load_module
 from drift.records.reader import Record
 from drift.records.shown import readable
 from drift_graph.meta import global_time
-
-_numbers = itertools.count()
-
 
 # Outputs.
 
@@ -103,14 +97,7 @@ LINES = [(number, f"a b{number % 3} c{number % 5}") for number in range(1000)]
 
 
 def module_of(folder: Path, *edits: tuple[str, str]) -> Any:
-    text = GRAPH
-    for old, new in edits:
-        assert old in text, old
-        text = text.replace(old, new)
-    name = f"versions_{os.getpid()}_{next(_numbers)}"
-    (folder / f"{name}.py").write_text(text)
-    sys.modules.pop(name, None)
-    return load_module(str(folder / f"{name}.py"))
+    return modules.module_of(folder, modules.edited(GRAPH, *edits))
 
 
 def recorded(folder: Path, graph: drift.Graph, lines: list[Any], **more: Any) -> Record:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
 import shutil
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import modules
 import pytest
 from click.testing import CliRunner
 
 import drift
 import drift.cli
 from drift.lineage.page import audit_page
-from drift.load import load_module
-
-_numbers = itertools.count()
 
 HOSTILE = "</pre><script>alert(1)</script>{{ 7 * 7 }}<!-- &lt; \"' ` \ud800 \x00 \u202e"
 
@@ -39,14 +34,7 @@ graph.source("lines").map(marked, name="</td><script>").scan(
 
 
 def module_of(folder: Path, *edits: tuple[str, str]) -> Any:
-    text = GRAPH
-    for old, new in edits:
-        assert old in text, old
-        text = text.replace(old, new)
-    name = f"pages_{os.getpid()}_{next(_numbers)}"
-    (folder / f"{name}.py").write_text(text)
-    sys.modules.pop(name, None)
-    return load_module(str(folder / f"{name}.py"))
+    return modules.module_of(folder, modules.edited(GRAPH, *edits))
 
 
 @pytest.fixture(scope="module")

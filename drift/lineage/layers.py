@@ -21,6 +21,7 @@ from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Worker
 from drift_barrier.barrier import Barrier
 from drift_graph.canonical import forms_of
+from drift_graph.functions import RAISED
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, Failure
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, read_varint
@@ -164,7 +165,7 @@ class Layers:
         key = self._plan.key_of(group)
         try:
             return forms_of(list(map(key, payloads)))
-        except Exception:  # of some payload: the run ends there, and has not come so far
+        except RAISED:
             return [_form(key, payload) for payload in payloads]
 
     def _arrivals(self, group: str, last: bytes) -> Iterator[tuple[list[bytes], list[Any]]]:
@@ -199,9 +200,14 @@ def _settled(buffer: Barrier, below: bytes) -> Iterator[tuple[list[bytes], list[
 
 
 def _form(key: Any, payload: Any) -> bytes:
+    """Canonical bytes of a payload's key; b"", which no key has, where the key function raises.
+
+    Whatever it raises: such an item comes to no bucket, so it had no part in another. The run ends there, which is for
+    the tracer to show.
+    """
     try:
         return forms_of([key(payload)])[0]
-    except Exception:
+    except RAISED:
         return b""
 
 
