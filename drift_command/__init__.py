@@ -19,11 +19,13 @@ _SAID = "interrupted before the run began"
 
 def main() -> None:
     """Run the command."""
-    signal.signal(signal.SIGINT, _end)
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is signal.default_int_handler:  # and not ignored, as a shell has it for what runs in the background
+        signal.signal(signal.SIGINT, _end)
     from drift.cli import drift
 
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, usual)
         drift.main()
     except KeyboardInterrupt:  # in the steps before drift.main and after it, which tells its own
         _end(signal.SIGINT, None)

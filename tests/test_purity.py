@@ -447,6 +447,25 @@ def test_a_finding_is_found_again() -> None:
     assert len(messages) == 1
 
 
+calls: list[str] = []
+
+
+def tired(item: str) -> tuple[str, bool]:
+    """A twin, which is asked once about a payload, does not see it."""
+    calls.append(item)
+    return item, len(calls) > 30
+
+
+def test_a_step_that_changes_its_answer_later_on_is_found() -> None:
+    calls.clear()
+    graph = drift.Graph("tired")
+    graph.source("items").map(tired).sink("out")
+    run = drift.run(graph, {"items": ["a"] * 60}, check_purity=True, batch_items=1)
+    with pytest.raises(ImpureStep, match=r"\('a', True\)"):
+        run.finish()
+    assert len(calls) == 31
+
+
 def test_what_was_not_compared_because_of_a_finding_is_compared_the_next_time() -> None:
     graph = drift.Graph("two")
     graph.source("items").map(repr_of_a_set, name="shown").sink("out")
@@ -479,7 +498,8 @@ def test_what_is_said_does_not_hang_on_the_hash_seed_of_the_run() -> None:
 
 #: A step that goes on for ever, but only where it is called again.
 SCRIPT = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start background jobs with it ignored
 from pathlib import Path
 import drift
 
