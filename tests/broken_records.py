@@ -58,7 +58,7 @@ BREAKAGES = [
     ),
     one(
         "half a frame is taken",
-        _RECORD_PROCESS,
+        "drift/records/inbox.py",
         "            if not count:\n                return None",
         "            if not count:\n                return data[: -len(view)] if len(view) < len(data) else None",
         RECORDS,

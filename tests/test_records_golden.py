@@ -16,9 +16,10 @@ import pytest
 import drift
 from drift.records import writer
 from drift.records.format import Manifest, SourceInfo
+from drift.records.inbox import Inbox
 from drift.records.intact import check_intact
 from drift.records.messages import Arrival, Begin, Finish, LateRow, Learned, Message, Output, frame
-from drift.records.process import Inbox, write_record
+from drift.records.process import write_record
 from drift_graph.canonical import canonical, encode_many, encode_metas, stored
 from drift_graph.meta import END_OF_TIME, global_time, pack_time, varint
 

@@ -20,9 +20,10 @@ import drift
 from drift.engines.base import Settings
 from drift.records.describe import describe
 from drift.records.format import MANIFEST, RecordError, hash_file, hash_of
+from drift.records.inbox import Inbox
 from drift.records.intact import check_intact
 from drift.records.messages import Arrival, Begin, Finish, frame
-from drift.records.process import Inbox, write_record
+from drift.records.process import write_record
 from drift_graph.canonical import encode_many, encode_metas
 from drift_graph.errors import DriftBug, DriftError
 from drift_graph.meta import END_OF_TIME, global_time, pack_time

@@ -16,9 +16,10 @@ from strategies import Case, arrival_inputs, event_inputs, recipes
 
 import drift
 from drift.records import recorder
+from drift.records.inbox import Inbox
 from drift.records.intact import check_intact
 from drift.records.messages import Begin, Message, frame
-from drift.records.process import Inbox, write_record
+from drift.records.process import write_record
 from drift.records.reader import Record
 from drift.records.replay import replayed
 from drift.records.reproduced import check_simulated

@@ -15,10 +15,12 @@ import msgspec
 import pytest
 
 import drift
+from drift.records import recorder
 from drift.records.format import Manifest, SourceInfo, read_manifest
+from drift.records.inbox import Inbox
 from drift.records.intact import check_intact
 from drift.records.messages import Arrival, Begin, Finish, Output, frame
-from drift.records.process import Inbox, write_record
+from drift.records.process import write_record
 from drift.records.reader import Record
 from drift.records.recorder import Recorder
 from drift_graph.canonical import encode_many, encode_metas
@@ -172,3 +174,13 @@ def test_a_run_with_another_digest_than_its_record_is_a_bug_that_is_told(tmp_pat
     made[-1] = frame(Finish("finished", "", "", False, "2026-01-01", "0" * 32))
     with pytest.raises(drift.DriftBug, match="and the run's 00000000000000000000000000000000; please report it"):
         write_record(Inbox(io.BytesIO(b"".join(made))))  # type: ignore[arg-type]
+
+
+def test_the_writer_reads_before_it_loads_what_takes_long() -> None:
+    reads, _, _ = recorder.PROGRAM.partition("from drift.records.process")
+    program = reads + "\nprint(drift.__version__, *{'numpy', 'pyarrow', 'msgspec', 'drift.run'} & set(sys.modules))"
+    package = str(Path(drift.__file__).parent)
+    said = subprocess.run(
+        [sys.executable, "-P", "-c", program, package, "7"], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert (said.stdout, said.stderr) == ("7\n", "")

@@ -12,10 +12,8 @@ from typing import Any
 
 import msgspec
 
+from drift.records.inbox import LENGTH_BYTES
 from drift_graph.meta import Metas, NumberedMetas
-
-#: Before each frame: its length in bytes.
-LENGTH_BYTES = 8
 
 
 class Begin(msgspec.Struct, array_like=True, tag=1):

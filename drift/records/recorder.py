@@ -45,8 +45,18 @@ from drift_graph.functions import own_folders
 from drift_graph.meta import Metas, NumberedMetas, global_time_of
 from drift_graph.times import Arrived
 
-#: -P keeps the current folder off the path until ours is imported: a user's types.py there is not Python's.
-_PROGRAM = "import sys; sys.path += sys.argv[1:]; from drift.records.process import main; main()"
+#: The writer needs little of drift, so the package is there without what it imports; and it reads before it imports the
+#: rest: nothing of this may delay the run. -P keeps the current folder off the path: a user's types.py is not Python's.
+PROGRAM = """
+import io, sys, types
+drift = sys.modules["drift"] = types.ModuleType("drift")
+drift.__path__, drift.__version__ = [sys.argv[1]], sys.argv[2]
+sys.path += sys.argv[3:]
+from drift.records.inbox import Inbox
+inbox = Inbox(io.FileIO(0, closefd=False))
+from drift.records.process import main
+main(inbox)
+"""
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031  # Linux
 
@@ -117,12 +127,14 @@ class Recorder:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SinkError(f"the record {self._folder} cannot be made: {error.strerror}") from error
+        package, version = str(Path(__file__).parents[1]), sys.modules["drift"].__version__
         folders = dict.fromkeys(str(Path(folder).parent) for folder in own_folders)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM, *folders],
+            [sys.executable, "-P", "-c", PROGRAM, package, version, *folders],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the run, which tells the writer
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # numpy starts its threads, which take a third of its time
         )
         assert self._process.stdin is not None
         self._pipe = self._process.stdin.fileno()
