@@ -54,6 +54,9 @@ class Feed:
         in_flight_max: most unsettled items of a source.
         on_late: takes the items that a policy diverts.
         on_fed: is told what a source hands over, before the engine has it, and gives what the engine is to have.
+
+    Attributes:
+        batch_items: as given, until an engine asks for less at once.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class Feed:
         on_fed: Callable[[str, int, Arrived], Arrived] | None = None,
     ) -> None:
         self._on_fed = on_fed
-        self._batch_items = batch_items
+        self.batch_items = batch_items
         self._in_flight_max = in_flight_max
         self._on_late = on_late
         self.sources = sources
@@ -170,7 +173,7 @@ class Feed:
         room = self._in_flight_max - machine.unsettled(minimal_time)
         inlet.starved = room <= 0
         try:
-            payloads = inlet.reader.read(min(room, self._batch_items)) if room > 0 else []
+            payloads = inlet.reader.read(min(room, self.batch_items)) if room > 0 else []
         except DriftError as error:
             self.error = error
             return None

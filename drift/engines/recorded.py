@@ -90,16 +90,16 @@ class RecordedFeed(Feed):
 
     def _cut(self, batches: Iterator[RecordedBatch]) -> Iterator[RecordedBatch]:
         """Batches of no more than batch_items; the promise comes with the last piece of one."""
-        most = self._batch_items
         for batch in batches:
             rank, arrived, at_ns = batch
             count = len(arrived.metas)
-            if count <= most:
-                yield batch
-                continue
             before = self._inlets[rank].machine.heartbeat
-            for start in range(0, count, most):
-                end = min(start + most, count)
+            start = 0
+            while start < count or not count:
+                end = min(start + self.batch_items, count)
+                if end - start == count:
+                    yield batch
+                    break
                 part = Arrived(
                     arrived.metas[start:end],
                     arrived.payloads[start:end],
@@ -108,6 +108,7 @@ class RecordedFeed(Feed):
                     None,
                 )
                 yield RecordedBatch(rank, part, at_ns)
+                start = end
 
     def poll(self, minimal_time: bytes) -> list[Fed]:
         """The next batch; nothing where its time has not come, and where there is none."""

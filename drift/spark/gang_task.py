@@ -25,10 +25,11 @@ import pyarrow.compute as pc
 import xxhash
 
 from drift.engines.base import Settings
-from drift.engines.zeromq.roles import WorkerLoop, ack_message
+from drift.engines.pacing import Pacing
+from drift.engines.zeromq.roles import WorkerLoop
 from drift.engines.zeromq.sockets import Outbox as Box
 from drift.engines.zeromq.sockets import Transport, flush_all
-from drift.engines.zeromq.wire import AckMessage, Finished, Message, MinimalTime, Pace, Tally
+from drift.engines.zeromq.wire import AckMessage, Finished, Message, MinimalTime, Pace
 from drift.machines.worker import BARRIER, Part
 from drift.spark.batches import Inbox, Outbox, Row, error_row, rows_in
 from drift.spark.kernels import Work
@@ -96,7 +97,6 @@ class GangLoop(WorkerLoop):
         self._minimal_time = BEGINNING
         self._settled = BEGINNING
         self._fed: deque[bytes] = deque()  # the last metas of batches that minimal time may not have passed
-        self._told_tombstones = 0
         self._stopped = False
         self._finished = False
 
@@ -163,10 +163,7 @@ class GangLoop(WorkerLoop):
         if items:
             self._fed += [meta for meta, _, _ in items if meta < promise][-1:]  # minimal time will pass no others yet
             sent = self._sent(global_time_of(items[0][0]), self._worker.pass_maps(_parts(items)))
-        self._acker.send(self.codec.encode(ack_message(ack_of((), sent, [(self._index, promise)]))))
-        made = self._worker.tombstones
-        self._acker.send(self.codec.encode(Tally(len(items), made - self._told_tombstones)))
-        self._told_tombstones = made
+        self._acknowledge(ack_of((), sent, [(self._index, promise)]), len(items) if sent else 0)
 
     def _sent(self, granule: bytes, sends: dict[int, list[Part]]) -> list[tuple[bytes, int]]:
         for name, columns in sends.pop(BARRIER, ()):
@@ -229,12 +226,7 @@ class GangLoop(WorkerLoop):
 
 
 class _Table:
-    """Task 0 for all tasks: the acker, and the pace.
-
-    A correction that goes round a cycle changes what was fed after it, and each change may go round as well: so the
-    work grows with the square of what is fed at once. All begin with one item, and feed twice as many while little
-    is taken back, and half as many where more is taken back than was fed.
-    """
+    """Task 0 for all tasks: the acker, and the pace."""
 
     def __init__(self, tasks: int, others: list[Box], own: Box) -> None:
         self.finished = 0
@@ -243,18 +235,19 @@ class _Table:
         self._table = AckTable(range(tasks))
         self._told = BEGINNING, BEGINNING
         self._next_notice_s = 0.0
-        self._tasks = tasks
-        self._pace = 1
-        self._items = self._tombstones = self._tallies = 0  # since the pace was set
+        self._pacing = Pacing(_BATCH_ITEMS_MAX)
 
     def turn(self, messages: list[Message], encode: Callable[[Message], bytes]) -> int:
-        """Take acks and tallies, tell all where minimal time is; milliseconds until there may be more to tell."""
+        """Take acks, tell all where minimal time is; milliseconds until there may be more to tell."""
         table = self._table
         for message in messages:
             if isinstance(message, AckMessage):
                 table.handle(Ack(message.cells, message.heartbeats))
-            elif isinstance(message, Tally):
-                self._count(message, encode)
+                granule = message.cells[0][0] if message.items else BEGINNING
+                self._pacing.note(message.items, message.tombstones, granule)
+        if self._pacing.judge(table.least_in_flight):
+            for box in (*self.others, self._own):
+                box.send(encode(Pace(self._pacing.batch_items)))
         news = table.minimal_time, table.least_in_flight
         if news == self._told:
             return _POLL_MS
@@ -267,23 +260,6 @@ class _Table:
         for box in (*self.others, self._own):
             box.send(frame)
         return _POLL_MS
-
-    def _count(self, tally: Tally, encode: Callable[[Message], bytes]) -> None:
-        self._items += tally.items
-        self._tombstones += tally.tombstones
-        self._tallies += 1
-        if self._tallies < 2 * self._tasks:
-            return
-        pace = self._pace
-        if self._tombstones > self._items:
-            pace = max(pace // 2, 1)
-        elif 4 * self._tombstones < self._items:
-            pace = min(2 * pace, _BATCH_ITEMS_MAX)
-        self._items = self._tombstones = self._tallies = 0
-        if pace != self._pace:
-            self._pace = pace
-            for box in (*self.others, self._own):
-                box.send(encode(Pace(pace)))
 
 
 _Item = tuple[bytes, str, Any]

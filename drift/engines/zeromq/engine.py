@@ -26,11 +26,12 @@ import zmq
 from drift.engines import shipping
 from drift.engines.base import Progress, Settings
 from drift.engines.feed import Fed, Feed, Gathering
+from drift.engines.pacing import needs_pace
 from drift.engines.zeromq.control import Fatal, Ready, SignOfLife, UpwardReader, write_block
 from drift.engines.zeromq.process import Order
 from drift.engines.zeromq.roles import Peers, ack_message, batches_of, granule_of
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
-from drift.engines.zeromq.wire import BreakOff, Codec, Finished, MinimalTime, ReleasedMessage
+from drift.engines.zeromq.wire import BreakOff, Codec, Finished, MinimalTime, Pace, ReleasedMessage
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Router
 from drift_acker.ledger import Ledger, ack_of
@@ -153,8 +154,10 @@ class ZeromqEngine:
         self._poller = zmq.Poller()
         self._finished: Finished | None = None
         self._encoded: Sequence[Encoded] = ()
-        self._sent: list[bytes] = []  # granules of batches that may not be processed yet
+        self._sent: list[tuple[int, bytes]] = []  # number and granule of batches that may not be processed yet
+        self._batches = 0
         self._in_flight = BEGINNING
+        self._told_batches = 0
         self._given = (
             0  # items handed to workers, which take turns of batch_items: live ones do not overtake each other
         )
@@ -169,6 +172,9 @@ class ZeromqEngine:
         self._start()
         feed, progress, poller = self._feed, self.progress, self._poller
         gathering = Gathering(feed)
+        paced = needs_pace(self._plan, self._settings.workers)
+        if paced:
+            feed.batch_items = 1  # until the acker says otherwise
         learned = 0, 0  # items in and tombstones when the gathering last learned of them
         while True:
             may_feed = not feed.finished and feed.error is None and self._has_room()
@@ -195,12 +201,14 @@ class ZeromqEngine:
                 elif isinstance(message, MinimalTime):
                     came = True
                     progress.minimal_time = max(progress.minimal_time, message.time)
-                    self._in_flight = message.in_flight
+                    self._in_flight, self._told_batches = message.in_flight, message.batches
                     progress.held_by = f"source {feed.name_of(message.held_by)}" if message.held_by >= 0 else ""
+                elif isinstance(message, Pace):
+                    feed.batch_items = message.items
                 elif isinstance(message, Finished):
                     self._finished = message
             self._note()
-            if progress.tombstones != learned[1]:
+            if progress.tombstones != learned[1] and not paced:
                 gathering.learn(progress.items_in - learned[0], progress.tombstones - learned[1])
                 learned = progress.items_in, progress.tombstones
             if self._finished is not None:
@@ -227,12 +235,15 @@ class ZeromqEngine:
         if arrived.metas:
             columns = Columns(arrived.metas, arrived.payloads, None)
             granule = granule_of([(fed.name, columns)])
-            self._sent.append(granule)
             for receiver, parts in self._route(fed.name, columns).items():
                 for tracked, frame in batches_of(parts, granule, self._ledger, self._codec, self._dataflow):
                     sent.append(tracked)
                     self._receivers[receiver].send(frame)
-        self._acker.send(self._codec.encode(ack_message(ack_of((), sent, [(fed.rank, arrived.heartbeat)]))))
+            if sent:
+                self._batches += 1
+                self._sent.append((self._batches, granule))
+        ack = ack_of((), sent, [(fed.rank, arrived.heartbeat)])
+        self._acker.send(self._codec.encode(ack_message(ack, len(arrived.metas) if sent else 0)))
 
     def _route(self, source: str, columns: Columns) -> dict[int, list[Part]]:
         """Maps run on the workers in turn; where a source feeds groupings its items go to their keys."""
@@ -257,7 +268,8 @@ class ZeromqEngine:
         """Whether the workers are near enough to the end of what they were given to be given more."""
         if any(box.waiting for box in self._boxes):
             return False
-        self._sent = [granule for granule in self._sent if granule >= self._in_flight]
+        told, in_flight = self._told_batches, self._in_flight
+        self._sent = [(number, granule) for number, granule in self._sent if number > told or granule >= in_flight]
         return len(self._sent) < _BATCHES_AHEAD_MAX * (self._settings.workers + 1)
 
     # Its processes.

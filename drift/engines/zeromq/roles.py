@@ -14,6 +14,7 @@ import zmq
 
 from drift.engines.base import Settings
 from drift.engines.local import feeding_step
+from drift.engines.pacing import Pacing, needs_pace
 from drift.engines.zeromq.control import SignOfLife
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
 from drift.engines.zeromq.wire import (
@@ -25,6 +26,7 @@ from drift.engines.zeromq.wire import (
     Message,
     MinimalTime,
     Oversized,
+    Pace,
     ReleasedMessage,
 )
 from drift.machines.plan import Plan
@@ -179,6 +181,7 @@ class WorkerLoop(Loop):
         self._came = 0
         self._waiting_since_s = 0.0
         self._in_flight = BEGINNING
+        self._told_tombstones = 0
 
     def start(self, peers: Peers) -> None:
         self._peers = {
@@ -226,7 +229,11 @@ class WorkerLoop(Loop):
         """Send what batches have caused, and acknowledge them."""
         consumed = [(batch.granule, batch.checksum) for batch in batches]
         sent = self._sent(min(batch.granule for batch in batches), sends)
-        self._acker.send(self.codec.encode(ack_message(ack_of(consumed, sent))))
+        self._acknowledge(ack_of(consumed, sent))
+
+    def _acknowledge(self, ack: Ack, items: int = 0) -> None:
+        made, self._told_tombstones = self._worker.tombstones - self._told_tombstones, self._worker.tombstones
+        self._acker.send(self.codec.encode(ack_message(ack, items, made)))
 
     def _sent(self, granule: bytes, sends: dict[int, list[Part]]) -> list[tuple[bytes, int]]:
         """Send items on, or keep those for this worker; what the ack has to say of it."""
@@ -248,8 +255,8 @@ class WorkerLoop(Loop):
         return sign
 
 
-def ack_message(ack: Ack) -> AckMessage:
-    return AckMessage(list(ack.cells), list(ack.heartbeats))
+def ack_message(ack: Ack, items: int = 0, tombstones: int = 0) -> AckMessage:
+    return AckMessage(list(ack.cells), list(ack.heartbeats), items, tombstones)
 
 
 class AckerLoop(Loop):
@@ -260,10 +267,14 @@ class AckerLoop(Loop):
         self._table = AckTable(range(len(dataflow.sources)))
         self._told = BEGINNING, BEGINNING
         self._next_notice_s = 0.0
+        self._batches = 0  # of the input
+        paced = needs_pace(Plan(dataflow, fused=settings.fused), settings.workers)
+        self._pacing = Pacing(settings.batch_items) if paced else None
 
     def start(self, peers: Peers) -> None:
         self._barrier = self.connect(peers.barrier)
         self._others = [self.connect(address) for address in (*peers.workers, peers.caller)]
+        self._caller = self._others[-1]
 
     def turn(self, messages: list[Message]) -> None:
         table = self._table
@@ -271,13 +282,19 @@ class AckerLoop(Loop):
         for message in messages:
             if isinstance(message, AckMessage):
                 table.handle(Ack(message.cells, message.heartbeats))
+                self._batches += message.items > 0
+                if self._pacing is not None:
+                    granule = message.cells[0][0] if message.items else BEGINNING
+                    self._pacing.note(message.items, message.tombstones, granule)
+        if self._pacing is not None and self._pacing.judge(table.least_in_flight):
+            self._caller.send(self.codec.encode(Pace(self._pacing.batch_items)))
         moved = table.minimal_time != before
         news = table.minimal_time, table.least_in_flight
         self.poll_ms = _POLL_MS
         if news == self._told:
             return
         held_by = table.held_by()
-        frame = self.codec.encode(MinimalTime(*news, -1 if held_by is None else held_by))
+        frame = self.codec.encode(MinimalTime(*news, -1 if held_by is None else held_by, self._batches))
         if moved:
             self._barrier.send(frame)
         now_s = time.monotonic()

@@ -47,8 +47,7 @@ class Kind(enum.IntEnum):
     MINIMAL_TIME = 3
     RELEASED = 4
     FINISHED = 5
-    TALLY = 6
-    PACE = 7
+    PACE = 6
     BREAK_OFF = 8
 
 
@@ -61,10 +60,17 @@ class Batch(msgspec.Struct, array_like=True):
 
 
 class AckMessage(msgspec.Struct, array_like=True):
-    """One atomic ack; see `drift_acker.table.Ack`."""
+    """One atomic ack; see `drift_acker.table.Ack`.
+
+    Attributes:
+        items: of the input, fed with it.
+        tombstones: made since the last ack of this process.
+    """
 
     cells: list[tuple[bytes, int]]
     heartbeats: list[tuple[int, bytes]]
+    items: int = 0
+    tombstones: int = 0
 
 
 class MinimalTime(msgspec.Struct, array_like=True):
@@ -74,11 +80,13 @@ class MinimalTime(msgspec.Struct, array_like=True):
         time: minimal time.
         in_flight: the least granule with a message in flight; END_OF_TIME where there is none.
         held_by: rank of the source that holds minimal time, or -1 where a message does.
+        batches: that the calling process had fed, of all that the table knew of.
     """
 
     time: bytes
     in_flight: bytes
     held_by: int
+    batches: int = 0
 
 
 class ReleasedMessage(msgspec.Struct, array_like=True):
@@ -96,15 +104,8 @@ class Finished(msgspec.Struct, array_like=True):
     blocks: list[bytes]
 
 
-class Tally(msgspec.Struct, array_like=True):
-    """What a worker that feeds itself has fed, and taken back, since it last said so."""
-
-    items: int
-    tombstones: int
-
-
 class Pace(msgspec.Struct, array_like=True):
-    """How many items a worker that feeds itself may feed at once."""
+    """How many items may be fed at once; see `drift.engines.pacing`."""
 
     items: int
 
@@ -113,7 +114,7 @@ class BreakOff(msgspec.Struct, array_like=True):
     """Nothing more will be released, though it is not the end: the barrier answers with `Finished`."""
 
 
-Message = Batch | AckMessage | MinimalTime | ReleasedMessage | Finished | Tally | Pace | BreakOff
+Message = Batch | AckMessage | MinimalTime | ReleasedMessage | Finished | Pace | BreakOff
 
 _kinds: dict[type, Kind] = {
     Batch: Kind.BATCH,
@@ -121,7 +122,6 @@ _kinds: dict[type, Kind] = {
     MinimalTime: Kind.MINIMAL_TIME,
     ReleasedMessage: Kind.RELEASED,
     Finished: Kind.FINISHED,
-    Tally: Kind.TALLY,
     Pace: Kind.PACE,
     BreakOff: Kind.BREAK_OFF,
 }

@@ -1,0 +1,58 @@
+"""The pace of feeding follows what is taken back, judged when its consequences are known."""
+
+from __future__ import annotations
+
+import drift
+from drift.engines.pacing import Pacing, needs_pace
+from drift.machines.plan import Plan
+from drift_graph.meta import END_OF_TIME, pack_time
+
+
+def test_the_pace_rises_while_little_is_taken_back_and_falls_where_much_is() -> None:
+    pacing = Pacing(items_max=4)
+    paces = []
+    for time, tombstones in enumerate([0, 0, 0, 30, 30, 5]):
+        pacing.note(1, tombstones, pack_time(time))
+        pacing.judge(pack_time(time + 1))
+        paces.append(pacing.batch_items)
+    assert paces == [2, 4, 4, 2, 1, 1]
+
+
+def test_the_pace_is_not_judged_before_what_was_fed_is_through() -> None:
+    pacing = Pacing(items_max=4096)
+    for time in range(10):
+        pacing.note(1, 0, pack_time(time))
+    assert pacing.judge(pack_time(1))  # the first has no older ones
+    for time in range(10, 20):
+        pacing.note(1, 0, pack_time(time))
+    assert not pacing.judge(pack_time(9))
+    pacing.note(0, 1000, pack_time(9))
+    assert pacing.judge(END_OF_TIME)
+    assert pacing.batch_items == 1
+
+
+def looped(keys: int) -> drift.Dataflow:
+    """A cycle in which windows of one key go on to another."""
+    graph = drift.Graph("looped")
+    loop: drift.Feedback[tuple[int, int]] = graph.feedback("again")
+    entered = graph.source("numbers").map(lambda number: (2, number))
+    windows = entered.merge(loop).group(lambda item: item[1] % keys, 2)
+    changed = windows.map(lambda window: (window[-1][0], sum(each[1] * 31 for each in window) % 997))
+    changed.flat_map(lambda item: [(item[0] - 1, item[1])] if item[0] else []).feed(loop)
+    changed.count(lambda item: item[1] % 5).sink("out")
+    return graph.build()
+
+
+def test_cycles_through_several_workers_are_paced_and_scans_are_not() -> None:
+    assert needs_pace(Plan(looped(9)), 2)
+    assert not needs_pace(Plan(looped(9)), 1)
+    scan = drift.Graph("scan")
+    scan.source("numbers").count(lambda number: number % 3).sink("out")
+    assert not needs_pace(Plan(scan.build()), 2)
+
+
+def test_a_cycle_over_few_keys_does_not_drown_in_tombstones() -> None:
+    given = {"numbers": range(400)}
+    report = drift.run(looped(20), given, engine="zeromq", workers=2).finish()
+    assert report.digest == drift.run(looped(20), given).finish().digest
+    assert report.tombstones < 40 * 400
