@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -22,11 +22,12 @@ import pyarrow.parquet as pq
 
 from drift.records import columns
 from drift.records.blocks import Block
-from drift.records.columns import Strings
+from drift.records.columns import Strings, of_arrow
 from drift.records.format import File, Manifest, RecordError, read_manifest
 from drift.records.order import Arrivals
 from drift.records.storable import classes_at
 from drift.records.tables import check_columns, check_values
+from drift.records.typed import Tables
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
 from drift_graph.item import Item
@@ -291,6 +292,46 @@ class Record:
                 self.restored(rows.data), positions, rows.sinks, rows.metas.listed()
             ):
                 yield Item(payload, position, sink, meta)
+
+    def table(
+        self,
+        name: Literal["output", "input"] = "output",
+        *,
+        of: str | None = None,
+        columns: Sequence[str] | Mapping[str, pa.DataType] | None = None,
+        first: int = 0,
+        end: int | None = None,
+    ) -> pa.Table:
+        """Items with their payloads as typed columns, as a pyarrow.Table: `.to_pandas()`, or ask DuckDB of it.
+
+        Beside the fields of the payloads there are `position`, `sink` and `time` (of the input: `row`, `source` and
+        `time`); a field of such a name is `payload.NAME`.
+
+        Args:
+            of: the sink, or the source, whose items are wanted; all of them if None.
+            columns: what the fields are called, of tuples in their order; or their types by name. If None they have
+                the names that payloads have, those of a tuple "0", "1" ...; what has no fields is in `value`.
+            first, end: positions, or rows of the input, from one up to another.
+
+        Raises:
+            PayloadError: payloads have not these fields, or a type does not hold them.
+        """
+        kind, number = ("sink", "position") if name == "output" else ("source", "row")
+        known = self.manifest.sinks if name == "output" else [source.name for source in self.manifest.sources]
+        if of is not None and of not in known:
+            raise SettingsError(f"the record {self.path} has no {kind} {of!r}; it has {', '.join(map(repr, known))}")
+        count = self.manifest.items_out if name == "output" else self.manifest.items_in
+        tables = Tables(of or name, columns)
+        at = first
+        for batch in self.rows(name, first, count if end is None else end, [kind, "time", "payload"]):
+            batch = batch.append_column(number, pa.array(range(at, at + len(batch)), pa.int64()))
+            at += len(batch)
+            if of is not None:
+                batch = batch.filter(pc.equal(batch.column(kind), of))
+            items = {each: batch.column(each) for each in (number, kind, "time")}
+            items[kind] = items[kind].cast(pa.string())
+            tables.add(items, self.restored(of_arrow(batch.column("payload"))))
+        return tables.table()
 
     def item(self, position: int) -> Item[Any]:
         """The output item at a position.

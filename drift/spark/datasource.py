@@ -30,8 +30,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from drift.records import columns as stored
 from drift.records.format import Manifest, RecordError, read_manifest
 from drift.records.reader import Record, restored_many
+from drift.records.typed import payload_arrays
 from drift.spark.datasink import BatchSink, StreamSink, Target
-from drift.spark.output import payload_arrays
 from drift_graph.errors import SettingsError
 
 _SCHEMAS = {

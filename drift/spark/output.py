@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from drift.engines.base import Settings
 from drift.engines.feed import Feed
+from drift.records.typed import payload_arrays
 from drift.sources.base import as_source
 from drift.sources.frames import FrameSource
 from drift.spark.kernels import Work, released_pieces
@@ -22,8 +23,7 @@ from drift.spark.prepare import Prepared, check_finite
 from drift.spark.sessions import active
 from drift_barrier.barrier import Released
 from drift_graph.canonical import canonical_each
-from drift_graph.errors import PayloadError, SettingsError
-from drift_graph.functions import safe_text
+from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import global_time_of, time_of
 from drift_graph.times import Late, TimePolicy
@@ -168,47 +168,3 @@ def _rows(
         return pa.RecordBatch.from_arrays(arrays, names=[*names, "sink", "payload"])
     arrays += payload_arrays(payloads, columns, sinks[0])
     return pa.RecordBatch.from_arrays(arrays, names=[*names, *(field.name for field in columns)])
-
-
-def payload_arrays(payloads: list[Any], columns: list[pa.Field], sink: str) -> list[pa.Array]:
-    """Payloads as columns, one for each of their fields.
-
-    Raises:
-        PayloadError: a payload has no such fields, or other types in them.
-    """
-    arrays: list[pa.Array] = []
-    for field, values in zip(columns, _fields(payloads, [field.name for field in columns], sink)):
-        try:
-            arrays.append(pa.array(values, field.type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
-            raise PayloadError(
-                f"{sink!r}: column {field.name!r} is declared as {field.type}, and a payload has something else: "
-                f"{error}",
-                step=sink,
-            ) from None
-    return arrays
-
-
-def _fields(payloads: list[Any], names: list[str], sink: str) -> list[list[Any]]:
-    """The values of each column."""
-    if not payloads:
-        return [[] for _ in names]
-    kinds = set(map(type, payloads))
-    if kinds == {tuple} and set(map(len, payloads)) == {len(names)}:
-        return [list(values) for values in zip(*payloads)]
-    if kinds == {dict}:
-        return [[payload.get(name) for payload in payloads] for name in names]
-    if all(hasattr(payload, name) for payload in payloads for name in names):
-        return [[getattr(payload, name) for payload in payloads] for name in names]
-    if len(names) == 1 and tuple not in kinds:
-        return [payloads]
-    for payload in payloads:
-        if not isinstance(payload, dict) and not (isinstance(payload, tuple) and len(payload) == len(names)):
-            raise PayloadError(
-                f"sink {sink!r} has a payload that has no columns {', '.join(names)}: {safe_text(repr, payload, 200)}",
-                step=sink,
-            )
-    return [
-        [payload[name] if isinstance(payload, dict) else payload[at] for payload in payloads]
-        for at, name in enumerate(names)
-    ]

@@ -1,0 +1,145 @@
+"""Payloads as typed columns, one for each of their fields, for tools that know nothing of canonical bytes.
+
+Invariant: a column holds the values of one field, in the order of the items; what a type cannot hold is an error, and
+never another value.
+
+A record keeps payloads as bytes, in one column: that holds whatever a run gives, with its types (a tuple is no list,
+True no 1), of all sinks in one file. Typed columns would have to be known before the first item, and would be there a
+second time; so they are made when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from drift_graph.errors import PayloadError
+from drift_graph.functions import safe_text
+
+#: The column of payloads that have no fields.
+VALUE = "value"
+
+
+def payload_arrays(payloads: list[Any], columns: list[pa.Field], of: str) -> list[pa.Array]:
+    """Payloads as columns of given types, one for each of their fields.
+
+    Args:
+        of: the sink or source that they are of.
+
+    Raises:
+        PayloadError: a payload has no such fields, or other types in them.
+    """
+    names = [field.name for field in columns]
+    return [_array(values, field, of) for field, values in zip(columns, values_of(payloads, names, of))]
+
+
+def _array(values: list[Any], field: pa.Field, of: str) -> pa.Array:
+    try:
+        return pa.array(values, field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
+        raise PayloadError(
+            f"{of!r}: column {field.name!r} is declared as {field.type}, and a payload has something else: {error}",
+            step=of,
+        ) from None
+
+
+def values_of(payloads: list[Any], names: Sequence[str], of: str) -> list[list[Any]]:
+    """The values of each field: of tuples in their order, of others by name; of what has no fields, itself."""
+    if not payloads:
+        return [[] for _ in names]
+    kinds = set(map(type, payloads))
+    if kinds == {tuple} and set(map(len, payloads)) == {len(names)}:
+        return [list(values) for values in zip(*payloads)]
+    if kinds == {dict}:
+        return [[payload.get(name) for payload in payloads] for name in names]
+    if all(hasattr(payload, name) for payload in payloads for name in names):
+        return [[getattr(payload, name) for payload in payloads] for name in names]
+    if len(names) == 1 and tuple not in kinds:
+        return [payloads]
+    for payload in payloads:
+        if not isinstance(payload, dict) and not (isinstance(payload, tuple) and len(payload) == len(names)):
+            raise PayloadError(
+                f"{of!r} has a payload that has no columns {', '.join(names)}: {safe_text(repr, payload, 200)}",
+                step=of,
+            )
+    return [
+        [payload[name] if isinstance(payload, dict) else payload[at] for payload in payloads]
+        for at, name in enumerate(names)
+    ]
+
+
+def names_in(payloads: Iterable[Any]) -> list[str]:
+    """Names of the fields that payloads have; those of a tuple are numbered."""
+    names: dict[str, None] = {}
+    for payload in payloads:
+        names |= dict.fromkeys(_names(payload))
+    return list(names)
+
+
+def _names(payload: Any) -> Sequence[str]:
+    if isinstance(payload, dict) and all(type(name) is str for name in payload):
+        return list(payload)
+    named = getattr(payload, "_fields", None) or getattr(payload, "__struct_fields__", None)
+    if named is not None:
+        return list(named)
+    if is_dataclass(payload):
+        return [field.name for field in fields(payload)]
+    if isinstance(payload, tuple) and payload:
+        return [str(index) for index in range(len(payload))]
+    return [VALUE]
+
+
+class Tables:
+    """Makes tables of payloads, piece by piece.
+
+    Args:
+        of: what the payloads are of, for errors.
+        wanted: names of the columns, or their types by name; None for what the payloads have.
+    """
+
+    def __init__(self, of: str, wanted: Sequence[str] | Mapping[str, pa.DataType] | None) -> None:
+        self._of = of
+        self._names = None if wanted is None else list(wanted)
+        self._types = dict(wanted) if isinstance(wanted, Mapping) else {}
+        self._pieces: list[pa.Table] = []
+
+    def add(self, items: Mapping[str, pa.Array], payloads: list[Any]) -> None:
+        """The next items: what is known of them, and their payloads."""
+        names = self._names if self._names is not None else names_in(payloads)
+        if self._names is None and any(type(payload) is tuple for payload in payloads):
+            self._names = names  # tuples of other lengths are others, where a dict may lack a field
+        values = [payloads] if names == [VALUE] else values_of(payloads, names, self._of)
+        arrays = dict(items)
+        for name, each in zip(names, values):
+            kind = self._types.get(name)
+            column = _inferred(each, name, self._of) if kind is None else _array(each, pa.field(name, kind), self._of)
+            arrays[f"payload.{name}" if name in items else name] = column
+        self._pieces.append(pa.table(arrays))
+
+    def table(self) -> pa.Table:
+        """All of them.
+
+        Raises:
+            PayloadError: a field has values of types that no column holds.
+        """
+        if not self._pieces:
+            return pa.table({name: pa.array([], pa.null()) for name in self._names or ()})
+        try:
+            return pa.concat_tables(self._pieces, promote_options="permissive")
+        except pa.ArrowTypeError as error:
+            raise PayloadError(f"{self._of!r}: {error}; {_DECLARE}", step=self._of) from None
+
+
+_DECLARE = (
+    "take the items of one sink or source, of=NAME, or name types that hold them all: columns={NAME: pyarrow type}"
+)
+
+
+def _inferred(values: list[Any], name: str, of: str) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        raise PayloadError(f"{of!r}: no one type holds the values of {name!r}: {error}; {_DECLARE}", step=of) from None
