@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import json
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spark_shares import digest_and_error, in_reference, shuffled
 from strategies import Case, Input, Recipe, build, inputs, recipes
 
 import drift
 from drift.engines.shipping import packed
-from drift.spark.batches import record_batch, row_of, rows_in
-from drift.spark.blocks import joined_digest
+from drift.spark.batches import record_batch, row_of
 from drift.spark.gang import new_keys
+from drift.spark.gang_lines import TaskLost
 from drift.spark.gang_task import GangLoop, transport_of
 from drift.spark.kernels import RangeEnd, Work, run_level, run_release
-from drift_barrier.digest import hash_block
 from drift_graph.item import Columns
 from drift_graph.meta import NumberedMetas
 from drift_graph.times import SourceMachine
@@ -50,11 +52,6 @@ def fed(case: Case, items_in_a_row: int) -> Any:
             end = start + items_in_a_row
             rows.append(row_of(0, 0, source.name, Columns(list(metas[start:end]), payloads[start:end], None)))
     return record_batch(rows)
-
-
-def shuffled(batches: Iterable[Any], targets: int) -> list[list[Any]]:
-    rows = sorted((row for batch in batches for row in rows_in(batch)), key=lambda row: row.first)
-    return [[record_batch([row for row in rows if row.target == target])] for target in range(targets)]
 
 
 def gang_output(work: Work, level: int, shares: list[list[Any]]) -> list[Any]:
@@ -94,20 +91,7 @@ def in_gangs(case: Case, targets: int, items_in_a_row: int = 4096) -> tuple[str,
     for share in shuffled(batches, targets):
         for batch in run_release(work, share, with_items=False):
             ends += map(pickle.loads, batch["body"].to_pylist())
-    blocks = joined_digest(
-        "xxh3_128", [each for end in ends for each in end.blocks], [each for end in ends for each in end.edges]
-    )
-    error = next((str(end.error) for end in ends if end.error is not None), "")
-    return hash_block("xxh3_128", b"".join(blocks)).hex(), error
-
-
-def in_reference(case: Case) -> tuple[str, str]:
-    run = drift.run(case.dataflow(), case.sources(), engine="reference")
-    try:
-        run.finish()
-    except drift.DriftError as error:
-        return run.digest, str(error)
-    return run.digest, ""
+    return digest_and_error(ends)
 
 
 @settings(max_examples=settings.default.max_examples // 2)
@@ -161,60 +145,94 @@ def test_a_payload_that_cannot_be_sent_ends_the_run_and_not_the_attempt(spark: A
         run.finish()
 
 
-KILLS = """
-import json, os, signal, sys
+def dying(by: int, mark: str, item: tuple[int, int]) -> tuple[int, int]:
+    """The task's process gets a signal, the first time that any task comes here."""
+    if item[1] == 41:
+        try:
+            Path(mark).mkdir()
+        except FileExistsError:
+            return item
+        os.kill(os.getpid(), by)
+    return item
+
+
+def looped(step: Callable[[tuple[int, int]], tuple[int, int]]) -> drift.Dataflow:
+    graph = drift.Graph("looped")
+    loop: drift.Feedback[tuple[int, int]] = graph.feedback("again")
+    entered = graph.source("numbers").map(lambda number: (2, number % 50))
+    windows = entered.merge(loop).group(lambda item: item[1] % 9, 2)
+    changed = windows.map(lambda window: step((window[-1][0], sum(each[1] for each in window) % 97)))
+    changed.flat_map(lambda item: [(item[0] - 1, item[1])] if item[0] else []).feed(loop)
+    changed.count(lambda item: item[1] % 5).sink("out")
+    return graph.build()
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_task_that_is_killed_or_stopped_changes_nothing(spark: Any, tmp_path: Path, by: signal.Signals) -> None:
+    mark = tmp_path / "mark"
+    graph = looped(partial(dying, by, str(mark)))
+    given = {"numbers": range(60)}
+    run = drift.run(graph, given, engine="spark", spark=spark, partitions=2, gang=True, silence_max_s=0.5)
+    report = run.finish()
+    assert mark.exists()
+    assert report.digest == drift.run(looped(lambda item: item), given).finish().digest
+    assert report.tombstones > 0
+
+
+def test_a_task_ends_when_another_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work(packed(looped(lambda item: item)), (), True, 2, (), gang=new_keys())
+    share = shuffled(run_level(work, 0, [record_batch([])]), 2)
+    here, gone = (GangLoop(at, work, 1, transport_of(work, "127.0.0.1"), share[at]) for at in range(2))
+    addresses = [loop.address("127.0.0.1") for loop in (here, gone)]
+    for loop in (here, gone):
+        loop.join(addresses, [7, 7])
+    while here._lines._waiting:  # until they are connected
+        here._lines.check()
+    gone.close()
+    monkeypatch.setattr("drift.spark.gang_lines._DONE_MAX_S", 0.0)
+    with pytest.raises(TaskLost, match=r"task 1 of the worker gang, at tcp://127.0.0.1:\d+, is gone"):
+        for _ in here.output():
+            pass
+
+
+KILL_EXECUTOR = """
+import os, signal, sys
 from pathlib import Path
 
 import drift
 from drift.spark.sessions import application_folder, session
+from test_spark_gang import looped
 
-folder = Path(sys.argv[1])
+mark = sys.argv[1]
 
 
 def parent(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
-def killing(kind, item):  # the task's process, or its executor, the first time that any task comes here
-    if kind and item[1] == 41:
+def killing(item):
+    if item[1] == 41:
         try:
-            (folder / kind).mkdir()
+            Path(mark).mkdir()
         except FileExistsError:
             return item
-        worker = os.getpid()
-        os.kill({"worker": worker, "executor": parent(parent(worker))}[kind], signal.SIGKILL)
+        os.kill(parent(parent(os.getpid())), signal.SIGKILL)
     return item
 
 
-def looped(kind):
-    graph = drift.Graph("looped")
-    loop = graph.feedback("again")
-    entered = graph.source("numbers").map(lambda n: (2, n % 50))
-    windows = entered.merge(loop).group(lambda item: item[1] % 9, 2)
-    changed = windows.map(lambda window: killing(kind, (window[-1][0], sum(each[1] for each in window) % 97)))
-    changed.flat_map(lambda item: [(item[0] - 1, item[1])] if item[0] else []).feed(loop)
-    changed.count(lambda item: item[1] % 5).sink("out")
-    return graph
-
-
-digests = {"local": drift.run(looped(""), {"numbers": range(200)}).finish().digest}
-with session("local-cluster[2,1,1024]") as spark:
-    for kind in ("worker", "executor"):
-        run = drift.run(looped(kind), {"numbers": range(200)}, engine="spark", spark=spark, gang=True)
-        digests[kind] = run.finish().digest
+with session("local-cluster[1,2,1024]") as spark:
+    run = drift.run(looped(killing), {"numbers": range(60)}, engine="spark", spark=spark, gang=True)
+    print(run.finish().digest)
     leaves = application_folder(spark)
-print(json.dumps([digests, sorted(each.name for each in folder.iterdir()), leaves.exists()]))
+assert not leaves.exists(), "local-cluster left its folder in the installed pyspark"
 """
 
 
-def test_a_killed_task_and_a_killed_executor_change_nothing(tmp_path: Path) -> None:
-    script = tmp_path / "kills.py"
-    script.write_text(KILLS)
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    done = subprocess.run([sys.executable, str(script), str(marks)], capture_output=True, text=True)
+def test_a_killed_executor_changes_nothing(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    path = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", KILL_EXECUTOR, str(mark)]
+    done = subprocess.run(command, env=path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    digests, killed, left = json.loads(done.stdout)
-    assert digests["worker"] == digests["executor"] == digests["local"]
-    assert killed == ["executor", "worker"]
-    assert not left, "local-cluster left its folder in the installed pyspark"
+    assert mark.exists()
+    assert done.stdout.strip() == drift.run(looped(lambda item: item), {"numbers": range(60)}).finish().digest

@@ -17,18 +17,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spark_shares import digest_and_error, in_reference, shuffled
 from strategies import Case, inputs, recipes
 
 import drift
 import drift.spark
 from drift.engines.shipping import packed
 from drift.spark.batches import ROWS, STATE, Row, record_batch, row_of, rows_in
-from drift.spark.blocks import joined_digest
 from drift.spark.kernels import RangeEnd, Work, run_level
 from drift.spark.streaming import Stream
 from drift.spark.streaming_kernels import END, KEPT, release
 from drift.spark.streaming_store import Store
-from drift_barrier.digest import hash_block
 from drift_graph.item import Columns
 from drift_graph.times import SourceMachine
 
@@ -61,11 +60,6 @@ def micro_batch(work: Work, items: list[tuple[bytes, str, Any]], states: list[Ro
     return states, ends, max((position for position, _ in ends), default=start)
 
 
-def shuffled(batches: list[Any], targets: int) -> list[list[Any]]:
-    rows = sorted((row for batch in batches for row in rows_in(batch)), key=lambda row: row.first)
-    return [[record_batch([row for row in rows if row.target == target])] for target in range(targets)]
-
-
 PLACE = [("position", pa.int64()), ("time", pa.int64()), ("global_time", pa.binary()), ("meta", pa.binary())]
 PAYLOAD = [("sink", pa.string()), ("payload", pa.binary())]
 SCHEMA = pa.schema([*PLACE, *PAYLOAD, *(pa.field(name, field.type) for name, field in zip(KEPT, ROWS))])
@@ -81,22 +75,9 @@ def in_micro_batches(case: Case, cuts: list[int], targets: int) -> tuple[str, st
     for begin, end in zip([0, *cuts], [*cuts, len(items)]):
         states, more, position = micro_batch(work, items[begin:end], states, position)
         ends += more
-        error = next((str(end.error) for _, end in more if end.error is not None), "")
-        if error:
+        if any(end.error is not None for _, end in more):
             break
-    blocks = joined_digest(
-        "xxh3_128", [each for _, end in ends for each in end.blocks], [each for _, end in ends for each in end.edges]
-    )
-    return hash_block("xxh3_128", b"".join(blocks)).hex(), error
-
-
-def in_reference(case: Case) -> tuple[str, str]:
-    run = drift.run(case.dataflow(), case.sources(), engine="reference")
-    try:
-        run.finish()
-    except drift.DriftError as error:
-        return run.digest, str(error)
-    return run.digest, ""
+    return digest_and_error([end for _, end in ends])
 
 
 @settings(max_examples=settings.default.max_examples // 2)

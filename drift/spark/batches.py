@@ -42,10 +42,12 @@ ROWS = pa.schema(
 DDL = "level int, target int, first binary, port string, items long, body binary"
 
 #: Ports of rows that hold no items, and sort before all that do. A COUNT says how many items some task sent to lower
-#: targets of the last level, READ how many a task read of a source. An ERROR holds what ends the run before anything is
-#: released, and a key: of several errors the one with the least key counts.
+#: targets of the last level, READ how many a task read of a source, TAKEN_BACK how many a
+#: gang's task took back. An ERROR holds what ends the run before anything is released, and a key: of several errors the
+#: one with the least key counts.
 COUNT = "\0count"
 READ = "\0read"
+TAKEN_BACK = "\0taken back"
 ERROR = "\0error"
 #: A STATE holds what a task of a level remembers of its keys, between the micro-batches of a stream; `items` is the
 #: number of that level.

@@ -26,17 +26,22 @@ _EXECUTORS_POLL_S = 0.25
 
 @dataclass(frozen=True)
 class Keys:
-    """The CURVE pair of a run, which every task of its gangs uses for both sides."""
+    """The CURVE pair of a run, which every task of its gangs uses for both sides.
+
+    Attributes:
+        silence_max_s: after so long without a sign of life a task counts as lost.
+    """
 
     public_key: bytes
     secret_key: bytes = field(repr=False)
+    silence_max_s: float = 5.0
 
 
-def new_keys() -> Keys:
+def new_keys(silence_max_s: float = 5.0) -> Keys:
     """Keys for one run."""
     if not zmq.has("curve"):
         raise SettingsError("this build of pyzmq has no CURVE, which a gang needs; install pyzmq as a wheel, from PyPI")
-    return Keys(*zmq.curve_keypair())
+    return Keys(*zmq.curve_keypair(), silence_max_s)
 
 
 def check_slots(spark: Any, tasks: int) -> None:

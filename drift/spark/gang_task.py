@@ -29,9 +29,10 @@ from drift.engines.pacing import Pacing
 from drift.engines.zeromq.roles import WorkerLoop
 from drift.engines.zeromq.sockets import Outbox as Box
 from drift.engines.zeromq.sockets import Transport, flush_all
-from drift.engines.zeromq.wire import AckMessage, Finished, Message, MinimalTime, Pace
+from drift.engines.zeromq.wire import AckMessage, Done, Message, MinimalTime, Pace
 from drift.machines.worker import BARRIER, Part
-from drift.spark.batches import Inbox, Outbox, Row, error_row, rows_in
+from drift.spark.batches import TAKEN_BACK, Inbox, Outbox, Row, error_row, rows_in
+from drift.spark.gang_lines import Lines, TaskLost
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
 from drift_acker.ledger import ack_of
@@ -76,7 +77,7 @@ def transport_of(work: Work, address: str) -> Transport:
             probe.bind((address, 0))
         except OSError:
             address = "0.0.0.0"
-    return Transport("", work.gang.public_key, work.gang.secret_key, address)
+    return Transport("", work.gang.public_key, work.gang.secret_key, address, work.gang.silence_max_s)
 
 
 class GangLoop(WorkerLoop):
@@ -110,6 +111,7 @@ class GangLoop(WorkerLoop):
         others = {index: self.connect(each) for index, each in enumerate(addresses) if index != self._index}
         self._peers = others
         self._acker = self.connect(addresses[0])
+        self._lines = Lines(dict(others), addresses)
         if self._index == 0:
             self._table = _Table(len(addresses), list(others.values()), self._acker)
 
@@ -122,10 +124,13 @@ class GangLoop(WorkerLoop):
                 self._settle()
                 yield from self._feeder.passing()
                 yield from self._outbox.ready()
+        except TaskLost:
+            raise
         except DriftError as error:  # every attempt would meet it: it ends the run
             self._outbox.add_row(error_row(self._levels.last, error))
             failed = True
         self._finish(failed=failed)
+        self._outbox.add_row(Row(self._levels.last, 0, BEGINNING, TAKEN_BACK, self._worker.tombstones, b""))
         yield from self._feeder.passing()
         yield from self._outbox.rest()
 
@@ -135,8 +140,8 @@ class GangLoop(WorkerLoop):
                 self._minimal_time = max(self._minimal_time, message.time)
             elif isinstance(message, Pace):
                 self._feeder.batch_items = message.items
-            elif isinstance(message, Finished):
-                self._note_finished(message)
+            elif isinstance(message, Done):
+                self._note_done(message)
         super().turn(messages)
         if self._table is not None:
             self.poll_ms = min(self.poll_ms, self._table.turn(messages, self.codec.encode))
@@ -148,6 +153,7 @@ class GangLoop(WorkerLoop):
         if feeds:
             self._feed()
         flush_all(self.outboxes, self.poller)
+        self._lines.check()
 
     def _has_room(self) -> bool:
         if self._feeder.ended or any(box.waiting for box in self.outboxes):
@@ -189,38 +195,42 @@ class GangLoop(WorkerLoop):
 
     # The end.
 
-    def _note_finished(self, message: Finished) -> None:
+    def _note_done(self, message: Done) -> None:
         """In task 0: a task has ended, well or with an error. In others: stop, for one has failed."""
         if self._table is None:
             self._stopped = True
             return
-        self._table.finished += 1
-        self._stopped = self._stopped or bool(message.digest)
+        self._table.done += 1
+        self._lines.forgive(message.worker)
+        self._stopped = self._stopped or message.failed
 
     def _finish(self, *, failed: bool) -> None:
         """Tell task 0, which stays until all have told it, and stops the others where one has failed."""
-        self._finished = True
         table = self._table
+        done = self.codec.encode(Done(self._index, failed))
         if table is None:
-            self._acker.send(self.codec.encode(Finished("failed" if failed else "", [])))
+            self._acker.send(done)
             while self._acker.waiting:
                 flush_all([self._acker], self.poller)
                 self.poller.poll(self.poll_ms)
+                self._lines.check()
+            self._finished = True
             return
         if failed or self._stopped:
             for box in table.others:
-                box.send(self.codec.encode(Finished("failed", [])))
-        while table.finished < len(table.others):
+                box.send(done)
+        while table.done < len(table.others):
             flush_all(self.outboxes, self.poller)
             self.poller.poll(_POLL_MS)
             for message in self.inbox.receive(_FRAMES_AT_ONCE):
-                if isinstance(message, Finished):
-                    self._note_finished(message)
+                if isinstance(message, Done):
+                    self._note_done(message)
+            self._lines.check()
 
     def close(self) -> None:
         """Let go of the sockets; where the work was done, once task 0 has been told so."""
         for box in self.outboxes:
-            box.socket.close(linger=_LINGER_MS if self._finished and box is self._acker else 0)
+            box.close(_LINGER_MS if self._finished and box is self._acker else 0)
         self.inbox.socket.close(linger=0)
         self.context.term()
 
@@ -229,7 +239,7 @@ class _Table:
     """Task 0 for all tasks: the acker, and the pace."""
 
     def __init__(self, tasks: int, others: list[Box], own: Box) -> None:
-        self.finished = 0
+        self.done = 0
         self.others = others
         self._own = own
         self._table = AckTable(range(tasks))

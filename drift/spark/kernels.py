@@ -29,6 +29,7 @@ from drift.spark.batches import (
     ERROR,
     READ,
     STATE,
+    TAKEN_BACK,
     Inbox,
     Outbox,
     Repeats,
@@ -142,12 +143,14 @@ class RangeEnd:
         edges: the pieces of other blocks.
         error: what the run ends with after this range.
         items_read: by tasks, from DataFrames; told to the first range.
+        tombstones: made by gangs; told to the first range.
     """
 
     blocks: list[tuple[int, bytes]]
     edges: list[tuple[int, int, bytes, bytes]]
     error: Exception | None
     items_read: int = 0
+    tombstones: int = 0
 
 
 def run_release(work: Work, batches: Iterable[pa.RecordBatch], *, with_items: bool) -> Iterator[pa.RecordBatch]:
@@ -158,7 +161,7 @@ def run_release(work: Work, batches: Iterable[pa.RecordBatch], *, with_items: bo
             body = pickle.dumps((packed_columns(piece.metas, piece.payloads, None), piece.sinks), 5)
             yield _released_row(released.target, piece.position, len(piece.metas), body)
     if released.target >= 0:
-        end = RangeEnd(*released.digest.parts(), released.error, released.items_read)
+        end = RangeEnd(*released.digest.parts(), released.error, released.items_read, released.tombstones)
         yield _released_row(released.target, released.position, -1, pickle.dumps(end, 5))
 
 
@@ -182,7 +185,7 @@ class OutputRange:
         dataflow = work.opened().dataflow
         self.target = -1
         self.error: Exception | None = None
-        self.items_read = 0
+        self.items_read = self.tombstones = 0
         self.digest = PartDigest(work.algorithm, 0)
         self._work = work
         self._batches = batches
@@ -204,6 +207,9 @@ class OutputRange:
                 continue
             if row.port == READ:
                 self.items_read += row.items
+                continue
+            if row.port == TAKEN_BACK:
+                self.tombstones += row.items
                 continue
             if row.port == ERROR:
                 key, error = pickle.loads(row.body)

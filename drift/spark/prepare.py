@@ -79,7 +79,7 @@ class Prepared:
             targets=targets,
             bounds=(),
             algorithm=settings.digest,
-            gang=new_keys() if settings.gang else None,
+            gang=new_keys(settings.silence_max_s) if settings.gang else None,
         )
         kept = self._kept(readings, work, feed) if readings and feed.tells else None
         recorded = _recorded(feed)

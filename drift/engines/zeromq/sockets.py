@@ -15,6 +15,7 @@ from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Message, Refused
 
 #: Frames that wait in a socket, for each peer and side. More wait with their sender, whose credit bounds them.
 QUEUE_FRAMES_MAX = 64
+_HEARTBEATS = 5  # within the time after which a peer counts as silent
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,15 @@ class Transport:
         folder: of the ipc sockets; "" for tcp.
         public_key, secret_key: the CURVE pair that every process of the run uses, for both sides; tcp only.
         host: address of the interface to bind to; tcp only.
+        silence_max_s: a peer that ZeroMQ has no heartbeat of for so long is disconnected, which the outbox's monitor
+            tells; 0 for no heartbeats, where something else watches the processes.
     """
 
     folder: str
     public_key: bytes = b""
     secret_key: bytes = field(default=b"", repr=False)
     host: str = "127.0.0.1"
+    silence_max_s: float = 0.0
 
     def bind(self, socket: zmq.Socket[bytes], name: str) -> str:
         """Bind an inbox; returns where others connect to."""
@@ -81,14 +85,30 @@ class Inbox:
 
 
 class Outbox:
-    """Sends to one process without blocking; what its queue does not take waits here, in order."""
+    """Sends to one process without blocking; what its queue does not take waits here, in order.
+
+    Attributes:
+        monitor: tells when the connection is there and when it ends, where the transport has heartbeats.
+    """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], transport: Transport, address: str) -> None:
         self.socket = context.socket(zmq.PUSH)
         self.socket.sndhwm = QUEUE_FRAMES_MAX
         self.socket.linger = 0
         self._waiting: deque[bytes] = deque()
+        self.monitor: zmq.Socket[bytes] | None = None
+        if transport.silence_max_s:
+            self.socket.heartbeat_timeout = int(transport.silence_max_s * 1000)
+            self.socket.heartbeat_ivl = int(transport.silence_max_s * 1000 / _HEARTBEATS)
+            self.monitor = self.socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         transport.connect(self.socket, address)
+
+    def close(self, linger_ms: int) -> None:
+        """Let go of the socket; what it was given may take so long to leave."""
+        if self.monitor is not None:
+            self.socket.disable_monitor()
+            self.monitor.close(linger=0)
+        self.socket.close(linger=linger_ms)
 
     def send(self, frame: bytes) -> None:
         if self._waiting:

@@ -48,6 +48,7 @@ class Kind(enum.IntEnum):
     RELEASED = 4
     FINISHED = 5
     PACE = 6
+    DONE = 7
     BREAK_OFF = 8
 
 
@@ -114,7 +115,14 @@ class BreakOff(msgspec.Struct, array_like=True):
     """Nothing more will be released, though it is not the end: the barrier answers with `Finished`."""
 
 
-Message = Batch | AckMessage | MinimalTime | ReleasedMessage | Finished | Pace | BreakOff
+class Done(msgspec.Struct, array_like=True):
+    """A worker that feeds itself has ended; or all are to end, where one has failed."""
+
+    worker: int
+    failed: bool
+
+
+Message = Batch | AckMessage | MinimalTime | ReleasedMessage | Finished | Pace | Done | BreakOff
 
 _kinds: dict[type, Kind] = {
     Batch: Kind.BATCH,
@@ -123,6 +131,7 @@ _kinds: dict[type, Kind] = {
     ReleasedMessage: Kind.RELEASED,
     Finished: Kind.FINISHED,
     Pace: Kind.PACE,
+    Done: Kind.DONE,
     BreakOff: Kind.BREAK_OFF,
 }
 _pack = msgspec.msgpack.Encoder().encode
