@@ -244,7 +244,7 @@ def read_state(folder: Path) -> tuple[Manifest, Journal, int]:
             msgspec.convert(manifest.fingerprint, _Fingerprint)
         journal = read_journal(folder, manifest.self_hash, manifest.algorithm)
         manifest = _grown(manifest, journal)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"{path} is damaged: {error}") from None
     except OSError as error:
         raise RecordError(f"{error.filename} cannot be read: {error.strerror}") from error

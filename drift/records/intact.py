@@ -38,7 +38,7 @@ from drift.records.format import (
 )
 from drift.records.journal import JOURNAL, read_journal
 from drift.records.reader import Record
-from drift.records.tables import ROW_GROUP_ITEMS, check_columns, check_values
+from drift.records.tables import DAMAGE, ROW_GROUP_ITEMS, check_columns, check_values
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, block_bytes, block_head, hash_block
 
 _TROUBLES_MAX = 20
@@ -502,7 +502,7 @@ class _Batches:
                 with pq.ParquetFile(path / file.path) as parquet:
                     for batch in parquet.iter_batches(ROW_GROUP_ITEMS, columns=["batch", "items"], use_threads=False):
                         yield from zip(batch.column("batch").to_pylist(), batch.column("items").to_pylist())
-            except (OSError, pa.ArrowException):
+            except DAMAGE:
                 return  # its hash has said so
 
     def check(self, rows: _Rows, first: int) -> tuple[str, str, int] | None:

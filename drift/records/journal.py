@@ -91,7 +91,7 @@ def _line(data: bytes, algorithm: Algorithm) -> Line | None:
     try:
         line = msgspec.json.decode(data, type=Line)
         return line if line.hash == line.hashed(algorithm) else None
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

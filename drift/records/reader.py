@@ -26,7 +26,7 @@ from drift.records.columns import Strings, of_arrow
 from drift.records.format import File, Manifest, RecordError, read_manifest
 from drift.records.order import Arrivals
 from drift.records.storable import classes_at
-from drift.records.tables import check_columns, check_values
+from drift.records.tables import DAMAGE, check_columns, check_values
 from drift.records.typed import Tables
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
@@ -257,7 +257,7 @@ class Record:
                     with self._open(file) as parquet:
                         try:
                             found = _find(check_values(parquet.read_row_group(index)), global_time, row)
-                        except (OSError, pa.ArrowException) as error:
+                        except DAMAGE as error:
                             raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
                     if found is not None:
                         return found
@@ -269,7 +269,10 @@ class Record:
         if file.path not in self._groups:
             with self._open(file) as parquet:
                 groups = [parquet.metadata.row_group(index) for index in range(parquet.metadata.num_row_groups)]
-            self._groups[file.path] = [(group.num_rows, *_range_of(group, "time")) for group in groups]
+            try:
+                self._groups[file.path] = [(group.num_rows, *_range_of(group, "time")) for group in groups]
+            except DAMAGE as error:
+                raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
         return self._groups[file.path]
 
     # Output.
@@ -381,7 +384,7 @@ class Record:
             return parquet
         except FileNotFoundError:
             raise RecordError(f"{path} is missing from the record; `drift audit` tells what else is") from None
-        except (OSError, pa.ArrowException) as error:
+        except DAMAGE as error:
             raise RecordError(f"{path} is damaged: {error}; `drift audit` tells more") from error
 
     def _batches(self, table: str, names: list[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -390,7 +393,7 @@ class Record:
                 try:
                     for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=names, use_threads=False):
                         yield check_values(batch)
-                except (OSError, pa.ArrowException) as error:
+                except DAMAGE as error:
                     raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
 
     def rows(self, table: str, first: int, end: int, names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -412,7 +415,7 @@ class Record:
                                 if start < stop:
                                     yield check_values(batch.slice(start, stop - start))
                                 row += len(batch)
-                        except (OSError, pa.ArrowException) as error:
+                        except DAMAGE as error:
                             raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
                     else:
                         row += rows

@@ -150,7 +150,7 @@ def _signature_troubles(folder: Path, public: Ed25519PublicKey) -> tuple[list[Tr
         signature = msgspec.json.decode(path.read_bytes(), type=Signature)
     except FileNotFoundError:
         return [Trouble("not signed", "the record has no manifest.sig; `drift record sign` makes it", SIGNATURE)], ""
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         return [Trouble("signature wrong", f"manifest.sig cannot be read: {error}", SIGNATURE)], ""
     try:
         public.verify(base64.b64decode(signature.signature), signature.message)

@@ -12,6 +12,9 @@ from drift_barrier.digest import BLOCK_ITEMS
 #: Rows of a row group: what is in memory at once.
 ROW_GROUP_ITEMS = 32 * BLOCK_ITEMS
 
+#: What reading a file may raise that is damaged, or was made to be: names in it may be no text.
+DAMAGE = (OSError, pa.ArrowException, UnicodeDecodeError)
+
 _names = pa.dictionary(pa.int32(), pa.string())
 SCHEMAS = {
     "arrivals": pa.schema(
@@ -84,9 +87,11 @@ def check_values(rows: Any) -> Any:
     """The rows, of a RecordBatch or a Table.
 
     Raises:
-        pa.ArrowInvalid: a row lacks a value.
+        pa.ArrowInvalid: a row lacks a value, or has text that is none.
     """
     for name, column in zip(rows.schema.names, rows.columns):
         if column.null_count:
             raise pa.ArrowInvalid(f"its column {name} has {column.null_count:,} rows without a value")
+        if column.type in (pa.string(), _names):
+            column.validate(full=True)
     return rows
