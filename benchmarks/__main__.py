@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.backfill import backfill
 from benchmarks.disorder import disorder
 from benchmarks.latency import latency
 from benchmarks.recording import recording
@@ -33,11 +34,12 @@ SECTIONS: dict[str, Section] = {
     "latency": latency,
     "scaling": scaling,
     "spark": spark,
+    "backfill": backfill,
     "recording": recording,
     "simulation": simulation,
 }
 #: Sections that run only where they are named.
-_ASKED_FOR = ("spark",)
+_ASKED_FOR = ("spark", "backfill")
 _OVER_WORKLOADS = ("throughput", "disorder")
 #: Cores busy with other work from which the numbers are no good.
 _OTHERS_CORES_MAX = 0.2

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 import drift
+from benchmarks.backfill import flights_audit, flights_record, one_group
 from benchmarks.meters import cpu_seconds, own_peak_bytes, peak_memory_bytes
 from benchmarks.recording import audit, audited, run_recorded
 from benchmarks.workloads import ROOT, WORKLOADS, line_graph, mixed, moved, one_by_one
@@ -156,6 +157,9 @@ def main() -> None:
         "recording": run_recorded,
         "audit": audit,
         "audited": audited,
+        "flights record": flights_record,
+        "flights audit": flights_audit,
+        "one group": one_group,
     }
     print(json.dumps(kinds[spec["kind"]](spec)))
 

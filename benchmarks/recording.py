@@ -22,7 +22,7 @@ from benchmarks.tables import decimals, medians, megabytes, table, whole
 from benchmarks.workloads import ROOT, WORKLOADS, lines_of_text, one_by_one
 
 _ENGINES = {"local": ("local", 1), "zeromq, 2 workers": ("zeromq", 2)}
-_FLIGHTS = ROOT.parent / "shared" / "data" / "flights.csv.gz"
+FLIGHTS = ROOT.parent / "shared" / "data" / "flights.csv.gz"
 _COST_MAX = 1.10
 _AUDIT_MB_PER_S_MIN = 200.0
 _CAPTION = (
@@ -106,7 +106,7 @@ def inputs_of(example: str, items: int) -> tuple[drift.Graph, str, list[Any]]:
     sys.path.insert(0, str(ROOT / "examples"))
     import flights
 
-    payloads = flights.departures(_FLIGHTS) if _FLIGHTS.exists() else flights.departures()
+    payloads = flights.departures(FLIGHTS) if FLIGHTS.exists() else flights.departures()
     return flights.graph, "flights", payloads[:items]
 
 

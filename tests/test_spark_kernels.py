@@ -190,6 +190,9 @@ class Pickled(Reading):
     def payloads(self, batch: pa.RecordBatch) -> list[Any]:
         return [pickle.loads(each) for each in batch.column(0).to_pylist()]
 
+    def forms(self, batch: pa.RecordBatch, payloads: list[Any]) -> None:
+        return None
+
 
 def in_rows(case: Case, targets: int, order: list[int]) -> Output:
     """A case whose sources are DataFrames, read as they lie: by as many tasks as there are numbers, in that order."""
@@ -237,10 +240,9 @@ def test_how_rows_are_read_hangs_on_their_order_and_on_what_is_equal_in_them() -
     crowded = Look([(0, places[at // 10], 100_000) for at in range(100)])
     few = Look([(0, places[at], 10_000) for at in range(100)])
     many = Look([(task, places[at], 10) for task in range(100) for at in (0, 1)])
-    ways = [way_of(by_column, look, 2) for look in (ordered, crossed, crowded, few, many, Look([]))]
-    assert ways == ["lie", "time", "place", "time", "time", "lie"]
-    ways = [way_of(by_function, look, 2) for look in (ordered, crossed, crowded, few, many, Look([]))]
-    assert ways == ["lie", "place", "place", "lie", "place", "lie"]
+    looks = [ordered, crossed, crowded, few, many, Look([])]
+    assert [way_of(by_column, look, 2) for look in looks] == ["lie", "time", "place", "time", "time", "lie"]
+    assert [way_of(by_function, look, 2) for look in looks] == ["lie", "place", "place", "lie", "place", "lie"]
     assert way_of(tied, ordered, 2) == "place"
 
 

@@ -9,8 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import drift
+from drift.spark.frames import Reading
 from drift.spark.values import python_values
+from drift_graph.canonical import canonical_each
 
 COLUMNS: list[tuple[Any, list[Any]]] = [
     (pa.int64(), [0, -(2**63), 2**63 - 1, None]),
@@ -41,3 +46,23 @@ def test_values_are_those_of_arrow(kind: Any, values: list[Any]) -> None:
         found = python_values(part)
         assert found == part.to_pylist(maps_as_pydicts="strict")
         assert [*map(repr, found)] == [*map(repr, part.to_pylist(maps_as_pydicts="strict"))]
+
+
+types_of_columns = st.lists(st.sampled_from([int, bool, str, bytes, float, datetime.date]), min_size=1, max_size=4)
+kinds = {int: st.integers(-(2**63), 2**63 - 1), str: st.text(max_size=3), bytes: st.binary(max_size=3)}
+
+
+@given(st.data(), types_of_columns, st.sampled_from(["dict", "tuple", "value"]))
+def test_forms_of_rows_are_canonical_bytes(data: st.DataObject, types: list[type], payload: Any) -> None:
+    types = types[:1] if payload == "value" else types
+    names = tuple(data.draw(st.permutations(["b", "aa", "c", "ab"]))[: len(types)])
+    values = [data.draw(st.lists(st.none() | kinds.get(kind, st.from_type(kind)), max_size=3)) for kind in types]
+    count = min(map(len, values))
+    arrow = {int: pa.int64(), bool: pa.bool_(), str: pa.string(), bytes: pa.binary(), float: pa.float64()}
+    arrays = [pa.array(each[:count], arrow.get(kind, pa.date32())) for each, kind in zip(values, types)]
+    batch = pa.RecordBatch.from_arrays(arrays, names=names)
+    reading = Reading("in", 0, drift.ArrivalTime(), payload, names, False)
+    payloads = reading.payloads(batch)
+    forms = reading.forms(batch, payloads)
+    assert forms is None or forms == canonical_each(payloads)
+    assert forms is not None or {float, datetime.date} & set(types)

@@ -21,11 +21,13 @@ from itertools import islice
 from operator import gt, itemgetter, ne
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
-from drift.records.columns import of_fixed, packed_times
+from drift.records.columns import packed_times
 from drift.sources.frames import FrameSource, Payload
 from drift.spark.batches import DDL, READ, Outbox, Row, error_row
 from drift.spark.jobs import answer
@@ -46,17 +48,26 @@ _PLACE = "__drift_place"
 _ERROR = "__drift_error"
 _SAMPLED = 0.01
 _SAMPLES_MAX = 1000  # of one task
+_FIRST = varint(0)  # the ordinal of the first of a place
 _PLACE_ITEMS_MAX = 1 << 18
 _TASKS_OVERLAPPING_MAX = 64
-_ITEMS_OF_FEW_MAX = 100_000  # that fewer tasks read than could
+_LOPSIDED_MIN = 1.5  # times its share
+_ITEMS_OF_ONE_MIN = 100_000  # below which no task is waited for
 _PIECE_ITEMS = 16384
 
 
 class FrameMachine(SourceMachine):
     """Gives rows their places: global times without the ordinal."""
 
-    def places(self, payloads: list[Any], times: list[int] | None) -> tuple[list[bytes], Exception | None]:
-        """The places up to the first row that has none, and why it has none."""
+    def places(
+        self, payloads: list[Any], times: list[int] | None, forms: list[bytes] | None = None, ending: bytes = b""
+    ) -> tuple[list[bytes], Exception | None]:
+        """The places up to the first row that has none, and why it has none.
+
+        Args:
+            forms: canonical bytes of the payloads, where they are known.
+            ending: behind each place.
+        """
         error: Exception | None = None
         policy = self.policy
         if times is None:
@@ -67,14 +78,15 @@ class FrameMachine(SourceMachine):
         rank = varint(self._rank)
         if tie is not None:
             ties, tie_error = self._ties_one_by_one(payloads, tie)
-            return [pack_time(time) + rank + varint(tie) for time, tie in zip(times, ties)], tie_error or error
-        hashes, tie_error = self._hashes(payloads)
-        return _hashed_places(times[: len(hashes) // 8], rank, hashes), tie_error or error
+            return [pack_time(time) + rank + varint(tie) + ending for time, tie in zip(times, ties)], tie_error or error
+        hashes, tie_error = self._hashes(payloads, forms)
+        return _hashed_places(times[: len(hashes) // 8], rank, hashes, ending), tie_error or error
 
-    def _hashes(self, payloads: list[Any]) -> tuple[bytes, Exception | None]:
+    def _hashes(self, payloads: list[Any], forms: list[bytes] | None) -> tuple[bytes, Exception | None]:
         """Eight bytes for each payload up to the first that has no canonical form."""
         try:
-            return b"".join(map(xxhash.xxh64_digest, canonical_each(payloads))), None
+            forms = canonical_each(payloads) if forms is None else forms[: len(payloads)]
+            return b"".join(map(xxhash.xxh64_digest, forms)), None
         except NoCanonicalForm:
             ties, error = self._ties_one_by_one(payloads, hash64)
             return b"".join(tie.to_bytes(8, "big") for tie in ties), error
@@ -87,18 +99,20 @@ def _no_tie(payload: Any) -> int:
     return 0
 
 
-def _hashed_places(times: list[int], rank: bytes, hashes: bytes) -> list[bytes]:
+def _hashed_places(times: list[int], rank: bytes, hashes: bytes, ending: bytes) -> list[bytes]:
     """Places whose ties are hashes of eight bytes, and nearly all take as many."""
-    count = len(times)
-    rows = np.empty((count, 17 + len(rank)), np.uint8)
+    count, middle, length = len(times), 8 + len(rank), 17 + len(rank) + len(ending)
+    rows = np.empty((count, length), np.uint8)
     rows[:, :8] = packed_times(np.array(times, np.int64))
-    rows[:, 8:-9] = np.frombuffer(rank, np.uint8)
-    rows[:, -9] = 0xFF
-    rows[:, -8:] = np.frombuffer(hashes, np.uint8).reshape(count, 8)
-    places = of_fixed(rows).listed()
-    for at in np.flatnonzero(rows[:, -8] == 0).tolist():  # it takes fewer
+    rows[:, 8:middle] = np.frombuffer(rank, np.uint8)
+    rows[:, middle] = 0xFF
+    rows[:, middle + 1 : middle + 9] = np.frombuffer(hashes, np.uint8).reshape(count, 8)
+    rows[:, middle + 9 :] = np.frombuffer(ending, np.uint8)
+    whole = rows.tobytes()
+    places = [whole[start : start + length] for start in range(0, count * length, length)]
+    for at in np.flatnonzero(rows[:, middle + 1] == 0).tolist():  # it takes fewer
         tie = int.from_bytes(hashes[8 * at : 8 * at + 8], "big")
-        places[at] = pack_time(times[at]) + rank + varint(tie)
+        places[at] = pack_time(times[at]) + rank + varint(tie) + ending
     return places
 
 
@@ -131,8 +145,32 @@ class Reading:
         names = self.columns
         return [dict(zip(names, row)) for row in zip(*columns)] if columns else [{} for _ in range(batch.num_rows)]
 
+    def forms(self, batch: pa.RecordBatch, payloads: list[Any]) -> list[bytes] | None:
+        """The canonical bytes of payloads of rows, where the types of the columns say how they are made; else None."""
+        if not all(map(_is_plain, batch.columns[: len(self.columns)])):
+            return None
+        if self.payload != "dict":
+            return list(map(_encode, payloads))
+        names = sorted(self.columns, key=_encode)  # as canonical bytes have the entries of a dict
+        if names == list(self.columns):
+            return list(map(_encode, payloads))
+        entries = zip(*(map(itemgetter(name), payloads) for name in names))
+        return [_encode(dict(zip(names, values))) for values in entries]
+
     def times(self, batch: pa.RecordBatch) -> list[int] | None:
         return python_values(batch.column(len(self.columns))) if self.timed else None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_kinds = pa.types
+_PLAIN = (_kinds.is_integer, _kinds.is_boolean, _kinds.is_string, _kinds.is_binary)
+
+
+def _is_plain(column: pa.Array) -> bool:
+    """Whether MessagePack of any value in the column is its canonical form."""
+    return any(is_kind(column.type) for is_kind in _PLAIN) or (
+        _kinds.is_float64(column.type) and not pc.any(pc.is_nan(column)).as_py()
+    )
 
 
 def place_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -142,7 +180,7 @@ def place_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) 
     for batch in batches:
         machine = reading.machine()
         payloads, times = reading.payloads(batch), reading.times(batch)
-        places, error = placed(machine, payloads, times)
+        places, error = placed(machine, payloads, times, reading.forms(batch, payloads))
         if error is None:
             yield _with_places(batch, reading, places, [None] * len(places))
             continue
@@ -153,14 +191,21 @@ def place_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) 
         yield _with_places(worst[2], reading, [b""], [worst[0] + b"\0" + worst[1]], key_bytes=len(worst[0]))
 
 
-def placed(machine: FrameMachine, payloads: list[Any], times: list[int] | None) -> tuple[list[bytes], Exception | None]:
+def placed(
+    machine: FrameMachine,
+    payloads: list[Any],
+    times: list[int] | None,
+    forms: list[bytes] | None = None,
+    ending: bytes = b"",
+) -> tuple[list[bytes], Exception | None]:
+    """See `FrameMachine.places`."""
     if times is not None and None in times:
         at = times.index(None)  # type: ignore[arg-type]
         return [], InputError(
             f"the time column of source {machine.name!r} is null for payload {safe_text(repr, payloads[at], 200)}; "
             f"filter such rows out, or give them a time with coalesce(...)"
         )
-    return machine.places(payloads, times)
+    return machine.places(payloads, times, forms, ending)
 
 
 def refusals(
@@ -185,12 +230,11 @@ def read_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -
         for start in range(0, whole.num_rows, _PIECE_ITEMS):
             batch = whole.slice(start, _PIECE_ITEMS)
             payloads, times = reading.payloads(batch), reading.times(batch)
-            places, error = placed(machine, payloads, times)
+            metas, error = placed(machine, payloads, times, reading.forms(batch, payloads), _FIRST)
             if error is not None:
                 for _, key, reason in refusals(machine, payloads, times):
                     worst = min(worst or (key, reason), (key, reason), key=itemgetter(0))
             elif worst is None:
-                metas = [place + b"\0" for place in places]
                 read += len(metas)
                 worker.handle([(reading.name, Columns(metas, payloads, None))], outbox, BEGINNING)
                 yield from outbox.ready()
@@ -335,6 +379,7 @@ class Look:
 
     def __init__(self, some: Sequence[tuple[int, bytes, int]]) -> None:
         self.firsts = [(place, items) for _, place, items in some]
+        self._some = some
         self._tasks: dict[int, list[bytes]] = {}
         for number, place, _ in some:
             self._tasks.setdefault(number, []).append(place)
@@ -342,6 +387,14 @@ class Look:
     @property
     def items(self) -> int:
         return sum(items for _, items in self.firsts)
+
+    def lopsided(self, targets: int) -> bool:
+        """Whether tasks would wait for one that has many more rows than its share."""
+        counts: dict[int, int] = {}
+        for number, _, items in self._some:
+            counts[number] = counts.get(number, 0) + items
+        most = max(counts.values(), default=0)
+        return most > _ITEMS_OF_ONE_MIN and most * targets > _LOPSIDED_MIN * self.items
 
     @property
     def tasks(self) -> int:
@@ -469,10 +522,9 @@ def way_of(reading: Reading, look: Look, targets: int) -> Way:
     """How rows are to be read."""
     if (isinstance(reading.policy, EventTime) and reading.policy.tie is not None) or look.crowded():
         return "place"
-    few = look.tasks < targets and look.items > _ITEMS_OF_FEW_MAX and reading.timed
-    if look.in_order() and not few:
-        return "lie"
-    return "time" if reading.timed else "place"
+    if not reading.timed:
+        return "lie" if look.in_order() else "place"
+    return "lie" if look.in_order() and not look.lopsided(targets) else "time"
 
 
 def level_0(frame: Any, work: Work, reading: Reading, look: Look, way: Way) -> Any:
@@ -480,7 +532,7 @@ def level_0(frame: Any, work: Work, reading: Reading, look: Look, way: Way) -> A
     if way == "place":
         return sorted_by_place(frame, work, reading).mapInArrow(task(number_rows, work, reading), DDL)
     if way == "time":
-        if not work.targets <= look.tasks <= _TASKS_OVERLAPPING_MAX:
+        if look.lopsided(work.targets) or look.tasks > _TASKS_OVERLAPPING_MAX:
             frame = frame.repartition(work.targets, _TIME)
         frame = frame.sortWithinPartitions(_TIME)
     return frame.mapInArrow(task(read_rows, work, reading), DDL)
