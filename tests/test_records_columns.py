@@ -45,7 +45,8 @@ def test_strings_are_what_they_were_made_of(given_strings: list[bytes], data: st
     assert packed.tobytes() == b"".join(each)
     assert [packed[one:other].tobytes() for one, other in pairwise(offsets)] == each
     assert columns.byte_strings(end - start, b"".join(each)).listed() == given_strings[start:end]
-    assert checks(part).tolist() == [(sum(one) + 257 * len(one)) % 2**16 for one in given_strings[start:end]]
+    assert checks(part).tolist() == [sum(one) % 256 | len(one) % 256 << 8 for one in given_strings[start:end]]
+    assert columns.joined([made, part]).listed() == given_strings + given_strings[start:end]
 
 
 @given(strings)

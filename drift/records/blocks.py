@@ -37,12 +37,10 @@ class Block(NamedTuple):
 
 
 def checks(strings: Strings) -> npt.NDArray[np.uint16]:
-    """Of each: the sum of its bytes and 257 times its length, modulo 2**16. A byte that changes, changes it."""
-    offsets = strings.offsets - strings.offsets[0]
-    sums = np.zeros(int(offsets[-1]) + 1, np.uint32)
-    np.cumsum(strings.data[strings.offsets[0] : strings.offsets[-1]], dtype=np.uint32, out=sums[1:])
-    found: npt.NDArray[np.uint16] = (np.diff(sums[offsets]) + 257 * np.diff(offsets)).astype(np.uint16)
-    return found
+    """Of each: the sum of its bytes, and above that its length, both modulo 256. A byte that changes, changes it."""
+    both = np.empty((len(strings), 2), np.uint8)
+    both[:, 0], both[:, 1] = columns.sums(strings), strings.lengths & 0xFF
+    return both.view("<u2").reshape(-1)
 
 
 class Blocks:
@@ -66,18 +64,14 @@ class Blocks:
 
     def add(self, metas: Strings, payloads: Strings, meta_data: bytes | None = None) -> None:
         """The next rows; `meta_data` are the canonical bytes of the metas, where they are at hand."""
+        bins, ends = columns.bins(metas, meta_data)
         of_metas, of_payloads = checks(metas).astype(np.uint8), checks(payloads).astype("<u2")
         start, count = 0, len(metas)
         while start < count:
             room = BLOCK_ITEMS - self.rows % BLOCK_ITEMS
             end = min(start + room, count)
-            data = meta_data if meta_data is not None and end - start == count else None
-            piece = Encoded(
-                end - start,
-                data if data is not None else columns.bins(metas.slice(start, end))[0].tobytes(),
-                payloads.slice(start, end).joined().tobytes(),
-                False,
-            )
+            data = bins[ends[start] : ends[end]].tobytes()
+            piece = Encoded(end - start, data, payloads.slice(start, end).joined().tobytes(), False)
             self.digest.add_encoded(piece)
             self._meta_checks.append(of_metas[start:end].tobytes())
             self._payload_checks.append(of_payloads[start:end].tobytes())

@@ -65,9 +65,24 @@ def of_fixed(matrix: Bytes) -> Strings:
 
 
 def of_lengths(data: bytes, lengths: Numbers) -> Strings:
+    return Strings(np.frombuffer(data, np.uint8), _offsets(lengths))
+
+
+def joined(several: list[Strings]) -> Strings:
+    """One after the other; copied, where they are more than one."""
+    if len(several) == 1:
+        return several[0]
+    steps = {strings.step for strings in several}
+    data = np.concatenate([np.frombuffer(strings.joined(), np.uint8) for strings in several])
+    if len(steps) == 1 and 0 not in steps:
+        return of_fixed(data.reshape(-1, steps.pop()))
+    return Strings(data, _offsets(np.concatenate([strings.lengths for strings in several])))
+
+
+def _offsets(lengths: Numbers) -> Numbers:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    return Strings(np.frombuffer(data, np.uint8), offsets)
+    return offsets
 
 
 def of_list(strings: list[bytes]) -> Strings:
@@ -189,14 +204,36 @@ def beginnings(strings: Strings, lengths: Numbers) -> Strings:
     step = _common_length(strings)
     if len(lengths) and step is not None and (lengths == lengths[0]).all():
         return of_fixed(_at(strings, int(lengths[0])))
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets = _offsets(lengths)
     shift = strings.offsets[:-1] - offsets[:-1]
     return Strings(strings.data[np.arange(int(offsets[-1])) + np.repeat(shift, lengths)], offsets)
 
 
-def bins(strings: Strings) -> tuple[memoryview, Numbers]:
-    """The canonical bytes of each, joined: with the header that says its length; and where each begins and ends."""
+def sums(strings: Strings) -> Bytes:
+    """Of each, the sum of its bytes modulo 256."""
+    step = _common_length(strings)
+    start, end = int(strings.offsets[0]), int(strings.offsets[-1])
+    if step is not None:
+        matrix = strings.data[start:end].reshape(-1, step)
+        found: Bytes = np.einsum("ij->i", matrix) if step < 64 else matrix.sum(axis=1, dtype=np.uint8)
+    elif len(strings) and int(strings.lengths.min()) > 0:
+        found = np.add.reduceat(strings.data[:end], strings.offsets[:-1], dtype=np.uint8)
+    else:  # `reduceat` has no sum of nothing
+        sums_so_far = np.zeros(end - start + 1, np.uint8)
+        np.cumsum(strings.data[start:end], dtype=np.uint8, out=sums_so_far[1:])
+        found = np.diff(sums_so_far[strings.offsets - start])
+    return found
+
+
+def bins(strings: Strings, encoded: bytes | None = None) -> tuple[memoryview, Numbers]:
+    """The canonical bytes of each, joined: with the header that says its length; and where each begins and ends.
+
+    Args:
+        encoded: the same bytes, where they are at hand.
+    """
+    if encoded is not None and len(encoded) == int(strings.offsets[-1] - strings.offsets[0]) + 2 * len(strings):
+        heads = 2 * np.arange(len(strings) + 1)
+        return memoryview(encoded), strings.offsets - strings.offsets[0] + heads
     step = _common_length(strings)
     if step is not None and step < 256:
         matrix = np.empty((len(strings), step + 2), np.uint8)
@@ -208,8 +245,7 @@ def bins(strings: Strings) -> tuple[memoryview, Numbers]:
     if len(lengths) == 0 or int(lengths.max()) >= 256:
         listed = list(map(msgspec.msgpack.encode, strings.listed()))
         return memoryview(b"".join(listed)), of_list(listed).offsets
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths + 2, out=offsets[1:])
+    offsets = _offsets(lengths + 2)
     out = np.empty(int(offsets[-1]), np.uint8)
     heads = offsets[:-1]
     body = np.ones(len(out), bool)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -36,11 +39,14 @@ from drift.records.format import (
 from drift.records.journal import JournalWriter, sync_folder
 from drift.records.messages import Arrival, Begin, Finish, LateRow, Learned, Message, Output
 from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS
-from drift_barrier.digest import Algorithm
+from drift_barrier.digest import BLOCK_ITEMS, Algorithm
 from drift_graph.errors import DriftBug
 from drift_graph.meta import NumberedMetas
 
 _ROW_GROUP_BYTES = 32 << 20
+#: What is told is made into columns when it is so much: that costs as much for a few rows as for thousands.
+_GATHERED_ITEMS = 8 * BLOCK_ITEMS
+_GATHERED_BYTES = 8 << 20
 
 #: Takes half as much space again as zstd at its fastest, and two thirds of the time to write and to read.
 _LZ4 = "lz4"
@@ -161,6 +167,31 @@ class _Table:
             self._temporary.unlink(missing_ok=True)
 
 
+M = TypeVar("M", Arrival, Output)
+
+
+class _Gathered(Generic[M]):
+    """Messages that wait to be made into columns."""
+
+    def __init__(self, items_max: int, bytes_max: int) -> None:
+        self._items_max = min(items_max, _GATHERED_ITEMS)
+        self._bytes_max = min(bytes_max, _GATHERED_BYTES)
+        self.messages: list[M] = []
+        self.items = self._bytes = 0
+
+    def add(self, message: M) -> bool:
+        """Whether they are enough."""
+        self.messages.append(message)
+        self.items += message.count
+        self._bytes += len(message.metas) + len(message.payloads)
+        return max(self.items, len(self.messages)) >= self._items_max or self._bytes >= self._bytes_max
+
+    def take(self) -> list[M]:
+        taken, self.messages = self.messages, []
+        self.items = self._bytes = 0
+        return taken
+
+
 class RecordWriter:
     """Takes messages; `due` says when `seal` is to be called.
 
@@ -179,6 +210,8 @@ class RecordWriter:
         self._sources = pa.array([source.name for source in self.manifest.sources], pa.string())
         self._sinks = pa.array(self.manifest.sinks, pa.string())
         self._late_items = manifest.late_items
+        self._arrivals: _Gathered[Arrival] = _Gathered(begin.part_items_max, begin.part_bytes_max)
+        self._outputs: _Gathered[Output] = _Gathered(begin.part_items_max, begin.part_bytes_max)
         self._journal = JournalWriter(self._folder, manifest.algorithm)
         if input_blocks is None:
             self.manifest = msgspec.structs.replace(manifest, **environment(), **self._digests())
@@ -189,9 +222,14 @@ class RecordWriter:
 
     def handle(self, message: Message) -> None:
         if isinstance(message, Arrival):
-            self._arrive(message)
+            if self._arrivals.add(message):
+                self._arrive()
         elif isinstance(message, Output):
-            self._release(message)
+            expected = self._output.rows + self._outputs.items
+            if message.position != expected:
+                raise DriftBug(f"the writer of a record was told of position {message.position} after {expected}")
+            if self._outputs.add(message):
+                self._release()
         elif isinstance(message, Learned):
             self.manifest.classes[message.name] = message.place
         elif isinstance(message, Finish):
@@ -213,66 +251,67 @@ class RecordWriter:
 
     @property
     def unsealed(self) -> bool:
-        return any(table.rows for table in self._tables.values())
+        gathered = self._arrivals.messages or self._outputs.messages
+        return bool(gathered) or any(table.rows for table in self._tables.values())
 
-    def _arrive(self, arrival: Arrival) -> None:
-        batch, count = arrival.batch, arrival.count
-        source = _constant(self._sources, arrival.source, 1)
+    def _arrive(self) -> None:
+        arrivals = self._arrivals.take()
+        counts = np.array([arrival.count for arrival in arrivals], np.int64)
+        batches = np.array([arrival.batch for arrival in arrivals], np.int64)
+        sources = np.array([arrival.source for arrival in arrivals], np.int32)
+        late = np.array([len(arrival.late) for arrival in arrivals], np.int64)
         self._tables["arrivals"].add(
             [
-                pa.array([batch], pa.int64()),
-                source,
-                pa.array([count], pa.int64()),
-                pa.array([len(arrival.late)], pa.int64()),
-                pa.array([arrival.at_ns], pa.int64()),
-                pa.array([arrival.heartbeat], pa.binary()),
-                pa.array([arrival.first_time is not None]),
+                plain(batches, pa.int64()),
+                _named(self._sources, sources),
+                plain(counts, pa.int64()),
+                plain(late, pa.int64()),
+                plain(np.array([arrival.at_ns for arrival in arrivals], np.int64), pa.int64()),
+                pa.array([arrival.heartbeat for arrival in arrivals], pa.binary()),
+                pa.array([arrival.first_time is not None for arrival in arrivals], pa.bool_()),
             ]
         )
-        if count:
-            metas = _metas(arrival)
-            payloads = columns.values(count, arrival.payloads)
-            self._input.add(metas, payloads)
+        full = [arrival for arrival in arrivals if arrival.count]
+        if full:
+            metas, encoded = _metas(full)
+            payloads = _payloads(full)
+            self._input.add(metas, payloads, encoded)
             self._tables["input"].add(
                 [
-                    _repeated(batch, count),
-                    _constant(self._sources, arrival.source, count),
+                    plain(np.repeat(batches, counts), pa.int64()),
+                    _named(self._sources, np.repeat(sources, counts)),
                     plain(columns.times_of(metas), pa.int64()),
                     to_arrow(metas),
                     to_arrow(payloads),
                 ]
             )
-        if arrival.late:
-            self._divert(batch, arrival.source, arrival.late)
-        self._late_items += len(arrival.late)
+        for arrival in arrivals:
+            if arrival.late:
+                self._divert(arrival.batch, arrival.source, arrival.late)
 
     def _divert(self, batch: int, source: int, late: list[LateRow]) -> None:
         self._tables["late"].add(
             [
-                _repeated(batch, len(late)),
-                _constant(self._sources, source, len(late)),
+                plain(np.full(len(late), batch, np.int64), pa.int64()),
+                _named(self._sources, _each(source, len(late))),
                 pa.array([row.time for row in late], pa.int64()),
                 pa.array([row.heartbeat for row in late], pa.int64()),
                 pa.array([row.reason for row in late], pa.string()),
                 pa.array([row.payload for row in late], pa.binary()),
             ]
         )
+        self._late_items += len(late)
 
-    def _release(self, output: Output) -> None:
-        count = output.count
-        if output.position != self._output.rows:
-            raise DriftBug(f"the writer of a record was told of position {output.position} after {self._output.rows}")
-        metas = _metas(output)
-        payloads = columns.values(count, output.payloads)
-        self._output.add(metas, payloads, output.metas if output.first_time is None else None)
-        if isinstance(output.sinks, int):
-            sinks = _constant(self._sinks, output.sinks, count)
-        else:
-            sinks = pa.DictionaryArray.from_arrays(pa.array(output.sinks, pa.int32()), self._sinks)
+    def _release(self) -> None:
+        outputs = self._outputs.take()
+        metas, encoded = _metas(outputs)
+        payloads = _payloads(outputs)
+        first = self._output.rows
+        self._output.add(metas, payloads, encoded)
         self._tables["output"].add(
             [
-                plain(np.arange(output.position, output.position + count, dtype=np.int64), pa.int64()),
-                sinks,
+                plain(np.arange(first, self._output.rows, dtype=np.int64), pa.int64()),
+                _named(self._sinks, np.concatenate([_each(output.sinks, output.count) for output in outputs])),
                 plain(columns.times_of(metas), pa.int64()),
                 to_arrow(columns.global_times(metas)),
                 to_arrow(metas),
@@ -291,13 +330,18 @@ class RecordWriter:
 
     def _seal_tables(self) -> list[File]:
         """The new files; the manifest here has them."""
+        if self._arrivals.messages:
+            self._arrive()
+        if self._outputs.messages:
+            self._release()
         for table, blocks in (("input", self._input), ("output", self._output)):
             for block in blocks.take():
                 row: list[list[Any]] = [[table], *([value] for value in block)]
                 self._tables["blocks"].add(
                     [pa.array(value, field.type) for value, field in zip(row, SCHEMAS["blocks"])]
                 )
-        files = [file for table in self._tables.values() if (file := table.seal()) is not None]
+        with ThreadPoolExecutor(len(TABLES)) as pool:  # the disk makes several files safe in the time of one
+            files = [file for file in pool.map(_Table.seal, self._tables.values()) if file is not None]
         manifest = self.manifest
         manifest.files += files
         manifest.items_in, manifest.late_items = self._input.rows, self._late_items
@@ -335,15 +379,28 @@ class RecordWriter:
         self._journal.follow(self.manifest.self_hash, len(data), self.manifest.growing())
 
 
-def _metas(message: Arrival | Output) -> Strings:
+def _metas(messages: Sequence[Arrival | Output]) -> tuple[Strings, bytes | None]:
+    """Their metas, and the canonical bytes of all of them where these were told."""
+    if all(message.first_time is None for message in messages):
+        encoded = b"".join([message.metas for message in messages])
+        return columns.byte_strings(sum(message.count for message in messages), encoded), encoded
+    return columns.joined([_metas_of(message) for message in messages]), None
+
+
+def _metas_of(message: Arrival | Output) -> Strings:
     if message.first_time is not None:
         return columns.numbered(NumberedMetas(message.first_time, message.count, message.metas))
     return columns.byte_strings(message.count, message.metas)
 
 
-def _constant(names: pa.Array, index: int, count: int) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(plain(np.full(count, index, np.int32), pa.int32()), names)
+def _payloads(messages: Sequence[Arrival | Output]) -> Strings:
+    count = sum(message.count for message in messages)
+    return columns.values(count, b"".join([message.payloads for message in messages]))
 
 
-def _repeated(value: int, count: int) -> pa.Array:
-    return plain(np.full(count, value, np.int64), pa.int64())
+def _each(numbers: int | list[int], count: int) -> npt.NDArray[np.int32]:
+    return np.full(count, numbers, np.int32) if isinstance(numbers, int) else np.array(numbers, np.int32)
+
+
+def _named(names: pa.Array, numbers: npt.NDArray[np.int32]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(plain(numbers, pa.int32()), names)
