@@ -12,6 +12,7 @@ import pytest
 
 import drift
 from drift.cli.specs import source_of
+from drift.spark import look, prepare
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -55,12 +56,28 @@ def test_a_dataframe_in_event_time_gives_the_digest_of_local(spark: Any, partiti
     assert report.items_in == frame.count()
 
 
-def test_an_expression_gives_the_event_time(spark: Any) -> None:
-    frame = rows_of_flights(spark)
+WAYS: dict[str, dict[str, int]] = {
+    "lie": {},
+    "time": {},
+    "spread by time": {"_ITEMS_OF_ONE_MIN": 0, "_LOPSIDED_MIN": 0},
+    "place": {"_PLACE_ITEMS_MAX": 0},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_expression_gives_the_event_time(spark: Any, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    for name, value in WAYS[way].items():
+        monkeypatch.setattr(look, name, value)
+    taken: list[str] = []
+    monkeypatch.setattr(prepare, "way_of", lambda *given: taken.append(look.way_of(*given)) or taken[0])
     minutes = "cast(unix_timestamp(cast(time_hour as timestamp)) / 60 as long) + cast(minute as long)"
+    frame = rows_of_flights(spark)
+    if way == "lie":
+        frame = frame.selectExpr("*", f"{minutes} as at").coalesce(1).sortWithinPartitions("at").drop("at")
     source = drift.spark.source(frame, time=minutes)
     report = drift.run(flights.graph, {"flights": source}, engine="spark", partitions=2).finish()
     assert report.digest == drift.run(flights.graph, {"flights": flights.departures()}).finish().digest
+    assert taken == [way]
 
 
 def test_a_dataframe_in_arrival_time_is_numbered_in_a_stated_order(spark: Any) -> None:

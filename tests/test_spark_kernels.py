@@ -28,9 +28,10 @@ from drift.engines.shipping import packed
 from drift.sources import as_source
 from drift.spark.batches import ROWS, error_row, record_batch
 from drift.spark.blocks import joined_digest
-from drift.spark.frames import Look, Reading, read_rows, sample_rows, way_of
+from drift.spark.frames import Reading, read_rows
 from drift.spark.kernels import RangeEnd, Work, run_level, run_release
 from drift.spark.levels import Levels
+from drift.spark.look import Look, look_at_rows, way_of
 from drift.spark.prepare import cuts
 from drift.spark.spool import Spool
 from drift_barrier.digest import BLOCK_ITEMS, Digest, hash_block
@@ -202,7 +203,7 @@ def in_rows(case: Case, targets: int, order: list[int]) -> Output:
     for rank, each in enumerate(case.inputs):
         reading = Pickled(f"in{rank}", rank, each.time, "value", ("c0",), False)
         tables.append((reading, pa.table({"c0": pa.array(map(pickle.dumps, each.payloads), pa.binary())})))
-    some = [batch for reading, rows in tables for batch in sample_rows(work, reading, rows.to_batches())]
+    some = [batch for reading, rows in tables for batch in look_at_rows(work, reading, rows.to_batches())]
     look = Look([(row["task"], row["first"], row["items"]) for batch in some for row in batch.to_pylist()])
     work = replace(work, bounds=cuts(look.firsts, targets))
     parts = [(reading, rows, len(rows) * at // len(order)) for reading, rows in tables for at in order]
@@ -241,7 +242,14 @@ def test_how_rows_are_read_hangs_on_their_order_and_on_what_is_equal_in_them() -
     few = Look([(0, places[at], 10_000) for at in range(100)])
     many = Look([(task, places[at], 10) for task in range(100) for at in (0, 1)])
     looks = [ordered, crossed, crowded, few, many, Look([])]
-    assert [way_of(by_column, look, 2) for look in looks] == ["lie", "time", "place", "time", "time", "lie"]
+    assert [way_of(by_column, look, 2) for look in looks] == [
+        "lie",
+        "time",
+        "place",
+        "spread by time",
+        "spread by time",
+        "lie",
+    ]
     assert [way_of(by_function, look, 2) for look in looks] == ["lie", "place", "place", "lie", "place", "lie"]
     assert way_of(tied, ordered, 2) == "place"
 

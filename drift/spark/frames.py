@@ -18,7 +18,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import gt, itemgetter, ne
+from operator import itemgetter, ne
 from typing import Any, Literal
 
 import msgspec
@@ -33,7 +33,6 @@ from drift.spark.batches import DDL, READ, Outbox, Row, error_row
 from drift.spark.jobs import answer
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
-from drift.spark.pieces import overlapping
 from drift.spark.tasks import task
 from drift.spark.values import python_values
 from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of, hash64, same
@@ -43,16 +42,11 @@ from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, TIME_MIN, pack_time, varint
 from drift_graph.times import ArrivalTime, EventTime, SourceMachine, TimePolicy
 
-_TIME = "__drift_time"
+#: The column of times, where one is given; behind those of the payload.
+TIME = "__drift_time"
 _PLACE = "__drift_place"
 _ERROR = "__drift_error"
-_SAMPLED = 0.01
-_SAMPLES_MAX = 1000  # of one task
 _FIRST = varint(0)  # the ordinal of the first of a place
-_PLACE_ITEMS_MAX = 1 << 18
-_TASKS_OVERLAPPING_MAX = 64
-_LOPSIDED_MIN = 1.5  # times its share
-_ITEMS_OF_ONE_MIN = 100_000  # below which no task is waited for
 _PIECE_ITEMS = 16384
 
 
@@ -339,82 +333,6 @@ class Counter:
         )
 
 
-def sample_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Places of some rows, evenly over the task, with its number, and for how many rows each stands."""
-    from pyspark import TaskContext
-
-    work.opened()
-    context = TaskContext.get()
-    machine = reading.machine()
-    stride, at, kept = 1, 0, []
-    for batch in batches:
-        wanted = list(range(-at % stride, batch.num_rows, stride))
-        at += batch.num_rows
-        if wanted:
-            some = batch.take(pa.array(wanted))
-            kept += placed(machine, reading.payloads(some), reading.times(some))[0]
-        while len(kept) > _SAMPLES_MAX:
-            kept, stride = kept[::2], stride * 2
-    task_number = context.partitionId() if context is not None else 0
-    values: list[tuple[list[Any], Any]] = [
-        ([task_number] * len(kept), pa.int32()),
-        (kept, pa.binary()),
-        ([round(stride / _SAMPLED)] * len(kept), pa.int64()),
-    ]
-    arrays = [pa.array(each, kind) for each, kind in values]
-    yield pa.RecordBatch.from_arrays(arrays, names=["task", "first", "items"])
-
-
-class Look:
-    """What a look at some rows of a DataFrame says of all.
-
-    What it does not see are too few items to matter: of rows that it takes for sorted, some thousand may not be.
-
-    Args:
-        some: the number of a task, the place of one of its rows, and for how many it stands; in the task's order.
-
-    Attributes:
-        firsts: the places, and for how many each stands.
-    """
-
-    def __init__(self, some: Sequence[tuple[int, bytes, int]]) -> None:
-        self.firsts = [(place, items) for _, place, items in some]
-        self._some = some
-        self._tasks: dict[int, list[bytes]] = {}
-        for number, place, _ in some:
-            self._tasks.setdefault(number, []).append(place)
-
-    @property
-    def items(self) -> int:
-        return sum(items for _, items in self.firsts)
-
-    def lopsided(self, targets: int) -> bool:
-        """Whether tasks would wait for one that has many more rows than its share."""
-        counts: dict[int, int] = {}
-        for number, _, items in self._some:
-            counts[number] = counts.get(number, 0) + items
-        most = max(counts.values(), default=0)
-        return most > _ITEMS_OF_ONE_MIN and most * targets > _LOPSIDED_MIN * self.items
-
-    @property
-    def tasks(self) -> int:
-        return len(self._tasks)
-
-    def crowded(self) -> bool:
-        """Whether very many rows have one place."""
-        crowds: dict[bytes, int] = {}
-        for place, items in self.firsts:
-            crowds[place] = crowds.get(place, 0) + items
-        return max(crowds.values(), default=0) > _PLACE_ITEMS_MAX
-
-    def in_order(self) -> bool:
-        """Whether the rows of each task are, and only so many of them overlap."""
-        places = list(self._tasks.values())
-        if any(any(map(gt, each, islice(each, 1, None))) for each in places):
-            return False
-        return overlapping((each[0], each[-1]) for each in places) <= _TASKS_OVERLAPPING_MAX
-
-
 def reading_of(name: str, rank: int, policy: TimePolicy, source: FrameSource, frame: Any) -> tuple[Reading, Any]:
     """How a DataFrame is read, and the DataFrame with the column of times that this needs."""
     columns = tuple(frame.columns)
@@ -434,7 +352,7 @@ def reading_of(name: str, rank: int, policy: TimePolicy, source: FrameSource, fr
     if source.time is not None:
         event = policy if isinstance(policy, EventTime) else EventTime(_never)
         return Reading(name, rank, event, source.payload, columns, True), frame.withColumn(
-            _TIME, _millis(name, frame, source.time)
+            TIME, _millis(name, frame, source.time)
         )
     if isinstance(policy, ArrivalTime):
         raise SettingsError(
@@ -454,7 +372,7 @@ def _millis(name: str, frame: Any, time: Any) -> Any:
     from pyspark.sql import functions, types
 
     column = functions.expr(time) if isinstance(time, str) else time
-    kind = frame.select(column.alias(_TIME)).schema[0].dataType
+    kind = frame.select(column.alias(TIME)).schema[0].dataType
     if isinstance(kind, types.IntegralType):
         return column.cast("long")
     if isinstance(kind, (types.TimestampType, types.TimestampNTZType)):
@@ -493,9 +411,9 @@ class Numbered:
                 f"a DataFrame cannot be put in the order of order_by={list(order_by)!r}: {said}; name columns that it "
                 f"has, and cast or drop those that Spark does not hash (maps, variants, intervals)"
             ) from error
-        self._kept = ordered.withColumn(_TIME, functions.monotonically_increasing_id()).persist(StorageLevel.DISK_ONLY)
+        self._kept = ordered.withColumn(TIME, functions.monotonically_increasing_id()).persist(StorageLevel.DISK_ONLY)
         counts: dict[int, int] = {}
-        parts = self._kept.select(_TIME).mapInArrow(_count_parts, "part long, items long")
+        parts = self._kept.select(TIME).mapInArrow(_count_parts, "part long, items long")
         for row in answer(frame.sparkSession, parts.collect):
             counts[row.part] = counts.get(row.part, 0) + row.items
         starts: list[Any] = []
@@ -504,37 +422,29 @@ class Numbered:
             starts += [functions.lit(part), functions.lit(before)]
             before += counts[part]
         mask = functions.lit(2**_PART_BITS - 1)
-        number = functions.col(_TIME).bitwiseAND(mask)
+        number = functions.col(TIME).bitwiseAND(mask)
         if starts:
-            upper = functions.shiftright(_TIME, _PART_BITS)
+            upper = functions.shiftright(TIME, _PART_BITS)
             number = number + functions.element_at(functions.create_map(*starts), upper)
-        self.frame = self._kept.withColumn(_TIME, number.cast("long"))
+        self.frame = self._kept.withColumn(TIME, number.cast("long"))
 
     def close(self) -> None:
         self._kept.unpersist()
 
 
-#: How the rows of a DataFrame come to the first level: as they lie, sorted by a column of times, or by place.
-Way = Literal["lie", "time", "place"]
+#: How the rows of a DataFrame come to the first level: as they lie; sorted by their column of times, in the partitions
+#: that they are in or in others; or by their places.
+Way = Literal["lie", "time", "spread by time", "place"]
 
 
-def way_of(reading: Reading, look: Look, targets: int) -> Way:
-    """How rows are to be read."""
-    if (isinstance(reading.policy, EventTime) and reading.policy.tie is not None) or look.crowded():
-        return "place"
-    if not reading.timed:
-        return "lie" if look.in_order() else "place"
-    return "lie" if look.in_order() and not look.lopsided(targets) else "time"
-
-
-def level_0(frame: Any, work: Work, reading: Reading, look: Look, way: Way) -> Any:
+def level_0(frame: Any, work: Work, reading: Reading, way: Way) -> Any:
     """From rows of a DataFrame to rows of batches."""
     if way == "place":
         return sorted_by_place(frame, work, reading).mapInArrow(task(number_rows, work, reading), DDL)
-    if way == "time":
-        if look.lopsided(work.targets) or look.tasks > _TASKS_OVERLAPPING_MAX:
-            frame = frame.repartition(work.targets, _TIME)
-        frame = frame.sortWithinPartitions(_TIME)
+    if way == "spread by time":
+        frame = frame.repartition(work.targets, TIME)
+    if way != "lie":
+        frame = frame.sortWithinPartitions(TIME)
     return frame.mapInArrow(task(read_rows, work, reading), DDL)
 
 
@@ -550,10 +460,4 @@ def sorted_by_place(frame: Any, work: Work, reading: Reading) -> Any:
     return placed.repartition(work.targets, _PLACE).sortWithinPartitions(_PLACE)
 
 
-def look_at(frame: Any, work: Work, reading: Reading) -> Look:
-    """A look at some rows."""
-    some = frame.sample(_SAMPLED, 0).mapInArrow(task(sample_rows, work, reading), "task int, first binary, items long")
-    return Look([(row.task, bytes(row.first), row.items) for row in answer(frame.sparkSession, some.collect)])
-
-
-__all__ = ["FrameSource", "Look", "Numbered", "Reading", "level_0", "look_at", "reading_of", "way_of"]
+__all__ = ["FrameSource", "Numbered", "Reading", "level_0", "reading_of"]

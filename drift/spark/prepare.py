@@ -30,6 +30,7 @@ from drift.spark.gang_task import run_gang
 from drift.spark.kept import KeptRows
 from drift.spark.kernels import Work, run_level
 from drift.spark.levels import Levels
+from drift.spark.look import look_at, way_of
 from drift.spark.recorded import RecordedInput
 from drift.spark.spool import Spool
 from drift.spark.tasks import task
@@ -108,17 +109,14 @@ class Prepared:
         self, work: Work, readings: list[tuple[frames.Reading, Any]], spool: Spool
     ) -> tuple[Work, list[Any]]:
         """The rows of DataFrames, and what the tasks are told."""
-        looks = [frames.look_at(frame, work, reading) for reading, frame in readings]
-        ways = [frames.way_of(reading, look, work.targets) for (reading, _), look in zip(readings, looks)]
+        looks = [look_at(frame, work, reading) for reading, frame in readings]
+        ways = [way_of(reading, look, work.targets) for (reading, _), look in zip(readings, looks)]
         if self._levels.gangs:  # items are fed to them in order, and counted before
             ways = ["place" for _ in ways]
         firsts = [*spool.firsts, *(first for look in looks for first in look.firsts)]
         counted = all(way == "place" for way in ways)
         work = replace(work, bounds=cuts(firsts, work.targets), repeats="bug" if counted else "count")
-        rows = [
-            frames.level_0(frame, work, reading, look, way)
-            for (reading, frame), look, way in zip(readings, looks, ways)
-        ]
+        rows = [frames.level_0(frame, work, reading, way) for (reading, frame), way in zip(readings, ways)]
         return work, rows
 
     def _reading(
