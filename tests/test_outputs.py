@@ -21,6 +21,7 @@ from drift.lineage.diff import diff
 from drift.lineage.outputs import KINDS, Rows, difference
 from drift.lineage.tell import diff_lines, versions_lines
 from drift.lineage.versions import versions
+from drift.records.format import RecordError
 from drift.records.reader import Record
 from drift.records.shown import readable
 from drift_graph.meta import global_time
@@ -163,6 +164,13 @@ def test_the_command_compares_and_says_so_by_its_exit_code(record: Record, folde
     assert done.exit_code == 8 and json.loads(done.stdout)["output"]["counts"]["missing"] == 3960
     done = CliRunner().invoke(drift.cli.drift, ["diff", str(record.path), str(folder / "nowhere")])
     assert done.exit_code == 5 and "does not exist" in done.stderr
+
+
+def test_a_record_that_cannot_be_read_is_an_error_and_no_difference(record: Record, folder: Path) -> None:
+    shutil.copytree(record.path, folder / "damaged")
+    (folder / "damaged" / "output" / "part-00000.parquet").write_bytes(b"")
+    with pytest.raises(RecordError, match="is damaged"):
+        diff(folder / "damaged", record)
 
 
 # Versions of a graph.

@@ -89,6 +89,20 @@ def test_a_record_is_signed_and_verified(recorded: Path, tmp_path: Path) -> None
     assert call("audit", tmp_path / "record", "--intact", "--expect", "0" * 32).exit_code == 8
 
 
+@pytest.mark.parametrize("command", ["audit", "explain", "diff"])
+def test_ctrl_c_while_a_record_is_read_says_that_it_is_as_it_was(
+    command: str, recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("drift.records.reader.Record.blocks", interrupted)
+    monkeypatch.setattr("drift.records.reader.Record.item", interrupted)
+    more: list[object] = {"audit": [], "explain": ["--position", 1], "diff": [recorded]}[command]
+    result = call(command, recorded, *more)
+    assert (result.exit_code, result.stderr) == (130, "interrupted; the record is as it was\n")
+
+
 def test_ctrl_c_leaves_a_record_that_was_stopped(tmp_path: Path) -> None:
     script = tmp_path / "stream.py"
     script.write_text("import drift\ngraph = drift.Graph('stream')\ngraph.source('lines').count(str).sink('counts')\n")

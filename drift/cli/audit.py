@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drift import spark
-from drift.cli.errors import DIFFERENT, to_json
+from drift.cli.errors import DIFFERENT, reading, to_json
 from drift.cli.options import graph_option, json_option, master_option
 from drift.cli.specs import key_function
 from drift.run import ENGINES
@@ -84,7 +84,7 @@ def audit_command(
     """
     from drift.records.audit import audit
 
-    with spark.session(master) if master is not None else nullcontext():
+    with reading(), spark.session(master) if master is not None else nullcontext():
         found = audit(
             path,
             graph,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from drift.cli.errors import DIFFERENT, to_json
+from drift.cli.errors import DIFFERENT, reading, to_json
 from drift.cli.options import json_option
 
 
@@ -26,7 +26,8 @@ def diff_command(one: str, other: str, as_json: bool) -> Any:
     from drift.lineage.diff import diff
     from drift.lineage.tell import diff_lines
 
-    found = diff(one, other)
+    with reading():
+        found = diff(one, other)
     if as_json:
         click.echo(to_json(found.as_dict()))
     else:

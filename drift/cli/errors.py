@@ -6,7 +6,10 @@ error only.
 
 from __future__ import annotations
 
+import signal
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -63,6 +66,15 @@ class Interrupted(Exception):
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Around what reads records and leaves them as they are: says so where Ctrl-C ends it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; the record is as it was", signal.SIGINT) from None
 
 
 def exit_code(error: BaseException) -> int:

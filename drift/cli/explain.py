@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from drift.cli.errors import to_json
+from drift.cli.errors import reading, to_json
 from drift.cli.options import graph_option, json_option
 from drift_graph.errors import SettingsError
 
@@ -32,7 +32,8 @@ def explain_command(path: str, position: int, graph: str | None, states: int, me
 
     if mermaid and as_json:
         raise SettingsError("--mermaid and --json are two outputs; ask for one")
-    lineage = explain(path, position, graph, states=states)
+    with reading():
+        lineage = explain(path, position, graph, states=states)
     if as_json:
         click.echo(to_json(lineage.as_dict()))
     elif mermaid:

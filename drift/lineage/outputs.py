@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
+from drift.records.format import RecordError
 from drift.records.reader import Record
 from drift.run import Run
 from drift_graph.canonical import canonical_each
@@ -132,10 +133,15 @@ def difference(old: Iterable[Rows], new: Iterable[Rows], key: Callable[[bytes], 
 
     Args:
         key: gives the key, of a payload's canonical bytes, by which differences are counted as well; hashable.
+
+    Raises:
+        RecordError: a record cannot be read; what a run ends with is in the result.
     """
     walking = _Walking(key)
     try:
         walking.walk(_Reader(old), _Reader(new))
+    except RecordError:
+        raise
     except DriftError as error:
         walking.found.error = error
     return walking.found

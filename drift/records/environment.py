@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,8 @@ def packages() -> dict[str, str]:
     """Versions of what is installed, by the names of their folders: to read each one's metadata takes 100 ms."""
     found: dict[str, str] = {}
     for entry in sys.path:
-        folder = Path(entry)
-        if folder.is_dir():
-            for path in folder.glob("*.dist-info"):
+        with suppress(OSError):  # a folder that Python may not look into gives it no package
+            for path in Path(entry).glob("*.dist-info"):
                 match = _INSTALLED.fullmatch(path.name)
                 if match is not None:
                     found.setdefault(match["name"].lower().replace("_", "-"), match["version"])

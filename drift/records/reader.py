@@ -26,7 +26,7 @@ from drift.records.columns import Strings, of_arrow
 from drift.records.format import File, Manifest, RecordError, read_manifest
 from drift.records.order import Arrivals
 from drift.records.storable import classes_at
-from drift.records.tables import DAMAGE, check_columns, check_values
+from drift.records.tables import DAMAGE, check_columns, check_values, unread
 from drift.records.typed import Tables
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
@@ -258,7 +258,7 @@ class Record:
                         try:
                             found = _find(check_values(parquet.read_row_group(index)), global_time, row)
                         except DAMAGE as error:
-                            raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
+                            raise RecordError(unread(self.path / file.path, error)) from error
                     if found is not None:
                         return found
                 row += rows
@@ -272,7 +272,7 @@ class Record:
             try:
                 self._groups[file.path] = [(group.num_rows, *_range_of(group, "time")) for group in groups]
             except DAMAGE as error:
-                raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
+                raise RecordError(unread(self.path / file.path, error)) from error
         return self._groups[file.path]
 
     # Output.
@@ -385,7 +385,7 @@ class Record:
         except FileNotFoundError:
             raise RecordError(f"{path} is missing from the record; `drift audit` tells what else is") from None
         except DAMAGE as error:
-            raise RecordError(f"{path} is damaged: {error}; `drift audit` tells more") from error
+            raise RecordError(f"{unread(path, error)}; `drift audit` tells more") from error
 
     def _batches(self, table: str, names: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         for file in self.manifest.of(table):
@@ -394,7 +394,7 @@ class Record:
                     for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=names, use_threads=False):
                         yield check_values(batch)
                 except DAMAGE as error:
-                    raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
+                    raise RecordError(unread(self.path / file.path, error)) from error
 
     def rows(self, table: str, first: int, end: int, names: list[str]) -> Iterator[pa.RecordBatch]:
         """Rows of a table from one number up to another: only the row groups that have some are read."""
@@ -416,7 +416,7 @@ class Record:
                                     yield check_values(batch.slice(start, stop - start))
                                 row += len(batch)
                         except DAMAGE as error:
-                            raise RecordError(f"{self.path / file.path} is damaged: {error}") from error
+                            raise RecordError(unread(self.path / file.path, error)) from error
                     else:
                         row += rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pyarrow as pa
@@ -68,6 +69,13 @@ SCHEMAS = {
         ]
     ),
 }
+
+
+def unread(path: Any, error: Exception) -> str:
+    """What is said of a file that cannot be read."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{path} cannot be read: {os.strerror(error.errno)}"
+    return f"{path} is damaged: {error}"
 
 
 def check_columns(parquet: pq.ParquetFile, table: str) -> None:
