@@ -302,6 +302,7 @@ PURE: list[tuple[Callable[..., Any], list[Any], str]] = [
     (size, [Tagged(frozenset(WORDS)), {1: 2}, {*WORDS}], "map"),
     (str.split, ["a b", ""], "flat_map"),
     (len, ["a", (1, 2), {"a": 1}], "filter"),
+    (lambda words: next(iter({*words}), None), [WORDS, []], "filter"),  # another word, and as true
     (float, ["nan", "-0.0", "1e300", "no"], "map"),
     (functools.partial(max, 3), [1, 5], "map"),
     (lambda payload: [payload, *WORDS], ["a"], "flat_map"),
