@@ -69,6 +69,8 @@ def broken_copy(breakage: Breakage, tree: Path) -> None:
         shutil.copytree(ROOT / folder / package, tree / folder / package, ignore=ignore)
     shutil.copytree(ROOT / "tests", tree / "tests", ignore=ignore)
     shutil.copy(ROOT / "pyproject.toml", tree)
+    for folder in ("examples", "docs"):
+        (tree / folder).symlink_to(ROOT / folder)
     for file, text in edited(breakage).items():
         (tree / file).write_text(text, encoding="utf-8")
 
