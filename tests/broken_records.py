@@ -123,7 +123,7 @@ BREAKAGES = [
     one(
         "late items are not counted",
         _WRITER,
-        "        self._late_items += len(arrival.late)\n",
+        "        self._late_items += len(late)\n",
         "",
         ("tests/test_records_golden.py",),
         NO_RECORDS,
