@@ -86,6 +86,11 @@ def test_a_dataframe_in_arrival_time_is_numbered_in_a_stated_order(spark: Any) -
     values = drift.spark.source(frame.select("value"), payload="value", order_by=frame["number"])
     run = drift.run(wordcount.graph, {"lines": values}, engine="spark", partitions=2)
     assert run.finish().digest == drift.run(wordcount.graph, {"lines": words}).finish().digest
+    holes = frame.selectExpr("value", "nullif(number, 1234) as number")
+    for column in ("number", holes["number"]):
+        with pytest.raises(drift.InputError, match=r"a row is null in order_by column .*number.*; filter such"):
+            source = drift.spark.source(holes, payload="dict", order_by=column)
+            drift.run(wordcount.graph, {"lines": source}, engine="spark").finish()
     misnamed = drift.spark.source(frame, order_by="nomber")
     with pytest.raises(drift.SettingsError, match=r"cannot be put in the order of order_by=\['nomber'\].*name columns"):
         drift.run(wordcount.graph, {"lines": misnamed}, engine="spark").finish()

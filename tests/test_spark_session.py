@@ -16,6 +16,7 @@ import pytest
 
 import drift
 from drift.spark.errors import as_drift_error
+from drift.spark.folders import make_folder, remove_folder
 from drift.spark.sessions import start
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -82,6 +83,27 @@ def test_ctrl_c_ends_the_run_and_everything_it_started(environment: dict[str, st
     assert (process.returncode, told) == (130, "interrupted before the first item\n")
     wait_until_gone(environment["DRIFT_MARK"])
     assert list(Path(environment["TMPDIR"]).iterdir()) == []
+
+
+LEFT = """
+import os, signal
+from drift.spark.folders import make_folder
+
+print(make_folder("drift-left-"), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_one() -> None:
+    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True)
+    left = Path(done.stdout.strip())
+    assert (done.returncode, left.is_dir()) == (-signal.SIGKILL, True)
+    first = make_folder("drift-left-")
+    second = make_folder("drift-left-")
+    assert (left.exists(), first.exists(), second.exists()) == (False, True, True)
+    remove_folder(first)
+    remove_folder(second)
+    assert not list(first.parent.glob("drift-left-*"))
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

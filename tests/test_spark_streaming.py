@@ -25,6 +25,7 @@ import drift.spark
 from drift.engines.shipping import packed
 from drift.spark.batches import ROWS, STATE, Row, record_batch, row_of, rows_in
 from drift.spark.kernels import RangeEnd, Work, run_level
+from drift.spark.levels import Remembering
 from drift.spark.streaming import Stream
 from drift.spark.streaming_kernels import END, KEPT, release
 from drift.spark.streaming_store import Store
@@ -65,15 +66,16 @@ PAYLOAD = [("sink", pa.string()), ("payload", pa.binary())]
 SCHEMA = pa.schema([*PLACE, *PAYLOAD, *(pa.field(name, field.type) for name, field in zip(KEPT, ROWS))])
 
 
-def in_micro_batches(case: Case, cuts: list[int], targets: int) -> tuple[str, str]:
-    """Digest and error of a case that is cut before some of its items."""
-    work = Work(packed(case.dataflow()), (), True, targets, (), remembers=True)
+def in_micro_batches(case: Case, cuts: list[int], targets: int, whole: list[bool]) -> tuple[str, str]:
+    """Digest and error of a case that is cut before some of its items; states of all keys are kept where `whole`."""
     items = all_items(case)
     states: list[Row] = []
     ends: list[tuple[int, RangeEnd]] = []
     position = 0
-    for begin, end in zip([0, *cuts], [*cuts, len(items)]):
-        states, more, position = micro_batch(work, items[begin:end], states, position)
+    for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(items)])):
+        work = Work(packed(case.dataflow()), (), True, targets, (), remembers=Remembering(number, whole[number]))
+        kept, more, position = micro_batch(work, items[begin:end], states, position)
+        states = [*kept, *(() if whole[number] else states)]  # the later ones first: their order says nothing
         ends += more
         if any(end.error is not None for _, end in more):
             break
@@ -87,7 +89,8 @@ def test_micro_batches_that_are_cut_anywhere_give_the_output_of_the_reference(da
     case = Case(recipe, data.draw(inputs(recipe.sources, items_max=12)))
     count = sum(len(each.payloads) for each in case.inputs)
     cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=4)))
-    assert in_micro_batches(case, cuts, data.draw(st.integers(1, 3))) == in_reference(case)
+    whole = data.draw(st.lists(st.booleans(), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
+    assert in_micro_batches(case, cuts, data.draw(st.integers(1, 3)), whole) == in_reference(case)
 
 
 # On Spark.
@@ -224,19 +227,63 @@ def test_what_a_stream_cannot_do_is_refused_before_it_starts(spark: Any, tmp_pat
         stream_of(spark, tmp_path, graph=arrival)
 
 
-def test_a_step_that_raises_ends_the_stream_with_its_error_and_what_does_not_fit_is_refused(
+def taxis(first: Callable[[Any], str]) -> drift.Dataflow:
+    graph = drift.Graph("trips")
+    source = graph.source("trips", time=drift.EventTime(lambda trip: trip["time"], lateness=40))
+    source.map(first, name="first").sink("windows")
+    return graph.build()
+
+
+def test_a_step_that_raises_ends_the_stream_after_what_is_before_it_and_other_code_is_refused(
     spark: Any, tmp_path: Path
 ) -> None:
-    write_files(tmp_path / "in", trips(60), 2)
-    failing = drift.Graph("trips")
-    source = failing.source("trips", time=drift.EventTime(lambda trip: trip["time"], lateness=40))
-    source.map(lambda trip: trip["taxi"][7 if trip["time"] == 33 else 0]).sink("windows")
+    rows = trips(60)
+    write_files(tmp_path / "in", rows, 1)
+    failing = taxis(lambda trip: trip["taxi"][7 if trip["time"] == 45 else 0])
     stream = stream_of(spark, tmp_path, graph=failing)
     with pytest.raises(drift.StepError, match="IndexError"):
         stream.finish()
-    assert [commit.number for commit in stream._store(spark).commits()] == [0, 1]
-    with pytest.raises(drift.SettingsError, match="is of another graph"):
+    assert [commit.number for commit in stream._store(spark).commits()] == [0]
+    run = drift.run(failing, {"trips": rows})
+    with pytest.raises(drift.StepError):
+        run.finish()
+    assert stream.digest() == run.digest
+    assert stream.items().count() == run.report.items_out > 0
+
+    mended = taxis(lambda trip: trip["taxi"][0])
+    with pytest.raises(drift.SettingsError, match=r"the function of step 'first' changed.* changed_code='accept'"):
+        stream_of(spark, tmp_path, graph=mended).start()
+    with pytest.raises(drift.SettingsError, match=r"is of another graph.*step 'first' is gone"):
         stream_of(spark, tmp_path).start()
+    stream = stream_of(spark, tmp_path, graph=mended, changed_code="accept")
+    stream.finish()
+    assert stream.digest() == drift.run(mended, {"trips": rows}).finish().digest
+    stream = stream_of(spark, tmp_path, graph=mended)
+    shutil.rmtree(tmp_path / "checkpoint" / "query")
+    with pytest.raises(drift.SettingsError, match="was finished"):
+        stream.start()
+
+
+def test_a_stream_without_sparks_own_checkpoint_is_refused(spark: Any, tmp_path: Path) -> None:
+    write_files(tmp_path / "in", trips(60), 1)
+    stream = stream_of(spark, tmp_path)
+    stream.wait(stream.start(availableNow=True))
     shutil.rmtree(tmp_path / "checkpoint" / "query")
     with pytest.raises(drift.SettingsError, match="Spark's own checkpoint"):
         stream.start()
+
+
+def test_a_micro_batch_writes_the_states_that_changed(spark: Any, tmp_path: Path) -> None:
+    keys = 20_000
+    many = "".join(f'{{"time": {number}, "taxi": "{number}"}}\n' for number in range(keys))
+    few = [f'{{"time": {keys + number}, "taxi": "{number % 50}"}}\n' for number in range(150)]
+    (tmp_path / "in").mkdir()
+    for number, text in enumerate([many, "".join(few[:50]), "".join(few[50:])]):
+        path = tmp_path / "in" / f"part-{number}.json"
+        path.write_text(text)
+        os.utime(path, (1_000_000 + number, 1_000_000 + number))
+    stream = stream_of(spark, tmp_path, graph=graph(0))
+    stream.wait(stream.start(availableNow=True))
+    commits = stream._store(spark).commits()
+    assert [commit.slots for commit in commits] == [(0,), (0, 1), (0, 1, 2)]
+    assert commits[-1].changed_bytes < commits[-1].whole_bytes / 50

@@ -107,6 +107,7 @@ def stream(
     columns: str | None = None,
     times: Mapping[str, Any] | None = None,
     partitions: int | None = None,
+    changed_code: Literal["refuse", "accept"] = "refuse",
     **more: Any,
 ) -> Stream:
     """A graph over streaming DataFrames: `start` it, `finish` it, read its `items`.
@@ -123,6 +124,8 @@ def stream(
         sink, columns: as for `dataframe`.
         times: time policies by source, in place of those of the graph.
         partitions: tasks that share the keys, for the whole life of the stream; None for as many as run at once.
+        changed_code: what to do where functions are not those that the stream has run with before: "refuse" to start,
+            or "accept" it, where a function that raised was mended.
         more: other fields of `drift.Settings`.
     """
     from drift.engines.base import Settings
@@ -137,5 +140,6 @@ def stream(
         sink=sink,
         columns=columns,
         times=times or {},
+        changed_code=changed_code,
         settings=Settings(partitions=partitions, **more),
     )

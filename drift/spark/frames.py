@@ -15,6 +15,7 @@ lie only where a look at some of them says that they are in order, or after Spar
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -36,7 +37,7 @@ from drift.spark.levels import LevelWorker
 from drift.spark.tasks import task
 from drift.spark.values import python_values
 from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of, hash64, same
-from drift_graph.errors import DriftError, InputError, SettingsError
+from drift_graph.errors import DriftError, InputError, ProcessError, SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, TIME_MIN, pack_time, varint
@@ -393,6 +394,27 @@ def _count_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pydict({"part": [part], "items": [batch.num_rows]})
 
 
+_NULL = "a row is null in order_by column"
+
+
+def _without_nulls(frame: Any, column: Any) -> Any:
+    """The column, of which a null is an error; as it is where it says itself where nulls go."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions
+
+    named = functions.col(column) if isinstance(column, str) else column
+    told = (
+        f"{_NULL} {column!r}, so its place in the order is not stated; filter such rows out, or say where they go: "
+        f"order_by=functions.col(...).asc_nulls_last()"
+    )
+    checked = functions.coalesce(named, functions.raise_error(functions.lit(told)))
+    try:
+        frame.sortWithinPartitions(checked).schema  # noqa: B018
+    except PySparkException:
+        return column
+    return checked
+
+
 class Numbered:
     """A DataFrame whose rows are numbered in a stated order; its rows are kept on disk until `close`."""
 
@@ -403,7 +425,7 @@ class Numbered:
 
         try:
             every = functions.xxhash64(functions.struct(*(frame[f"`{name}`"] for name in frame.columns)))
-            order = (*order_by, every)
+            order = (*(_without_nulls(frame, column) for column in order_by), every)
             ordered = frame.repartitionByRange(targets, *order).sortWithinPartitions(*order)
         except PySparkException as error:
             said = str(error).strip().splitlines()[0]
@@ -414,7 +436,13 @@ class Numbered:
         self._kept = ordered.withColumn(TIME, functions.monotonically_increasing_id()).persist(StorageLevel.DISK_ONLY)
         counts: dict[int, int] = {}
         parts = self._kept.select(TIME).mapInArrow(_count_parts, "part long, items long")
-        for row in answer(frame.sparkSession, parts.collect):
+        try:
+            found = answer(frame.sparkSession, parts.collect)
+        except ProcessError as error:
+            if (null := re.search(rf"({_NULL} .*?; .*?\(\))", str(error.__cause__))) is not None:
+                raise InputError(null[1]) from None
+            raise
+        for row in found:
             counts[row.part] = counts.get(row.part, 0) + row.items
         starts: list[Any] = []
         before = 0

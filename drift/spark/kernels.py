@@ -39,7 +39,7 @@ from drift.spark.batches import (
 )
 from drift.spark.blocks import PartDigest
 from drift.spark.gang import Keys
-from drift.spark.levels import Levels, LevelWorker
+from drift.spark.levels import Levels, LevelWorker, Remembering
 from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import DriftBug, DriftError
@@ -61,7 +61,7 @@ class Work:
         bounds: metas that cut the output into `targets` ranges, or fewer.
         end: nothing at or above it is released; below END_OF_TIME where an input ended with an error.
         gang: keys of the gangs that run the levels whose cycles change keys; None where each such runs in one task.
-        remembers: tasks give rows of STATE, and go on with those that they are given.
+        remembers: tasks give rows of STATE, these, and go on with those that they are given.
         repeats: what tasks make of items with one meta.
     """
 
@@ -73,7 +73,7 @@ class Work:
     end: bytes = END_OF_TIME
     algorithm: Algorithm = "xxh3_128"
     gang: Keys | None = None
-    remembers: bool = False
+    remembers: Remembering | None = None
     repeats: Repeats = "bug"
 
     def opened(self) -> Levels:
@@ -119,7 +119,7 @@ def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iter
                     yield from outbox.ready()
                 inbox.add(row)
         worker.handle(inbox.below(END_OF_TIME), outbox, END_OF_TIME)
-        for row in worker.remembered(target) if work.remembers else ():
+        for row in worker.remembered(target, work.remembers) if work.remembers else ():
             outbox.add_row(row)
             yield from outbox.ready()
     except DriftBug:

@@ -11,6 +11,10 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xxhash import xxh3_128_digest
 
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Router, Worker
@@ -22,6 +26,20 @@ from drift_graph.meta import BEGINNING
 from drift_graph.operators import Group
 
 _STATE_KEYS = 4096  # keys in one row of what is remembered
+_NEVER = (-1, b"")
+
+
+@dataclass(frozen=True)
+class Remembering:
+    """Which states a task gives.
+
+    Attributes:
+        number: of the micro-batch; a later one counts.
+        everything: those of all keys, not only of those whose state is another than was recalled.
+    """
+
+    number: int
+    everything: bool
 
 
 class Levels:
@@ -80,6 +98,7 @@ class LevelWorker:
         self._plan = Plan(levels.dataflow, fused=levels.fused)
         self._router = Router(self._plan, targets)
         self._worker = Worker(Plan(levels.dataflow, fused=levels.fused, only=groups))
+        self._recalled: dict[str, dict[Any, tuple[int, bytes]]] = {}  # by key: the version, and a hash of it
         self.cuts_at_times = any(name in levels.alone for name in groups)
 
     def handle(self, parts: Sequence[Part], outbox: Outbox, settled: bytes) -> None:
@@ -89,27 +108,41 @@ class LevelWorker:
         self.leave(leaving, outbox)
 
     def recall(self, row: Row) -> None:
-        """Go on, before any item, with what was remembered."""
-        name, remembered = pickle.loads(row.body)
-        self._worker.recall(name, remembered)
+        """Go on, before any item, with what was remembered; of several versions of a key the last one counts."""
+        number, name, bodies = pickle.loads(row.body)
+        known = self._recalled.setdefault(name, {})
+        pairs: list[tuple[Any, Any]] = []
+        for body in bodies:
+            pair = pickle.loads(body)
+            if known.get(pair[0], _NEVER)[0] < number:
+                known[pair[0]] = number, xxh3_128_digest(body)
+                pairs.append(pair)
+        self._worker.recall(name, pairs)
 
-    def remembered(self, target: int) -> Iterator[Row]:
+    def remembered(self, target: int, remembering: Remembering) -> Iterator[Row]:
         """What a later worker for the same keys needs, once everything is settled.
 
         Raises:
             PayloadError: a state cannot be pickled.
         """
         for name, pairs in self._worker.remembered():
-            for start in range(0, len(pairs), _STATE_KEYS):
-                try:
-                    body = pickle.dumps((name, pairs[start : start + _STATE_KEYS]), 5)
-                except Exception as error:
-                    raise PayloadError(
-                        f"what {name!r} remembers of its keys cannot be kept ({type(error).__name__}: {error}); states "
-                        f"and payloads have to be picklable: no lambdas, open files or locks",
-                        step=name,
-                    ) from error
-                yield Row(self._levels.last, target, BEGINNING, STATE, self._level, body)
+            known = self._recalled.get(name, {})
+            try:
+                bodies = [(pair[0], pickle.dumps(pair, 5)) for pair in pairs]
+            except Exception as error:
+                raise PayloadError(
+                    f"what {name!r} remembers of its keys cannot be kept ({type(error).__name__}: {error}); states "
+                    f"and payloads have to be picklable: no lambdas, open files or locks",
+                    step=name,
+                ) from error
+            changed = [
+                body
+                for key, body in bodies
+                if remembering.everything or known.get(key, _NEVER)[1] != xxh3_128_digest(body)
+            ]
+            for start in range(0, len(changed), _STATE_KEYS):
+                part = pickle.dumps((remembering.number, name, changed[start : start + _STATE_KEYS]), 5)
+                yield Row(self._levels.last, target, BEGINNING, STATE, self._level, part)
 
     def leave(self, leaving: Iterable[Part], outbox: Outbox) -> None:
         """Send on what no grouping of this level takes."""

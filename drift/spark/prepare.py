@@ -6,9 +6,7 @@ cannot read itself; the rest is done when somebody asks for rows.
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -25,6 +23,7 @@ from drift.engines.shipping import packed
 from drift.sources.frames import FrameSource
 from drift.spark import frames, pieces
 from drift.spark.batches import DDL, ROWS
+from drift.spark.folders import make_folder, remove_folder
 from drift.spark.gang import check_slots, new_keys
 from drift.spark.gang_task import run_gang
 from drift.spark.kept import KeptRows
@@ -143,9 +142,9 @@ class Prepared:
         """What makes level 0 of what the sources give that are read here; None where that is nothing."""
         spark, batches = self._spark, spool.batches(watch)
         if shares_disk(spark):
-            folder = tempfile.mkdtemp(prefix="drift-spool-")
-            self._closing.callback(shutil.rmtree, folder, ignore_errors=True)
-            path = Path(folder) / "rows.arrow"
+            folder = make_folder("drift-spool-")
+            self._closing.callback(remove_folder, folder)
+            path = folder / "rows.arrow"
             count = pieces.write_batches(path, batches)
             cut = pieces.in_pieces(count, targets, _PIECE_BATCHES)
             return partial(pieces.level_0, spark, path=path, pieces=cut) if count else None

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from drift.spark.folders import make_folder, remove_folder
 from drift_graph.errors import ProcessError, SettingsError
 
 JAVA_MIN = 17
@@ -71,7 +72,7 @@ def start(master: str, configuration: dict[str, str] | None = None) -> Any:
     if pyspark_sql.SparkSession.getActiveSession() is not None or _has_context():
         raise SettingsError("a Spark session is running in this process; leave out master, or stop that session")
     _check_java()
-    folder = Path(tempfile.mkdtemp(prefix="drift-spark-"))
+    folder = make_folder("drift-spark-")
     log_file = folder / "log4j2.properties"
     log_file.write_text(_LOGGING)
     environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -95,11 +96,11 @@ def start(master: str, configuration: dict[str, str] | None = None) -> Any:
             started = builder.getOrCreate()
     except Exception as error:
         _end_jvm()
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
         raise ProcessError(f"Spark did not start at {master!r}: {_reason(error, output)}") from error
     except BaseException:  # Ctrl-C while it starts
         _end_jvm()
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
         raise
     finally:
         _restore(handlers)
@@ -121,7 +122,7 @@ def stop(started: Any, end: Callable[[], None] | None = None) -> None:
     with suppress(Exception):  # what a JVM that is already gone says of it
         (end or started.stop)()
     _end_jvm()
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder)
     shutil.rmtree(application, ignore_errors=True)
     with suppress(OSError):  # it holds others, or was never made
         application.parent.rmdir()

@@ -17,20 +17,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from drift.engines.base import Settings
 from drift.engines.shipping import packed
+from drift.records.changes import compare
+from drift.records.fingerprint import fingerprint
 from drift.sources.base import as_source
 from drift.sources.frames import FrameSource
 from drift.spark.batches import DDL, ROWS, STATE
 from drift.spark.blocks import joined_digest
 from drift.spark.errors import as_drift_error
 from drift.spark.frames import Reading, reading_of
-from drift.spark.kernels import Work
-from drift.spark.levels import Levels
+from drift.spark.kernels import RangeEnd, Work
+from drift.spark.levels import Levels, Remembering
 from drift.spark.output import PAYLOAD_DDL, PLACE_DDL, arrow_fields, check_sources, chosen_sink
 from drift.spark.prepare import cuts, default_partitions, through_levels
 from drift.spark.streaming_kernels import (
@@ -69,6 +71,7 @@ class Stream:
         sink: str | None,
         columns: str | None,
         times: Mapping[str, TimePolicy],
+        changed_code: Literal["refuse", "accept"],
         settings: Settings,
     ) -> None:
         check_sources(dataflow, sources, times)
@@ -93,8 +96,12 @@ class Stream:
             )
         self._levels = Levels(dataflow, fused=settings.fused)
         self._structure = _structure(dataflow, self._readings)
+        policies = {reading.name: reading.policy for reading in self._readings.values()}
+        self._graph = fingerprint(dataflow, policies)
+        self._changed_code = changed_code
         self._settings = settings
         self._error: Exception | None = None
+        self._accepted: Any = None  # the fingerprint, where it is another than the last one that was written
         self._last: Commit | None = None  # of this process; another may go on from what it wrote
         self._fields = self._spark.createDataFrame([], self._ddl).schema
 
@@ -118,6 +125,7 @@ class Stream:
         """
         commits = self._store(self._spark).commits()
         if commits:
+            self._check_graph(commits)
             self._check(commits[-1])
             if commits[-1].finished:
                 raise SettingsError(
@@ -174,7 +182,10 @@ class Stream:
 
     def digest(self) -> str:
         """Digest of the output so far."""
-        commits = self._store(self._spark).commits()
+        store = self._store(self._spark)
+        commits = store.commits()
+        failed = store.failure(len(commits))
+        commits += [failed] if failed is not None else []
         blocks = [block for commit in commits for block in commit.blocks]
         edges = [edge for commit in commits for edge in commit.edges]
         algorithm = self._settings.digest
@@ -209,7 +220,7 @@ class Stream:
             return None
         if number == 0 and done is None:
             partitions = self._settings.partitions or default_partitions(spark)
-            return Commit(-1, self._structure, partitions, 1, 0, (None,) * len(self._readings))
+            return Commit(-1, self._structure, partitions, -1, (), 0, (None,) * len(self._readings), graph=self._graph)
         before = store.commit(number - 1)
         if done is not None or before is None:
             raise SettingsError(
@@ -256,13 +267,14 @@ class Stream:
         waiting = [] if arrived is None else [arrived.select("rank", "time", "place", "payload")]
         waiting += [store.pending(before.slot)] if before.number >= 0 else []
         rows = reduce(lambda one, other: one.unionAll(other), waiting)
-        slot = 1 - before.slot
-        work = self._work(before.partitions, bounds)
+        slot = before.next_slot
+        remembering = Remembering(number, before.writes_everything)
+        work = self._work(before.partitions, bounds, remembering)
         ready = functions.col("place") < functions.lit(bytearray(upto))
         fed = rows.where(ready).select("place", "payload").repartition(before.partitions, "place")
         fed = fed.sortWithinPartitions("place").mapInArrow(partial(number_items, work, self._readings), DDL)
         if before.number >= 0:
-            fed = fed.unionAll(store.state(before.slot))
+            fed = fed.unionAll(store.state(before.slots))
         kernel = partial(
             release,
             start=before.position,
@@ -273,33 +285,62 @@ class Stream:
         result = through_levels(fed, work, self._levels, kernel, f"{self._ddl}, {KEPT_DDL}").persist()
         try:
             port = functions.col(_PORT)
-            rows_of_ends = result.where(port == END).select(_TARGET, _POSITION, _BODY).collect()
-            ends = [(row[_POSITION], pickle.loads(row[_BODY])) for row in sorted(rows_of_ends)]
-            for _, end in ends:
-                if end.error is not None:
-                    raise end.error
-            store.write_items(number, result.where(port.isNull()).select(*self._fields.names))
+            kept = functions.when(port == END, functions.col(_BODY))
+            size = functions.length(functions.col(_BODY)).alias("size")
+            told = result.where(port.isNotNull()).select(_PORT, _TARGET, _POSITION, kept.alias("body"), size).collect()
+            ends = {row[_TARGET]: (row[_POSITION], pickle.loads(row["body"])) for row in told if row[_PORT] == END}
+            items = result.where(port.isNull()).select(*self._fields.names)
+            after = _released(before, number, ends)
+            error = next((end.error for _, (_, end) in sorted(ends.items()) if end.error is not None), None)
+            if error is not None:
+                store.write_failure(after, items.where(functions.col("position") < after.position))
+                raise error
+            store.write_items(number, items)
             store.write_state(slot, result.where(port == STATE).select(*KEPT))
             store.write_pending(slot, rows.where(~ready))
         finally:
             result.unpersist()
         self._last = None
+        state_bytes = sum(row["size"] for row in told if row[_PORT] == STATE)
+        everything = remembering.everything
         commit = replace(
-            before,
-            number=number,
+            after,
             slot=slot,
-            position=max((position for position, _ in ends), default=before.position),
-            blocks=[block for _, end in ends for block in end.blocks],
-            edges=[edge for _, end in ends for edge in end.edges],
+            slots=(slot,) if everything else (*before.slots, slot),
+            whole_bytes=state_bytes if everything else before.whole_bytes,
+            changed_bytes=0 if everything else before.changed_bytes + state_bytes,
             finished=upto == END_OF_TIME,
+            graph=before.graph if number == 0 else self._accepted,
         )
         store.write_commit(commit)
-        self._last = commit
+        self._last, self._accepted = commit, None
 
     # What a micro-batch is made of.
 
     def _store(self, spark: Any) -> Store:
         return Store(spark, self._folder, self._output)
+
+    def _check_graph(self, commits: list[Commit]) -> None:
+        """Whether what is remembered was computed by this graph.
+
+        Raises:
+            SettingsError: by another one.
+        """
+        known = next(commit.graph for commit in reversed(commits) if commit.graph is not None)
+        changes = "; ".join(change.text for change in compare(known, self._graph) if change.matters)
+        if commits[-1].structure != self._structure:
+            raise SettingsError(
+                f"the checkpoint {self._folder} is of another graph, and what it remembers of the keys does not fit "
+                f"this one: {changes or 'its steps have other names'}; start anew with another checkpoint"
+            )
+        self._accepted = self._graph if changes else None
+        if changes and self._changed_code != "accept":
+            raise SettingsError(
+                f"the functions are not those that the stream in {self._folder} has run with: {changes}. What it "
+                f"remembers and has released comes from the old ones, so no run over the whole input would give the "
+                f"same any more; start anew with another checkpoint, or, where a function was only mended, go on with "
+                f"changed_code='accept'"
+            )
 
     def _check(self, before: Commit) -> None:
         if before.structure != self._structure:
@@ -313,7 +354,7 @@ class Stream:
                 f"each task keeps the state of its own keys; leave partitions out"
             )
 
-    def _work(self, partitions: int, bounds: tuple[bytes, ...]) -> Work:
+    def _work(self, partitions: int, bounds: tuple[bytes, ...], remembering: Remembering | None = None) -> Work:
         return Work(
             dataflow=packed(self._dataflow),
             path=tuple(entry or str(Path.cwd()) for entry in sys.path),
@@ -321,7 +362,7 @@ class Stream:
             targets=partitions,
             bounds=bounds,
             algorithm=self._settings.digest,
-            remembers=True,
+            remembers=remembering,
         )
 
     def _promise(self, rank: int, before: int | None, seen: Any) -> int | None:
@@ -359,6 +400,18 @@ class Stream:
             late = arrived.where("late").select("rank", "time", "payload").mapInArrow(kernel, LATE_DDL)
             self._store(arrived.sparkSession).write_late(number, late)
         return sum(seen[rank]["late"] for rank in promises)
+
+
+def _released(before: Commit, number: int, ends: Mapping[int, tuple[int, RangeEnd]]) -> Commit:
+    """The commit before, with what was released since: up to the first range that ends with an error."""
+    position, blocks, edges = before.position, [], []
+    for _, (reached, end) in sorted(ends.items()):
+        position = max(position, reached)
+        blocks += end.blocks
+        edges += end.edges
+        if end.error is not None:
+            break
+    return replace(before, number=number, position=position, blocks=blocks, edges=edges, graph=None)
 
 
 def _streamed(name: str, rank: int, policy: TimePolicy, source: Any) -> tuple[Reading, Any]:

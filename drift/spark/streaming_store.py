@@ -3,9 +3,13 @@
 Invariant: a micro-batch that has a commit is done, and what it wrote is complete; the one after it can be computed, any
 number of times, from what the last commit names, with the same result.
 
-Why: a commit is written last. State and pending items are written to the slot that the last commit does not name, so a
+Why: a commit is written last. State and pending items are written to a slot that the last commit does not name, so a
 micro-batch that is computed again overwrites only what nobody has relied on. Nothing has to be deleted or renamed,
 which is why any file system will do.
+
+A micro-batch writes the states that it has changed. Those of a key in the slots since the last one that has all keys
+are versions, of which the last counts. All are written again when the changes have come to as many bytes, or are in
+as many slots as there should be: so what is written follows what changes, and what is read is bounded.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from drift_graph.errors import SettingsError
 
 PENDING_DDL = "rank int, time long, place binary, payload binary"
 LATE_DDL = "source string, time long, heartbeat long, payload binary"
+#: An even number: pending items have two slots, by whether that of the state is odd.
+SLOTS = 32
 _COMMIT_DDL = "body binary"
 
 
@@ -30,17 +36,21 @@ class Commit:
     Attributes:
         structure: of the graph, by its fingerprint.
         partitions: tasks that share the keys; it stays what it is, since each task keeps the state of its own.
-        slot: where state and pending items are, 0 or 1.
+        slot: where state and pending items are.
+        slots: of state, from the last one with all keys to `slot`.
+        whole_bytes, changed_bytes: of states, in the first of these and in the others.
         position: items released so far.
         promises: for each source, by rank, the time that it promises nothing below; None before its first item.
         blocks, edges: of the digest, those of this micro-batch; see `drift.spark.blocks`.
         finished: the input has ended.
+        graph: fingerprint of the graph, where it is the first one or another than before.
     """
 
     number: int
     structure: str
     partitions: int
     slot: int
+    slots: tuple[int, ...]
     position: int
     promises: tuple[int | None, ...]
     items_in: int = 0
@@ -48,6 +58,18 @@ class Commit:
     blocks: list[tuple[int, bytes]] = field(default_factory=list, repr=False)
     edges: list[tuple[int, int, bytes, bytes]] = field(default_factory=list, repr=False)
     finished: bool = False
+    whole_bytes: int = 0
+    changed_bytes: int = 0
+    graph: Any = field(default=None, repr=False)
+
+    @property
+    def writes_everything(self) -> bool:
+        """Whether the next micro-batch writes the states of all keys."""
+        return self.changed_bytes >= self.whole_bytes or len(self.slots) >= SLOTS // 2
+
+    @property
+    def next_slot(self) -> int:
+        return (self.slot + 1) % SLOTS
 
 
 class Store:
@@ -69,7 +91,10 @@ class Store:
 
     def commit(self, number: int) -> Commit | None:
         """The commit of a micro-batch; None where it is not done."""
-        rows = self._read(_COMMIT_DDL, f"{self._folder}/commits/number={number}")
+        return self._read_commit(number, "commits")
+
+    def _read_commit(self, number: int, kind: str) -> Commit | None:
+        rows = self._read(_COMMIT_DDL, f"{self._folder}/{kind}/number={number}")
         found = rows.collect() if rows is not None else []
         return _commit(found[0]) if found else None
 
@@ -89,27 +114,41 @@ class Store:
         state.write.mode("overwrite").parquet(f"{self._folder}/state/slot={slot}")
 
     def write_pending(self, slot: int, pending: Any) -> None:
-        pending.write.mode("overwrite").parquet(f"{self._folder}/pending/slot={slot}")
+        pending.write.mode("overwrite").parquet(f"{self._folder}/pending/slot={slot % 2}")
 
     def write_commit(self, commit: Commit) -> None:
-        body = self._spark.createDataFrame([(bytearray(pickle.dumps(commit, 5)),)], _COMMIT_DDL)
-        body.coalesce(1).write.mode("overwrite").parquet(f"{self._folder}/commits/number={commit.number}")
+        self._write_commit(commit, "commits")
 
-    def state(self, slot: int) -> Any:
+    def write_failure(self, commit: Commit, items: Any) -> None:
+        """What a micro-batch released before it failed; nothing goes on from it."""
+        items.write.mode("overwrite").parquet(f"{self._folder}/failed/number={commit.number}")
+        self._write_commit(commit, "failures")
+
+    def _write_commit(self, commit: Commit, kind: str) -> None:
+        body = self._spark.createDataFrame([(bytearray(pickle.dumps(commit, 5)),)], _COMMIT_DDL)
+        body.coalesce(1).write.mode("overwrite").parquet(f"{self._folder}/{kind}/number={commit.number}")
+
+    def failure(self, number: int) -> Commit | None:
+        """Of a micro-batch that has failed, if it has not been done since."""
+        return self._read_commit(number, "failures")
+
+    def state(self, slots: tuple[int, ...]) -> Any:
         """What was remembered, as rows for the levels that remembered it."""
         kept = ", ".join(f"{name} {kind.split()[1]}" for name, kind in zip(KEPT, DDL.split(", ")))
-        rows = self._must_read(kept, f"{self._folder}/state/slot={slot}")
+        rows = self._must_read(kept, *(f"{self._folder}/state/slot={slot}" for slot in slots))
         level = f"cast({KEPT[4]} AS int) AS level"
         names = [field.split()[0] for field in DDL.split(", ")]
         return rows.selectExpr(level, *(f"{kept} AS {name}" for kept, name in list(zip(KEPT, names))[1:]))
 
     def pending(self, slot: int) -> Any:
         """Items that were not below minimal time."""
-        return self._must_read(PENDING_DDL, f"{self._folder}/pending/slot={slot}")
+        return self._must_read(PENDING_DDL, f"{self._folder}/pending/slot={slot % 2}")
 
     def items(self, ddl: str) -> Any:
-        """The items of all micro-batches that are done."""
+        """The items of all micro-batches that are done, and those that came before the error of one that failed."""
         done = [f"{self._output}/number={commit.number}" for commit in self.commits()]
+        if self.failure(len(done)) is not None:
+            done.append(f"{self._folder}/failed/number={len(done)}")
         return self._must_read(ddl, *done) if done else self._spark.createDataFrame([], ddl)
 
     def late(self) -> Any:

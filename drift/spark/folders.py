@@ -1,0 +1,60 @@
+"""Temporary folders that do not outlast the process they belong to for long.
+
+Invariant: a folder made here is removed by its owner, or where that was killed, by the next process that makes one.
+
+Why: the owner holds a lock on a file in it, which the system takes away from a process that is gone, whatever ended it
+and wherever it ran; so a folder whose lock can be had is nobody's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+_LOCK = ".owner"
+_held: dict[Path, int] = {}
+
+
+def make_folder(prefix: str) -> Path:
+    """A new folder of this process; those of the same prefix that nobody owns are removed."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
+        _remove_if_left(lock)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix))
+        number = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        if _is_locked(number) and os.fstat(number).st_nlink:  # nobody took it for one that was left
+            _held[folder] = number
+            return folder
+        os.close(number)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of `make_folder`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    number = _held.pop(folder, None)
+    if number is not None:
+        os.close(number)
+
+
+def _remove_if_left(lock: Path) -> None:
+    try:
+        number = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return  # it is gone by now, or another user's
+    try:
+        if _is_locked(number):
+            shutil.rmtree(lock.parent, ignore_errors=True)
+    finally:
+        os.close(number)
+
+
+def _is_locked(number: int) -> bool:
+    """Whether the lock could be had."""
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
