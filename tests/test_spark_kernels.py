@@ -231,6 +231,23 @@ def test_rows_that_are_read_as_they_lie_give_the_output_of_the_reference(data: s
     assert in_rows(case, targets, list(order)) == reference(case, None)  # type: ignore[arg-type]
 
 
+def test_rows_whose_items_cannot_be_sent_or_have_no_time_end_the_run_with_the_least_of_their_errors() -> None:
+    graph = drift.Graph("rows")
+    graph.source("in", time=drift.EventTime(abs)).map(lambda number: lambda: number, name="opaque").sink("out")
+    work = Work(packed(graph.build()), (), True, 1, (), repeats="count")
+    reading = Reading("in", 0, drift.EventTime(abs), "value", ("c0",), False)
+
+    def ends_with(*tasks: list[Any]) -> Exception | None:
+        rows = done(read_rows(work, reading, [pa.record_batch({"c0": task})]) for task in tasks)
+        (end,) = run_release(work, shuffled(rows, 1)[0].to_batches(), with_items=False)
+        error: Exception | None = pickle.loads(end.column("body")[0].as_py()).error
+        return error
+
+    assert "cannot be sent to another process" in str(ends_with([1, 2]))
+    texts = [str(ends_with(*order)) for order in permutations([["1"], ["z", "b"], ["c"]])]
+    assert set(texts) == {texts[0]} and "payload '1'" in texts[0]
+
+
 def test_how_rows_are_read_hangs_on_their_order_and_on_what_is_equal_in_them() -> None:
     by_column = Reading("in", 0, drift.EventTime(event_time), "value", ("c0",), True)
     by_function = replace(by_column, timed=False)

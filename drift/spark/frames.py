@@ -47,7 +47,6 @@ from drift_graph.times import ArrivalTime, EventTime, SourceMachine, TimePolicy
 TIME = "__drift_time"
 _PLACE = "__drift_place"
 _ERROR = "__drift_error"
-_FIRST = varint(0)  # the ordinal of the first of a place
 _PIECE_ITEMS = 16384
 
 
@@ -69,10 +68,12 @@ class FrameMachine(SourceMachine):
             assert isinstance(policy, EventTime)
             times, error = self._times(payloads, policy)
             payloads = payloads[: len(times)]
-        tie = policy.tie if isinstance(policy, EventTime) else _no_tie
         rank = varint(self._rank)
-        if tie is not None:
-            ties, tie_error = self._ties_one_by_one(payloads, tie)
+        if isinstance(policy, ArrivalTime):
+            rest = rank + varint(0) + ending
+            return [pack_time(time) + rest for time in times], error
+        if policy.tie is not None:
+            ties, tie_error = self._ties_one_by_one(payloads, policy.tie)
             return [pack_time(time) + rank + varint(tie) + ending for time, tie in zip(times, ties)], tie_error or error
         hashes, tie_error = self._hashes(payloads, forms)
         return _hashed_places(times[: len(hashes) // 8], rank, hashes, ending), tie_error or error
@@ -88,10 +89,6 @@ class FrameMachine(SourceMachine):
 
     def _nth(self, index: int) -> str:
         return ""  # a row of a DataFrame has no number
-
-
-def _no_tie(payload: Any) -> int:
-    return 0
 
 
 def _hashed_places(times: list[int], rank: bytes, hashes: bytes, ending: bytes) -> list[bytes]:
@@ -205,11 +202,12 @@ def placed(
 
 def refusals(
     machine: FrameMachine, payloads: list[Any], times: list[int] | None
-) -> Iterator[tuple[int, bytes, Exception]]:
+) -> Iterator[tuple[int, bytes, DriftError]]:
     """The rows that have no place: index, what orders them among others, and why."""
     for index, payload in enumerate(payloads):
         _, reason = placed(machine, [payload], None if times is None else [times[index]])
         if reason is not None:
+            assert isinstance(reason, DriftError)
             yield index, form_of(payload), reason
 
 
@@ -218,25 +216,41 @@ def read_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -
     levels = work.opened()
     outbox = Outbox(levels.last, work.targets)
     worker = LevelWorker(levels, 0, work.targets, work.bounds)
-    machine = reading.machine()
-    worst: tuple[bytes, Any] | None = None
     read = 0
+    try:
+        for columns in _as_they_lie(reading, batches):
+            read += len(columns.metas)
+            worker.handle([(reading.name, columns)], outbox, BEGINNING)
+            yield from outbox.ready()
+    except Refused as refused:
+        outbox.add_row(error_row(levels.last, refused.error, refused.key))
+    except DriftError as error:
+        outbox.add_row(error_row(levels.last, error))
+    outbox.add_row(Row(levels.last, 0, b"", READ, read, b""))
+    yield from outbox.rest()
+
+
+def _as_they_lie(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[Columns]:
+    """Items, each with the global time of the first of its place.
+
+    Raises:
+        Refused: for the least of the rows that have no place, behind all that were given.
+    """
+    machine = reading.machine()
+    worst: Refused | None = None
     for whole in batches:
         for start in range(0, whole.num_rows, _PIECE_ITEMS):
             batch = whole.slice(start, _PIECE_ITEMS)
             payloads, times = reading.payloads(batch), reading.times(batch)
-            metas, error = placed(machine, payloads, times, reading.forms(batch, payloads), _FIRST)
+            metas, error = placed(machine, payloads, times, reading.forms(batch, payloads), varint(0))
             if error is not None:
                 for _, key, reason in refusals(machine, payloads, times):
-                    worst = min(worst or (key, reason), (key, reason), key=itemgetter(0))
+                    if worst is None or key < worst.key:
+                        worst = Refused(key, reason)
             elif worst is None:
-                read += len(metas)
-                worker.handle([(reading.name, Columns(metas, payloads, None))], outbox, BEGINNING)
-                yield from outbox.ready()
+                yield Columns(metas, payloads, None)
     if worst is not None:
-        outbox.add_row(error_row(levels.last, worst[1], worst[0]))
-    outbox.add_row(Row(levels.last, 0, b"", READ, read, b""))
-    yield from outbox.rest()
+        raise worst
 
 
 def _with_places(
