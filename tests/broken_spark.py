@@ -142,10 +142,11 @@ BREAKAGES = [
     ),
     one(
         "an older version of a key's state counts",
-        "drift/spark/levels.py",
+        _LEVELS,
         "            if known.get(pair[0], _NEVER)[0] < number:\n",
         "            if True:\n",
         STREAMED,
+        NO_SPARK,
     ),
     one(
         "a micro-batch is in a record each time that Spark gives it",
@@ -160,6 +161,14 @@ BREAKAGES = [
         _STREAM,
         "        slot = before.next_slot\n",
         "        slot = before.slot\n",
+        DYING,
+        NO_SPARK,
+    ),
+    one(
+        "the states that changed are taken for all there are",
+        _STREAM,
+        "slots=(slot,) if everything else (*before.slots, slot),",
+        "slots=(slot,),",
         DYING,
         NO_SPARK,
     ),
