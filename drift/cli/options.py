@@ -105,19 +105,18 @@ class Printed:
 
 
 def engine_options(command: Command) -> Command:
-    """The command is given them as `settings` of a run."""
+    """The command is given them as `settings` of a run, without those that were left out."""
 
     @functools.wraps(command)
-    def collected(*, engine: str, workers: int, gang: bool, **others: Any) -> Any:
-        more = {name: others.pop(name) for name in ("master", "partitions")}
-        settings = {"engine": engine, "workers": workers, **only_given({**more, "gang": gang or None})}
-        return command(settings=settings, **others)
+    def collected(**others: Any) -> Any:
+        given = {name: others.pop(name) for name in ("engine", "workers", "master", "partitions", "gang")}
+        return command(settings=only_given({**given, "gang": given["gang"] or None}), **others)
 
     return _with(_ENGINE, collected)
 
 
 def output_options(command: Command) -> Command:
-    """The command is given them, together with `print_options`, as its `output`."""
+    """The command is given them as its `output`, together with those of `print_options`, which it must have as well."""
 
     @functools.wraps(command)
     def collected(**others: Any) -> Any:
@@ -128,6 +127,7 @@ def output_options(command: Command) -> Command:
 
 
 def print_options(command: Command) -> Command:
+    """Apart from `output_options`, so that help has them last."""
     return _with(_PRINTED, command)
 
 
