@@ -114,8 +114,8 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Whether no check found trouble."""
-        return all(check.result != "trouble" for check in self.checks)
+        """Whether no check found trouble, and all that was asked for could be checked."""
+        return all(check.result in ("ok", "noted") for check in self.checks)
 
     @property
     def troubles(self) -> list[Trouble]:
@@ -126,7 +126,7 @@ class Audit:
         results = [check.result for check in self.checks if check.level == level]
         if "trouble" in results:
             return "trouble"
-        return "ok" if "ok" in results else "not checked"
+        return "ok" if "ok" in results and "not checked" not in results else "not checked"
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
         """Write all of it as one HTML file.

@@ -152,15 +152,43 @@ def of_arrow(column: pa.Array | pa.ChunkedArray) -> Strings:
     if column.null_count:
         raise ValueError("a row has no value")
     _, offsets, data = column.buffers()
-    numbers = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4).astype(np.int64)
-    return Strings(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), numbers)
+    numbers = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4)
+    step = int(numbers[1] - numbers[0]) if len(column) else 0
+    if int(numbers[-1] - numbers[0]) != step * len(column) or (np.diff(numbers) != step).any():
+        step = 0
+    whole = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return Strings(whole, numbers.astype(np.int64), step)
+
+
+def numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """A column of integers without nulls, not copied where it is one piece."""
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
+    data, kind = column.buffers()[1], np.dtype(f"i{column.type.bit_width // 8}")
+    if data is None:
+        return np.zeros(0, kind)
+    return np.frombuffer(data, kind, len(column), column.offset * kind.itemsize)
+
+
+def are_equal(one: Strings, other: Strings) -> bool:
+    """Whether they are the same, each for each."""
+    if not (one.step and one.step == other.step) and not np.array_equal(one.lengths, other.lengths):
+        return False
+    return np.array_equal(
+        one.data[one.offsets[0] : one.offsets[-1]], other.data[other.offsets[0] : other.offsets[-1]]
+    )
 
 
 def times_of(metas: Strings) -> Numbers:
     """The times that metas begin with; each is 8 bytes or longer."""
-    packed = _at(metas, 8)
-    times: Numbers = (packed.view(">u8").reshape(-1).astype(np.uint64) ^ _SIGN).view(np.int64)
-    return times
+    step = _common_length(metas)
+    if step is not None:
+        packed = np.ndarray((len(metas),), ">u8", metas.data, int(metas.offsets[0]), (step,))
+    else:
+        packed = _at(metas, 8).view(">u8").reshape(-1)
+    times = packed.astype(np.uint64)
+    times ^= _SIGN
+    return times.view(np.int64)
 
 
 def _at(strings: Strings, length: int) -> Bytes:
@@ -187,6 +215,9 @@ def global_times(metas: Strings) -> Strings:
     Raises:
         IndexError: a meta ends before that.
     """
+    step = _common_length(metas)
+    if step is not None and (end := _end_of_all(_at(metas, step))) is not None:
+        return of_fixed(_at(metas, end))
     starts, data = metas.offsets[:-1], metas.data
     ends = starts + 8
     for _ in range(3):
@@ -197,6 +228,25 @@ def global_times(metas: Strings) -> Strings:
     if len(ends) and (ends > metas.offsets[1:]).any():
         raise IndexError("a meta ends within its global time")
     return beginnings(metas, ends - starts)
+
+
+def _end_of_all(metas: Bytes) -> int | None:
+    """Where the global times in metas of one length end; None where that is not in one place.
+
+    Raises:
+        IndexError: a meta ends before that.
+    """
+    end, step = 8, metas.shape[1]
+    for _ in range(3):
+        if end >= step:
+            raise IndexError("a meta ends within its global time")
+        most = int(metas[:, end].max())
+        if most > _ONE_BYTE_MAX and int(metas[:, end].min()) != most:
+            return None
+        end += 1 + max(most - _ONE_BYTE_MAX, 0)
+    if end > step:
+        raise IndexError("a meta ends within its global time")
+    return end
 
 
 def beginnings(strings: Strings, lengths: Numbers) -> Strings:

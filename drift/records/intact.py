@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drift.records import columns
+from drift.records.agreement import InputRows, OutputRows, wrong_in_arrivals, wrong_in_late
 from drift.records.blocks import Block, checks
 from drift.records.checks import Check, Trouble, found_by
 from drift.records.columns import Numbers
@@ -38,10 +39,14 @@ from drift.records.format import (
 )
 from drift.records.journal import JOURNAL, read_journal
 from drift.records.reader import Record
-from drift.records.tables import DAMAGE, ROW_GROUP_ITEMS, check_columns, check_values
+from drift.records.tables import ROW_GROUP_ITEMS, check_columns, check_values
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, block_bytes, block_head, hash_block
 
 _TROUBLES_MAX = 20
+#: Rows that are looked at together: few enough that their columns stay in the processor's cache.
+_ROWS_AT_ONCE = 4 * BLOCK_ITEMS
+#: What kind of trouble it is that a column does not agree with others.
+_KINDS = {"meta": "meta changed", "order": "items swapped", "arrivals": "counts differ", "promise": "not of a run"}
 #: Rows looked at beyond a block, to see where it goes on after a row too many.
 _AHEAD = 16
 
@@ -66,6 +71,7 @@ def check_intact(path: Path) -> list[Check]:
         checks.append(timed(what, "sizes and hashes in the manifest", troubles, "unchanged"))
         if troubles:
             changed.add(table)
+    checks += _check_arrivals(timed, path, manifest)
     checks += [_check_items(timed, path, manifest, table, changed=table in changed) for table in ("input", "output")]
     unlisted = sorted(_unlisted(path, manifest))
     if unlisted:
@@ -167,6 +173,22 @@ def _has_end(path: Path) -> bool:
 # Items.
 
 
+def _check_arrivals(timed: _Timed, path: Path, manifest: Manifest) -> Iterator[Check]:
+    """Whether arrivals and late items agree with each other and with the manifest."""
+    for table, find in (("arrivals", wrong_in_arrivals), ("late", wrong_in_late)):
+        if not manifest.of(table):
+            continue
+        troubles: list[Trouble] = []
+        try:
+            wrong = find(path, manifest)
+            if wrong is not None:
+                troubles.append(Trouble(_KINDS.get(wrong.column, "column changed"), wrong.text, table))
+        except (OSError, pa.ArrowException, ValueError) as error:
+            troubles.append(Trouble("file unreadable", f"{table} cannot be read: {error}", table))
+        what = "batches and promises" if table == "arrivals" else f"{manifest.late_items:,} late items"
+        yield timed(f"{table}: {what}", "each other, the manifest", troubles, "they agree")
+
+
 def _check_items(timed: _Timed, path: Path, manifest: Manifest, table: str, *, changed: bool) -> Check:
     """Whether the items are those that were digested; where they or their files are not, what has changed."""
     count = manifest.items_in if table == "input" else manifest.items_out
@@ -176,8 +198,6 @@ def _check_items(timed: _Timed, path: Path, manifest: Manifest, table: str, *, c
         return timed(what, against, [], f"as written; digest {wanted}")
     items = _Items(path, manifest, table)
     items.check()
-    if items.unknown and not items.troubles:
-        return Check("intact", what, against, "not checked", f"the blocks cannot be read: {items.unknown}")
     return timed(what, against, items.troubles, f"as written, though its file is not; digest {items.digest}")
 
 
@@ -189,22 +209,36 @@ def _digest(path: Path, manifest: Manifest, table: str) -> str:
             if found is None or block is None or found != (block.rows, block.hash):
                 return ""
             hashes.append(found[1])
-    except (OSError, pa.ArrowException, ValueError, RecordError):
+    except (OSError, pa.ArrowException, ValueError, IndexError, RecordError):
         return ""  # the second pass says more
     return hash_block(manifest.algorithm, b"".join(hashes)).hex()
 
 
+def _agreement(path: Path, manifest: Manifest, table: str) -> OutputRows | InputRows:
+    return OutputRows(manifest) if table == "output" else InputRows(path, manifest)
+
+
 def _hashes(path: Path, manifest: Manifest, table: str) -> Iterator[tuple[int, bytes]]:
-    """Rows and hash of every block, from the items."""
-    names = ["meta" if table == "output" else "global_time", "payload"]
+    """Rows and hash of every block, from the items.
+
+    Raises:
+        ValueError: a column does not agree with the others.
+    """
+    meta = "meta" if table == "output" else "global_time"
+    agreement = _agreement(path, manifest, table)
+    first = 0
     metas: list[memoryview] = []
     payloads: list[memoryview] = []
     rows = 0
     for file in manifest.of(table):
         with pq.ParquetFile(path / file.path, memory_map=True) as parquet:
             check_columns(parquet, table)
-            for batch in parquet.iter_batches(ROW_GROUP_ITEMS, columns=names, use_threads=False):
-                of_metas, of_payloads = (columns.of_arrow(batch.column(name)) for name in names)
+            for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=agreement.names, use_threads=False):
+                check_values(batch)
+                of_metas, of_payloads = (columns.of_arrow(batch.column(name)) for name in (meta, "payload"))
+                for wrong in agreement.wrongs(batch, of_metas, first):
+                    raise ValueError(wrong.text)
+                first += len(batch)
                 data, offsets = columns.bins(of_metas)
                 start = 0
                 while start < len(of_metas):
@@ -253,10 +287,9 @@ class _Items:
         self._table = table
         self._meta = "meta" if table == "output" else "global_time"
         self._expected = self._expected_blocks()
-        self.unknown = ""  # why the blocks could not be read
         self._unread: list[pa.Table] = []
         self._unread_rows = 0
-        self._last = b""  # the last meta of the output
+        self._agreement = _agreement(path, manifest, table)
         self._hashes: list[bytes] = []
         self._files = iter(manifest.of(table))
         self._batches = self._read()
@@ -265,7 +298,6 @@ class _Items:
 
     def check(self) -> None:
         row = 0
-        batches = _Batches(self._path, self._manifest) if self._table == "input" else None
         for block in self._expected:
             if len(self.troubles) >= _TROUBLES_MAX:
                 return
@@ -278,13 +310,8 @@ class _Items:
             if found != block.hash or len(rows) != block.rows:
                 self._put_back(rows)
                 rows = self._diagnose(block, row)
-            self._check_columns(rows, row)
-            if batches is not None and (trouble := batches.check(rows, row)) is not None:
-                self._say(*trouble)
-                batches = None
+            self._check_columns(rows, row, block.rows)
             row += block.rows
-        if self.unknown:
-            return
         rest = self._take(1)
         if rest is not None and len(rest):
             self._say("item too many", f"there are more {self._what}s than {row:,}", row)
@@ -298,7 +325,7 @@ class _Items:
         try:
             yield from Record(self._path).blocks(self._table)
         except RecordError as error:
-            self.unknown = str(error)
+            self.troubles.append(Trouble("file unreadable", f"the blocks cannot be read: {error}", "blocks"))
 
     @property
     def _what(self) -> str:
@@ -448,81 +475,13 @@ class _Items:
 
     # What is beside metas and payloads.
 
-    def _check_columns(self, rows: _Rows, first: int) -> None:
-        metas = rows.metas
-        if not len(metas):
-            return
-        if int(metas.lengths.min()) < 11:
-            at = int(metas.lengths.argmin())
-            self._say("meta changed", f"the {self._meta} at {self._what} {first + at:,} is too short", first + at)
-            return
-        if (wrong := _first(rows.numbers("time") != columns.times_of(metas))) is not None:
-            text = f"the time at {self._what} {first + wrong:,} is not that of its {self._meta}"
-            self._say("column changed", text, first + wrong)
-        if self._table == "input":
-            return
-        wrong = _first(rows.numbers("position") != np.arange(first, first + len(metas)))
-        if wrong is not None and not any(trouble.position is not None for trouble in self.troubles):
-            text = f"the row of position {first + wrong:,} says position {rows.numbers('position')[wrong]:,}"
-            self._say("column changed", text, first + wrong)
-        given = columns.of_arrow(rows.table.column("global_time"))
-        try:
-            right = columns.global_times(metas)
-        except IndexError:
-            return  # the block has said so
-        if bytes(given.joined()) != bytes(right.joined()) or not np.array_equal(given.lengths, right.lengths):
-            pairs = zip(given.listed(), right.listed())
-            wrong = next(index for index, (one, other) in enumerate(pairs) if one != other)
-            text = f"the global_time at {self._what} {first + wrong:,} is not that of its meta"
-            self._say("column changed", text, first + wrong)
-        bad = columns.first_not_increasing(metas)
-        if bad is None and self._last and metas.slice(0, 1).joined().tobytes() <= self._last:
-            bad = 0
-        if bad is not None and not any(trouble.position in (first + bad, first + bad - 1) for trouble in self.troubles):
-            self._say(
-                "items swapped", f"the meta at {self._what} {first + bad:,} is not above the one before", first + bad
-            )
-        self._last = metas.slice(len(metas) - 1, len(metas)).joined().tobytes()
-        names = set(rows.table.column("sink").unique().to_pylist())
-        if not names <= set(self._manifest.sinks):
-            self._say("column changed", f"a sink is named {min(names - set(self._manifest.sinks))!r}", first)
-
-
-class _Batches:
-    """Whether input rows are of the batches that the arrivals tell of."""
-
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        self._arrivals = self._read(path, manifest)
-        self._batch = -1
-        self._left = 0
-
-    def _read(self, path: Path, manifest: Manifest) -> Iterator[tuple[int, int]]:
-        for file in manifest.of("arrivals"):
-            try:
-                with pq.ParquetFile(path / file.path) as parquet:
-                    for batch in parquet.iter_batches(ROW_GROUP_ITEMS, columns=["batch", "items"], use_threads=False):
-                        yield from zip(batch.column("batch").to_pylist(), batch.column("items").to_pylist())
-            except DAMAGE:
-                return  # its hash has said so
-
-    def check(self, rows: _Rows, first: int) -> tuple[str, str, int] | None:
-        given = rows.numbers("batch")
-        at = 0
-        while at < len(given):
-            while not self._left:
-                found = next(self._arrivals, None)
-                if found is None:
-                    return "counts differ", f"the arrivals end before input row {first + at:,}", first + at
-                self._batch, self._left = found
-            end = min(at + self._left, len(given))
-            wrong = _first(given[at:end] != self._batch)
-            if wrong is not None:
-                row = first + at + wrong
-                text = f"input row {row:,} says batch {given[at + wrong]}, and the arrivals say {self._batch}"
-                return "column changed", text, row
-            self._left -= end - at
-            at = end
-        return None
+    def _check_columns(self, rows: _Rows, first: int, expected: int) -> None:
+        for wrong in self._agreement.wrongs(rows.table, rows.metas, first, expected):
+            said = [trouble.position for trouble in self.troubles if trouble.position is not None]
+            near = wrong.row in said or wrong.row - 1 in said
+            if (wrong.column == "position" and said) or (wrong.column == "order" and near):
+                continue  # it is what was said already
+            self._say(_KINDS.get(wrong.column, "column changed"), wrong.text, wrong.row)
 
 
 def _hash(manifest: Manifest, rows: _Rows) -> bytes:

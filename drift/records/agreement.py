@@ -1,0 +1,310 @@
+"""Whether the columns of a record agree with each other.
+
+Invariant: in rows that pass, every column beside metas and payloads is what the metas, the manifest and the arrivals
+say: times and global times are those of the metas, positions count up, metas increase, sinks and sources are those of
+the graph, and the input is the batches that arrived, none of whose items is below what its source had promised.
+
+Why: hashes show that a record is as it was written, unless somebody has made them all anew. Then a column can be
+changed by itself only where nothing else says the same. What no other column says: payloads, the clock's times, the
+reason why an item was late, and the checks of the items in the blocks, which only tell where a difference is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from drift.records import columns
+from drift.records.columns import Numbers, Strings
+from drift.records.format import Manifest
+from drift.records.tables import ROW_GROUP_ITEMS, check_columns, check_values
+from drift_graph.meta import BEGINNING, END_OF_TIME, TIME_MAX, TIME_MIN, time_of
+
+#: A meta has at least so many bytes: time, source rank, tie, ordinal.
+_META_BYTES_MIN = 11
+Codes = npt.NDArray[np.int32]
+
+
+class Wrong(NamedTuple):
+    """The first row of some whose column does not agree; "order" where a meta is not above the one before."""
+
+    column: str
+    text: str
+    row: int
+
+
+class OutputRows:
+    """Rows of the output, from the first on.
+
+    Attributes:
+        names: of the columns it needs.
+    """
+
+    names = ("position", "sink", "time", "global_time", "meta", "payload")
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._sinks = manifest.sinks
+        self._last = b""
+
+    def wrongs(self, rows: Any, metas: Strings, first: int, expected: int | None = None) -> Iterator[Wrong]:
+        """What does not agree in the next rows.
+
+        Args:
+            rows: a RecordBatch or a Table.
+            first: the place of the first of them.
+            expected: how many there should be, where some may be gone.
+        """
+        if not len(metas):
+            return
+        if (short := _too_short(metas)) is not None:
+            yield Wrong("meta", f"the meta at position {first + short:,} is too short", first + short)
+            return
+        times = columns.times_of(metas)
+        if (at := _first(columns.numbers(rows.column("time")) != times)) is not None:
+            yield Wrong("time", f"the time at position {first + at:,} is not that of its meta", first + at)
+        given = columns.numbers(rows.column("position"))
+        if (at := _first(given != np.arange(first, first + len(metas)))) is not None:
+            yield Wrong("position", f"the row of position {first + at:,} says position {given[at]:,}", first + at)
+        if (at := _other_beginning(columns.of_arrow(rows.column("global_time")), metas)) is not None:
+            text = f"the global_time at position {first + at:,} is not that of its meta"
+            yield Wrong("global_time", text, first + at)
+        if (at := self._out_of_order(metas, times)) is not None:
+            yield Wrong("order", f"the meta at position {first + at:,} is not above the one before", first + at)
+        self._last = metas.slice(len(metas) - 1, len(metas)).joined().tobytes()
+        yield from _unknown("sink", self._sinks, rows, first)
+
+    def _out_of_order(self, metas: Strings, times: Numbers) -> int | None:
+        if self._last and metas.slice(0, 1).joined().tobytes() <= self._last:
+            return 0
+        return None if (times[1:] > times[:-1]).all() else columns.first_not_increasing(metas)
+
+
+class InputRows:
+    """Rows of the input, from the first on; see `OutputRows`."""
+
+    names = ("batch", "source", "time", "global_time", "payload")
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self._sources = [source.name for source in manifest.sources]
+        self._arrived: ArrivedRows | None = ArrivedRows(path, manifest, "items")
+
+    def wrongs(self, rows: Any, metas: Strings, first: int, expected: int | None = None) -> Iterator[Wrong]:
+        """See `OutputRows`."""
+        arrived = self._taken(len(metas) if expected is None else expected)
+        if not len(metas):
+            return
+        if (short := _too_short(metas)) is not None:
+            yield Wrong("global_time", f"the global_time at input row {first + short:,} is too short", first + short)
+            return
+        times = columns.times_of(metas)
+        if (at := _first(columns.numbers(rows.column("time")) != times)) is not None:
+            yield Wrong("time", f"the time at input row {first + at:,} is not that of its global_time", first + at)
+        if (at := _other_beginning(metas, metas)) is not None:
+            text = f"the global_time at input row {first + at:,} is longer than a global time"
+            yield Wrong("global_time", text, first + at)
+        yield from _unknown("source", self._sources, rows, first)
+        if arrived is not None and expected in (None, len(metas)):
+            wrong = self._not_as_arrived(rows, times, arrived, first)
+            if wrong is not None:
+                self._arrived = None  # what follows would not agree either
+                yield wrong
+
+    def _taken(self, count: int) -> ArrivedPart | None:
+        try:
+            return self._arrived.take(count) if self._arrived is not None else None
+        except (OSError, pa.ArrowException, ValueError):
+            self._arrived = None  # which is found where they are looked at for themselves
+            return None
+
+    def _not_as_arrived(self, rows: Any, times: Numbers, arrived: ArrivedPart, first: int) -> Wrong | None:
+        count = len(arrived.batches)
+        given = columns.numbers(rows.column("batch"))
+        if (at := _first(given[:count] != arrived.batches)) is not None:
+            text = f"input row {first + at:,} says batch {given[at]}, and the arrivals say {arrived.batches[at]}"
+            return Wrong("batch", text, first + at)
+        if count < len(times):
+            return Wrong("arrivals", f"the arrivals end before input row {first + count:,}", first + count)
+        if (at := _first(_codes(rows.column("source"), self._sources) != arrived.sources)) is not None:
+            text = f"input row {first + at:,} says another source than the arrivals say of its batch, {given[at]}"
+            return Wrong("source", text, first + at)
+        if (at := _first(times < arrived.floors)) is not None:
+            text = f"input row {first + at:,} has time {times[at]}, below what its source had promised"
+            return Wrong("promise", f"{text}, {arrived.floors[at]}", first + at)
+        return None
+
+
+class ArrivedPart(NamedTuple):
+    """Of rows: the batch, the source's rank (-1: none of the graph's), and the time that the source had promised."""
+
+    batches: Numbers
+    sources: Codes
+    floors: Numbers
+
+
+class ArrivedRows:
+    """What the arrivals say of every row of a table, in order.
+
+    Args:
+        counts: "items" for the input, "late" for the late items.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, counts: str) -> None:
+        self._parts = _arrivals(path, manifest, counts)
+        self._left = ArrivedPart(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64))
+        self._counts = np.zeros(0, np.int64)
+
+    def take(self, count: int) -> ArrivedPart:
+        """The next rows; fewer where the arrivals end."""
+        while int(self._counts.sum()) < count and (following := next(self._parts, None)) is not None:
+            part, counts = following
+            left = self._left
+            self._left = ArrivedPart(
+                np.concatenate([left.batches, part.batches]),
+                np.concatenate([left.sources, part.sources]),
+                np.concatenate([left.floors, part.floors]),
+            )
+            self._counts = np.concatenate([self._counts, counts])
+        ends = np.cumsum(self._counts)
+        taken = np.minimum(self._counts, np.maximum(count - (ends - self._counts), 0))
+        batches, sources, floors = self._left
+        rows = ArrivedPart(np.repeat(batches, taken), np.repeat(sources, taken), np.repeat(floors, taken))
+        whole = int(np.searchsorted(ends, count, "right"))
+        self._counts = (self._counts - taken)[whole:]
+        self._left = ArrivedPart(batches[whole:], sources[whole:], floors[whole:])
+        return rows
+
+
+def _arrivals(path: Path, manifest: Manifest, counts: str) -> Iterator[tuple[ArrivedPart, Numbers]]:
+    sources = [source.name for source in manifest.sources]
+    promised = dict.fromkeys(range(-1, len(sources)), TIME_MIN)
+    for rows in _rows(path, manifest, "arrivals", ["batch", "source", counts, "heartbeat"]):
+        codes = _codes(rows.column("source"), sources)
+        floors = []
+        for code, heartbeat in zip(codes.tolist(), rows.column("heartbeat").to_pylist()):
+            floors.append(promised[code])
+            promised[code] = _time_promised(heartbeat)
+        part = ArrivedPart(columns.numbers(rows.column("batch")), codes, np.array(floors, np.int64))
+        yield part, np.maximum(columns.numbers(rows.column(counts)), 0)
+
+
+def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
+    """What does not agree among the arrivals, and with the manifest; rows are batches."""
+    sources = [source.name for source in manifest.sources]
+    promises = [BEGINNING] * len(sources)
+    first = items = late = 0
+    for rows in _rows(path, manifest, "arrivals", ["batch", "source", "items", "late", "heartbeat"]):
+        batches = columns.numbers(rows.column("batch"))
+        if (at := _first(batches != np.arange(first, first + len(batches)))) is not None:
+            return Wrong("batch", f"the arrival of batch {first + at:,} says batch {batches[at]:,}", first + at)
+        for wrong in _unknown("source", sources, rows, first):
+            return wrong
+        codes = _codes(rows.column("source"), sources).tolist()
+        for batch, (code, heartbeat) in enumerate(zip(codes, rows.column("heartbeat").to_pylist()), first):
+            if not promises[code] <= heartbeat <= END_OF_TIME:
+                said = f"the promise of source {sources[code]!r}, {heartbeat.hex()}, is below the one before"
+                return Wrong("promise", f"after batch {batch:,} {said}, {promises[code].hex()}", batch)
+            promises[code] = heartbeat
+        for name in ("items", "late"):
+            counts = columns.numbers(rows.column(name))
+            if (at := _first(counts < 0)) is not None:
+                return Wrong(name, f"batch {first + at:,} has {counts[at]:,} {name}", first + at)
+        items += int(columns.numbers(rows.column("items")).sum())
+        late += int(columns.numbers(rows.column("late")).sum())
+        first += len(batches)
+    if (items, late) != (manifest.items_in, manifest.late_items):
+        told = f"the manifest of {manifest.items_in:,} and {manifest.late_items:,}"
+        return Wrong("items", f"the arrivals tell of {items:,} items and {late:,} late ones, and {told}", first)
+    return None
+
+
+def wrong_in_late(path: Path, manifest: Manifest) -> Wrong | None:
+    """What does not agree of the late items, with each other and with the arrivals."""
+    sources = [source.name for source in manifest.sources]
+    arrived = ArrivedRows(path, manifest, "late")
+    first = 0
+    for rows in _rows(path, manifest, "late", ["batch", "source", "time", "heartbeat"]):
+        expected = arrived.take(len(rows))
+        batches, codes = columns.numbers(rows.column("batch")), _codes(rows.column("source"), sources)
+        count = len(expected.batches)
+        if (at := _first(batches[:count] != expected.batches)) is not None:
+            text = f"late item {first + at:,} says batch {batches[at]:,}, and the arrivals {expected.batches[at]:,}"
+            return Wrong("batch", text, first + at)
+        if count < len(rows):
+            return Wrong("batch", f"the arrivals end before late item {first + count:,}", first + count)
+        if (at := _first(codes != expected.sources)) is not None:
+            return Wrong("source", f"late item {first + at:,} says another source than the arrivals", first + at)
+        times, heartbeats = columns.numbers(rows.column("time")), columns.numbers(rows.column("heartbeat"))
+        if (at := _first(times >= heartbeats)) is not None:
+            text = f"late item {first + at:,} has time {times[at]}, which is not below the promise, {heartbeats[at]}"
+            return Wrong("time", text, first + at)
+        first += len(rows)
+    return None
+
+
+def _rows(path: Path, manifest: Manifest, table: str, names: list[str]) -> Iterator[pa.RecordBatch]:
+    for file in manifest.of(table):
+        with pq.ParquetFile(path / file.path, memory_map=True) as parquet:
+            check_columns(parquet, table)
+            for batch in parquet.iter_batches(ROW_GROUP_ITEMS, columns=names, use_threads=False):
+                yield check_values(batch)
+
+
+def _time_promised(heartbeat: bytes) -> int:
+    """The time in a promise: no item of the source that comes later has one below."""
+    if heartbeat >= END_OF_TIME:
+        return TIME_MAX
+    return time_of(heartbeat) if len(heartbeat) >= 8 else TIME_MIN
+
+
+def _too_short(metas: Strings) -> int | None:
+    lengths = metas.lengths if not metas.step else np.array([metas.step])
+    at = int(lengths.argmin())
+    return at if int(lengths[at]) < _META_BYTES_MIN else None
+
+
+def _other_beginning(given: Strings, metas: Strings) -> int | None:
+    """The first of those given that is not what its meta begins with, its global time; or whose meta has none."""
+    try:
+        right = columns.global_times(metas)
+    except IndexError:
+        return bisect_left(range(len(metas)), True, key=lambda at: _has_no_time(metas.slice(0, at + 1)))
+    if columns.are_equal(given, right):
+        return None
+    return next(at for at, (one, other) in enumerate(zip(given.listed(), right.listed())) if one != other)
+
+
+def _has_no_time(metas: Strings) -> bool:
+    """Whether one of them ends within its global time."""
+    try:
+        columns.global_times(metas)
+    except IndexError:
+        return True
+    return False
+
+
+def _unknown(column: str, names: list[str], rows: Any, first: int) -> Iterator[Wrong]:
+    if (at := _first(_codes(rows.column(column), names) < 0)) is not None:
+        given = rows.column(column)[at].as_py()
+        yield Wrong(column, f"a {column} is named {given!r:.80}, and the graph has {', '.join(names)}", first + at)
+
+
+def _codes(column: Any, names: list[str]) -> Codes:
+    """The index of each in a list of names; -1 for others."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.unify_dictionaries()
+        column = pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
+    places = {name: index for index, name in enumerate(names)}
+    known = np.array([places.get(name, -1) for name in column.dictionary.to_pylist()], np.int32)
+    found: Codes = known[columns.numbers(column.indices)]
+    return found
+
+
+def _first(wrong: Any) -> int | None:
+    return int(wrong.argmax()) if wrong.any() else None

@@ -1,0 +1,95 @@
+"""A column that somebody changed by itself, with every hash made anew, is named where another column says the same."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_records_hostile import replaced, trips
+
+import drift
+from drift.records.intact import check_intact
+from drift_graph.meta import global_time, pack_time
+
+Rows = list[Any]
+
+#: What is changed in which column of which table, the kind of trouble, and what is said of it.
+FORGED: dict[str, tuple[str, str, Callable[[Rows], Rows], str, str]] = {
+    "a position": ("output", "position", lambda rows: [0, 2, 1, 3, 4], "column changed", "position 1 says position 2"),
+    "a sink": ("output", "sink", lambda rows: [*rows[1:], "x"], "column changed", "a sink is named 'x'"),
+    "an output's time": ("output", "time", lambda rows: [*rows[:3], 71, 80], "column changed", "time at position 3"),
+    "an output's global time": (
+        "output",
+        "global_time",
+        lambda rows: [rows[0], rows[0], *rows[2:]],
+        "column changed",
+        "global_time at position 1 is not",
+    ),
+    "an input's batch": ("input", "batch", lambda rows: [0, 0, 0, 1, 1], "column changed", "input row 3 says batch 1"),
+    "an input's source": ("input", "source", lambda rows: [*rows[1:], "x"], "column changed", "is named 'x'"),
+    "an input's time": ("input", "time", lambda rows: [11, *rows[1:]], "column changed", "time at input row 0"),
+    "a batch's number": ("arrivals", "batch", lambda rows: [7, *rows[1:]], "column changed", "batch 0 says batch 7"),
+    "a batch's source": ("arrivals", "source", lambda rows: ["x", *rows[1:]], "column changed", "source is named 'x'"),
+    "a batch's items": ("arrivals", "items", lambda rows: [3, *rows[1:]], "column changed", "the arrivals tell of 4"),
+    "a batch's late items": ("arrivals", "late", lambda rows: [0, *rows[1:]], "column changed", "and 0 late ones"),
+    "a promise that is too high": (
+        "arrivals",
+        "heartbeat",
+        lambda rows: [pack_time(90), *[rows[-1]] * (len(rows) - 1)],
+        "not of a run",
+        "below what its source had promised, 90",
+    ),
+    "a promise that goes back": (
+        "arrivals",
+        "heartbeat",
+        lambda rows: [rows[-1], *[global_time(1, 0, 0, 0)] * (len(rows) - 1)],
+        "not of a run",
+        "is below the one before",
+    ),
+    "a late item's batch": ("late", "batch", lambda rows: [1], "column changed", "late item 0 says batch 1"),
+    "a late item's source": ("late", "source", lambda rows: ["x"], "column changed", "late item 0 says another source"),
+    "a late item's time": ("late", "time", lambda rows: [60], "column changed", "has time 60, which is not below"),
+    "a late item's promise": ("late", "heartbeat", lambda rows: [30], "column changed", "not below the promise, 30"),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("records") / "whole"
+    arrived = [(10, "JFK"), (30, "LGA"), (20, "JFK"), (70, "JFK"), (35, "JFK"), (80, "LGA")]
+    drift.run(trips(), {"trips": arrived}, record=path, batch_items=5).finish()
+    return path
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_forged_column_is_named(what: str, whole: Path, tmp_path: Path) -> None:
+    table, column, change, kind, says = FORGED[what]
+    record = Path(shutil.copytree(whole, tmp_path / "record"))
+    rows = pq.read_table(record / table / "part-00000.parquet").column(column)
+    replaced(record, table, column, pa.array(change(rows.to_pylist()), rows.type))
+    troubles = [trouble for check in check_intact(record) for trouble in check.troubles]
+    assert [trouble.kind for trouble in troubles] == [kind] * len(troubles)
+    assert says in troubles[0].text
+
+
+def test_what_cannot_be_checked_is_no_success(whole: Path, tmp_path: Path) -> None:
+    record = Path(shutil.copytree(whole, tmp_path / "record"))
+    rows = pq.read_table(record / "blocks" / "part-00000.parquet").column("rows")
+    replaced(record, "blocks", "rows", pa.array([5000] * len(rows)))
+    audit = drift.audit(record, trips(), reproduce=False)
+    assert not audit.ok and audit.level_result("intact") == "trouble"
+    assert "the blocks cannot be read" in audit.troubles[0].text
+
+
+def test_an_audit_with_a_check_that_was_not_done_is_not_well(whole: Path) -> None:
+    from drift.records.checks import Audit, Check
+
+    done, left = Check("reproduced", "one", "", "ok", ""), Check("reproduced", "two", "", "not checked", "too large")
+    assert Audit("", {}, "", 0.0, (done,)).ok
+    audit = Audit("", {}, "", 0.0, (done, left))
+    assert not audit.ok and audit.level_result("reproduced") == "not checked"
