@@ -159,7 +159,9 @@ def test_wherever_the_pipe_breaks_what_came_is_a_record_whose_output_its_input_a
     assert all(not check.troubles for check in check_intact(tmp_path))
     graph = drift.Graph("numbers")
     graph.source("n").sink("out")
-    assert drift.audit(tmp_path, graph).ok
+    audit = drift.audit(tmp_path, graph)
+    assert not audit.troubles
+    assert [check.found for check in audit.checks if check.result == "not checked"] == ["the record has no fingerprint"]
 
 
 def test_a_pipe_that_carries_all_is_a_finished_record(tmp_path: Path) -> None:
