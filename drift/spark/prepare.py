@@ -24,7 +24,7 @@ from drift.sources.frames import FrameSource
 from drift.spark import frames, pieces
 from drift.spark.batches import DDL, ROWS
 from drift.spark.folders import make_folder, remove_folder
-from drift.spark.gang import check_slots, new_keys
+from drift.spark.gang import check_slots, new_keys, slots_of
 from drift.spark.gang_task import run_gang
 from drift.spark.kept import KeptRows
 from drift.spark.kernels import Work, run_level
@@ -189,9 +189,9 @@ def shares_disk(spark: Any) -> bool:
 
 def default_partitions(spark: Any) -> int:
     """How many tasks share the keys: as many as run at once."""
-    with suppress(Exception):  # over Spark Connect there is no sparkContext
+    if hasattr(spark, "_jsparkSession"):
         return int(spark.sparkContext.defaultParallelism)
-    return int(spark.conf.get("spark.sql.shuffle.partitions"))
+    return slots_of(spark) or int(spark.conf.get("spark.sql.shuffle.partitions"))
 
 
 def cuts(firsts: Sequence[tuple[bytes, int]], targets: int) -> tuple[bytes, ...]:
