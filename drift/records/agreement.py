@@ -272,11 +272,11 @@ def _too_short(metas: Strings) -> int | None:
 def _other_beginning(given: Strings, metas: Strings) -> int | None:
     """The first of those given that is not what its meta begins with, its global time; or whose meta has none."""
     try:
+        if columns.begin_with_global_times(metas, given):
+            return None
         right = columns.global_times(metas)
     except IndexError:
         return bisect_left(range(len(metas)), True, key=lambda at: _has_no_time(metas.slice(0, at + 1)))
-    if columns.are_equal(given, right):
-        return None
     return next(at for at, (one, other) in enumerate(zip(given.listed(), right.listed())) if one != other)
 
 

@@ -183,7 +183,7 @@ def times_of(metas: Strings) -> Numbers:
     """The times that metas begin with; each is 8 bytes or longer."""
     step = _common_length(metas)
     if step is not None:
-        packed = np.ndarray((len(metas),), ">u8", metas.data, int(metas.offsets[0]), (step,))
+        packed = np.ndarray((len(metas),), np.dtype(">u8"), metas.data, int(metas.offsets[0]), (step,))
     else:
         packed = _at(metas, 8).view(">u8").reshape(-1)
     times = packed.astype(np.uint64)
@@ -215,8 +215,8 @@ def global_times(metas: Strings) -> Strings:
     Raises:
         IndexError: a meta ends before that.
     """
-    step = _common_length(metas)
-    if step is not None and (end := _end_of_all(_at(metas, step))) is not None:
+    end = _end_of_all(metas)
+    if end is not None:
         return of_fixed(_at(metas, end))
     starts, data = metas.offsets[:-1], metas.data
     ends = starts + 8
@@ -230,13 +230,37 @@ def global_times(metas: Strings) -> Strings:
     return beginnings(metas, ends - starts)
 
 
-def _end_of_all(metas: Bytes) -> int | None:
-    """Where the global times in metas of one length end; None where that is not in one place.
+def begin_with_global_times(metas: Strings, given: Strings) -> bool:
+    """Whether those given are the global times of these metas.
 
     Raises:
         IndexError: a meta ends before that.
     """
-    end, step = 8, metas.shape[1]
+    end = _end_of_all(metas)
+    if end is None or given.step != end:
+        return are_equal(given, global_times(metas))
+    if given is metas:
+        return True
+    words = [*range(0, end - 8, 8), end - 8]  # the last two may overlap
+    return len(metas) == len(given) and all((_words(metas, at) == _words(given, at)).all() for at in words)
+
+
+def _words(strings: Strings, at: int) -> npt.NDArray[np.uint64]:
+    """Eight bytes of each of some of one length."""
+    return np.ndarray((len(strings),), np.uint64, strings.data, int(strings.offsets[0]) + at, (strings.step,))
+
+
+def _end_of_all(strings: Strings) -> int | None:
+    """Where the global times in metas end; None where that is not in one place, or they are not of one length.
+
+    Raises:
+        IndexError: a meta ends before that.
+    """
+    step = _common_length(strings)
+    if step is None:
+        return None
+    metas = _at(strings, step)
+    end = 8
     for _ in range(3):
         if end >= step:
             raise IndexError("a meta ends within its global time")

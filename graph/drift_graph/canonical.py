@@ -114,11 +114,13 @@ def canonical_each(values: Sequence[Any]) -> list[bytes]:
 def stored_plain(values: Sequence[Any]) -> bytes | None:
     """`stored` of each, joined, where all are scalars, tuples, or dicts of these; None for others."""
     inside: Collection[Any] = values
+    plain = False
     if set(map(type, values)) == {dict}:
         if not set(map(type, chain.from_iterable(values))) <= _exact:
             return None
-        inside = list(chain.from_iterable(map(dict.values, values)))
-    if _are_plain(inside):
+        plain = set(map(type, chain.from_iterable(map(dict.values, values)))) <= _exact
+        inside = () if plain else list(chain.from_iterable(map(dict.values, values)))
+    if plain or _are_plain(inside):
         try:
             return _encode(values)[len(_array_header(len(values))) :]
         except (OverflowError, UnicodeEncodeError):
