@@ -27,14 +27,6 @@ BREAKAGES = [
         NO_SPARK,
     ),
     one(
-        "items that are counted together are counted in two pieces",
-        _BATCHES,
-        'return place_of(first) if self._repeats == "count" else first',
-        "return first",
-        (*TASKS, "tests/test_spark.py"),
-        NO_SPARK,
-    ),
-    one(
         "batches are joined as they came",
         _BATCHES,
         "        columns = sorted_by_meta(joined(batches))\n",
