@@ -24,6 +24,8 @@ from hypothesis import strategies as st
 
 import drift
 from drift.lineage.divergence import Divergence, compared
+from drift.lineage.page import audit_page
+from drift.lineage.tell import finding_lines
 from drift.lineage.verdict import Finding, find_out
 from drift.load import load_module
 from drift.machines import maps
@@ -32,7 +34,7 @@ from drift.records.replay import classes_for, dataflow_of, replayed
 from drift.testing import rerun, run_case
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS
-from drift_graph.item import Item
+from drift_graph.item import Failure, Item
 
 _numbers = itertools.count()
 
@@ -181,6 +183,18 @@ def test_a_changed_graph_is_told_by_what_changed(tmp_path: Path, record: Record)
     found = found_out(record, changed.graph)
     assert (found.verdict.kind, found.verdict.text) == ("graph", "step 'filter len' is new, after 'lines'")
     assert found.recorded_lineage is None and found.notes
+
+
+def test_the_lineage_of_then_is_told_where_now_there_is_no_item(tmp_path: Path, record: Record) -> None:
+    failing = modules.module_of(tmp_path, edited(('f"{word}: {count}"', 'f"{word}: {count}" if count < 5 else 1 // 0')))
+    audit = drift.audit(record.path, failing.graph, was=graph_of(record))
+    (finding,) = [check.finding for check in audit.checks if check.finding is not None]
+    assert finding.divergence.recomputed is None and finding.both is None
+    assert isinstance(finding.lineage.item.payload, Failure) and finding.lineage.item.step == "told"
+    assert finding.recorded_lineage.item.payload == finding.divergence.recorded.payload and finding.by_then
+    text = "\n".join(finding_lines(finding))
+    assert "lineage of what is recorded, as the graph of then made it:" in text and "ZeroDivisionError" in text
+    assert "as the graph of then made it" in audit_page(audit)
 
 
 def test_a_change_that_is_not_behind_the_item_is_not_blamed(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class Pair:
         same: nothing is different in them.
         parts: it is the first place where the lineages part; or, without the code of then, may part.
         again: it stands above, with what it was made of.
-        left_out: so many more of its kind, which are the same, are not shown; then it is no item.
+        left_out: so many more, of what an item was made of, are not shown; then it is no item.
     """
 
     depth: int
@@ -127,10 +127,11 @@ class _Walk:
             made = other or one
             assert made is not None
             below = self.below(one, other)
-            again = bool(below) and id(made) in self._shown
+            shown = id(made) in self._shown
+            again = shown and bool(below)
             self._shown.add(id(made))
             known, same = self.known(one, other), self.same(one, other)
-            yield Pair(depth, one, other, known, same, made is self._first, again)
+            yield Pair(depth, one, other, known, same, made is self._first and not shown, again)
             if not again:
                 kept, left = _some(below, self.same)
                 todo += [(depth + 1, *pair, 0) for pair in reversed(kept)]
@@ -275,7 +276,7 @@ def beside_lines(both: Beside) -> Iterator[str]:
     for pair in both.pairs:
         mark, indent = ">>" if pair.parts else "  ", "  " * pair.depth
         if pair.left_out:
-            yield f"{mark} = {indent}{left_out_words(pair.left_out)}"
+            yield f"{mark}   {indent}{left_out_words(pair.left_out)}"
             continue
         new, old = (
             f"{indent}{what_of(made, 120)}  {words_of(lineage, made)}{', as above' if pair.again else ''}"

@@ -94,9 +94,10 @@ class Finding:
     """All that is found out about a divergence.
 
     Attributes:
-        lineage: of the item that the graph makes now.
+        lineage: of the item that the graph makes now, or of the call that failed in its place.
         recorded_lineage: of the recorded item: by the graph of then, where that is at hand; else by the graph of now,
             where the item has another place in the order and the graph makes one there.
+        by_then: whether that is by the graph of then.
         both: these two side by side, or, without the graph of then, what of its lineage is known.
         notes: why a lineage is missing.
         case: the divergence made small, where a folder for that was given.
@@ -106,6 +107,7 @@ class Finding:
     verdict: Verdict
     lineage: Lineage | None = None
     recorded_lineage: Lineage | None = None
+    by_then: bool = False
     both: Beside | None = None
     notes: tuple[str, ...] = field(default=())
     case: SmallCase | None = None
@@ -122,6 +124,7 @@ class Finding:
             "verdict": self.verdict.as_dict(),
             "lineage": self.lineage.as_dict() if self.lineage is not None else None,
             "recorded_lineage": self.recorded_lineage.as_dict() if self.recorded_lineage is not None else None,
+            "by_then": self.by_then,
             "both": self.both.as_dict() if self.both is not None else None,
             "notes": list(self.notes),
             "case": self.case.as_dict() if self.case is not None else None,
@@ -165,18 +168,23 @@ def find_out(
     if verdict.kind in ("input", "record"):
         return Finding(divergence, verdict)
     lineage, notes = investigation.lineage(divergence.recomputed)
+    failed = lineage is None and isinstance(divergence.error, StepError)
+    if failed:
+        lineage = investigation.lineage_of_failure()
     recorded: Lineage | None = None
     both: Beside | None = None
     more: tuple[str, ...] = ()
     one, other = divergence.recorded, divergence.recomputed
-    if was is not None and one is not None:
+    if was is not None and one is not None and failed:
+        recorded, more = _Investigation(record, was, divergence, states).lineage(one)
+    elif was is not None and one is not None:
         recorded, lineage, both, more = _both_known(record, was, investigation, divergence, states, lineage)
     elif one is not None and (other is None or one.meta != other.meta):
         recorded, more = investigation.lineage(one)
     elif one is not None and lineage is not None and verdict.kind in ("function", "impure"):
         both = beside_recorded(one, lineage, {verdict.step, *(change.step for change in verdict.changes)})
     case = investigation.case(verdict, Path(cases), place) if cases is not None else None
-    return Finding(divergence, verdict, lineage, recorded, both, (*notes, *more), case)
+    return Finding(divergence, verdict, lineage, recorded, was is not None, both, (*notes, *more), case)
 
 
 #: States to go back, at most, for the place where two lineages part first.
@@ -420,6 +428,15 @@ class _Investigation:
         if node is None:
             return None, (f"the graph makes no item at {MetaParts(item.meta)} (meta {item.meta.hex()}) now",)
         return lineage_from(self._dataflow, node, item.position), ()
+
+    def lineage_of_failure(self) -> Lineage | None:
+        """What the call was made with that the run ended with, where the graph makes it again."""
+        meta = getattr(self._divergence.error, "meta", b"")
+        try:
+            node = self._node(meta) if meta else None
+        except InputError:
+            return None
+        return lineage_from(self._dataflow, node, None) if node is not None else None
 
     def _node(self, meta: bytes) -> Node | None:
         """The item of a meta as the graph makes it now, linked to what it is made of; found once."""
