@@ -10,6 +10,8 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -22,54 +24,55 @@ from benchmarks.tables import decimals, medians, megabytes, table, whole
 from benchmarks.workloads import ROOT, WORKLOADS, lines_of_text, one_by_one
 
 _ENGINES = {"local": ("local", 1), "zeromq, 2 workers": ("zeromq", 2)}
+_CASES = [(example, label) for example in ("words", "flights") for label in _ENGINES] + [("long", "local")]
+_LONGER = 5
 FLIGHTS = ROOT.parent / "shared" / "data" / "flights.csv.gz"
 _COST_MAX = 1.10
 _AUDIT_MB_PER_S_MIN = 200.0
 _CAPTION = (
     "Words: the running count of each word of Shakespeare, or Hamlet anew; flights: examples/flights.py, a year where "
-    "it lies beside the checkout. By run.pieces(). Ratios within a round: of wall time, start to end, with the record "
-    "safe on the disk; and of CPU time of all processes. {medians}."
+    "it lies beside the checkout; long: the words five times over, from a generator. By run.pieces(). Ratios within a "
+    "round: of wall time, start to end, with the record safe on the disk; of it up to the last item, while the record "
+    "is written beside the run; and of CPU time of all processes. After: from the last item to the end. {medians}."
 )
 _AUDIT_CAPTION = (
     "A record of the keyed running sum, input from a generator: the writer's share of the recording, the intact level "
-    "in one process (megabytes of files, and of what is in them), a replay. Peak memory of each process. {medians}."
+    "in one process (megabytes of files, and of what is in them uncompressed, by CPU time), a replay. Peak memory of "
+    "each process. {medians}."
 )
 
 
 def recording(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
-    cost = table("Recording", ("", "items", "plain s", "recorded s", "ratio", "CPU ratio"), _CAPTION)
-    cost.caption = _CAPTION.format(medians=medians(options.rounds))
+    headings = ("", "items", "plain s", "recorded s", "ratio", "up to the last item", "after s", "CPU ratio")
+    cost = table("Recording", headings, _CAPTION.format(medians=medians(options.rounds)))
     targets: list[Target] = []
     data: dict[str, Any] = {}
-    for example in ("words", "flights"):
-        for label, (engine, workers) in _ENGINES.items():
-            spec = {
-                "kind": "recording",
-                "example": example,
-                "items": options.items,
-                "engine": engine,
-                "workers": workers,
-            }
-            specs = {"plain": spec, "recorded": {**spec, "record": True}}
-            rounds = interleaved(specs, options.rounds, f"recording {example} on {label}", options.tell)
-            check_digests(rounds, f"{example} on {label}")
-            ratio = median_of(rounds, lambda each: each["recorded"]["seconds"] / each["plain"]["seconds"])
-            cpu = median_of(rounds, lambda each: each["recorded"]["cpu_seconds"] / each["plain"]["cpu_seconds"])
-            plain = median_of(rounds, lambda each: each["plain"]["seconds"])
-            recorded = median_of(rounds, lambda each: each["recorded"]["seconds"])
-            data[f"{example}, {label}"] = {"rounds": rounds, "ratio": ratio, "cpu_ratio": cpu}
-            items = rounds[0]["plain"]["items"]
-            cost.add_row(
-                f"{example}, {label}", whole(items), decimals(plain), decimals(recorded), decimals(ratio), decimals(cpu)
-            )
-            assert ratio is not None
-            targets.append(Target(f"recording: {example}, {label}, time over that without", ratio, _COST_MAX, False))
+    for example, label in _CASES:
+        engine, workers = _ENGINES[label]
+        spec = {"kind": "recording", "example": example, "items": options.items, "engine": engine, "workers": workers}
+        specs = {"plain": spec, "recorded": {**spec, "record": True}}
+        rounds = interleaved(specs, options.rounds, f"recording {example} on {label}", options.tell)
+        check_digests(rounds, f"{example} on {label}")
+        ratio, running, cpu = (
+            median_of(rounds, lambda each, name=name: each["recorded"][name] / each["plain"][name])  # type: ignore[misc]
+            for name in ("seconds", "running_seconds", "cpu_seconds")
+        )
+        plain = median_of(rounds, lambda each: each["plain"]["seconds"])
+        recorded = median_of(rounds, lambda each: each["recorded"]["seconds"])
+        after = median_of(rounds, lambda each: each["recorded"]["seconds"] - each["recorded"]["running_seconds"])
+        data[f"{example}, {label}"] = {"rounds": rounds, "ratio": ratio, "running_ratio": running, "cpu_ratio": cpu}
+        numbers = (plain, recorded, ratio, running, after, cpu)
+        cost.add_row(f"{example}, {label}", whole(rounds[0]["plain"]["items"]), *map(decimals, numbers))
+        assert ratio is not None
+        targets.append(Target(f"recording: {example}, {label}, time over that without", ratio, _COST_MAX, False))
     audited, more = _audits(options, data)
     return [cost, audited], targets + more, data
 
 
 def _audits(options: Options, data: dict[str, Any]) -> tuple[Table, list[Target]]:
-    columns = ("items", "file MB", "record s", "intact s", "MB/s", "replay s", "writer MB", "intact MB", "replay MB")
+    speed = ("MB/s", "of content")
+    memory = ("writer MB", "intact MB", "replay MB")
+    columns = ("items", "file MB", "record s", "intact s", *speed, "replay s", *memory)
     made = table("Audit", columns, _AUDIT_CAPTION.format(medians=medians(options.rounds)))
     speeds: list[float] = []
     for items in options.scaling_items:
@@ -84,12 +87,12 @@ def _audits(options: Options, data: dict[str, Any]) -> tuple[Table, list[Target]
             if name.endswith(("seconds", "bytes", "per_s"))
         }
         data[f"audit of {items:,}"] = {"rounds": rounds, **numbers}
-        speed = numbers["mb_per_s"]
-        assert speed is not None
-        speeds.append(speed)
+        assert numbers["mb_per_s"] is not None
+        speeds.append(numbers["mb_per_s"])
         made.add_row(
             whole(items), megabytes(numbers["file_bytes"]), decimals(numbers["record_seconds"]),
-            decimals(numbers["intact_seconds"]), decimals(speed, 0), decimals(numbers["replay_seconds"]),
+            decimals(numbers["intact_seconds"]), decimals(numbers["mb_per_s"], 0),
+            decimals(numbers["content_mb_per_s"], 0), decimals(numbers["replay_seconds"]),
             megabytes(numbers["writer_peak_bytes"]), megabytes(numbers["intact_peak_bytes"]),
             megabytes(numbers["replay_peak_bytes"]),
         )  # fmt: skip
@@ -99,10 +102,12 @@ def _audits(options: Options, data: dict[str, Any]) -> tuple[Table, list[Target]
 # In the process of a measurement.
 
 
-def inputs_of(example: str, items: int) -> tuple[drift.Graph, str, list[Any]]:
+def inputs_of(example: str, items: int) -> tuple[drift.Graph, str, Iterable[Any]]:
     """Graph, name of its source, payloads."""
-    if example == "words":
-        return WORKLOADS["wordcount"].graph(), "in", list(lines_of_text(items))
+    if example in ("words", "long"):
+        lines = lines_of_text(items)
+        several = chain.from_iterable(repeat(lines, _LONGER))
+        return WORKLOADS["wordcount"].graph(), "in", lines if example == "words" else several
     sys.path.insert(0, str(ROOT / "examples"))
     import flights
 
@@ -118,13 +123,16 @@ def run_recorded(spec: dict[str, Any]) -> dict[str, Any]:
         cpu, started = cpu_seconds(), time.perf_counter()
         settings = {"record": Path(folder) / "record"} if spec.get("record") else {}
         run = drift.run(graph, {name: payloads}, engine=spec["engine"], workers=spec["workers"], **settings)
-        for _ in run.pieces():
-            pass
+        running = started
+        for piece in run.pieces():
+            if piece.metas:
+                running = time.perf_counter()
         seconds = time.perf_counter() - started
     report = run.report
     return {
         "items": report.items_out,
         "seconds": seconds,
+        "running_seconds": running - started,
         "cpu_seconds": cpu_seconds() - cpu,
         "digest": report.digest,
     }
@@ -141,6 +149,7 @@ def audit(spec: dict[str, Any]) -> dict[str, Any]:
         intact = measure({"kind": "audited", "what": "intact", "path": path})
         replay = measure({"kind": "audited", "what": "replay", "path": path})
         size = sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
+        content = sum(_content_bytes(file) for file in Path(path).rglob("*.parquet"))
     finally:
         shutil.rmtree(folder)
     return {
@@ -151,9 +160,18 @@ def audit(spec: dict[str, Any]) -> dict[str, Any]:
         "intact_seconds": intact["seconds"],
         "intact_peak_bytes": intact["peak_bytes"],
         "mb_per_s": size / 1e6 / intact["cpu_seconds"],
+        "content_mb_per_s": content / 1e6 / intact["cpu_seconds"],
         "replay_seconds": replay["seconds"],
         "replay_peak_bytes": replay["peak_bytes"],
     }
+
+
+def _content_bytes(path: Path) -> int:
+    """What a file has before it is compressed."""
+    from pyarrow import parquet  # no other measurement is to have it in memory
+
+    metadata = parquet.read_metadata(path)
+    return sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
 
 
 def audited(spec: dict[str, Any]) -> dict[str, Any]:
