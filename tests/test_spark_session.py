@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,6 +84,16 @@ def test_ctrl_c_ends_the_run_and_everything_it_started(environment: dict[str, st
     assert (process.returncode, told) == (130, "interrupted before the first item\n")
     wait_until_gone(environment["DRIFT_MARK"])
     assert list(Path(environment["TMPDIR"]).iterdir()) == []
+
+
+def test_the_workers_of_a_users_own_session_run_this_python(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(spark, "_drift_folder")  # as if the user had started it
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "python-that-is-not-there")
+    graph = drift.Graph("doubled")
+    graph.source("numbers").map(lambda number: 2 * number).sink("out")
+    run = drift.run(graph, {"numbers": range(5)}, engine="spark", spark=spark, partitions=1)
+    assert [item.payload for item in run] == [0, 2, 4, 6, 8]
 
 
 LEFT = """

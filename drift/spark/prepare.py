@@ -31,6 +31,7 @@ from drift.spark.kernels import Work, run_level
 from drift.spark.levels import Levels
 from drift.spark.look import look_at, way_of
 from drift.spark.recorded import RecordedInput
+from drift.spark.sessions import use_this_python
 from drift.spark.spool import Spool
 from drift.spark.tasks import task
 from drift_graph.errors import SettingsError
@@ -52,6 +53,7 @@ class Prepared:
     def __init__(
         self, spark: Any, dataflow: Dataflow, feed: Feed, settings: Settings, watch: Callable[[], None]
     ) -> None:
+        use_this_python(spark)
         self._spark = spark
         self._levels = Levels(dataflow, fused=settings.fused, gang=settings.gang)
         self._closing = ExitStack()

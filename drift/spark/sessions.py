@@ -116,6 +116,17 @@ def active() -> Any:
     return modules.SparkSession.getActiveSession() if modules is not None else None
 
 
+def use_this_python(spark: Any) -> None:
+    """Have the workers of a user's own session on this machine run this Python, where nobody has said which.
+
+    Spark would take the first `python3` on the path, which is not that of a virtual environment that is not activated.
+    """
+    if not hasattr(spark, "_jsparkSession") or "PYSPARK_PYTHON" in os.environ or hasattr(spark, "_drift_folder"):
+        return
+    if str(spark.conf.get("spark.master", "")).startswith("local"):
+        spark.sparkContext.pythonExec = sys.executable
+
+
 def stop(started: Any, end: Callable[[], None] | None = None) -> None:
     """End a session of `start`, and its JVM."""
     folder, application = started._drift_folder, started._drift_application

@@ -35,6 +35,7 @@ from drift.spark.kernels import RangeEnd, Work
 from drift.spark.levels import Levels, Remembering
 from drift.spark.output import PAYLOAD_DDL, PLACE_DDL, arrow_fields, check_sources, chosen_sink
 from drift.spark.prepare import cuts, default_partitions, through_levels
+from drift.spark.sessions import use_this_python
 from drift.spark.streaming_kernels import (
     ARRIVED_DDL,
     END,
@@ -94,6 +95,7 @@ class Stream:
                 "a stream needs a session in this process, and the streaming DataFrames are of Spark Connect, where "
                 "micro-batches run on the server; submit the program to the cluster instead"
             )
+        use_this_python(self._spark)
         self._levels = Levels(dataflow, fused=settings.fused)
         self._structure = _structure(dataflow, self._readings)
         policies = {reading.name: reading.policy for reading in self._readings.values()}
