@@ -72,8 +72,9 @@ def audit_command(
     intact:      files, manifest and digests agree; nothing is computed again.
     reproduced:  computed again by the engines named, and equal, item by item.
 
-    The exit code is 0 where all is well, and 8 where something is not as it was recorded. To compute it again the
-    graph is loaded from where it was, and its file runs; where the record is not yours, look at that file first.
+    The exit code is 0 where all is well, and 8 where something is not as it was recorded or could not be checked. To
+    compute it again the graph is loaded from where it was, and its file runs; where the record is not yours, look at
+    that file first.
 
     \b
     drift audit monday
