@@ -64,6 +64,8 @@ def test_of_one_sink_from_one_position_up_to_another_with_names_or_types(tmp_pat
     assert table.to_pydict() == {
         "position": [1, 4], "sink": ["first", "first"], "time": [0, 2], "word": ["a", "a"], "count": [1, 1]
     }  # fmt: skip
+    mixed = recorded(tmp_path / "mixed", [("a", 1), {"word": "b"}]).table("input", columns=["word", "count"])
+    assert mixed.select(["word", "count"]).to_pydict() == {"word": ["a", "b"], "count": [1, None]}
     typed = record.table(columns={"word": pa.string(), "count": pa.int8()}, first=2, end=4)
     assert typed.schema.field("count").type == pa.int8() and typed.column("position").to_pylist() == [2, 3]
     assert len(record.table(first=5)) == 0

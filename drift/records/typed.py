@@ -66,7 +66,7 @@ def values_of(payloads: list[Any], names: Sequence[str], of: str) -> list[list[A
                 step=of,
             )
     return [
-        [payload[name] if isinstance(payload, dict) else payload[at] for payload in payloads]
+        [payload.get(name) if isinstance(payload, dict) else payload[at] for payload in payloads]
         for at, name in enumerate(names)
     ]
 
