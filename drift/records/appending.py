@@ -9,6 +9,7 @@ next one writes over it.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -122,10 +123,10 @@ class Appender:
                 f"the record {self._folder} is written by {by}, and not by {writer}: two that write one record would "
                 f"mix what they have; give each its own folder"
             )
-        if manifest.sources != fresh.sources:
+        if _sources(manifest) != _sources(fresh):
             raise SettingsError(
                 f"the sources of the graph, or their time policies, are not those that the record {self._folder} was "
-                f"begun with: {_said(manifest)}, and now {_said(fresh)}; begin another record"
+                f"begun with: {_sources(manifest)}, and now {_sources(fresh)}; begin another record"
             )
 
     def _go_on(self, record: Record) -> Blocks:
@@ -189,12 +190,17 @@ class Appender:
         """What was added is the record's, as this batch, from now on."""
         manifest = self._writer.manifest
         manifest.settings = {"written": [manifest.settings["written"][0], *batch]}
-        before, path = self._state_of(self.last.number), self._state_of(batch.number)
+        path = self._state_of(batch.number)
+        self._writer.seal(lambda: self._remember(path))
+        for other in path.parent.iterdir():
+            if other != path:
+                other.unlink()
+
+    def _remember(self, path: Path) -> None:
+        """What the next batch goes on from."""
         path.parent.mkdir(exist_ok=True)
         machines = [tuple(machine.remembered()) for machine in self._machines.values()]
         write_safely(path, stored((self._batches, self._writer.input_hashes, machines)))
-        self._writer.seal()
-        before.unlink(missing_ok=True)
 
     def abandon(self) -> None:
         """Leave the record as it was."""
@@ -206,8 +212,9 @@ class Appender:
             machine.finish()
             self._tell(name, [], [], [])
         self._writer.end(Outcome("stopped"), datetime.now(UTC).isoformat())
-        self._state_of(self.last.number).unlink(missing_ok=True)
+        shutil.rmtree(self._folder / _STATES, ignore_errors=True)
 
 
-def _said(manifest: Manifest) -> str:
-    return "; ".join(f"{source.name} {source.policy}" for source in manifest.sources)
+def _sources(manifest: Manifest) -> dict[str, Any]:
+    """The sources' time policies, by name, but for the code of their functions: what these gave is recorded."""
+    return {each["name"]: each["parameters"] for each in manifest.fingerprint["operators"] if each["kind"] == "source"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -319,9 +319,11 @@ class RecordWriter:
             ]
         )
 
-    def seal(self) -> None:
-        """Make everything told so far safe, and list it."""
+    def seal(self, safe: Callable[[], None] | None = None) -> None:
+        """Make everything told so far safe, and list it; `safe` is called in between."""
         files = self._seal_tables()
+        if safe is not None:
+            safe()
         added = self._journal.append(msgspec.to_builtins(files), self.manifest.growing())
         if added is None:
             self._write_manifest()
