@@ -448,23 +448,23 @@ def test_a_finding_is_found_again() -> None:
     assert len(messages) == 1
 
 
-calls: list[str] = []
+asked: list[str] = []
 
 
 def tired(item: str) -> tuple[str, bool]:
     """A twin, which is asked once about a payload, does not see it."""
-    calls.append(item)
-    return item, len(calls) > 30
+    asked.append(item)
+    return item, len(asked) > 30
 
 
 def test_a_step_that_changes_its_answer_later_on_is_found() -> None:
-    calls.clear()
+    asked.clear()
     graph = drift.Graph("tired")
     graph.source("items").map(tired).sink("out")
     run = drift.run(graph, {"items": ["a"] * 60}, check_purity=True, batch_items=1)
     with pytest.raises(ImpureStep, match=r"\('a', True\)"):
         run.finish()
-    assert len(calls) == 31
+    assert len(asked) == 31
 
 
 def test_what_was_not_compared_because_of_a_finding_is_compared_the_next_time() -> None:
