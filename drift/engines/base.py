@@ -25,7 +25,7 @@ class Settings:
         batch_items: most items read from a source at once: enough to be fast, and what may have to be corrected.
         in_flight_max: most unsettled items of a source.
         transport: "ipc" or "tcp" (zeromq).
-        silence_max_s: after so long without a sign of life a process counts as hung (zeromq).
+        silence_max_s: after so long without a sign of life a process counts as hung (zeromq, gangs of spark).
         call_max_s: after so long in one call of a step a worker counts as hung (zeromq); None for never.
         spark: a session to run in; None takes the active one, or starts one that ends with the run (spark).
         master: where a session that is started runs, "local[*]" if None (spark).
