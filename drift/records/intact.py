@@ -43,6 +43,8 @@ from drift.records.tables import ROW_GROUP_ITEMS, check_columns, check_values
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, block_bytes, block_head, hash_block
 
 _TROUBLES_MAX = 20
+#: Rows that are looked at together: with more, the system spends as long on handing out memory.
+_ROWS_AT_ONCE = 8 * BLOCK_ITEMS
 #: What kind of trouble it is that a column does not agree with others.
 _KINDS = {"meta": "meta changed", "order": "items swapped", "arrivals": "counts differ", "promise": "not of a run"}
 #: Rows looked at beyond a block, to see where it goes on after a row too many.
@@ -231,7 +233,7 @@ def _hashes(path: Path, manifest: Manifest, table: str) -> Iterator[tuple[int, b
     for file in manifest.of(table):
         with pq.ParquetFile(path / file.path, memory_map=True) as parquet:
             check_columns(parquet, table)
-            for batch in parquet.iter_batches(ROW_GROUP_ITEMS, columns=agreement.names, use_threads=False):
+            for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=agreement.names, use_threads=False):
                 check_values(batch)
                 of_metas, of_payloads = (columns.of_arrow(batch.column(name)) for name in (meta, "payload"))
                 for wrong in agreement.wrongs(batch, of_metas, first):
