@@ -246,7 +246,9 @@ class RecordWriter:
 
     @property
     def input_hashes(self) -> list[bytes]:
-        """Of the full blocks of the input."""
+        """Of the full blocks of the input, of all that was told."""
+        if self._arrivals.messages:
+            self._arrive()
         return self._input.digest.blocks
 
     @property
