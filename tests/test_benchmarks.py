@@ -12,8 +12,11 @@ import pytest
 import drift
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
 
+import flights  # noqa: E402
+
+from benchmarks.backfill import flights_like  # noqa: E402
 from benchmarks.measure import latency  # noqa: E402
 from benchmarks.recording import audited, run_recorded  # noqa: E402
 from benchmarks.rounds import Options  # noqa: E402
@@ -80,3 +83,13 @@ def test_an_unknown_name_is_refused() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "invalid choice: 'nothing'" in done.stderr
+
+
+def test_flights_go_on_day_after_day_in_the_same_disorder() -> None:
+    known = flights.departures()
+    found = list(flights_like(len(known) + 500, flights.NINE_DAYS))
+    assert found[: len(known)] == [{**flight, "time_hour": found[at]["time_hour"]} for at, flight in enumerate(known)]
+    first, again = ([flights.scheduled(flight) for flight in found[start:][:500]] for start in (0, len(known)))
+    assert {later - time for time, later in zip(first, again)} == {again[0] - first[0]}
+    assert (again[0] - first[0]) % (24 * 60) == 0 and max(first) < min(again)
+    assert flights.disorder(found)[1] < flights.LATENESS_MINUTES

@@ -39,6 +39,9 @@ from drift_graph.graph import Dataflow
 
 _PIECE_BATCHES = 16  # of a megabyte
 
+#: A DataFrame, behind how it is read.
+_ReadFrame = tuple[frames.Reading, Any]
+
 
 class Prepared:
     """A graph whose sources are in Spark.
@@ -83,33 +86,41 @@ class Prepared:
             algorithm=settings.digest,
             gang=new_keys(settings.silence_max_s) if settings.gang else None,
         )
-        kept = self._kept(readings, work, feed) if readings and feed.tells else None
         recorded = _recorded(feed)
-        spool = Spool(feed, settings.in_flight_max)
-        spooled = self._spooled(spool, targets, watch) if recorded is None else None
-        self.error, end = (spool.error, spool.end) if recorded is None else (recorded.error, recorded.end)
         if recorded is not None:
-            self.items_in, self.late_items = recorded.items_in, recorded.late_items
-            work = replace(work, bounds=cuts(recorded.firsts, targets), end=end, repeats="refuse")
-            inputs = [recorded.level_0(self._spark, work)] if recorded.items_in else []
+            self.work, inputs = self._from_record(work, recorded)
         else:
-            work = replace(work, end=end)
-            if kept is not None:
-                work = replace(work, bounds=cuts([*spool.firsts, *kept.firsts()], targets))
-                inputs = kept.level_0(work)
-            else:
-                work, inputs = self._from_frames(work, readings, spool)
-            if spooled is not None and spool.firsts:
-                inputs.append(spooled(work))
-        self.work = work
+            self.work, inputs = self._from_sources(work, readings, feed, Spool(feed, settings.in_flight_max), watch)
         if not inputs:
             inputs.append(self._spark.createDataFrame([], DDL))
         self._rows = reduce(lambda one, other: one.unionAll(other), inputs)
 
-    def _from_frames(
-        self, work: Work, readings: list[tuple[frames.Reading, Any]], spool: Spool
+    def _from_record(self, work: Work, recorded: RecordedInput) -> tuple[Work, list[Any]]:
+        """What the tasks are told, and the rows of a replay."""
+        self.error = recorded.error
+        self.items_in, self.late_items = recorded.items_in, recorded.late_items
+        work = replace(work, bounds=cuts(recorded.firsts, work.targets), end=recorded.end, repeats="refuse")
+        return work, [recorded.level_0(self._spark, work)] if recorded.items_in else []
+
+    def _from_sources(
+        self, work: Work, readings: list[_ReadFrame], feed: Feed, spool: Spool, watch: Callable[[], None]
     ) -> tuple[Work, list[Any]]:
-        """The rows of DataFrames, and what the tasks are told."""
+        """What the tasks are told, and the rows of DataFrames and of what is read here."""
+        kept = self._kept(readings, work, feed) if readings and feed.tells else None
+        spooled = self._spooled(spool, work.targets, watch)
+        self.error = spool.error
+        work = replace(work, end=spool.end)
+        if kept is not None:
+            work = replace(work, bounds=cuts([*spool.firsts, *kept.firsts()], work.targets))
+            inputs = kept.level_0(work)
+        else:
+            work, inputs = self._from_frames(work, readings, spool)
+        if spooled is not None and spool.firsts:
+            inputs.append(spooled(work))
+        return work, inputs
+
+    def _from_frames(self, work: Work, readings: list[_ReadFrame], spool: Spool) -> tuple[Work, list[Any]]:
+        """What the tasks are told, and the rows of DataFrames."""
         looks = [look_at(frame, work, reading) for reading, frame in readings]
         ways = [way_of(reading, look, work.targets) for (reading, _), look in zip(readings, looks)]
         if self._levels.gangs:  # items are fed to them in order, and counted before
@@ -120,9 +131,7 @@ class Prepared:
         rows = [frames.level_0(frame, work, reading, way) for (reading, frame), way in zip(readings, ways)]
         return work, rows
 
-    def _reading(
-        self, rank: int, name: str, feed: Feed, source: FrameSource, targets: int
-    ) -> tuple[frames.Reading, Any]:
+    def _reading(self, rank: int, name: str, feed: Feed, source: FrameSource, targets: int) -> _ReadFrame:
         source.in_spark = True
         frame = source.frame(self._spark) if callable(source.frame) else source.frame
         reading, frame = frames.reading_of(name, rank, feed.policy_of(name), source, frame)
@@ -132,7 +141,7 @@ class Prepared:
             frame = numbered.frame
         return reading, frame
 
-    def _kept(self, readings: list[tuple[frames.Reading, Any]], work: Work, feed: Feed) -> KeptRows:
+    def _kept(self, readings: list[_ReadFrame], work: Work, feed: Feed) -> KeptRows:
         """The rows of DataFrames, told to who records the run."""
         kept = KeptRows(self._spark, readings, work)
         self._closing.callback(kept.close)
