@@ -161,7 +161,7 @@ BREAKAGES = [
         _STREAM,
         "slots=(slot,) if everything else (*before.slots, slot),",
         "slots=(slot,),",
-        DYING,
+        ("tests/test_spark_streaming.py", "-k", "states_that_changed"),
         NO_SPARK,
     ),
     one(
