@@ -91,12 +91,4 @@ BREAKAGES = [
         PURITY,
         NO_TWINS,
     ),
-    one(
-        "the processes of a run share twins",
-        _CHECK,
-        'return {**self.__dict__, "_twins": [], "_calls": [], "_forms": {}}',
-        'return {**self.__dict__, "_twins": []}',
-        PURITY,
-        NO_TWINS,
-    ),
 ]
