@@ -256,7 +256,7 @@ def test_how_rows_are_read_hangs_on_their_order_and_on_what_is_equal_in_them() -
     ordered = Look([(task, places[50 * task + at], 10) for task in range(2) for at in range(50)])
     crossed = Look([(task, places[-at], 10) for task in range(2) for at in range(50)])
     crowded = Look([(0, places[at // 10], 100_000) for at in range(100)])
-    few = Look([(0, places[at], 10_000) for at in range(100)])
+    few = Look([(0, places[at], 20_000) for at in range(100)])
     many = Look([(task, places[at], 10) for task in range(100) for at in (0, 1)])
     looks = [ordered, crossed, crowded, few, many, Look([])]
     assert [way_of(by_column, look, 2) for look in looks] == [

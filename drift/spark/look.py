@@ -29,7 +29,7 @@ _KEPT_MAX = 1000  # of one task
 _PLACE_ITEMS_MAX = 1 << 18
 _TASKS_OVERLAPPING_MAX = 64
 _LOPSIDED_MIN = 1.5  # times its share
-_ITEMS_OF_ONE_MIN = 100_000  # below which no task is waited for
+_ITEMS_OF_ONE_MIN = 1_000_000  # below which a shuffle of all takes longer than waiting for the task
 _LOOK_DDL = "task int, first binary, items long"
 
 
