@@ -170,22 +170,13 @@ def numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     return np.frombuffer(data, kind, len(column), column.offset * kind.itemsize)
 
 
-def are_equal(one: Strings, other: Strings) -> bool:
-    """Whether they are the same, each for each."""
-    if not (one.step and one.step == other.step) and not np.array_equal(one.lengths, other.lengths):
-        return False
-    return np.array_equal(
-        one.data[one.offsets[0] : one.offsets[-1]], other.data[other.offsets[0] : other.offsets[-1]]
-    )
-
-
 def times_of(metas: Strings) -> Numbers:
     """The times that metas begin with; each is 8 bytes or longer."""
     step = _common_length(metas)
     if step is not None:
         packed = np.ndarray((len(metas),), np.dtype(">u8"), metas.data, int(metas.offsets[0]), (step,))
     else:
-        packed = _at(metas, 8).view(">u8").reshape(-1)
+        packed = _words_at(metas, np.zeros(len(metas), np.int64)).view(">u8")
     times = packed.astype(np.uint64)
     times ^= _SIGN
     return times.view(np.int64)
@@ -218,6 +209,14 @@ def global_times(metas: Strings) -> Strings:
     end = _end_of_all(metas)
     if end is not None:
         return of_fixed(_at(metas, end))
+    return beginnings(metas, _lengths_of_global_times(metas))
+
+
+def _lengths_of_global_times(metas: Strings) -> Numbers:
+    """
+    Raises:
+        IndexError: a meta ends before that.
+    """
     starts, data = metas.offsets[:-1], metas.data
     ends = starts + 8
     for _ in range(3):
@@ -227,7 +226,7 @@ def global_times(metas: Strings) -> Strings:
         ends = ends + 1 + np.maximum(first - _ONE_BYTE_MAX, 0)
     if len(ends) and (ends > metas.offsets[1:]).any():
         raise IndexError("a meta ends within its global time")
-    return beginnings(metas, ends - starts)
+    return ends - starts
 
 
 def begin_with_global_times(metas: Strings, given: Strings) -> bool:
@@ -238,11 +237,30 @@ def begin_with_global_times(metas: Strings, given: Strings) -> bool:
     """
     end = _end_of_all(metas)
     if end is None or given.step != end:
-        return are_equal(given, global_times(metas))
+        return _begin_with(metas, _lengths_of_global_times(metas), given)
     if given is metas:
         return True
     words = [*range(0, end - 8, 8), end - 8]  # the last two may overlap
     return len(metas) == len(given) and all((_words(metas, at) == _words(given, at)).all() for at in words)
+
+
+def _begin_with(metas: Strings, lengths: Numbers, given: Strings) -> bool:
+    """Whether so many bytes at the beginning of each, 8 or more, are those given."""
+    if not np.array_equal(lengths, given.lengths):
+        return False
+    if given is metas:
+        return True
+    for at in range(0, int(lengths.max(initial=0)), 8):
+        places = np.minimum(at, lengths - 8)
+        if (_words_at(metas, places) != _words_at(given, places)).any():
+            return False
+    return True
+
+
+def _words_at(strings: Strings, places: Numbers) -> npt.NDArray[np.uint64]:
+    """Eight bytes of each, from a place in it on."""
+    words = np.ndarray((max(len(strings.data) - 7, 0),), np.uint64, strings.data, 0, (1,))
+    return words[strings.offsets[:-1] + places]
 
 
 def _words(strings: Strings, at: int) -> npt.NDArray[np.uint64]:
