@@ -260,7 +260,8 @@ def _begin_with(metas: Strings, lengths: Numbers, given: Strings) -> bool:
 def _words_at(strings: Strings, places: Numbers) -> npt.NDArray[np.uint64]:
     """Eight bytes of each, from a place in it on."""
     words = np.ndarray((max(len(strings.data) - 7, 0),), np.uint64, strings.data, 0, (1,))
-    return words[strings.offsets[:-1] + places]
+    found: npt.NDArray[np.uint64] = words[strings.offsets[:-1] + places]
+    return found
 
 
 def _words(strings: Strings, at: int) -> npt.NDArray[np.uint64]:
