@@ -337,6 +337,14 @@ BREAKAGES = [
         (*LAWS, "-k", "local"),
         NO_SHELL,
     ),
+    one(
+        "an acker that keeps to itself which batches it has heard of",
+        "drift/engines/zeromq/roles.py",
+        "news = table.minimal_time, table.least_in_flight, self._batches",
+        "news = table.minimal_time, table.least_in_flight, 0",
+        ("tests/test_pacing.py",),
+        NO_SHELL,
+    ),
     # Canonical bytes.
     Breakage(
         "NaN by its bits",

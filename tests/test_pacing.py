@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import drift
+from drift.engines.base import Settings
 from drift.engines.pacing import Pacing, needs_pace
+from drift.engines.zeromq.roles import AckerLoop
+from drift.engines.zeromq.sockets import Transport
+from drift.engines.zeromq.wire import AckMessage, Codec, Message, MinimalTime
 from drift.machines.plan import Plan
 from drift_graph.meta import END_OF_TIME, pack_time
 
@@ -56,3 +63,33 @@ def test_a_cycle_over_few_keys_does_not_drown_in_tombstones() -> None:
     report = drift.run(looped(20), given, engine="zeromq", workers=2).finish()
     assert report.digest == drift.run(looped(20), given).finish().digest
     assert report.tombstones < 40 * 400
+
+
+class Heard:
+    """In place of an outbox: what was sent."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self.messages: list[Message] = []
+
+    def send(self, frame: bytes) -> None:
+        self.messages.append(self._codec.decode(frame))
+
+
+def test_the_caller_hears_of_a_batch_that_was_fed_and_done_before_the_next_notice(tmp_path: Path) -> None:
+    """Minimal time may be what it was: without the number of batches the caller would wait for this one for ever."""
+    graph = drift.Graph("numbers")
+    graph.source("numbers").group(key=lambda n: n, window=1).sink("out")
+    acker = AckerLoop(7, Transport(str(tmp_path)), graph.build(), Settings())
+    caller = Heard(Codec(0, 7))
+    acker._barrier = acker._caller = caller  # type: ignore[assignment]
+    acker._others = [caller]  # type: ignore[list-item]
+    for number, next_notice_s in ((1, 0.0), (2, math.inf)):
+        acker._next_notice_s = next_notice_s
+        acker.turn([AckMessage([(pack_time(number), number)], [], items=1)])
+        acker._next_notice_s = next_notice_s
+        acker.turn([AckMessage([(pack_time(number), number)], [])])
+    acker._next_notice_s = 0.0
+    acker.turn([])
+    acker.context.destroy()
+    assert [message.batches for message in caller.messages if isinstance(message, MinimalTime)] == [1, 1, 2]

@@ -265,7 +265,7 @@ class AckerLoop(Loop):
     def __init__(self, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings) -> None:
         super().__init__("acker", 0xFFFF, secret, transport, dataflow, settings)
         self._table = AckTable(range(len(dataflow.sources)))
-        self._told = BEGINNING, BEGINNING
+        self._told = BEGINNING, BEGINNING, 0
         self._next_notice_s = 0.0
         self._batches = 0  # of the input
         paced = needs_pace(Plan(dataflow, fused=settings.fused), settings.workers)
@@ -289,12 +289,13 @@ class AckerLoop(Loop):
         if self._pacing is not None and self._pacing.judge(table.least_in_flight):
             self._caller.send(self.codec.encode(Pace(self._pacing.batch_items)))
         moved = table.minimal_time != before
-        news = table.minimal_time, table.least_in_flight
+        news = table.minimal_time, table.least_in_flight, self._batches
         self.poll_ms = _POLL_MS
         if news == self._told:
             return
         held_by = table.held_by()
-        frame = self.codec.encode(MinimalTime(*news, -1 if held_by is None else held_by, self._batches))
+        rank = -1 if held_by is None else held_by
+        frame = self.codec.encode(MinimalTime(table.minimal_time, table.least_in_flight, rank, self._batches))
         if moved:
             self._barrier.send(frame)
         now_s = time.monotonic()
