@@ -8,8 +8,6 @@ Why: a source's batch is told before the engine is given it, and output when it 
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from drift.records.inbox import LENGTH_BYTES
@@ -124,9 +122,3 @@ def told(data: bytes) -> Told | None:
 
 def telling(told: Told) -> bytes:
     return msgspec.json.encode(told)
-
-
-def plain_settings(settings: Any) -> dict[str, Any]:
-    """A dataclass of settings as a dict for the manifest."""
-    plain: dict[str, Any] = msgspec.to_builtins(settings)
-    return plain

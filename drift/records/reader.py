@@ -31,7 +31,7 @@ from drift.records.typed import Tables
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
 from drift_graph.item import Item
-from drift_graph.meta import END_OF_TIME, TIME_MAX, TIME_MIN, Metas, NumberedMetas
+from drift_graph.meta import TIME_MAX, TIME_MIN, Metas, NumberedMetas
 from drift_graph.restore import CannotRestore, Classes, restored, restored_all
 from drift_graph.times import Late
 
@@ -504,8 +504,3 @@ def restored_many(data: Strings, classes: Classes) -> list[Any]:
     if len(values) != count:
         raise CannotRestore(f"the payloads of {count:,} rows hold {len(values):,} values; `drift audit` tells more")
     return values
-
-
-def is_end(heartbeat: bytes) -> bool:
-    """Whether a promise says that its source has ended."""
-    return heartbeat == END_OF_TIME

@@ -213,14 +213,19 @@ def refusals(
 
 def read_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """From rows as they lie to rows of batches, whose items are counted where they come together (`Work.repeats`)."""
+    return _through_maps(work, reading, ((columns, BEGINNING) for columns in _as_they_lie(reading, batches)))
+
+
+def _through_maps(work: Work, reading: Reading, pieces: Iterable[tuple[Columns, bytes]]) -> Iterator[pa.RecordBatch]:
+    """Pieces of items, each with a global time that no later item is below, to rows of batches behind the maps."""
     levels = work.opened()
     outbox = Outbox(levels.last, work.targets)
     worker = LevelWorker(levels, 0, work.targets, work.bounds)
     read = 0
     try:
-        for columns in _as_they_lie(reading, batches):
+        for columns, settled in pieces:
             read += len(columns.metas)
-            worker.handle([(reading.name, columns)], outbox, BEGINNING)
+            worker.handle([(reading.name, columns)], outbox, settled)
             yield from outbox.ready()
     except Refused as refused:
         outbox.add_row(error_row(levels.last, refused.error, refused.key))
@@ -267,21 +272,7 @@ def _with_places(
 
 def number_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """From rows sorted by place to rows of batches: counts those of one place, and runs the maps after the source."""
-    levels = work.opened()
-    outbox = Outbox(levels.last, work.targets)
-    worker = LevelWorker(levels, 0, work.targets, work.bounds)
-    read = 0
-    try:
-        for columns in numbered(reading, batches):
-            read += len(columns.metas)
-            worker.handle([(reading.name, columns)], outbox, columns.metas[0])
-            yield from outbox.ready()
-    except Refused as refused:
-        outbox.add_row(error_row(levels.last, refused.error, refused.key))
-    except DriftError as error:
-        outbox.add_row(error_row(levels.last, error))
-    outbox.add_row(Row(levels.last, 0, b"", READ, read, b""))
-    yield from outbox.rest()
+    return _through_maps(work, reading, ((columns, columns.metas[0]) for columns in numbered(reading, batches)))
 
 
 def numbered(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[Columns]:

@@ -19,7 +19,7 @@ from typing import Any
 from drift.engines.simulated import Key
 from drift.testing import recipes
 from drift.testing.check import Case, Result, check, in_order
-from drift.testing.schedule import ARRIVE, EARLY, HELD, LOST, Deviation, Schedule, explicit
+from drift.testing.schedule import ARRIVE, EARLY, HELD, Deviation, Schedule, explicit
 from drift_graph.canonical import NoCanonicalForm, stored
 from drift_graph.errors import DriftError, SettingsError
 
@@ -387,8 +387,3 @@ def _simpler(value: Any) -> Iterator[Any]:
 def shrunk(result: Result, *, items: bool = True, payloads: bool = True, runs_max: int = RUNS_MAX) -> Result:
     """The smallest case that fails like a failed one; see `Shrinker`."""
     return Shrinker(result, items=items, payloads=payloads, runs_max=runs_max).run()
-
-
-def is_lossy(schedule: Schedule) -> bool:
-    """Whether messages are lost in a run."""
-    return schedule.losses or any(each.key.kind == LOST for each in schedule.deviations)
