@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,8 @@ from drift.records.process import write_record
 from drift.records.reader import Record
 from drift.records.replay import replayed
 from drift.records.reproduced import check_simulated
-from drift_graph.canonical import canonical
+from drift_graph.canonical import canonical, stored
+from drift_graph.times import Late
 
 
 class Kept(recorder.Recorder):
@@ -91,6 +92,11 @@ def written(frames: list[bytes], folder: Path) -> Iterator[Record]:
     yield Record(folder)
 
 
+def told(late: Iterable[Late]) -> list[tuple[Any, ...]]:
+    """Late items with the bytes of their payloads: a NaN does not equal itself."""
+    return [(each._replace(payload=None), stored(each.payload)) for each in late]
+
+
 @given(recorded_cases(), st.sampled_from([1, 3, 100]), st.sampled_from([1, 2, 100]), st.integers(0, 99))
 @settings(max_examples=settings.default.max_examples // 6)
 def test_a_replay_gives_what_the_run_gave(case: Case, batch_items: int, again_items: int, seed: int) -> None:
@@ -100,7 +106,7 @@ def test_a_replay_gives_what_the_run_gave(case: Case, batch_items: int, again_it
         with written(frames, folder) as record:
             rows = [(item.position, item.meta, item.sink, canonical(item.payload)) for item in record.items()]
             assert rows == found.items
-            assert list(record.late()) == found.late
+            assert told(record.late()) == told(found.late)
             for engine in ("local", "reference"):
                 run = replayed(record, case.dataflow(), engine=engine, batch_items=again_items)
                 assert taken(run) == found
