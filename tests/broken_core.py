@@ -166,21 +166,14 @@ BREAKAGES = [
     one(
         "one settled item too few kept",
         _GROUPING,
-        "gone = bisect_left(metas, minimal_time) - self._window + 1",
-        "gone = bisect_left(metas, minimal_time) - self._window + 2",
+        "gone = settled - self._window + 1",
+        "gone = settled - self._window + 2",
     ),
     one(
         "debts of a grouping not kept",
         _GROUPING,
         "                self._debts.owe(meta, payload)",
         "                pass",
-    ),
-    one(
-        "debts of a grouping forgotten by a batch without tombstones",
-        _GROUPING,
-        "        if diffs is None and not self._debts:",
-        "        if diffs is None:",
-        MACHINES,
     ),
     one(
         "one window too few corrected",
@@ -191,8 +184,14 @@ BREAKAGES = [
     one(
         "windows of an item in between not corrected",
         _GROUPING,
-        "elif (not bucket[0] or bucket[0][-1] < meta) and",
-        "elif (not bucket[0] or bucket[0][0] < meta) and",
+        "        at = bisect_right(metas, self._last) if",
+        "        at = 0 if",
+    ),
+    one(
+        "a grouping's last window not corrected with its bucket",
+        _GROUPING,
+        "            self._windows[key] = tuple(bucket[1][-self._window :])\n",
+        "",
     ),
     one(
         "old and new compared by ==",

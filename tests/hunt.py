@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 
-import drift.machines.grouping as grouping_module
 import drift.machines.scan as scan_module
 from drift.testing.check import Result
 from drift.testing.hypothesis import st
@@ -101,7 +100,6 @@ class Laws:
 
 def least_memory() -> None:
     """The machines keep a little more than they need, for speed; the least is the harder case."""
-    grouping_module._SPARE_ITEMS = 0
     scan_module._SETTLED_KEPT_MAX = 0
     scan_module._HISTORIES_KEPT_MIN = 0
 

@@ -39,7 +39,6 @@ from strategies import (
 
 import drift
 import drift.machines.changes as changes_module
-import drift.machines.grouping as grouping_module
 import drift.machines.scan as scan_module
 from drift.engines.simulated import Outcome, Simulation
 from drift.operators import State
@@ -124,7 +123,6 @@ def examples(share: float) -> settings:
 def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machines keep a little more than they need, for speed; the least is the harder case."""
     if request.param == "least memory":
-        monkeypatch.setattr(grouping_module, "_SPARE_ITEMS", 0)
         monkeypatch.setattr(scan_module, "_SETTLED_KEPT_MAX", 0)
         monkeypatch.setattr(scan_module, "_HISTORIES_KEPT_MIN", 0)
 

@@ -33,7 +33,7 @@ from strategies import (
 import drift
 import drift.machines.scan as scan_module
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.grouping import _SPARE_ITEMS, GroupStage
+from drift.machines.grouping import GroupStage
 from drift.machines.keys import Partitioner, identities
 from drift.machines.maps import Ports
 from drift.machines.plan import Plan
@@ -589,7 +589,22 @@ def test_a_grouping_keeps_no_more_of_the_settled_than_it_needs(window: int) -> N
         stage.process(columns_of([(number, number, 1) for number in range(start, start + 10)]), {})
         stage.settle(meta_at(start + 10))
         assert stage.held == 0
-        assert max(len(metas) for metas, _ in stage._buckets.values()) <= window - 1 + _SPARE_ITEMS + 10
+        assert not stage._log and not stage._buckets
+    assert stage.remembered() == ([(None, tuple(range(1001 - window, 1000)))] if window > 1 else [])
+
+
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_a_bucket_that_is_never_settled_keeps_no_more_than_it_needs(window: int) -> None:
+    stage = stage_of(lambda stream: stream.group(one_key, window))
+    assert isinstance(stage, GroupStage)
+    for start in range(0, 1000, 10):
+        late = [(number, number, 1) for number in range(start, start + 10)]
+        stage.process(columns_of(late[5:]), {})
+        stage.process(columns_of(late[:5]), {})
+        stage.settle(meta_at(start + 8))
+        assert stage.held == 2
+        assert not stage._log
+        assert all(len(metas) <= window - 1 + 20 for metas, _ in stage._buckets.values())
 
 
 def test_a_scan_takes_back_several_items_of_a_key_though_the_state_after_the_first_is_the_same() -> None:

@@ -1,18 +1,20 @@
 """Windowed grouping, optimistic: a bucket is right for what has come so far, and corrects itself when more comes.
 
 Invariant: after `process`, for every item of a bucket the window that was sent for it, counting tombstones, is the
-one that its bucket gives now; and a bucket holds what is not settled and at most a few more than `window - 1` others.
+one that its bucket gives now, and the last of them is kept; what is settled is kept in no other way, but for a few
+items of a bucket that is not.
 
-Why: an item that comes last in its bucket changes no other window. For all else the bucket before and after the
-whole batch are compared, from the first change to `window - 1` items past the last, and the difference is sent.
+Why: a batch above everything before it, which no tombstone can have waited for, changes no window that was sent: each
+new one is the key's last one with an item more, and the batch is logged until it is settled. Where an item comes below,
+what was logged is put into buckets. The buckets that change are compared before and after the whole batch, from the
+first change to `window - 1` items past the last, and the difference is sent.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import compress
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
@@ -22,14 +24,13 @@ from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import RAISED
-from drift_graph.item import Columns
+from drift_graph.item import Columns, joined
 from drift_graph.meta import BEGINNING, Metas, varint
 from drift_graph.operators import Group
 
-#: Settled items that a bucket may keep beyond those it needs, so that it need not be trimmed at every turn.
-_SPARE_ITEMS = 16
-
 _Change = tuple[bytes, Any, int]
+_Bucket = tuple[list[bytes], list[Any]]
+_NO_BUCKET: _Bucket = [], []
 
 
 def keyed(
@@ -69,9 +70,13 @@ class GroupStage:
         self.suffix = varint(rank)
         self._group = group
         self._window = group.window
-        self._buckets: dict[Any, tuple[list[bytes], list[Any]]] = {}
+        self._kept = 1 - group.window or 1  # from this index on the next window has the last one's payloads
+        self._windows: dict[Any, tuple[Any, ...]] = {}
+        self._log: deque[tuple[Metas, Sequence[Any], list[tuple[Any, ...]]]] = deque()
+        self._buckets: dict[Any, _Bucket] = {}
+        self._touched: deque[tuple[bytes, Iterable[Any]]] = deque()
         self._debts = Debts(group.step)
-        self._touched: deque[tuple[bytes, Sequence[Any]]] = deque()
+        self._last = BEGINNING
         self._settled = BEGINNING
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
@@ -80,51 +85,55 @@ class GroupStage:
         metas, payloads, diffs = columns
         if not metas:
             return columns
+        at = bisect_right(metas, self._last) if diffs is None else len(metas)
+        self._last = max(self._last, metas[-1])
+        if not at:
+            return self._append(metas, keys, payloads)
+        corrected = self._correct(metas[:at], keys[:at], payloads[:at], diffs)
+        return joined([corrected, self._append(metas[at:], keys[at:], payloads[at:])]) if at < len(metas) else corrected
+
+    def _append(self, metas: Metas, keys: Sequence[Any], payloads: list[Any]) -> Columns:
+        """Windows of items above all others, which are logged."""
+        last, kept = self._windows, self._kept
+        find = last.get
+        windows: list[tuple[Any, ...]] = []
+        give = windows.append
+        for key, payload in zip(keys, payloads):
+            last[key] = window = (*find(key, ())[kept:], payload)
+            give(window)
+        self._log.append((metas, keys, windows))
+        return Columns(metas, windows, None)
+
+    def _correct(
+        self, metas: Metas, keys: Sequence[Any], payloads: list[Any], diffs: Sequence[int] | None
+    ) -> Columns:
+        """Items and tombstones anywhere in the order."""
+        self._draw()
         changes: dict[Any, list[_Change]] = {}
-        out_metas: Metas = []
-        windows: list[Any] = []
-        if diffs is None and not self._debts:
-            out_metas, windows = self._append(keys, metas, payloads, changes)
-        else:
-            for key, meta, payload, diff in zip(keys, metas, payloads, diffs or [1] * len(metas)):
-                changes.setdefault(key, []).append((meta, payload, diff))
-        self._touched.append((metas[-1], keys))
-        if not changes:
-            return Columns(out_metas, windows, None)
+        for key, meta, payload, diff in zip(keys, metas, payloads, diffs or [1] * len(metas)):
+            changes.setdefault(key, []).append((meta, payload, diff))
         difference = Difference()
         for key, changed in changes.items():
-            self._change(self._buckets.setdefault(key, ([], [])), changed, difference)
-        corrected = difference.columns()
-        diffs = None if corrected.diffs is None else [1] * len(windows) + corrected.diffs
-        return Columns([*out_metas, *corrected.metas], windows + corrected.payloads, diffs)
-
-    def _append(
-        self, keys: Sequence[Any], metas: Metas, payloads: list[Any], changes: dict[Any, list[_Change]]
-    ) -> tuple[Metas, list[Any]]:
-        """Windows of the items that are last in their bucket; from a key's first other item on, all go to `changes`."""
-        buckets = self._buckets
-        find, start = buckets.get, -self._window
-        windows: list[Any] = []
-        give = windows.append
-        elsewhere: list[int] = []  # indices of the items that are not last in their bucket
-        for key, meta, payload in zip(keys, metas, payloads):
-            bucket = find(key)
+            bucket = self._buckets.get(key)
             if bucket is None:
-                buckets[key] = [meta], [payload]
-                give((payload,))
-            elif (not bucket[0] or bucket[0][-1] < meta) and not (changes and key in changes):
+                bucket = self._buckets[key] = _settled_bucket(self._windows.get(key, ()))
+            self._change(bucket, changed, difference)
+            self._windows[key] = tuple(bucket[1][-self._window :])
+        self._touched.append((metas[-1], changes))
+        return difference.columns()
+
+    def _draw(self) -> None:
+        """Put what was logged into buckets."""
+        buckets = self._buckets
+        for metas, keys, windows in self._log:
+            for key, meta, window in zip(keys, metas, windows):
+                bucket = buckets.get(key)
+                if bucket is None:
+                    bucket = buckets[key] = _settled_bucket(window[:-1])
                 bucket[0].append(meta)
-                bucket[1].append(payload)
-                give(tuple(bucket[1][start:]))
-            else:
-                changes.setdefault(key, []).append((meta, payload, 1))
-                elsewhere.append(len(windows) + len(elsewhere))
-        if not elsewhere:
-            return metas, windows
-        kept = bytearray(b"\x01") * len(metas)
-        for index in elsewhere:
-            kept[index] = 0
-        return list(compress(metas, kept)), windows
+                bucket[1].append(window[-1])
+            self._touched.append((metas[-1], dict.fromkeys(keys)))
+        self._log.clear()
 
     def _change(self, bucket: tuple[list[bytes], list[Any]], changes: list[_Change], difference: Difference) -> None:
         metas, payloads = bucket
@@ -182,30 +191,40 @@ class GroupStage:
             difference.replace(where, old, new)
 
     def settle(self, minimal_time: bytes) -> None:
-        """Nothing below minimal time will change any more: trim the buckets that were touched below it."""
+        """Nothing below minimal time will change any more: forget what only a change there would need."""
         self._settled = minimal_time
-        spare = self._window - 1 + _SPARE_ITEMS
         while self._touched and self._touched[0][0] < minimal_time:
             for key in self._touched.popleft()[1]:
-                metas, payloads = self._buckets[key]
-                if len(metas) > spare:
-                    gone = bisect_left(metas, minimal_time) - self._window + 1
-                    if gone > 0:
-                        del metas[:gone], payloads[:gone]
+                self._trim(key, minimal_time)
+        while self._log and self._log[0][0][-1] < minimal_time:
+            self._log.popleft()
+
+    def _trim(self, key: Any, minimal_time: bytes) -> None:
+        metas, payloads = self._buckets.get(key, _NO_BUCKET)
+        settled = bisect_left(metas, minimal_time)
+        if settled == len(metas):
+            self._buckets.pop(key, None)
+        elif settled >= self._window:
+            gone = settled - self._window + 1
+            del metas[:gone], payloads[:gone]
 
     def remembered(self) -> list[tuple[Any, Any]]:
-        """Of each key what later items need, once everything is settled: its last `window - 1` items."""
-        keep = self._window - 1
-        return [(key, (metas[-keep:], payloads[-keep:])) for key, (metas, payloads) in self._buckets.items() if keep]
+        """Of each key what later items need, once everything is settled: its last `window - 1` payloads."""
+        lasts = [(key, window[self._kept :]) for key, window in self._windows.items()]
+        return [(key, payloads) for key, payloads in lasts if payloads]
 
     def recall(self, remembered: Iterable[tuple[Any, Any]]) -> None:
         """Go on, before any item, where a machine ended that remembered this."""
-        for key, (metas, payloads) in remembered:
-            self._buckets[key] = list(metas), list(payloads)
+        self._windows.update(remembered)
 
     @property
     def held(self) -> int:
-        """Items that are not settled, over all buckets, and tombstones that wait for theirs."""
-        return len(self._debts) + sum(
-            len(metas) - bisect_left(metas, self._settled) for metas, _ in self._buckets.values()
-        )
+        """Items that are not settled, and tombstones that wait for theirs."""
+        metas: list[Metas] = [logged for logged, _, _ in self._log]
+        metas += [bucket for bucket, _ in self._buckets.values()]
+        return len(self._debts) + sum(len(each) - bisect_left(each, self._settled) for each in metas)
+
+
+def _settled_bucket(payloads: Sequence[Any]) -> _Bucket:
+    """A bucket of settled items: below all that may come."""
+    return [BEGINNING] * len(payloads), list(payloads)

@@ -55,6 +55,8 @@ from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, TIME_MIN, pack_time
 from drift_graph.times import ArrivalTime, EventTime, TimePolicy
 
+#: Raised with what workers remember of a grouping, so that a checkpoint of another kind is refused.
+_REMEMBERED = 2
 _QUANTILES = [number / 100 for number in range(1, 100)]
 _TARGET, _PORT, _POSITION, _BODY = KEPT[1], KEPT[3], KEPT[4], KEPT[5]
 
@@ -332,8 +334,9 @@ class Stream:
         changes = "; ".join(change.text for change in compare(known, self._graph) if change.matters)
         if commits[-1].structure != self._structure:
             raise SettingsError(
-                f"the checkpoint {self._folder} is of another graph, and what it remembers of the keys does not fit "
-                f"this one: {changes or 'its steps have other names'}; start anew with another checkpoint"
+                f"the checkpoint {self._folder} is of another graph, or of a drift that kept other things, and what it "
+                f"remembers of the keys does not fit: {changes or 'its steps may have other names'}; start anew with "
+                f"another checkpoint"
             )
         self._accepted = self._graph if changes else None
         if changes and self._changed_code != "accept":
@@ -437,7 +440,8 @@ def _structure(dataflow: Dataflow, readings: Mapping[int, Reading]) -> str:
         (each.kind, each.name, getattr(each, "window", 0), getattr(each, "arity", "")) for each in dataflow.operators
     )
     edges = tuple((edge.origin, edge.target, edge.feedback) for edge in dataflow.edges)
-    return f"{hash64((operators, edges, tuple(reading.policy.label for reading in readings.values()))):016x}"
+    policies = tuple(reading.policy.label for reading in readings.values())
+    return f"{hash64((_REMEMBERED, operators, edges, policies)):016x}"
 
 
 def _looked_at(arrived: Any) -> Any:
