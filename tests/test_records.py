@@ -390,13 +390,14 @@ def test_pandas_reads_a_record(tmp_path: Path) -> None:
 
     drift.run(words(), {"lines": LINES[:9]}, record=tmp_path / "record").finish()
     output = pandas.read_parquet(tmp_path / "record" / "output")
-    assert list(output.columns) == ["position", "sink", "time", "global_time", "meta", "payload"]
+    assert list(output.columns) == ["position", "sink", "time", "tie", "path", "payload"]
     assert list(output.position) == list(range(63))
     assert msgpack.unpackb(output.payload[0], use_list=False) == ("to", 1)
     inputs = pandas.read_parquet(tmp_path / "record" / "input")
     assert list(inputs.payload.map(msgpack.unpackb)) == LINES[:9]
-    joined = output.merge(inputs, on="global_time", suffixes=("", "_in"))
-    assert len(joined) == 63 and (joined.time == joined.time_in).all()
+    joined = output.merge(inputs, on=["time", "tie"], suffixes=("", "_in"))
+    assert list(joined.payload_in.map(msgpack.unpackb)) == [line for line in LINES[:9] for _ in range(7)]
+    assert joined.position.equals(output.sort_values(["time", "tie", "path"], ignore_index=True).position)
 
 
 def test_a_folder_that_is_there_is_not_overwritten(tmp_path: Path) -> None:

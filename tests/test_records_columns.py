@@ -6,15 +6,18 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from drift.records import columns
 from drift.records.blocks import Blocks, checks
+from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of, split, wrong_tie
 from drift.records.reader import restored_many
 from drift_barrier.digest import Digest
 from drift_graph.canonical import canonical, encode_many, encode_metas, stored_each, stored_plain
-from drift_graph.meta import NumberedMetas, global_time, global_time_of, time_of, varint
+from drift_graph.meta import global_time, global_time_of, time_of, varint
 
 numbers = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1))
 times = st.integers(-(2**63), 2**63 - 1)
@@ -25,6 +28,10 @@ strings = st.one_of(
     st.integers(1, 20).flatmap(lambda size: st.lists(st.binary(min_size=size, max_size=size), max_size=40)),
     st.lists(st.binary(max_size=400), max_size=5),
 )
+
+
+#: Metas as a graph makes them: few ties and few paths, of one length.
+FEW = [global_time(time, source, 0, 0) + path for time in (-1, 5) for source in (0, 1) for path in (b"\3\0", b"\3\1")]
 
 
 def listed(found: columns.Strings) -> list[bytes]:
@@ -40,35 +47,70 @@ def test_strings_are_what_they_were_made_of(given_strings: list[bytes], data: st
     part = made.slice(start, end)
     assert part.listed() == given_strings[start:end]
     assert columns.of_arrow(columns.to_arrow(part)).listed() == given_strings[start:end]
-    packed, offsets = columns.bins(part)
     each = list(map(msgspec.msgpack.encode, given_strings[start:end]))
-    assert packed.tobytes() == b"".join(each)
-    assert [packed[one:other].tobytes() for one, other in pairwise(offsets)] == each
-    assert columns.byte_strings(end - start, b"".join(each)).listed() == given_strings[start:end]
+    assert columns.bins(part).listed() == each
+    assert columns.told_bins(end - start, b"".join(each)).listed() == each
     assert checks(part).tolist() == [sum(one) % 256 | len(one) % 256 << 8 for one in given_strings[start:end]]
     assert columns.joined([made, part]).listed() == given_strings + given_strings[start:end]
 
 
-@given(strings)
-def test_the_first_that_does_not_increase_is_found(given_strings: list[bytes]) -> None:
-    pairs = enumerate(pairwise(given_strings), 1)
-    expected = next((index for index, (one, other) in pairs if other <= one), None)
-    assert columns.first_not_increasing(columns.of_list(given_strings)) == expected
-    ordered = sorted(set(given_strings))
-    assert columns.first_not_increasing(columns.of_list(ordered)) is None
+@given(strings, st.data())
+def test_the_first_that_does_not_increase_is_found(given_strings: list[bytes], data: st.DataObject) -> None:
+    skip = data.draw(st.integers(0, min(map(len, given_strings), default=0)))
+    for compared in (given_strings, sorted(set(given_strings))):
+        pairs = enumerate(pairwise(compared), 1)
+        expected = next((index for index, (one, other) in pairs if other[skip:] <= one[skip:]), None)
+        assert columns.first_not_increasing(columns.of_list(compared), skip) == expected
+        assert columns.first_not_increasing(uniform(compared), skip) == expected
 
 
-@given(st.lists(metas, max_size=30))
-def test_times_and_global_times_are_cut_off_metas(given_metas: list[bytes]) -> None:
-    made = columns.of_list(given_metas)
-    assert columns.times_of(made).tolist() == list(map(time_of, given_metas))
-    assert columns.global_times(made).listed() == list(map(global_time_of, given_metas))
+@given(strings, st.data())
+def test_parts_are_cut_out(given_strings: list[bytes], data: st.DataObject) -> None:
+    which = data.draw(st.lists(st.integers(0, len(given_strings) - 1), max_size=40)) if given_strings else []
+    start = data.draw(st.integers(0, min(map(len, given_strings), default=0)))
+    for picks in (None, which):
+        whole = given_strings if picks is None else [given_strings[index] for index in picks]
+        ends = [data.draw(st.integers(start, len(string))) for string in whole]
+        if data.draw(st.booleans()) and whole:  # all of one length
+            ends = [min(ends)] * len(ends)
+        starts, lengths = np.full(len(whole), start), np.array(ends, np.int64) - start
+        found = columns.cut(uniform(given_strings), starts, lengths, None if picks is None else np.array(picks, int))
+        assert found.listed() == listed(found) == [string[start:end] for string, end in zip(whole, ends)]
 
 
-@given(st.integers(-(2**63), 2**63 - 200), st.integers(0, 100), st.binary(max_size=9))
-def test_numbered_metas_are_computed(first: int, count: int, ending: bytes) -> None:
-    given_metas = NumberedMetas(first, count, ending)
-    assert columns.numbered(given_metas).listed() == given_metas.listed()
+def uniform(given_strings: list[bytes]) -> columns.Strings:
+    """The same, said to be of one length where they are."""
+    made = columns.of_list(given_strings)
+    lengths = set(map(len, given_strings))
+    return columns.Strings(made.data, made.offsets, lengths.pop() if len(lengths) == 1 else 0)
+
+
+@given(st.one_of(st.lists(metas, max_size=30), st.lists(st.sampled_from(FEW), max_size=30)), st.sampled_from([0, 2]))
+def test_metas_are_split_and_joined(given_metas: list[bytes], head: int) -> None:
+    headed = uniform([b"xx"[:head] + meta for meta in given_metas])
+    times, ties, paths = split(headed, head)
+    assert times.tolist() == list(map(time_of, given_metas))
+    assert ties.listed() == [global_time_of(meta)[8:] for meta in given_metas]
+    assert paths.listed() == [meta[len(global_time_of(meta)) :] for meta in given_metas]
+    arrays = [columns.plain(times, pa.int64()), columns.to_arrow(ties), columns.to_arrow(paths)]
+    coded = [arrays[0], *(array.dictionary_encode() for array in arrays[1:])]
+    for each in (arrays, coded, [arrays[0], coded[1], arrays[2]]):
+        rows = pa.table(each, names=list(META))
+        for table in (rows, rows.slice(len(rows) // 3), pa.concat_tables([rows.slice(0, 1), rows.slice(1)])):
+            expected = given_metas[len(given_metas) - len(table) :]
+            assert wrong_tie(table) is None
+            assert metas_of(table).listed() == expected
+            assert metas_of(table, GLOBAL_TIME).listed() == list(map(global_time_of, expected))
+            assert bins_of(table).listed() == list(map(msgspec.msgpack.encode, expected))
+
+
+@given(st.lists(global_times, min_size=1, max_size=9), st.data())
+def test_what_is_no_tie_is_found(given_times: list[bytes], data: st.DataObject) -> None:
+    ties = [global_time[8:] for global_time in given_times]
+    at = data.draw(st.integers(0, len(ties) - 1))
+    ties[at] = ties[at][:-1] if data.draw(st.booleans()) else ties[at] + b"x"
+    for column in (pa.array(ties, pa.binary()), pa.array(ties, pa.binary()).dictionary_encode()):
+        assert wrong_tie(pa.table({"tie": column})) == at
 
 
 scalars = st.one_of(
@@ -109,9 +151,9 @@ def test_blocks_are_those_of_the_digest(items: list[Any], data: st.DataObject) -
         part, items = items[:cut], items[cut:]
         of_metas, of_payloads = [meta for meta, _ in part], [payload for _, payload in part]
         column = columns.values(cut, encode_many(of_payloads))
-        made.add(columns.of_list(of_metas), column, encode_metas(of_metas) if cut % 2 else None)
+        made.add(columns.told_bins(cut, encode_metas(of_metas)), column)
         digest.add(of_metas, of_payloads)
-    taken = made.take()
+    taken = made.take() + ([made.open] if made.open is not None else [])
     assert made.digest.hexdigest() == digest.hexdigest()
     assert [block.hash for block in taken if block.rows == 4096] == digest.blocks
     assert sum(block.rows for block in taken) == made.rows

@@ -22,17 +22,11 @@ Rows = list[Any]
 FORGED: dict[str, tuple[str, str, Callable[[Rows], Rows], str, str]] = {
     "a position": ("output", "position", lambda rows: [0, 2, 1, 3, 4], "column changed", "position 1 says position 2"),
     "a sink": ("output", "sink", lambda rows: [*rows[1:], "x"], "column changed", "a sink is named 'x'"),
-    "an output's time": ("output", "time", lambda rows: [*rows[:3], 71, 80], "column changed", "time at position 3"),
-    "an output's global time": (
-        "output",
-        "global_time",
-        lambda rows: [rows[0], rows[0], *rows[2:]],
-        "column changed",
-        "global_time at position 1 is not",
-    ),
+    "an output's time": ("output", "time", lambda rows: [*rows[:3], 71, 80], "meta changed", "meta at position 3"),
+    "an output's tie": ("output", "tie", lambda rows: [rows[1], *rows[1:]], "meta changed", "meta at position 0"),
     "an input's batch": ("input", "batch", lambda rows: [0, 0, 0, 1, 1], "column changed", "input row 3 says batch 1"),
     "an input's source": ("input", "source", lambda rows: [*rows[1:], "x"], "column changed", "is named 'x'"),
-    "an input's time": ("input", "time", lambda rows: [11, *rows[1:]], "column changed", "time at input row 0"),
+    "an input's time": ("input", "time", lambda rows: [11, *rows[1:]], "meta changed", "meta at input row 0"),
     "a batch's number": ("arrivals", "batch", lambda rows: [7, *rows[1:]], "column changed", "batch 0 says batch 7"),
     "a batch's source": ("arrivals", "source", lambda rows: ["x", *rows[1:]], "column changed", "source is named 'x'"),
     "a batch's items": ("arrivals", "items", lambda rows: [3, *rows[1:]], "column changed", "the arrivals tell of 4"),
@@ -75,6 +69,19 @@ def test_a_forged_column_is_named(what: str, whole: Path, tmp_path: Path) -> Non
     troubles = [trouble for check in check_intact(record) for trouble in check.troubles]
     assert [trouble.kind for trouble in troubles] == [kind] * len(troubles)
     assert says in troubles[0].text
+
+
+def test_a_tie_that_does_not_end_where_the_path_begins_is_named(whole: Path, tmp_path: Path) -> None:
+    record = Path(shutil.copytree(whole, tmp_path / "record"))
+    rows = pq.read_table(record / "output" / "part-00000.parquet")
+    ties, paths = rows.column("tie").to_pylist(), rows.column("path").to_pylist()
+    moved = [tie + path[:1] for tie, path in zip(ties, paths)], [path[1:] for path in paths]
+    for name, column in zip(("tie", "path"), moved):
+        replaced(record, "output", name, pa.array(column, pa.binary()))
+    troubles = [trouble for check in check_intact(record) for trouble in check.troubles]
+    assert [(trouble.kind, trouble.text[:29]) for trouble in troubles] == [
+        ("column changed", "the tie at position 0 is none")
+    ]
 
 
 def test_what_cannot_be_checked_is_no_success(whole: Path, tmp_path: Path) -> None:

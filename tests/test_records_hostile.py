@@ -19,7 +19,7 @@ import pytest
 import drift
 from drift.engines.base import Settings
 from drift.records.describe import describe
-from drift.records.format import MANIFEST, RecordError, hash_file, hash_of
+from drift.records.format import MANIFEST, VERSION, RecordError, hash_file, hash_of
 from drift.records.inbox import Inbox
 from drift.records.intact import check_intact
 from drift.records.journal import JOURNAL
@@ -112,7 +112,7 @@ def first_file(**fields: Any) -> Callable[[dict[str, Any]], object]:
         (first_file(rows=2**62 + 1), "4,611,686,018,427,387,905 rows"),
         (lambda manifest: manifest.update(items_out=-1), "items_out is -1"),
         (lambda manifest: manifest.update(codec="pickle"), "payloads as 'pickle'"),
-        (lambda manifest: manifest.update(format=0), "format 0"),
+        (lambda manifest: manifest.update(format=0), "is of format 0, and this drift reads"),
         (lambda manifest: manifest.update(place="a\0.py:graph"), "place is"),
         (lambda manifest: manifest.update(fingerprint={}), "missing required field"),
         (lambda manifest: manifest["fingerprint"]["operators"][0].update(functions=3), "functions"),
@@ -127,8 +127,15 @@ def test_a_manifest_says_what_no_writer_says(
     assert troubles(record)
 
 
+@pytest.mark.parametrize(("version", "says"), [(1, "the drift that wrote it, whose version"), (99, "a newer drift")])
+def test_a_record_of_another_format_is_refused(record: Path, version: int, says: str) -> None:
+    edit(record, lambda manifest: manifest.update(format=version))
+    with pytest.raises(RecordError, match=f"is of format {version}, and this drift reads format {VERSION}; .*{says}"):
+        drift.Record(record)
+
+
 def test_a_manifest_is_nested_too_deep(record: Path) -> None:
-    (record / MANIFEST).write_text('{"format": 1, "fingerprint": ' + "[" * 200_000)
+    (record / MANIFEST).write_text(f'{{"format": {VERSION}, "fingerprint": ' + "[" * 200_000)
     with pytest.raises(RecordError, match="damaged"):
         drift.Record(record)
 
@@ -166,16 +173,17 @@ COLUMNS = [
     ("arrivals", "late", pa.array(["q", "q"])),
     ("arrivals", "heartbeat", pa.array([None, None], pa.binary())),
     ("input", "time", pa.array(["q"] * 4)),
-    ("input", "global_time", pa.array([b""] * 4)),
-    ("input", "global_time", pa.array([b"\xc1\xff\x93"] * 4)),
+    ("input", "tie", pa.array([b""] * 4)),
+    ("input", "tie", pa.array([b"\xc1\xff\x93"] * 4)),
     ("input", "payload", None),
     ("input", "payload", pa.array([None] * 4, pa.binary())),
     ("input", "payload", pa.array([b""] * 4)),
     ("input", "payload", pa.array([b"\x91" * 100_000 + b"\x01"] * 4)),
     ("late", "payload", pa.array([3])),
     ("late", "reason", pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xe9"))),
-    ("output", "meta", pa.array([3] * 4)),
-    ("output", "meta", pa.array([b""] * 4)),
+    ("output", "tie", pa.array([3] * 4)),
+    ("output", "tie", pa.array([b""] * 4)),
+    ("output", "path", pa.array([3] * 4)),
     ("output", "payload", pa.array([b""] * 4)),
     ("output", "payload", pa.array([b"\x91" * 100_000 + b"\x01"] * 4)),
 ]
@@ -195,13 +203,20 @@ def test_a_column_is_none_that_a_writer_writes(
 
 
 def test_two_items_of_one_global_time_are_told_by_source_batch_and_rows(record: Path) -> None:
-    times = pq.read_table(record / "input" / "part-00000.parquet").column("global_time").to_pylist()
-    for column, says in (
-        ([times[0], times[1], times[1], times[3]], "row 2, an item has the global time of another one, that of row 1 "),
-        ([*times[:3], times[0]], "row 3, an item has the global time of another one, that of row 0 in batch 0"),
-        ([*times[:3], times[3][:8] + b"\x05" + times[3][9:]], "row 3, an item has the global time of another source"),
+    rows = pq.read_table(record / "input" / "part-00000.parquet")
+    times, ties = rows.column("time").to_pylist(), rows.column("tie").to_pylist()
+    for row, other, says in (
+        (2, 1, "row 2, an item has the global time of another one, that of row 1 "),
+        (3, 0, "row 3, an item has the global time of another one, that of row 0 in batch 0"),
+        (3, None, "row 3, an item has the global time of another source"),
     ):
-        replaced(record, "input", "global_time", pa.array(column, pa.binary()))
+        forged = list(times), list(ties)
+        if other is None:
+            forged[1][row] = b"\x05" + ties[row][1:]
+        else:
+            forged[0][row], forged[1][row] = times[other], ties[other]
+        replaced(record, "input", "time", pa.array(forged[0], pa.int64()))
+        replaced(record, "input", "tie", pa.array(forged[1], pa.binary()))
         for engine in ("local", "reference"):
             with pytest.raises(RecordError, match=f"in batch 0 of source 'trips', input {says}"):
                 drift.replay(record, trips(), engine=engine).finish()

@@ -111,16 +111,16 @@ def test_one_payload_byte_of_the_input(record: Path) -> None:
 
 def test_one_meta(record: Path) -> None:
     def change(table: pa.Table) -> pa.Table:
-        meta = table.column("meta")[4500].as_py()
-        return with_value(table, "meta", 4500, meta[:-1] + bytes([meta[-1] ^ 1]))
+        path = table.column("path")[4500].as_py()
+        return with_value(table, "path", 4500, path[:-1] + bytes([path[-1] ^ 1]))
 
     rewritten(first_output(record), change)
     named(record, "meta changed", 4500)
 
 
-def test_a_time_beside_a_meta(record: Path) -> None:
+def test_one_time(record: Path) -> None:
     rewritten(first_output(record), lambda table: with_value(table, "time", 4500, 7))
-    named(record, "column changed", 4500)
+    named(record, "meta changed", 4500)
 
 
 @pytest.mark.parametrize("numbered_anew", [False, True])

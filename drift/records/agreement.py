@@ -1,8 +1,8 @@
 """Whether the columns of a record agree with each other.
 
 Invariant: in rows that pass, every column beside metas and payloads is what the metas, the manifest and the arrivals
-say: times and global times are those of the metas, positions count up, metas increase, sinks and sources are those of
-the graph, and the input is the batches that arrived, none of whose items is below what its source had promised.
+say: ties end where paths begin, positions count up, metas increase, sinks and sources are those of the graph, and the
+input is the batches that arrived, none of whose items is below what its source had promised.
 
 Why: hashes show that a record is as it was written, unless somebody has made them all anew. Then a column can be
 changed by itself only where nothing else says the same. What no other column says: payloads, the clock's times, the
@@ -11,7 +11,6 @@ reason why an item was late, and the checks of the items in the blocks, which on
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,16 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from drift.records import columns
-from drift.records.columns import Numbers, Strings
+from drift.records.columns import BIN_HEAD_BYTES, Numbers, Strings
 from drift.records.format import Manifest
-from drift.records.tables import ROW_GROUP_ITEMS, check_columns, check_values
+from drift.records.metas import GLOBAL_TIME, META, wrong_tie
+from drift.records.tables import ROW_GROUP_ITEMS, check_values, open_table
 from drift_graph.meta import BEGINNING, END_OF_TIME, TIME_MAX, TIME_MIN, time_of
 
-#: A meta has at least so many bytes: time, source rank, tie, ordinal.
-_META_BYTES_MIN = 11
 Codes = npt.NDArray[np.int32]
 
 
@@ -47,71 +44,59 @@ class OutputRows:
         names: of the columns it needs.
     """
 
-    names = ("position", "sink", "time", "global_time", "meta", "payload")
+    names = ("position", "sink", *META, "payload")
 
     def __init__(self, manifest: Manifest) -> None:
         self._sinks = manifest.sinks
-        self._last = b""
+        self._last: Strings | None = None
 
-    def wrongs(self, rows: Any, metas: Strings, first: int, expected: int | None = None) -> Iterator[Wrong]:
+    def wrongs(self, rows: Any, bins: Strings, first: int, expected: int | None = None) -> Iterator[Wrong]:
         """What does not agree in the next rows.
 
         Args:
             rows: a RecordBatch or a Table.
+            bins: the canonical bytes of their metas.
             first: the place of the first of them.
             expected: how many there should be, where some may be gone.
         """
-        if not len(metas):
+        if not len(rows):
             return
-        if (short := _too_short(metas)) is not None:
-            yield Wrong("meta", f"the meta at position {first + short:,} is too short", first + short)
-            return
-        times = columns.times_of(metas)
-        if (at := _first(columns.numbers(rows.column("time")) != times)) is not None:
-            yield Wrong("time", f"the time at position {first + at:,} is not that of its meta", first + at)
+        if (at := wrong_tie(rows)) is not None:
+            yield Wrong("tie", f"the tie at position {first + at:,} is none", first + at)
         given = columns.numbers(rows.column("position"))
-        if (at := _first(given != np.arange(first, first + len(metas)))) is not None:
+        if (at := _first(given != np.arange(first, first + len(rows)))) is not None:
             yield Wrong("position", f"the row of position {first + at:,} says position {given[at]:,}", first + at)
-        if (at := _other_beginning(columns.of_arrow(rows.column("global_time")), metas)) is not None:
-            text = f"the global_time at position {first + at:,} is not that of its meta"
-            yield Wrong("global_time", text, first + at)
-        if (at := self._out_of_order(metas, times)) is not None:
+        if (at := self._out_of_order(bins, columns.numbers(rows.column("time")))) is not None:
             yield Wrong("order", f"the meta at position {first + at:,} is not above the one before", first + at)
-        self._last = metas.slice(len(metas) - 1, len(metas)).joined().tobytes()
         yield from _unknown("sink", self._sinks, rows, first)
 
-    def _out_of_order(self, metas: Strings, times: Numbers) -> int | None:
-        if self._last and metas.slice(0, 1).joined().tobytes() <= self._last:
+    def _out_of_order(self, bins: Strings, times: Numbers) -> int | None:
+        before, self._last = self._last, bins.slice(len(bins) - 1, len(bins))
+        seam = columns.joined([before, bins.slice(0, 1)]) if before is not None else bins.slice(0, 1)
+        if columns.first_not_increasing(seam, BIN_HEAD_BYTES) is not None:
             return 0
-        return None if (times[1:] > times[:-1]).all() else columns.first_not_increasing(metas)
+        return None if (times[1:] > times[:-1]).all() else columns.first_not_increasing(bins, BIN_HEAD_BYTES)
 
 
 class InputRows:
     """Rows of the input, from the first on; see `OutputRows`."""
 
-    names = ("batch", "source", "time", "global_time", "payload")
+    names = ("batch", "source", *GLOBAL_TIME, "payload")
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self._sources = [source.name for source in manifest.sources]
         self._arrived: ArrivedRows | None = ArrivedRows(path, manifest, "items")
 
-    def wrongs(self, rows: Any, metas: Strings, first: int, expected: int | None = None) -> Iterator[Wrong]:
+    def wrongs(self, rows: Any, bins: Strings, first: int, expected: int | None = None) -> Iterator[Wrong]:
         """See `OutputRows`."""
-        arrived = self._taken(len(metas) if expected is None else expected)
-        if not len(metas):
+        arrived = self._taken(len(rows) if expected is None else expected)
+        if not len(rows):
             return
-        if (short := _too_short(metas)) is not None:
-            yield Wrong("global_time", f"the global_time at input row {first + short:,} is too short", first + short)
-            return
-        times = columns.times_of(metas)
-        if (at := _first(columns.numbers(rows.column("time")) != times)) is not None:
-            yield Wrong("time", f"the time at input row {first + at:,} is not that of its global_time", first + at)
-        if (at := _other_beginning(metas, metas)) is not None:
-            text = f"the global_time at input row {first + at:,} is longer than a global time"
-            yield Wrong("global_time", text, first + at)
+        if (at := wrong_tie(rows)) is not None:
+            yield Wrong("tie", f"the tie at input row {first + at:,} is none", first + at)
         yield from _unknown("source", self._sources, rows, first)
-        if arrived is not None and expected in (None, len(metas)):
-            wrong = self._not_as_arrived(rows, times, arrived, first)
+        if arrived is not None and expected in (None, len(rows)):
+            wrong = self._not_as_arrived(rows, arrived, first)
             if wrong is not None:
                 self._arrived = None  # what follows would not agree either
                 yield wrong
@@ -123,8 +108,9 @@ class InputRows:
             self._arrived = None  # which is found where they are looked at for themselves
             return None
 
-    def _not_as_arrived(self, rows: Any, times: Numbers, arrived: ArrivedPart, first: int) -> Wrong | None:
+    def _not_as_arrived(self, rows: Any, arrived: ArrivedPart, first: int) -> Wrong | None:
         count = len(arrived.batches)
+        times = columns.numbers(rows.column("time"))
         given = columns.numbers(rows.column("batch"))
         if (at := _first(given[:count] != arrived.batches)) is not None:
             text = f"input row {first + at:,} says batch {given[at]}, and the arrivals say {arrived.batches[at]}"
@@ -250,8 +236,7 @@ def wrong_in_late(path: Path, manifest: Manifest) -> Wrong | None:
 
 def _rows(path: Path, manifest: Manifest, table: str, names: list[str]) -> Iterator[pa.RecordBatch]:
     for file in manifest.of(table):
-        with pq.ParquetFile(path / file.path, memory_map=True) as parquet:
-            check_columns(parquet, table)
+        with open_table(path / file.path, table) as parquet:
             for batch in parquet.iter_batches(ROW_GROUP_ITEMS, columns=names, use_threads=False):
                 yield check_values(batch)
 
@@ -261,32 +246,6 @@ def _time_promised(heartbeat: bytes) -> int:
     if heartbeat >= END_OF_TIME:
         return TIME_MAX
     return time_of(heartbeat) if len(heartbeat) >= 8 else TIME_MIN
-
-
-def _too_short(metas: Strings) -> int | None:
-    lengths = metas.lengths if not metas.step else np.array([metas.step])
-    at = int(lengths.argmin())
-    return at if int(lengths[at]) < _META_BYTES_MIN else None
-
-
-def _other_beginning(given: Strings, metas: Strings) -> int | None:
-    """The first of those given that is not what its meta begins with, its global time; or whose meta has none."""
-    try:
-        if columns.begin_with_global_times(metas, given):
-            return None
-        right = columns.global_times(metas)
-    except IndexError:
-        return bisect_left(range(len(metas)), True, key=lambda at: _has_no_time(metas.slice(0, at + 1)))
-    return next(at for at, (one, other) in enumerate(zip(given.listed(), right.listed())) if one != other)
-
-
-def _has_no_time(metas: Strings) -> bool:
-    """Whether one of them ends within its global time."""
-    try:
-        columns.global_times(metas)
-    except IndexError:
-        return True
-    return False
 
 
 def _unknown(column: str, names: list[str], rows: Any, first: int) -> Iterator[Wrong]:
@@ -302,8 +261,8 @@ def _codes(column: Any, names: list[str]) -> Codes:
         column = pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
     places = {name: index for index, name in enumerate(names)}
     known = np.array([places.get(name, -1) for name in column.dictionary.to_pylist()], np.int32)
-    found: Codes = known[columns.numbers(column.indices)]
-    return found
+    given: Codes = columns.numbers(column.indices)
+    return given if np.array_equal(known, np.arange(len(known))) else known[given]
 
 
 def _first(wrong: Any) -> int | None:

@@ -62,15 +62,14 @@ class Blocks:
         blocks.rows = BLOCK_ITEMS * len(hashes)
         return blocks
 
-    def add(self, metas: Strings, payloads: Strings, meta_data: bytes | None = None) -> None:
-        """The next rows; `meta_data` are the canonical bytes of the metas, where they are at hand."""
-        bins, ends = columns.bins(metas, meta_data)
+    def add(self, metas: Strings, payloads: Strings) -> None:
+        """The next rows: canonical bytes of both."""
         of_metas, of_payloads = checks(metas).astype(np.uint8), checks(payloads).astype("<u2")
         start, count = 0, len(metas)
         while start < count:
             room = BLOCK_ITEMS - self.rows % BLOCK_ITEMS
             end = min(start + room, count)
-            data = bins[ends[start] : ends[end]].tobytes()
+            data = metas.slice(start, end).joined().tobytes()
             piece = Encoded(end - start, data, payloads.slice(start, end).joined().tobytes(), False)
             self.digest.add_encoded(piece)
             self._meta_checks.append(of_metas[start:end].tobytes())
@@ -85,9 +84,12 @@ class Blocks:
         return Block(number, rows, found, b"".join(self._meta_checks), b"".join(self._payload_checks))
 
     def take(self) -> list[Block]:
-        """The full blocks since the last time, and what there is of the next one."""
+        """The blocks that have become full since the last time."""
         taken, self._full = self._full, []
-        last = self.digest.open_block()
-        if last is not None:
-            taken.append(self._block(self.rows // BLOCK_ITEMS, *last))
         return taken
+
+    @property
+    def open(self) -> Block | None:
+        """What there is of the next one."""
+        last = self.digest.open_block()
+        return self._block(self.rows // BLOCK_ITEMS, *last) if last is not None else None

@@ -5,6 +5,7 @@ Invariant: string i of a `Strings` is data[offsets[i]:offsets[i + 1]]; offsets n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,16 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from drift_graph.meta import NumberedMetas
-
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
-_SIGN = np.uint64(1 << 63)
-_MARK = 0xC4  # MessagePack: a byte string shorter than 256
-_ONE_BYTE_MAX = 0xF7  # of a varint; see `drift_graph.meta`
+#: A MessagePack byte string of up to so many bytes: this mark, its length, its bytes.
+BIN_MARK, BIN_MAX = 0xC4, 255
+BIN_HEAD_BYTES = 2
+_COMPARED_MAX = 256
 _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-_byte_strings = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,16 @@ class Strings:
 def of_fixed(matrix: Bytes) -> Strings:
     """The rows of a matrix."""
     count, length = matrix.shape
-    offsets = np.arange(count + 1, dtype=np.int64) * length
-    return Strings(np.ascontiguousarray(matrix).reshape(-1), offsets, length)
+    return of_step(np.ascontiguousarray(matrix).reshape(-1), count, length)
+
+
+def of_step(data: Bytes, count: int, step: int) -> Strings:
+    """Strings of one length, which is not 0."""
+    return Strings(data, np.arange(0, (count + 1) * step, step), step)
 
 
 def of_lengths(data: bytes, lengths: Numbers) -> Strings:
-    return Strings(np.frombuffer(data, np.uint8), _offsets(lengths))
+    return Strings(np.frombuffer(data, np.uint8), offsets_of(lengths))
 
 
 def joined(several: list[Strings]) -> Strings:
@@ -76,10 +79,11 @@ def joined(several: list[Strings]) -> Strings:
     data = np.concatenate([np.frombuffer(strings.joined(), np.uint8) for strings in several])
     if len(steps) == 1 and 0 not in steps:
         return of_fixed(data.reshape(-1, steps.pop()))
-    return Strings(data, _offsets(np.concatenate([strings.lengths for strings in several])))
+    return Strings(data, offsets_of(np.concatenate([strings.lengths for strings in several])))
 
 
-def _offsets(lengths: Numbers) -> Numbers:
+def offsets_of(lengths: Numbers) -> Numbers:
+    """Where strings of these lengths begin, one after the other, and where the last one ends."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -95,30 +99,14 @@ def values(count: int, data: bytes) -> Strings:
     return of_lengths(data, np.fromiter(map(len, parts), np.int64, count))
 
 
-def byte_strings(count: int, data: bytes) -> Strings:
-    """What the MessagePack byte strings that follow each other in `data` hold."""
-    if count == 0:
-        return of_lengths(b"", np.zeros(0, np.int64))
-    row = len(data) // count
-    if row * count == len(data) and 2 <= row < 258:
-        matrix = np.frombuffer(data, np.uint8).reshape(count, row)
-        if (matrix[:, 0] == _MARK).all() and (matrix[:, 1] == row - 2).all():
-            return of_fixed(matrix[:, 2:])
-    return of_list(_byte_strings(_array_header(count) + data))
-
-
-def numbered(metas: NumberedMetas) -> Strings:
-    """Metas of consecutive numbers."""
-    count, ending = len(metas), np.frombuffer(metas.ending, np.uint8)
-    matrix = np.empty((count, 8 + len(ending)), np.uint8)
-    matrix[:, :8] = packed_times(np.arange(metas.first_time, metas.first_time + count, dtype=np.int64))
-    matrix[:, 8:] = ending
-    return of_fixed(matrix)
-
-
-def packed_times(times: Numbers) -> Bytes:
-    """`drift_graph.meta.pack_time` of each, as the rows of a matrix."""
-    return (times.view(np.uint64) ^ _SIGN).astype(">u8").view(np.uint8).reshape(len(times), 8)
+def told_bins(count: int, data: bytes) -> Strings:
+    """The MessagePack byte strings that follow each other in `data`, each with its header."""
+    row = len(data) // count if count else 0
+    if row * count == len(data) and BIN_HEAD_BYTES < row <= BIN_HEAD_BYTES + BIN_MAX:
+        heads = np.frombuffer(data, np.uint8).reshape(count, row)
+        if (heads[:, 0] == BIN_MARK).all() and (heads[:, 1] == row - BIN_HEAD_BYTES).all():
+            return of_step(np.frombuffer(data, np.uint8), count, row)
+    return values(count, data)
 
 
 def _array_header(count: int) -> bytes:
@@ -170,136 +158,12 @@ def numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     return np.frombuffer(data, kind, len(column), column.offset * kind.itemsize)
 
 
-def times_of(metas: Strings) -> Numbers:
-    """The times that metas begin with; each is 8 bytes or longer."""
-    step = _common_length(metas)
-    if step is not None:
-        packed = np.ndarray((len(metas),), np.dtype(">u8"), metas.data, int(metas.offsets[0]), (step,))
-    else:
-        packed = _words_at(metas, np.zeros(len(metas), np.int64)).view(">u8")
-    times = packed.astype(np.uint64)
-    times ^= _SIGN
-    return times.view(np.int64)
-
-
-def _at(strings: Strings, length: int) -> Bytes:
-    """The first bytes of each, as a matrix."""
-    step = _common_length(strings)
-    if step is not None:
-        start, end = int(strings.offsets[0]), int(strings.offsets[-1])
-        return np.ascontiguousarray(strings.data[start:end].reshape(-1, step)[:, :length])
-    matrix: Bytes = strings.data[strings.offsets[:-1, None] + np.arange(length)]
-    return matrix
-
-
 def _common_length(strings: Strings) -> int | None:
     """The length of every one of them; None where they differ, or there is none."""
     if strings.step:
         return strings.step if len(strings) else None
     lengths = strings.lengths
     return int(lengths[0]) if len(lengths) and lengths[0] > 0 and (lengths == lengths[0]).all() else None
-
-
-def global_times(metas: Strings) -> Strings:
-    """What each meta begins with: time, and three varints.
-
-    Raises:
-        IndexError: a meta ends before that.
-    """
-    end = _end_of_all(metas)
-    if end is not None:
-        return of_fixed(_at(metas, end))
-    return beginnings(metas, _lengths_of_global_times(metas))
-
-
-def _lengths_of_global_times(metas: Strings) -> Numbers:
-    """
-    Raises:
-        IndexError: a meta ends before that.
-    """
-    starts, data = metas.offsets[:-1], metas.data
-    ends = starts + 8
-    for _ in range(3):
-        if len(ends) and (ends >= metas.offsets[1:]).any():
-            raise IndexError("a meta ends within its global time")
-        first = data[ends].astype(np.int64)
-        ends = ends + 1 + np.maximum(first - _ONE_BYTE_MAX, 0)
-    if len(ends) and (ends > metas.offsets[1:]).any():
-        raise IndexError("a meta ends within its global time")
-    return ends - starts
-
-
-def begin_with_global_times(metas: Strings, given: Strings) -> bool:
-    """Whether those given are the global times of these metas.
-
-    Raises:
-        IndexError: a meta ends before that.
-    """
-    end = _end_of_all(metas)
-    if end is None or given.step != end:
-        return _begin_with(metas, _lengths_of_global_times(metas), given)
-    if given is metas:
-        return True
-    words = [*range(0, end - 8, 8), end - 8]  # the last two may overlap
-    return len(metas) == len(given) and all((_words(metas, at) == _words(given, at)).all() for at in words)
-
-
-def _begin_with(metas: Strings, lengths: Numbers, given: Strings) -> bool:
-    """Whether so many bytes at the beginning of each, 8 or more, are those given."""
-    if not np.array_equal(lengths, given.lengths):
-        return False
-    if given is metas:
-        return True
-    for at in range(0, int(lengths.max(initial=0)), 8):
-        places = np.minimum(at, lengths - 8)
-        if (_words_at(metas, places) != _words_at(given, places)).any():
-            return False
-    return True
-
-
-def _words_at(strings: Strings, places: Numbers) -> npt.NDArray[np.uint64]:
-    """Eight bytes of each, from a place in it on."""
-    words = np.ndarray((max(len(strings.data) - 7, 0),), np.uint64, strings.data, 0, (1,))
-    found: npt.NDArray[np.uint64] = words[strings.offsets[:-1] + places]
-    return found
-
-
-def _words(strings: Strings, at: int) -> npt.NDArray[np.uint64]:
-    """Eight bytes of each of some of one length."""
-    return np.ndarray((len(strings),), np.uint64, strings.data, int(strings.offsets[0]) + at, (strings.step,))
-
-
-def _end_of_all(strings: Strings) -> int | None:
-    """Where the global times in metas end; None where that is not in one place, or they are not of one length.
-
-    Raises:
-        IndexError: a meta ends before that.
-    """
-    step = _common_length(strings)
-    if step is None:
-        return None
-    metas = _at(strings, step)
-    end = 8
-    for _ in range(3):
-        if end >= step:
-            raise IndexError("a meta ends within its global time")
-        most = int(metas[:, end].max())
-        if most > _ONE_BYTE_MAX and int(metas[:, end].min()) != most:
-            return None
-        end += 1 + max(most - _ONE_BYTE_MAX, 0)
-    if end > step:
-        raise IndexError("a meta ends within its global time")
-    return end
-
-
-def beginnings(strings: Strings, lengths: Numbers) -> Strings:
-    """The first bytes of each, as many as given."""
-    step = _common_length(strings)
-    if len(lengths) and step is not None and (lengths == lengths[0]).all():
-        return of_fixed(_at(strings, int(lengths[0])))
-    offsets = _offsets(lengths)
-    shift = strings.offsets[:-1] - offsets[:-1]
-    return Strings(strings.data[np.arange(int(offsets[-1])) + np.repeat(shift, lengths)], offsets)
 
 
 def sums(strings: Strings) -> Bytes:
@@ -318,51 +182,42 @@ def sums(strings: Strings) -> Bytes:
     return found
 
 
-def bins(strings: Strings, encoded: bytes | None = None) -> tuple[memoryview, Numbers]:
-    """The canonical bytes of each, joined: with the header that says its length; and where each begins and ends.
-
-    Args:
-        encoded: the same bytes, where they are at hand.
-    """
-    if encoded is not None and len(encoded) == int(strings.offsets[-1] - strings.offsets[0]) + 2 * len(strings):
-        heads = 2 * np.arange(len(strings) + 1)
-        return memoryview(encoded), strings.offsets - strings.offsets[0] + heads
+def bins(strings: Strings) -> Strings:
+    """The canonical bytes of each: with the header that says its length."""
     step = _common_length(strings)
-    if step is not None and step < 256:
-        matrix = np.empty((len(strings), step + 2), np.uint8)
-        matrix[:, 0], matrix[:, 1] = _MARK, step
+    if step is not None and step <= BIN_MAX:
+        matrix = np.empty((len(strings), BIN_HEAD_BYTES + step), np.uint8)
+        matrix[:, 0], matrix[:, 1] = BIN_MARK, step
         start, end = int(strings.offsets[0]), int(strings.offsets[-1])
-        matrix[:, 2:] = strings.data[start:end].reshape(-1, step)
-        return matrix.reshape(-1).data, np.arange(len(strings) + 1) * (step + 2)
+        matrix[:, BIN_HEAD_BYTES:] = strings.data[start:end].reshape(-1, step)
+        return of_fixed(matrix)
     lengths = strings.lengths
-    if len(lengths) == 0 or int(lengths.max()) >= 256:
-        listed = list(map(msgspec.msgpack.encode, strings.listed()))
-        return memoryview(b"".join(listed)), of_list(listed).offsets
-    offsets = _offsets(lengths + 2)
+    if len(lengths) == 0 or int(lengths.max()) > BIN_MAX:
+        return of_list(list(map(msgspec.msgpack.encode, strings.listed())))
+    offsets = offsets_of(lengths + BIN_HEAD_BYTES)
     out = np.empty(int(offsets[-1]), np.uint8)
     heads = offsets[:-1]
-    body = np.ones(len(out), bool)
-    out[heads], out[heads + 1] = _MARK, lengths
-    body[heads] = body[heads + 1] = False
-    out[body] = strings.data[strings.offsets[0] : strings.offsets[-1]]
-    return out.data, offsets
+    out[heads], out[heads + 1] = BIN_MARK, lengths
+    _copy(out, heads + BIN_HEAD_BYTES, strings.data, strings.offsets[:-1], lengths)
+    return Strings(out, offsets)
 
 
-def first_not_increasing(strings: Strings) -> int | None:
-    """Index of the first string that is not above the one before it, as bytes compare; None where all are."""
-    count = len(strings)
+def first_not_increasing(strings: Strings, skip: int = 0) -> int | None:
+    """Index of the first string that is not above the one before it, as bytes compare; None where all are.
+
+    Args:
+        skip: so many bytes of each do not count.
+    """
+    count, lengths = len(strings), strings.lengths - skip
     if count < 2:
         return None
-    lengths = strings.lengths
-    width = -(-int(lengths.max()) // 8) * 8
-    if width > 256:
-        listed = strings.listed()
+    if int(lengths.max()) > _COMPARED_MAX:
+        listed = [string[skip:] for string in strings.listed()]
         return next((index for index in range(1, count) if listed[index] <= listed[index - 1]), None)
-    words = _padded(strings, width).view(">u8")
     above = np.zeros(count - 1, bool)
     equal = np.ones(count - 1, bool)
-    for column in range(width // 8):
-        here, before = words[1:, column], words[:-1, column]
+    for words in _compared(strings, skip, lengths):
+        here, before = words[1:], words[:-1]
         above |= equal & (here > before)
         equal &= here == before
         if not equal.any():
@@ -372,12 +227,60 @@ def first_not_increasing(strings: Strings) -> int | None:
     return int(bad[0]) + 1 if len(bad) else None
 
 
-def _padded(strings: Strings, width: int) -> Bytes:
-    """Each followed by zeros, as the rows of a matrix."""
-    matrix = np.zeros((len(strings), width), np.uint8)
-    step = _common_length(strings)
-    if step is not None:
-        matrix[:, :step] = _at(strings, step)
-        return matrix
-    matrix[np.arange(width) < strings.lengths[:, None]] = strings.data[strings.offsets[0] : strings.offsets[-1]]
-    return matrix
+def _compared(strings: Strings, skip: int, lengths: Numbers) -> Iterator[npt.NDArray[np.uint64]]:
+    """Their first eight bytes as numbers, the next eight ...: of some of one length the last overlap those before."""
+    count, step = len(strings), strings.step
+    data, start, width = strings.data, int(strings.offsets[0]) + skip, step - skip
+    if width < 8:
+        step = width = -(-int(lengths.max()) // 8) * 8
+        data, start = np.zeros(count * step, np.uint8), 0
+        _copy(data, np.arange(count) * step, strings.data, strings.offsets[:-1] + skip, lengths)
+    for at in range(0, width, 8):
+        yield np.ndarray((count,), ">u8", data, start + min(at, width - 8), (step,))
+
+
+def cut(strings: Strings, starts: Numbers, lengths: Numbers, which: npt.NDArray[Any] | None = None) -> Strings:
+    """Of each a part, by where it starts in it and how long it is.
+
+    Args:
+        which: of which string each part is, where that is not each of its own.
+    """
+    if not len(lengths):
+        return of_lengths(b"", lengths)
+    start, step = int(starts[0]), int(lengths[0])
+    same = bool((lengths == step).all())
+    if same and step and strings.step and which is None and (starts == start).all():
+        rows = np.ndarray((len(strings),), f"V{step}", strings.data, int(strings.offsets[0]) + start, (strings.step,))
+        return of_step(np.ascontiguousarray(rows).view(np.uint8), len(strings), step)
+    offsets = offsets_of(lengths)
+    out = np.empty(int(offsets[-1]), np.uint8)
+    places = strings.offsets[:-1] if which is None else strings.offsets[which]
+    _copy(out, offsets[:-1], strings.data, places + starts, lengths)
+    return Strings(out, offsets, step if same else 0)
+
+
+def _copy(out: Bytes, to: Numbers, data: Bytes, places: Numbers, lengths: Numbers) -> None:
+    """Copy from many places to as many others: eight bytes of each at once, the last eight over those before."""
+    if not len(lengths):
+        return
+    least, most = int(lengths.min()), int(lengths.max())
+    if least >= 8:
+        read, written = words_of(data), words_of(out)
+        for at in range(0, most, 8):
+            shift = np.minimum(at, lengths - 8)
+            written[to + shift] = read[places + shift]
+        return
+    for at in range(min(most, 8)):
+        if at < least:
+            out[to + at] = data[places + at]
+        else:
+            rows = lengths > at
+            out[to[rows] + at] = data[places[rows] + at]
+    if most > 8:
+        rows = lengths > 8
+        _copy(out, to[rows], data, places[rows], lengths[rows])
+
+
+def words_of(data: Bytes) -> npt.NDArray[np.uint64]:
+    """The eight bytes from every byte on."""
+    return np.ndarray((max(len(data) - 7, 0),), np.uint64, data, 0, (1,))

@@ -10,13 +10,14 @@ which it said it; and a run says what came in before it says what came out.
 
     PATH/manifest.json              what ran, where, with what; the list of files; hash over itself
     PATH/manifest.log               while the record grows: what was sealed since, a line for each seal; see `journal`
-    PATH/input/part-00000.parquet   every input item: batch, source, time, global_time, payload
+    PATH/input/part-00000.parquet   every input item: batch, source, time, tie, payload
     PATH/late/...                   every item that a time policy diverted, with the reason
     PATH/arrivals/...               every batch and promise of a source, with the clock's time
-    PATH/output/...                 every item released: position, sink, time, global_time, meta, payload
+    PATH/output/...                 every item released: position, sink, time, tie, path, payload
     PATH/blocks/...                 of every block of 4096 items of input or output, a hash, and a check of each item;
                                     a block that was not full when it was sealed comes again
 
+A global time is time | tie, and a meta time | tie | path; see `metas`.
 Payloads are MessagePack with extensions (`drift_graph.canonical`); in `input` and `late` the entries of dicts are in
 the dict's own order, since a function may go by it.
 """
@@ -37,8 +38,8 @@ from drift.records.journal import Journal, read_journal, sync_folder
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import InputError
 
-#: Of the format; a reader refuses a record of a later one.
-VERSION = 1
+#: Of the format; a reader refuses a record of another one. Format 1 was before the first release.
+VERSION = 2
 CODEC = "canonical-msgpack-1"
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
@@ -235,10 +236,9 @@ def read_state(folder: Path) -> tuple[Manifest, Journal, int]:
         raise RecordError(f"{path} cannot be read: {error.strerror}") from error
     try:
         version = msgspec.json.decode(data, type=_Version).format
-        if version > VERSION:
-            raise RecordError(
-                f"{path} is of format {version}, and this drift reads formats up to {VERSION}; install a newer drift"
-            )
+        if version != VERSION:
+            other = "a newer drift" if version > VERSION else "the drift that wrote it, whose version is in that file"
+            raise RecordError(f"{path} is of format {version}, and this drift reads format {VERSION}; install {other}")
         manifest = msgspec.json.decode(data, type=Manifest)
         if manifest.fingerprint is not None:
             msgspec.convert(manifest.fingerprint, _Fingerprint)
@@ -269,8 +269,8 @@ def _grown(manifest: Manifest, journal: Journal) -> Manifest:
 
 def _wrong_in(manifest: Manifest) -> str:
     """What no writer of records says; most of all, a file that is not in the record's own folder."""
-    if manifest.format < 1 or manifest.codec != CODEC:
-        return f"format {manifest.format} with payloads as {manifest.codec!r}; this drift writes {CODEC!r}"
+    if manifest.codec != CODEC:
+        return f"it has payloads as {manifest.codec!r}; this drift writes {CODEC!r}"
     if "\0" in manifest.place:
         return f"the graph's place is {manifest.place!r}"
     for name, number in (

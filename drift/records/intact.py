@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from drift.records import columns
 from drift.records.agreement import InputRows, OutputRows, wrong_in_arrivals, wrong_in_late
@@ -38,11 +37,14 @@ from drift.records.format import (
     read_manifest,
 )
 from drift.records.journal import JOURNAL, read_journal
+from drift.records.metas import GLOBAL_TIME, META, bins_of
 from drift.records.reader import Record
-from drift.records.tables import ROW_GROUP_ITEMS, check_columns, check_values
+from drift.records.tables import ROW_GROUP_ITEMS, check_values, open_table
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, block_bytes, block_head, hash_block
 
 _TROUBLES_MAX = 20
+#: What metas are made of; of the input, global times.
+_names = {"output": META, "input": GLOBAL_TIME}
 #: Rows that are looked at together: with more, the system spends as long on handing out memory.
 _ROWS_AT_ONCE = 8 * BLOCK_ITEMS
 #: What kind of trouble it is that a column does not agree with others.
@@ -224,26 +226,24 @@ def _hashes(path: Path, manifest: Manifest, table: str) -> Iterator[tuple[int, b
     Raises:
         ValueError: a column does not agree with the others.
     """
-    meta = "meta" if table == "output" else "global_time"
     agreement = _agreement(path, manifest, table)
     first = 0
     metas: list[memoryview] = []
     payloads: list[memoryview] = []
     rows = 0
     for file in manifest.of(table):
-        with pq.ParquetFile(path / file.path, memory_map=True) as parquet:
-            check_columns(parquet, table)
+        with open_table(path / file.path, table, coded=True) as parquet:
             for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=agreement.names, use_threads=False):
                 check_values(batch)
-                of_metas, of_payloads = (columns.of_arrow(batch.column(name)) for name in (meta, "payload"))
+                of_metas = bins_of(batch, _names[table])
                 for wrong in agreement.wrongs(batch, of_metas, first):
                     raise ValueError(wrong.text)
                 first += len(batch)
-                data, offsets = columns.bins(of_metas)
+                of_payloads = columns.of_arrow(batch.column("payload"))
                 start = 0
-                while start < len(of_metas):
-                    end = min(start + BLOCK_ITEMS - rows, len(of_metas))
-                    metas.append(data[offsets[start] : offsets[end]])
+                while start < len(batch):
+                    end = min(start + BLOCK_ITEMS - rows, len(batch))
+                    metas.append(of_metas.slice(start, end).joined())
                     payloads.append(of_payloads.slice(start, end).joined())
                     rows, start = rows + end - start, end
                     if rows == BLOCK_ITEMS:
@@ -264,11 +264,11 @@ def _hashed(algorithm: Algorithm, rows: int, metas: list[memoryview], payloads: 
 
 
 class _Rows:
-    """Rows that follow each other, as columns."""
+    """Rows that follow each other, as columns; of metas the canonical bytes."""
 
-    def __init__(self, table: pa.Table, meta: str) -> None:
+    def __init__(self, table: pa.Table, names: Sequence[str]) -> None:
         self.table = table
-        self.metas = columns.of_arrow(table.column(meta))
+        self.metas = bins_of(table, names)
         self.payloads = columns.of_arrow(table.column("payload"))
 
     def __len__(self) -> int:
@@ -285,7 +285,6 @@ class _Items:
         self._path = path
         self._manifest = manifest
         self._table = table
-        self._meta = "meta" if table == "output" else "global_time"
         self._expected = self._expected_blocks()
         self._unread: list[pa.Table] = []
         self._unread_rows = 0
@@ -348,8 +347,7 @@ class _Items:
     def _read(self) -> Iterator[pa.Table]:
         for file in self._files:
             try:
-                with pq.ParquetFile(self._path / file.path) as parquet:
-                    check_columns(parquet, self._table)
+                with open_table(self._path / file.path, self._table) as parquet:
                     for batch in parquet.iter_batches(ROW_GROUP_ITEMS, use_threads=False):
                         yield pa.Table.from_batches([check_values(batch)])
             except (OSError, pa.ArrowException, ValueError) as error:
@@ -380,7 +378,7 @@ class _Items:
             parts.append(part)
         self._unread_rows -= count - left
         try:
-            return _Rows(pa.concat_tables(parts, promote_options="permissive"), self._meta)
+            return _Rows(pa.concat_tables(parts, promote_options="permissive"), _names[self._table])
         except (ValueError, pa.ArrowException):
             return None
 
@@ -411,8 +409,8 @@ class _Items:
             last = first + block.rows - 1
             self._say("block changed", f"something in {self._what}s {first:,} to {last:,} has changed", first)
         taken = min(taken, len(rows))
-        self._put_back(_Rows(rows.table.slice(taken), self._meta))
-        return _Rows(rows.table.slice(0, taken), self._meta)
+        self._put_back(_Rows(rows.table.slice(taken), _names[self._table]))
+        return _Rows(rows.table.slice(0, taken), _names[self._table])
 
     def _compare(self, expected: Numbers, found: Numbers, first: int) -> None:
         """Say which rows differ, where each is in its place."""
@@ -485,7 +483,7 @@ class _Items:
 
 
 def _hash(manifest: Manifest, rows: _Rows) -> bytes:
-    data = block_bytes(len(rows), bytes(columns.bins(rows.metas)[0]), rows.payloads.joined().tobytes())
+    data = block_bytes(len(rows), rows.metas.joined().tobytes(), rows.payloads.joined().tobytes())
     return hash_block(manifest.algorithm, data)
 
 

@@ -13,7 +13,6 @@ import sys
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING
 
 from drift.records.format import Outcome
@@ -66,7 +65,7 @@ def _write(writer: RecordWriter, inbox: Inbox, seal_after_s: float) -> None:
     writer.end(Outcome("broken off", said), datetime.now(UTC).isoformat())
 
 
-class _Without(MetaPathFinder):
+class _Without:
     """PyArrow loads pandas where it is installed, which takes a third of a second, and file systems of clouds."""
 
     names = frozenset({"pandas", "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"})

@@ -24,14 +24,15 @@ from drift.records import columns
 from drift.records.blocks import Block
 from drift.records.columns import Strings, of_arrow
 from drift.records.format import File, Manifest, RecordError, read_manifest
+from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of, wrong_tie
 from drift.records.order import Arrivals
 from drift.records.storable import classes_at
-from drift.records.tables import DAMAGE, check_columns, check_values, unread
+from drift.records.tables import DAMAGE, check_values, open_table, unread
 from drift.records.typed import Tables
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
 from drift_graph.item import Item
-from drift_graph.meta import TIME_MAX, TIME_MIN, Metas, NumberedMetas
+from drift_graph.meta import TIME_MAX, TIME_MIN, Metas, NumberedMetas, time_of
 from drift_graph.restore import CannotRestore, Classes, restored, restored_all
 from drift_graph.times import Late
 
@@ -173,7 +174,7 @@ class Record:
                 strings = data = columns.of_list([])
                 if count:
                     taken = items.take(count)
-                    strings = columns.of_arrow(taken.column("global_time"))
+                    strings = metas_of(taken, GLOBAL_TIME)
                     data = columns.of_arrow(taken.column("payload"))
                     metas = _numbered(strings) if is_numbered else strings.listed()
                 wrong = seen[source].wrong_in(metas, strings, heartbeat)
@@ -196,30 +197,29 @@ class Record:
         )
 
     def _timed_batches(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches("input", ["global_time", "payload"]):
-            self._check_metas("input", "global_time", columns.of_arrow(batch.column("global_time")), exactly=True)
-            yield batch
+        for batch in self._batches("input", [*GLOBAL_TIME, "payload"]):
+            yield self._checked(batch, "input")
 
-    def _check_metas(self, table: str, name: str, metas: Strings, *, exactly: bool = False) -> None:
-        try:
-            times = columns.global_times(metas)
-        except IndexError as error:
+    def _checked(self, batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
+        """Rows whose ties are such."""
+        at = wrong_tie(batch)
+        if at is not None:
+            tie = batch.column("tie")[at].as_py()
             raise RecordError(
-                f"{self.path} is damaged: in {table}, a {name}: {error}; `drift audit` tells more"
-            ) from None
-        if exactly and int(times.lengths.sum()) != int(metas.lengths.sum()):
-            raise RecordError(f"{self.path} is damaged: in {table}, a {name} is too long; `drift audit` tells more")
+                f"{self.path} is damaged: in {table}, the tie {tie[:40].hex()!r} is none: that is three numbers, "
+                f"the source's rank, a tie, and which of the items that share it; `drift audit` tells more"
+            )
+        return batch
 
     def input(self, first: int = 0) -> Iterator[tuple[Strings, Strings]]:
-        """Global times and payloads of input items, from a row on, in pieces."""
-        for batch in self.rows("input", first, self.manifest.items_in, ["global_time", "payload"]):
-            yield columns.of_arrow(batch.column("global_time")), columns.of_arrow(batch.column("payload"))
+        """Global times, as canonical bytes, and payloads of input items, from a row on, in pieces."""
+        for batch in self.rows("input", first, self.manifest.items_in, [*GLOBAL_TIME, "payload"]):
+            yield bins_of(batch, GLOBAL_TIME), columns.of_arrow(batch.column("payload"))
 
     def input_rows(self, first: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Source, global time and payload of input items, from a row up to another."""
-        for batch in self.rows("input", first, end, ["source", "global_time", "payload"]):
-            self._check_metas("input", "global_time", columns.of_arrow(batch.column("global_time")), exactly=True)
-            yield batch
+        """Source, time, tie and payload of input items, from a row up to another."""
+        for batch in self.rows("input", first, end, ["source", *GLOBAL_TIME, "payload"]):
+            yield self._checked(batch, "input")
 
     def input_extents(self) -> Iterator[tuple[int, int, int]]:
         """Of each row group of the input: its least and its greatest time, and how many items it has."""
@@ -249,7 +249,7 @@ class Record:
 
         Reads the row groups in whose range of times it may be.
         """
-        time = int.from_bytes(global_time[:8], "big") - 2**63
+        time = time_of(global_time)
         for file in self.manifest.of("input"):
             row = file.first
             for index, (rows, least, most) in enumerate(self._groups_of(file)):
@@ -281,9 +281,8 @@ class Record:
         """Output items from a position up to another, in pieces."""
         end = self.manifest.items_out if end is None else min(end, self.manifest.items_out)
         at = first
-        for batch in self.rows("output", first, end, ["position", "sink", "meta", "payload"]):
-            metas, data = columns.of_arrow(batch.column("meta")), columns.of_arrow(batch.column("payload"))
-            self._check_metas("output", "meta", metas)
+        for batch in self.rows("output", first, end, ["position", "sink", *META, "payload"]):
+            metas, data = metas_of(self._checked(batch, "output")), columns.of_arrow(batch.column("payload"))
             yield OutputRows(at, batch.column("sink").to_pylist(), metas, data)
             at += len(batch)
 
@@ -379,9 +378,7 @@ class Record:
     def _open(self, file: File) -> pq.ParquetFile:
         path = self.path / file.path
         try:
-            parquet = pq.ParquetFile(path)
-            check_columns(parquet, file.table)
-            return parquet
+            return open_table(path, file.table)
         except FileNotFoundError:
             raise RecordError(f"{path} is missing from the record; `drift audit` tells what else is") from None
         except DAMAGE as error:
@@ -450,8 +447,8 @@ def _late_rows(table: Any) -> Iterator[tuple[str, bytes, int, int, str]]:
 def _numbered(strings: Strings) -> Metas:
     """Metas that are said to be those of consecutive numbers."""
     first = strings.slice(0, 1).joined().tobytes()
-    metas = NumberedMetas(int.from_bytes(first[:8], "big") - 2**63, len(strings), first[8:])
-    return metas if columns.numbered(metas).joined() == strings.joined() else strings.listed()
+    metas = NumberedMetas(time_of(first), len(strings), first[8:])
+    return metas if metas.joined(b"") == strings.joined() else strings.listed()
 
 
 def _range_of(group: Any, name: str) -> tuple[int, int]:
@@ -464,8 +461,9 @@ def _range_of(group: Any, name: str) -> tuple[int, int]:
 
 
 def _find(table: pa.Table, global_time: bytes, first_row: int) -> InputItem | None:
-    matches = pc.equal(table.column("global_time"), pa.scalar(global_time, pa.binary()))
-    at = pc.index(matches, True).as_py()
+    of_time = pc.equal(table.column("time"), time_of(global_time))
+    of_tie = pc.equal(table.column("tie"), pa.scalar(global_time[8:], pa.binary()))
+    at = pc.index(pc.and_(of_time, of_tie), True).as_py()
     if at < 0:
         return None
     row = table.slice(at, 1).to_pylist()[0]

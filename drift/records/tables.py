@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,12 +12,14 @@ import pyarrow.parquet as pq
 from drift_barrier.digest import BLOCK_ITEMS
 
 #: Rows of a row group: what is in memory at once.
-ROW_GROUP_ITEMS = 32 * BLOCK_ITEMS
+ROW_GROUP_ITEMS = 8 * BLOCK_ITEMS
 
 #: What reading a file may raise that is damaged, or was made to be: names in it may be no text.
 DAMAGE = (OSError, pa.ArrowException, UnicodeDecodeError)
 
 _names = pa.dictionary(pa.int32(), pa.string())
+#: Columns whose values are few, most of the time: then they are written as numbers in a dictionary.
+REPEATING = frozenset({"tie", "path"})
 SCHEMAS = {
     "arrivals": pa.schema(
         [
@@ -34,7 +37,7 @@ SCHEMAS = {
             ("batch", pa.int64()),
             ("source", _names),
             ("time", pa.int64()),
-            ("global_time", pa.binary()),
+            ("tie", pa.binary()),
             ("payload", pa.binary()),
         ]
     ),
@@ -53,8 +56,8 @@ SCHEMAS = {
             ("position", pa.int64()),
             ("sink", _names),
             ("time", pa.int64()),
-            ("global_time", pa.binary()),
-            ("meta", pa.binary()),
+            ("tie", pa.binary()),
+            ("path", pa.binary()),
             ("payload", pa.binary()),
         ]
     ),
@@ -78,17 +81,45 @@ def unread(path: Any, error: Exception) -> str:
     return f"{path} is damaged: {error}"
 
 
-def check_columns(parquet: pq.ParquetFile, table: str) -> None:
-    """
+def open_table(path: Path, table: str, *, coded: bool = False) -> pq.ParquetFile:
+    """A file of a table.
+
+    Args:
+        coded: columns that are in a dictionary are read as such, and other files of the table may have them otherwise;
+            and the file is mapped into memory.
+
     Raises:
-        pa.ArrowInvalid: a file has not the columns of its table.
+        OSError, pa.ArrowException: it cannot be read, or has not the columns of its table.
     """
+    parquet = pq.ParquetFile(path, memory_map=coded)
+    try:
+        _check_columns(parquet, table)
+    except pa.ArrowException:
+        parquet.close()
+        raise
+    if not coded:
+        return parquet
+    metadata = parquet.metadata
+    parquet.close()
+    return pq.ParquetFile(path, metadata=metadata, memory_map=True, read_dictionary=_repeating(metadata))
+
+
+def _check_columns(parquet: pq.ParquetFile, table: str) -> None:
     found, wanted = parquet.schema_arrow, SCHEMAS[table]
     if found.names != wanted.names:
-        raise pa.ArrowInvalid(f"its columns are {', '.join(found.names)}")
+        raise pa.ArrowInvalid(f"its columns are {', '.join(found.names)}, and should be {', '.join(wanted.names)}")
     for name, of_file, right in zip(wanted.names, found.types, wanted.types):
         if of_file != right:
             raise pa.ArrowInvalid(f"its column {name} is of {of_file}, and should be of {right}")
+
+
+def _repeating(metadata: pq.FileMetaData) -> list[str]:
+    """The columns of a file that are in a dictionary."""
+    found: set[str] = set()
+    for group in range(metadata.num_row_groups):
+        columns = (metadata.row_group(group).column(index) for index in range(metadata.num_columns))
+        found |= {column.path_in_schema for column in columns if column.has_dictionary_page}
+    return sorted(found & REPEATING)
 
 
 def check_values(rows: Any) -> Any:

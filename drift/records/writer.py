@@ -20,9 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drift.records import columns
-from drift.records.blocks import Blocks
-from drift.records.columns import Strings, plain, to_arrow
+from drift.records import columns, metas
+from drift.records.blocks import Block, Blocks
+from drift.records.columns import BIN_HEAD_BYTES, Strings, plain, to_arrow
+from drift.records.encoding import encoding
 from drift.records.environment import environment
 from drift.records.format import (
     MANIFEST,
@@ -40,19 +41,15 @@ from drift.records.journal import JournalWriter, sync_folder
 from drift.records.messages import Arrival, Begin, Finish, LateRow, Learned, Message, Output
 from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm
+from drift_graph.canonical import encode_metas
 from drift_graph.errors import DriftBug
 from drift_graph.meta import NumberedMetas
 
-_ROW_GROUP_BYTES = 32 << 20
+_ROW_GROUP_BYTES = {"blocks": 1 << 20}
+_ROW_GROUP_BYTES_MAX = 32 << 20
 #: What is told is made into columns when it is so much: that costs as much for a few rows as for thousands.
 _GATHERED_ITEMS = 8 * BLOCK_ITEMS
 _GATHERED_BYTES = 8 << 20
-
-#: Takes half as much space again as zstd at its fastest, and two thirds of the time to write and to read.
-_LZ4 = "lz4"
-_bytes = frozenset({"meta", "global_time", "payload"})
-_deltas = ["batch", "time", "position", "at_ns"]
-_statistics = ["batch", "time", "position", "block"]
 
 
 class _HashedFile(io.RawIOBase):
@@ -98,6 +95,7 @@ class _Table:
         self._name = name
         self._algorithm = algorithm
         self._schema = SCHEMAS[name]
+        self._group_bytes = _ROW_GROUP_BYTES.get(name, _ROW_GROUP_BYTES_MAX)
         self._parts = len(sealed)
         self._first = sum(file.rows for file in sealed)
         self._pending: list[pa.RecordBatch] = []
@@ -115,23 +113,15 @@ class _Table:
         self.bytes += size
         self._pending_rows += len(batch)
         self._pending_bytes += size
-        if self._pending_rows >= ROW_GROUP_ITEMS or self._pending_bytes >= _ROW_GROUP_BYTES:
+        if self._pending_rows >= ROW_GROUP_ITEMS or self._pending_bytes >= self._group_bytes:
             self._flush()
 
     def _flush(self) -> None:
+        table = pa.Table.from_batches(self._pending, schema=self._schema)
         if self._parquet is None:
             (self._folder / self._name).mkdir(exist_ok=True)
             self._file = _HashedFile(self._temporary, self._algorithm)
-            self._parquet = pq.ParquetWriter(
-                self._file,
-                self._schema,
-                compression={name: _LZ4 if name in _bytes else "zstd" for name in self._schema.names},
-                compression_level={name: 1 for name in self._schema.names if name not in _bytes},
-                use_dictionary=[name for name in ("source", "sink", "table") if name in self._schema.names],
-                column_encoding={name: "DELTA_BINARY_PACKED" for name in _deltas if name in self._schema.names},
-                write_statistics=[name for name in _statistics if name in self._schema.names],
-            )
-        table = pa.Table.from_batches(self._pending, schema=self._schema)
+            self._parquet = pq.ParquetWriter(self._file, self._schema, **encoding(table))
         self._parquet.write_table(table, row_group_size=ROW_GROUP_ITEMS)
         self._pending = []
         self._pending_rows = self._pending_bytes = 0
@@ -275,15 +265,16 @@ class RecordWriter:
         )
         full = [arrival for arrival in arrivals if arrival.count]
         if full:
-            metas, encoded = _metas(full)
-            payloads = _payloads(full)
-            self._input.add(metas, payloads, encoded)
+            bins, payloads = _metas(full), _payloads(full)
+            self._input.add(bins, payloads)
+            self._add_blocks("input", self._input.take())
+            times, ties, _ = metas.split(bins, BIN_HEAD_BYTES)
             self._tables["input"].add(
                 [
                     plain(np.repeat(batches, counts), pa.int64()),
                     _named(self._sources, np.repeat(sources, counts)),
-                    plain(columns.times_of(metas), pa.int64()),
-                    to_arrow(metas),
+                    plain(times, pa.int64()),
+                    to_arrow(ties),
                     to_arrow(payloads),
                 ]
             )
@@ -306,20 +297,26 @@ class RecordWriter:
 
     def _release(self) -> None:
         outputs = self._outputs.take()
-        metas, encoded = _metas(outputs)
-        payloads = _payloads(outputs)
+        bins, payloads = _metas(outputs), _payloads(outputs)
         first = self._output.rows
-        self._output.add(metas, payloads, encoded)
+        self._output.add(bins, payloads)
+        self._add_blocks("output", self._output.take())
+        times, ties, paths = metas.split(bins, BIN_HEAD_BYTES)
         self._tables["output"].add(
             [
                 plain(np.arange(first, self._output.rows, dtype=np.int64), pa.int64()),
                 _named(self._sinks, np.concatenate([_each(output.sinks, output.count) for output in outputs])),
-                plain(columns.times_of(metas), pa.int64()),
-                to_arrow(columns.global_times(metas)),
-                to_arrow(metas),
+                plain(times, pa.int64()),
+                to_arrow(ties),
+                to_arrow(paths),
                 to_arrow(payloads),
             ]
         )
+
+    def _add_blocks(self, table: str, blocks: list[Block]) -> None:
+        if blocks:
+            values = [[table] * len(blocks), *zip(*blocks)]
+            self._tables["blocks"].add([pa.array(each, field.type) for each, field in zip(values, SCHEMAS["blocks"])])
 
     def seal(self, safe: Callable[[], None] | None = None) -> None:
         """Make everything told so far safe, and list it; `safe` is called in between."""
@@ -339,11 +336,8 @@ class RecordWriter:
         if self._outputs.messages:
             self._release()
         for table, blocks in (("input", self._input), ("output", self._output)):
-            for block in blocks.take():
-                row: list[list[Any]] = [[table], *([value] for value in block)]
-                self._tables["blocks"].add(
-                    [pa.array(value, field.type) for value, field in zip(row, SCHEMAS["blocks"])]
-                )
+            if (last := blocks.open) is not None:
+                self._add_blocks(table, [last])
         with ThreadPoolExecutor(len(TABLES)) as pool:  # the disk makes several files safe in the time of one
             files = [file for file in pool.map(_Table.seal, self._tables.values()) if file is not None]
         manifest = self.manifest
@@ -383,23 +377,23 @@ class RecordWriter:
         self._journal.follow(self.manifest.self_hash, len(data), self.manifest.growing())
 
 
-def _metas(messages: Sequence[Arrival | Output]) -> tuple[Strings, bytes | None]:
-    """Their metas, and the canonical bytes of all of them where these were told."""
-    if all(message.first_time is None for message in messages):
-        encoded = b"".join([message.metas for message in messages])
-        return columns.byte_strings(sum(message.count for message in messages), encoded), encoded
-    return columns.joined([_metas_of(message) for message in messages]), None
+def _metas(messages: Sequence[Arrival | Output]) -> Strings:
+    """The canonical bytes of their metas."""
+    return columns.told_bins(_count(messages), b"".join(map(_metas_of, messages)))
 
 
-def _metas_of(message: Arrival | Output) -> Strings:
-    if message.first_time is not None:
-        return columns.numbered(NumberedMetas(message.first_time, message.count, message.metas))
-    return columns.byte_strings(message.count, message.metas)
+def _metas_of(message: Arrival | Output) -> bytes:
+    if message.first_time is None:
+        return message.metas
+    return encode_metas(NumberedMetas(message.first_time, message.count, message.metas))
 
 
 def _payloads(messages: Sequence[Arrival | Output]) -> Strings:
-    count = sum(message.count for message in messages)
-    return columns.values(count, b"".join([message.payloads for message in messages]))
+    return columns.values(_count(messages), b"".join([message.payloads for message in messages]))
+
+
+def _count(messages: Sequence[Arrival | Output]) -> int:
+    return sum(message.count for message in messages)
 
 
 def _each(numbers: int | list[int], count: int) -> npt.NDArray[np.int32]:

@@ -29,6 +29,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 
 from drift.records import columns as stored
 from drift.records.format import Manifest, RecordError, read_manifest
+from drift.records.metas import GLOBAL_TIME, metas_of
 from drift.records.reader import Record, restored_many
 from drift.records.typed import payload_arrays
 from drift.spark.datasink import BatchSink, StreamSink, Target
@@ -169,6 +170,8 @@ class _RowReader:
         if wanted.only is not None:
             name = "sink" if wanted.table == "output" else "source"
             batch = batch.filter(pa.compute.equal(batch.column(name), wanted.only))
+        if wanted.table != "late":
+            batch = _with_metas(batch)
         plain = self._fields
         arrays: list[pa.Array] = []
         if wanted.columns:
@@ -178,6 +181,12 @@ class _RowReader:
             arrays = payload_arrays(payloads, self._fields[len(plain) :], wanted.only or wanted.table)
         arrays = [*(batch.column(field.name).cast(field.type) for field in plain), *arrays]
         return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in self._fields])
+
+
+def _with_metas(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with global times, and metas where they have paths, each as one column."""
+    batch = batch.append_column("global_time", stored.to_arrow(metas_of(batch, GLOBAL_TIME)))
+    return batch.append_column("meta", stored.to_arrow(metas_of(batch))) if "path" in batch.schema.names else batch
 
 
 class _Reader(_RowReader, DataSourceReader):

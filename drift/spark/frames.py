@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from drift.records.columns import packed_times
+from drift.records.metas import packed_times
 from drift.sources.frames import FrameSource, Payload
 from drift.spark.batches import DDL, READ, Outbox, Row, error_row
 from drift.spark.jobs import answer
@@ -95,7 +95,7 @@ def _hashed_places(times: list[int], rank: bytes, hashes: bytes, ending: bytes) 
     """Places whose ties are hashes of eight bytes, and nearly all take as many."""
     count, middle, length = len(times), 8 + len(rank), 17 + len(rank) + len(ending)
     rows = np.empty((count, length), np.uint8)
-    rows[:, :8] = packed_times(np.array(times, np.int64))
+    rows[:, :8] = packed_times(np.array(times, np.int64)).view(np.uint8).reshape(count, 8)
     rows[:, 8:middle] = np.frombuffer(rank, np.uint8)
     rows[:, middle] = 0xFF
     rows[:, middle + 1 : middle + 9] = np.frombuffer(hashes, np.uint8).reshape(count, 8)

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.records import columns
+from drift.records.metas import GLOBAL_TIME, metas_of
 from drift.records.reader import Record, restored_many
 from drift.spark.batches import DDL, Outbox, error_row
 from drift.spark.jobs import answer
@@ -33,7 +34,7 @@ from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.restore import Classes
 
 _SAMPLED = 0.01
-_COLUMNS = ("source", "global_time", "payload")
+_COLUMNS = ("source", *GLOBAL_TIME, "payload")
 _PARTS = 16  # of a row group's range of times
 _PIECE_ITEMS = 8192
 _PIECE_ITEMS_MAX = 1 << 19  # that one task reads
@@ -79,8 +80,8 @@ class RecordedInput:
             path = str(self._record.path.resolve())
             return read_by_tasks(spark, pieces, partial(_run_rows, path, self._classes, work))
         paths = [str(self._record.path.resolve() / file.path) for file in self._manifest.of("input")]
-        frame = spark.read.parquet(*paths).select(*_COLUMNS).repartition(work.targets, "global_time")
-        return frame.sortWithinPartitions("global_time").mapInArrow(task(run_recorded, work, self._classes), DDL)
+        frame = spark.read.parquet(*paths).select(*_COLUMNS).repartition(work.targets, *GLOBAL_TIME)
+        return frame.sortWithinPartitions(*GLOBAL_TIME).mapInArrow(task(run_recorded, work, self._classes), DDL)
 
 
 def firsts_of(frame: Any) -> list[tuple[bytes, int]]:
@@ -111,7 +112,8 @@ def run_recorded(work: Work, classes: Classes, batches: Iterable[pa.RecordBatch]
 
 def _by_source(batch: pa.RecordBatch, classes: Classes) -> Iterator[tuple[str, Columns]]:
     names = python_values(batch.column("source"))
-    metas = python_values(batch.column("global_time"))
+    kept = "global_time" in batch.schema.names  # rows of a DataFrame; see `drift.spark.kept`
+    metas = python_values(batch.column("global_time")) if kept else metas_of(batch, GLOBAL_TIME).listed()
     payloads = restored_many(columns.of_arrow(batch.column("payload")), classes)
     if len(set(names)) == 1:
         yield names[0], Columns(metas, payloads, None)
