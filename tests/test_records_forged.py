@@ -13,7 +13,9 @@ import pytest
 from test_records_hostile import replaced, trips
 
 import drift
+from drift.records.agreement import OutputRows
 from drift.records.intact import check_intact
+from drift.records.metas import bins_of
 from drift_graph.meta import global_time, pack_time
 
 Rows = list[Any]
@@ -82,6 +84,16 @@ def test_a_tie_that_does_not_end_where_the_path_begins_is_named(whole: Path, tmp
     assert [(trouble.kind, trouble.text[:29]) for trouble in troubles] == [
         ("column changed", "the tie at position 0 is none")
     ]
+
+
+def test_metas_increase_from_one_piece_to_the_next(whole: Path) -> None:
+    rows = pq.read_table(whole / "output" / "part-00000.parquet")
+    for start, columns in ((2, []), (1, ["position", "order"])):
+        agreement = OutputRows(drift.Record(whole).manifest)
+        wrongs = [list(agreement.wrongs(piece, bins_of(piece), 2 * at)) for at, piece in enumerate(
+            (rows.slice(0, 2), rows.slice(start))
+        )]  # fmt: skip
+        assert [[wrong.column for wrong in piece] for piece in wrongs] == [[], columns]
 
 
 def test_what_cannot_be_checked_is_no_success(whole: Path, tmp_path: Path) -> None:
