@@ -36,8 +36,8 @@ class Kept(recorder.Recorder):
         self._process = mock.Mock()
         self._manifest.started = "2026-01-01T00:00:00+00:00"
 
-    def _write(self, data: bytes) -> None:
-        self.frames.append(data)
+    def _write(self, length: bytes, body: bytes) -> None:
+        self.frames.append(length + body)
 
     def close(self) -> None:
         pass

@@ -99,10 +99,10 @@ def test_what_comes_after_half_a_message_is_not_told(
     """Ctrl-C may come while a message is written; the run is then closed, which would tell more."""
     messages = 0
 
-    def write(self: Recorder, data: bytes) -> None:
+    def write(self: Recorder, length: bytes, body: bytes) -> None:
         nonlocal messages
         messages += 1
-        whole(self, data[: len(data) // 2] if messages == told else data)
+        whole(self, length, body[: len(body) // 2] if messages == told else body)
         if messages == told:
             raise KeyboardInterrupt
 

@@ -8,10 +8,17 @@ Why: a source's batch is told before the engine is given it, and output when it 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from drift.records.inbox import LENGTH_BYTES
 from drift_graph.meta import Metas, NumberedMetas
+
+if TYPE_CHECKING:
+    Data = bytes | memoryview
+else:
+    Data = memoryview  # what comes is not copied out of its frame
 
 
 class Begin(msgspec.Struct, array_like=True, tag=1):
@@ -45,8 +52,8 @@ class Arrival(msgspec.Struct, array_like=True, tag=2):
     at_ns: int
     count: int
     first_time: int | None
-    metas: bytes
-    payloads: bytes
+    metas: Data
+    payloads: Data
     heartbeat: bytes
     late: list[LateRow]
 
@@ -57,8 +64,8 @@ class Output(msgspec.Struct, array_like=True, tag=3):
     position: int
     count: int
     first_time: int | None
-    metas: bytes
-    payloads: bytes
+    metas: Data
+    payloads: Data
     sinks: int | list[int]
 
 
@@ -103,8 +110,13 @@ decode = msgspec.msgpack.Decoder(Message).decode
 
 def frame(message: Message) -> bytes:
     """A message with its length before it."""
+    return b"".join(parts(message))
+
+
+def parts(message: Message) -> tuple[bytes, bytes]:
+    """The same in two."""
     body = _encode(message)
-    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+    return len(body).to_bytes(LENGTH_BYTES, "big"), body
 
 
 def numbered(metas: Metas) -> tuple[int | None, bytes]:

@@ -32,8 +32,8 @@ from drift.records.messages import (
     Message,
     Output,
     Told,
-    frame,
     numbered,
+    parts,
     told,
 )
 from drift.records.storable import Storable
@@ -250,14 +250,18 @@ class Recorder:
         if self._torn:
             return
         self._torn = True  # until all of it is out: what comes after half a frame would not be understood
-        self._write(frame(message))
+        self._write(*parts(message))
         self._torn = False
 
-    def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
+    def _write(self, length: bytes, body: bytes) -> None:
+        rest = [memoryview(length), memoryview(body)]
         try:
             while rest:
-                rest = rest[os.write(self._pipe, rest) :]
+                written = os.writev(self._pipe, rest)
+                while rest and written >= len(rest[0]):
+                    written -= len(rest.pop(0))
+                if rest:
+                    rest[0] = rest[0][written:]
         except BrokenPipeError:
             raise self._failure() from None
 

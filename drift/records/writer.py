@@ -382,10 +382,10 @@ def _metas(messages: Sequence[Arrival | Output]) -> Strings:
     return columns.told_bins(_count(messages), b"".join(map(_metas_of, messages)))
 
 
-def _metas_of(message: Arrival | Output) -> bytes:
+def _metas_of(message: Arrival | Output) -> bytes | memoryview:
     if message.first_time is None:
         return message.metas
-    return encode_metas(NumberedMetas(message.first_time, message.count, message.metas))
+    return encode_metas(NumberedMetas(message.first_time, message.count, bytes(message.metas)))
 
 
 def _payloads(messages: Sequence[Arrival | Output]) -> Strings:
