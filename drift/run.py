@@ -131,6 +131,7 @@ class Run:
                 in_flight_max=settings.in_flight_max,
                 on_late=on_late,
                 on_fed=self._recorder.arrived if self._recorder is not None else None,
+                on_stored=self._recorder.arrived_stored if self._recorder is not None else None,
             )
         try:
             self._engine = _engine_class(engine)(watched, self._feed, settings)

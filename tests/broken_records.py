@@ -93,8 +93,8 @@ BREAKAGES = [
     one(
         "of the promises between two batches only the last is recorded, whichever source's",
         _RECORDER,
-        "            self._promises[rank] = arrival  #",
-        "            self._promises = {rank: arrival}  #",
+        "            self._promises[arrival.source] = arrival  #",
+        "            self._promises = {arrival.source: arrival}  #",
         RECORDS,
         NO_RECORDS,
     ),

@@ -14,6 +14,7 @@ NO_SPARK = "the harness runs nothing on Spark"
 
 _BATCHES, _KERNELS, _LEVELS = "drift/spark/batches.py", "drift/spark/kernels.py", "drift/spark/levels.py"
 _BLOCKS, _GANG = "drift/spark/blocks.py", "drift/spark/gang_task.py"
+_KEPT = "drift/spark/kept.py"
 _STREAM, _STREAM_KERNELS = "drift/spark/streaming.py", "drift/spark/streaming_kernels.py"
 
 BREAKAGES = [
@@ -88,6 +89,23 @@ BREAKAGES = [
         "    for edge in sorted(edges):",
         "    for edge in edges:",
         TASKS,
+        NO_SPARK,
+    ),
+    # What is kept for a record.
+    one(
+        "kept rows are told with a promise above what is left",
+        _KEPT,
+        "inbox.below(inbox.bound(row.first)), row.first,",
+        "inbox.below(inbox.bound(row.first)), END_OF_TIME,",
+        (*TASKS, "-k", "kept"),
+        NO_SPARK,
+    ),
+    one(
+        "kept rows of one place are not counted",
+        _KEPT,
+        "Inbox(_PIECE_ITEMS, work.repeats)",
+        'Inbox(_PIECE_ITEMS, "bug")',
+        (*TASKS, "-k", "kept"),
         NO_SPARK,
     ),
     # Gangs.

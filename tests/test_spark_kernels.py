@@ -21,20 +21,25 @@ from test_laws import HARD, Output, _output, examples, reference
 
 import drift
 import drift.spark.batches as batches_module
+import drift.spark.kept as kept_module
 import drift.spark.kernels as kernels_module
 from drift.engines.feed import Feed
-from drift.engines.packing import unpacked_columns
+from drift.engines.packing import metas_of, unpacked_pieces
 from drift.engines.shipping import packed
+from drift.records.columns import of_list
+from drift.records.order import Arrivals
 from drift.sources import as_source
 from drift.spark.batches import ROWS, error_row, record_batch
 from drift.spark.blocks import joined_digest
 from drift.spark.frames import Reading, read_rows
+from drift.spark.kept import KEPT_ITEMS, keep_items, run_kept
 from drift.spark.kernels import RangeEnd, Work, run_level, run_release
 from drift.spark.levels import Levels
 from drift.spark.look import Look, look_at_rows, way_of
 from drift.spark.prepare import cuts
 from drift.spark.spool import Spool
 from drift_barrier.digest import BLOCK_ITEMS, Digest, hash_block
+from drift_graph.meta import BEGINNING
 
 
 def in_lists(case: Case, targets: int, splits: int, *, held_max: int = 1000, fused: bool = True) -> Output:
@@ -67,8 +72,8 @@ def released(work: Work, rows: pa.Table, error: Exception | None = None) -> Outp
             for row in batch.to_pylist()
         ]
         for row in pieces[:-1]:
-            columns, sinks = pickle.loads(row["body"])
-            metas, payloads, _ = unpacked_columns(*columns)
+            encoded, columns, sinks = pickle.loads(row["body"])
+            metas, payloads, _ = unpacked_pieces(encoded, columns)
             names = [sinks] * len(metas) if isinstance(sinks, str) else sinks
             items += zip(range(row["position"], row["position"] + len(metas)), metas, payloads, names)
         if pieces:
@@ -101,6 +106,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches_module, "BATCH_ITEMS", 2)
     monkeypatch.setattr(batches_module, "_BATCH_BYTES", 50)
     monkeypatch.setattr(kernels_module, "_READY_ITEMS", 3)
+    monkeypatch.setattr(kept_module, "_PIECE_ITEMS", 3)
 
 
 tasks = st.sampled_from([1, 2, 3, 7])
@@ -195,10 +201,19 @@ class Pickled(Reading):
         return None
 
 
-def in_rows(case: Case, targets: int, order: list[int]) -> Output:
+class _Rows(NamedTuple):
     """A case whose sources are DataFrames, read as they lie: by as many tasks as there are numbers, in that order."""
-    dataflow = case.dataflow()
-    work = Work(packed(dataflow), (), True, targets, (), repeats="count")
+
+    work: Work
+    names: dict[int, str]
+    parts: list[tuple[Reading, pa.Table]]
+
+    def read(self, work: Work) -> pa.Table:
+        return done(read_rows(work, reading, rows.to_batches(3)) for reading, rows in self.parts)
+
+
+def rows_of(case: Case, targets: int, order: list[int]) -> _Rows:
+    work = Work(packed(case.dataflow()), (), True, targets, (), repeats="count")
     tables: list[tuple[Reading, pa.Table]] = []
     for rank, each in enumerate(case.inputs):
         reading = Pickled(f"in{rank}", rank, each.time, "value", ("c0",), False)
@@ -206,13 +221,11 @@ def in_rows(case: Case, targets: int, order: list[int]) -> Output:
     some = [batch for reading, rows in tables for batch in look_at_rows(work, reading, rows.to_batches())]
     look = Look([(row["task"], row["first"], row["items"]) for batch in some for row in batch.to_pylist()])
     work = replace(work, bounds=cuts(look.firsts, targets))
-    parts = [(reading, rows, len(rows) * at // len(order)) for reading, rows in tables for at in order]
-    ends = [len(rows) * (at + 1) // len(order) for _, rows in tables for at in order]
-    read = (
-        read_rows(work, reading, rows.slice(start, end - start).to_batches(3))
-        for (reading, rows, start), end in zip(parts, ends)
-    )
-    return released(work, done(read))
+    parts: list[tuple[Reading, pa.Table]] = []
+    for reading, rows in tables:
+        cut = [len(rows) * at // len(order) for at in range(len(order) + 1)]
+        parts += [(reading, rows.slice(cut[at], cut[at + 1] - cut[at])) for at in order]
+    return _Rows(work, {reading.rank: reading.name for reading, _ in tables}, parts)
 
 
 @st.composite
@@ -228,7 +241,37 @@ def test_rows_that_are_read_as_they_lie_give_the_output_of_the_reference(data: s
     recipe = data.draw(recipes(sources_max=2, steps_max=4, failing=data.draw(st.booleans())))
     case = Case(recipe, data.draw(repeating_inputs(recipe.sources)))
     order = data.draw(st.permutations(range(data.draw(st.integers(1, 3)))))
-    assert in_rows(case, targets, list(order)) == reference(case, None)  # type: ignore[arg-type]
+    rows = rows_of(case, targets, list(order))
+    assert released(rows.work, rows.read(rows.work)) == reference(case, None)  # type: ignore[arg-type]
+
+
+@given(st.data(), tasks)
+def test_rows_that_are_kept_for_a_record_are_told_in_order_and_give_the_output_of_the_reference(
+    data: st.DataObject, targets: int
+) -> None:
+    recipe = data.draw(recipes(sources_max=2, steps_max=4, failing=data.draw(st.booleans())))
+    case = Case(recipe, data.draw(repeating_inputs(recipe.sources)))
+    order = data.draw(st.permutations(range(data.draw(st.integers(1, 3)))))
+    rows = rows_of(case, targets, list(order))
+    work = rows.work
+    parts = shuffled(rows.read(replace(work, keeps=True)), targets)
+    kept = [list(keep_items(work, rows.names, part.to_batches(max_chunksize=2))) for part in parts]
+    arrivals = {rank: Arrivals(rank) for rank in rows.names}
+    promises = dict.fromkeys(rows.names, BEGINNING)
+    told: list[bytes] = []
+    for row in (row for part in kept for batch in part for row in batch.to_pylist()):
+        rank, promise = row["rank"], max(promises[row["rank"]], row["promise"])
+        strings = of_list(metas_of(row["items"], row["metas"]))
+        assert arrivals[rank].wrong_in(strings.listed(), strings, promise) is None
+        assert promises[rank] <= promise or not row["promise"]
+        promises[rank] = promise
+        told += strings.listed()
+    assert len(told) == len(set(told)) == sum(len(each.payloads) for each in case.inputs)
+    again = done(
+        run_kept(replace(work, repeats="bug"), rows.names, [batch.select(KEPT_ITEMS) for batch in part])
+        for part in kept
+    )
+    assert released(replace(work, repeats="bug"), again) == reference(case, None)  # type: ignore[arg-type]
 
 
 def test_rows_whose_items_cannot_be_sent_or_have_no_time_end_the_run_with_the_least_of_their_errors() -> None:

@@ -9,7 +9,7 @@ import contextlib
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from drift.sources.base import Reader, Source
 from drift_graph.errors import DriftError, InputError, SettingsError
@@ -17,6 +17,9 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.times import Arrived, EventTime, Late, SourceMachine, TimePolicy
+
+if TYPE_CHECKING:
+    from drift.records.messages import Stored
 
 _TICK_S = 0.001
 
@@ -54,6 +57,7 @@ class Feed:
         in_flight_max: most unsettled items of a source.
         on_late: takes the items that a policy diverts.
         on_fed: is told what a source hands over, before the engine has it, and gives what the engine is to have.
+        on_stored: is told what an engine reads of a source by itself, before it computes with it.
 
     Attributes:
         batch_items: as given, until an engine asks for less at once.
@@ -69,8 +73,10 @@ class Feed:
         in_flight_max: int,
         on_late: Callable[[Late], None],
         on_fed: Callable[[str, int, Arrived], Arrived] | None = None,
+        on_stored: Callable[[Stored], None] | None = None,
     ) -> None:
         self._on_fed = on_fed
+        self.on_stored = on_stored
         self.batch_items = batch_items
         self._in_flight_max = in_flight_max
         self._on_late = on_late
@@ -203,17 +209,6 @@ class Feed:
             heartbeat = machine.idle(self._others(inlet))
         inlet.promised = heartbeat
         return Fed(inlet.name, inlet.rank, Arrived([], [], heartbeat, [], None)) if heartbeat > before else None
-
-    @property
-    def tells(self) -> bool:
-        """Whether somebody is told what the sources hand over."""
-        return self._on_fed is not None
-
-    def tell(self, given: Fed) -> bool:
-        """Pass on what an engine has read of a source by itself; whether it may go on (else `error` says why not)."""
-        if self._on_fed is not None:
-            self._told(given, self._on_fed)
-        return not self._failed()
 
     def _told(self, given: Fed, on_fed: Callable[[str, int, Arrived], Arrived]) -> Fed:
         arrived = on_fed(*given)

@@ -26,7 +26,7 @@ _unbounded = dict.fromkeys(("max_array_len", "max_str_len", "max_bin_len"), 2**3
 _unpack_payloads: dict[int, Callable[[Any], list[Any]]] = {
     1: msgspec.msgpack.Decoder(list[Any]).decode,
     2: msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode,
-    3: lambda data: list(msgpack.unpackb(data, use_list=False, **_unbounded)),
+    3: lambda data: list(msgpack.unpackb(data, use_list=False, strict_map_key=False, **_unbounded)),
 }
 _scalars = frozenset({str, int, float, bool, type(None), bytes})
 
@@ -59,6 +59,36 @@ def packed_release(metas: Metas, payloads: list[Any], encoded: Sequence[Encoded]
     length = _length.pack(0xDD, len(metas))
     packed = metas if type(metas) is NumberedMetas else b"".join([length, *(piece.metas for piece in encoded)])
     return packed, 3, b"".join([length, *(piece.payloads for piece in encoded)]), None
+
+
+def packed_pieces(
+    metas: Metas, payloads: list[Any], encoded: Sequence[Encoded]
+) -> tuple[Sequence[Encoded], Packed | None]:
+    """Released items for pickle: the bytes that went into the digest, or columns where these do not say all."""
+    if all(piece.plain for piece in encoded):
+        return encoded, None
+    return (), packed_columns(metas, payloads, None)
+
+
+def unpacked_pieces(encoded: Sequence[Encoded], columns: Packed | None) -> Columns:
+    if columns is not None:
+        return unpacked_columns(*columns)
+    return plain_columns(
+        sum(piece.items for piece in encoded),
+        b"".join([piece.metas for piece in encoded]),
+        b"".join([piece.payloads for piece in encoded]),
+    )
+
+
+def plain_columns(count: int, metas: bytes, payloads: bytes) -> Columns:
+    """Items from their canonical bytes, joined, where their payloads are scalars, tuples, or dicts of these."""
+    length = _length.pack(0xDD, count)
+    return Columns(_unpack_metas(length + metas), _unpack_payloads[3](length + payloads), None)
+
+
+def metas_of(count: int, metas: bytes) -> list[bytes]:
+    """So many metas from their canonical bytes, joined."""
+    return _unpack_metas(_length.pack(0xDD, count) + metas)
 
 
 def encoded_release(metas: bytes | NumberedMetas, form: int, payloads: Any, _: list[int] | None) -> tuple[Encoded, ...]:

@@ -8,7 +8,7 @@ Why: a source's batch is told before the engine is given it, and output when it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -56,6 +56,21 @@ class Arrival(msgspec.Struct, array_like=True, tag=2):
     payloads: Data
     heartbeat: bytes
     late: list[LateRow]
+
+
+class Stored(NamedTuple):
+    """A batch of a source as the bytes that a record keeps, joined, where it was read and made into bytes elsewhere.
+
+    Attributes:
+        metas, payloads: canonical bytes, and the bytes of `stored`.
+        promise: of the source, after these items.
+    """
+
+    rank: int
+    items: int
+    metas: bytes
+    payloads: bytes
+    promise: bytes
 
 
 class Output(msgspec.Struct, array_like=True, tag=3):

@@ -31,6 +31,7 @@ from drift.records.messages import (
     Learned,
     Message,
     Output,
+    Stored,
     Told,
     numbered,
     parts,
@@ -181,13 +182,20 @@ class Recorder:
                 raise bad[1]
             late.append(LateRow(each.time, each.heartbeat, each.reason, stored(each.payload)))
         first_time, metas = _told_metas(arrived.metas)
-        arrival = Arrival(0, rank, time.time_ns(), len(payloads), first_time, metas, data, arrived.heartbeat, late)
-        if payloads or late:
+        self._arrive(Arrival(0, rank, time.time_ns(), len(payloads), first_time, metas, data, arrived.heartbeat, late))
+        return arrived
+
+    def arrived_stored(self, given: Stored) -> None:
+        """A source's batch, as bytes; whoever made them has seen that such payloads can be kept."""
+        rank, items, metas, payloads, promise = given
+        self._arrive(Arrival(0, rank, time.time_ns(), items, None, metas, payloads, promise, []))
+
+    def _arrive(self, arrival: Arrival) -> None:
+        if arrival.count or arrival.late:
             self._flush_promises()
             self._tell_arrival(arrival)
         else:
-            self._promises[rank] = arrival  # told with what comes next: only the last of several matters
-        return arrived
+            self._promises[arrival.source] = arrival  # told with what comes next: only the last of several matters
 
     def released(self, piece: Released, encoded: Sequence[Encoded] = ()) -> tuple[Released, PayloadError | None]:
         """Output, before the caller has it; less of it, and an error, where a payload cannot be kept.

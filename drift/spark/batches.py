@@ -155,6 +155,11 @@ def rows_in(batch: pa.RecordBatch) -> Iterator[Row]:
         yield Row(level, target, first, port, count, body.as_py())
 
 
+def shuffled(frame: Any, targets: int) -> Any:
+    """Each row to its task, and there in the order of first metas."""
+    return frame.repartitionById(targets, "target").sortWithinPartitions("first")
+
+
 class Outbox:
     """Fills batches for the tasks of later levels.
 

@@ -12,13 +12,13 @@ item; the ranges release, number and hash side by side.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from drift.engines.base import Progress, Settings
 from drift.engines.feed import Feed
-from drift.engines.packing import unpacked_columns
+from drift.engines.packing import unpacked_pieces
 from drift.sources.frames import FrameSource
 from drift.spark.blocks import joined_digest
 from drift.spark.jobs import Job
@@ -27,7 +27,7 @@ from drift.spark.prepare import Prepared, check_finite
 from drift.spark.sessions import active, start, stop
 from drift.spark.watch import Watch
 from drift_barrier.barrier import Released
-from drift_barrier.digest import Digest, hash_block
+from drift_barrier.digest import Digest, Encoded, hash_block
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME
 
@@ -44,6 +44,7 @@ class SparkEngine:
         self._feed = feed
         self._settings = settings
         self._digest = Digest(settings.digest)
+        self._encoded: Sequence[Encoded] = ()
         self._blocks: list[bytes] | None = None
         self._job: Job | None = None
         self._prepared: Prepared | None = None
@@ -78,9 +79,11 @@ class SparkEngine:
                 yield Released(self.progress.items_out, [], [], "")
                 continue
             if row.items >= 0:
-                columns, sinks = pickle.loads(row.body)
-                metas, payloads, _ = unpacked_columns(*columns)
-                self._digest.add(metas, payloads)
+                encoded, columns, sinks = pickle.loads(row.body)
+                metas, payloads, _ = unpacked_pieces(encoded, columns)
+                for piece in encoded:
+                    self._digest.add_encoded(piece)
+                self._encoded = encoded if columns is None else self._digest.add(metas, payloads)
                 self.progress.items_out = row.position + row.items
                 yield Released(row.position, metas, payloads, sinks)
                 continue
@@ -121,6 +124,10 @@ class SparkEngine:
         if self._blocks is not None:
             return self._blocks[: self.progress.items_out // 4096]
         return self._digest.blocks
+
+    def encoded(self) -> Sequence[Encoded]:
+        """The items of the last piece as bytes, which a record keeps: so they are encoded once."""
+        return self._encoded
 
     def close(self) -> None:
         self._feed.close()

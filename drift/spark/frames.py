@@ -33,7 +33,7 @@ from drift.sources.frames import FrameSource, Payload
 from drift.spark.batches import DDL, READ, Outbox, Row, error_row
 from drift.spark.jobs import answer
 from drift.spark.kernels import Work
-from drift.spark.levels import LevelWorker
+from drift.spark.levels import LevelWorker, RangeSender
 from drift.spark.tasks import task
 from drift.spark.values import python_values
 from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of, hash64, same
@@ -213,25 +213,35 @@ def refusals(
 
 def read_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """From rows as they lie to rows of batches, whose items are counted where they come together (`Work.repeats`)."""
-    return _through_maps(work, reading, ((columns, BEGINNING) for columns in _as_they_lie(reading, batches)))
+    pieces = ((reading.name, columns, BEGINNING) for columns in _as_they_lie(reading, batches))
+    yield from through_maps(work, pieces, tells_read=True)
 
 
-def _through_maps(work: Work, reading: Reading, pieces: Iterable[tuple[Columns, bytes]]) -> Iterator[pa.RecordBatch]:
-    """Pieces of items, each with a global time that no later item is below, to rows of batches behind the maps."""
+def through_maps(
+    work: Work, pieces: Iterable[tuple[str, Columns, bytes]], *, tells_read: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Items of a source each, and a global time that no later item is below, to rows of batches behind the maps.
+
+    Args:
+        tells_read: a row says how many items they were.
+    """
     levels = work.opened()
     outbox = Outbox(levels.last, work.targets)
-    worker = LevelWorker(levels, 0, work.targets, work.bounds)
+    bounds = work.bounds
+    worker: RangeSender | LevelWorker
+    worker = RangeSender(bounds) if work.keeps else LevelWorker(levels, 0, work.targets, bounds)
     read = 0
     try:
-        for columns, settled in pieces:
+        for name, columns, settled in pieces:
             read += len(columns.metas)
-            worker.handle([(reading.name, columns)], outbox, settled)
+            worker.handle([(name, columns)], outbox, settled)
             yield from outbox.ready()
     except Refused as refused:
         outbox.add_row(error_row(levels.last, refused.error, refused.key))
     except DriftError as error:
         outbox.add_row(error_row(levels.last, error))
-    outbox.add_row(Row(levels.last, 0, b"", READ, read, b""))
+    if tells_read:
+        outbox.add_row(Row(levels.last, 0, BEGINNING, READ, read, b""))
     yield from outbox.rest()
 
 
@@ -272,7 +282,8 @@ def _with_places(
 
 def number_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """From rows sorted by place to rows of batches: counts those of one place, and runs the maps after the source."""
-    return _through_maps(work, reading, ((columns, columns.metas[0]) for columns in numbered(reading, batches)))
+    pieces = ((reading.name, columns, columns.metas[0]) for columns in numbered(reading, batches))
+    yield from through_maps(work, pieces, tells_read=True)
 
 
 def numbered(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[Columns]:

@@ -3,152 +3,168 @@
 Invariant: what a run computes from is what is recorded: each row once, with the global time under which it is
 processed, in batches in the order of global times, each with the promise of its source.
 
-Why: rows get their global times in tasks, where they stay, on disk. They are read from there twice, once here in their
-order, to be told, and once by the first level of the graph. So a DataFrame that gives other rows each time it is asked
-is asked once.
+Why: the tasks that read rows send them on as they are, each to the range of global times that it is in. There they meet
+in order, are counted, and become the bytes that the record has of them, which stay there, on disk. From there they are
+read twice: once here, range after range, to be told as they are, and once by the first level of the graph. So of a
+DataFrame that gives other rows each time it is asked, those of one time count (what a look at some of it said before
+is where ranges begin, which changes no item). No row is an object in this process.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from drift.engines.feed import Fed, Feed
-from drift.records import columns
-from drift.records.reader import restored_many
+from drift.engines.feed import Feed
+from drift.engines.packing import metas_of, plain_columns
+from drift.machines.worker import Part
+from drift.records.messages import Stored
 from drift.records.storable import Storable
-from drift.spark.batches import DDL
-from drift.spark.frames import Reading, Refused, numbered, sorted_by_place
+from drift.spark.batches import BATCH_ITEMS, DDL, ERROR, READ, Inbox, all_rows, shuffled
+from drift.spark.frames import Reading, Way, level_0, through_maps
 from drift.spark.jobs import Job, answer
 from drift.spark.kernels import Work
-from drift.spark.recorded import firsts_of, run_recorded
 from drift.spark.tasks import task
-from drift_graph.canonical import stored_each, stored_plain
+from drift_graph.canonical import encode_metas, stored_each, stored_plain
 from drift_graph.errors import DriftError
-from drift_graph.meta import BEGINNING
-from drift_graph.times import Arrived
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.restore import restored_all
 
+_PIECE_ITEMS = 4 * BATCH_ITEMS
+_NO_ITEMS = Columns([], [], None)
+#: Items of one source, as bytes (`plain` where the payloads are scalars, tuples and dicts of these), and its promise
+#: after them; or no items and the promise; or an error, with the key by which one of several is chosen.
 _KEPT = pa.schema(
-    [("source", pa.string()), ("global_time", pa.binary()), ("payload", pa.binary()), ("error", pa.binary())]
+    [
+        ("rank", pa.int32()),
+        ("items", pa.int64()),
+        ("metas", pa.binary()),
+        ("payloads", pa.binary()),
+        ("plain", pa.bool_()),
+        ("promise", pa.binary()),
+        ("error", pa.binary()),
+    ]
 )
-_KEPT_DDL = "source string, global_time binary, payload binary, error binary"
-_CHUNKS_DDL = "rows long, body binary"
+#: What is computed from.
+KEPT_ITEMS = ["rank", "items", "metas", "payloads", "plain"]
+_KEPT_DDL = "rank int, items long, metas binary, payloads binary, plain boolean, promise binary, error binary"
 
 
 class KeptRows:
     """The rows of DataFrames with their global times, kept by Spark until `close`.
 
     Args:
-        readings: each DataFrame with how it is read.
+        readings: each DataFrame with how it is read, and in which way.
+        work: with the bounds of the ranges that they are kept in.
 
     Attributes:
-        items: how many rows there are.
+        items: how many rows were told.
     """
 
-    def __init__(self, spark: Any, readings: list[tuple[Reading, Any]], work: Work) -> None:
+    def __init__(self, spark: Any, readings: Sequence[tuple[Reading, Any, Way]], work: Work) -> None:
         from pyspark import StorageLevel
 
         self._spark = spark
-        self._ranks = {reading.name: reading.rank for reading, _ in readings}
-        self._work = work
-        frames = [
-            sorted_by_place(frame, work, reading).mapInArrow(task(keep_rows, work, reading), _KEPT_DDL)
-            for reading, frame in readings
-        ]
-        self._frames = [frame.persist(StorageLevel.DISK_ONLY) for frame in frames]
+        self._names = {reading.rank: reading.name for reading, _, _ in readings}
+        keeping = replace(work, keeps=True)
+        rows = reduce(
+            lambda one, other: one.unionAll(other),
+            (level_0(frame, keeping, reading, way) for reading, frame, way in readings),
+        )
+        kept = shuffled(rows, work.targets).mapInArrow(task(keep_items, work, self._names), _KEPT_DDL)
+        self._kept = kept.persist(StorageLevel.DISK_ONLY)
         self.items = 0
 
     def tell(self, feed: Feed) -> None:
-        """Tell the rows to the feed, as what came of their sources; an error of theirs becomes the feed's."""
-        every = self._frames[0]
-        for frame in self._frames[1:]:
-            every = every.unionAll(frame)
-        refused = answer(self._spark, every.where("error is not null").select("error").collect)
+        """Tell the rows to who records the run; where some cannot be read or kept, that is the feed's error instead."""
+        assert feed.on_stored is not None
+        refused = answer(self._spark, self._kept.where("error is not null").select("error").collect)
         if refused:
             errors = [pickle.loads(row.error) for row in refused]
             feed.error = min(errors, key=lambda each: (each[0], str(each[1])))[1]
             return
-        ordered = every.repartitionByRange(self._work.targets, "global_time").sortWithinPartitions("global_time")
-        job = Job(self._spark, ordered.mapInArrow(task(packed_chunks), _CHUNKS_DDL))
         promise = BEGINNING
+        job = Job(self._spark, self._kept.drop("error"))
         try:
-            chunk: pa.Table | None = None
             for row in job.rows():
-                if row is None:
-                    continue
-                with pa.ipc.open_stream(row.body) as stream:
-                    following = stream.read_all()
-                if chunk is not None:
-                    promise = following.column("global_time")[0].as_py()
-                    if not self._tell_chunk(feed, chunk, promise):
-                        return
-                chunk = following
-            if chunk is not None:
-                self._tell_chunk(feed, chunk, promise)  # the feed has a promise for the end
+                if row is not None:
+                    promise = max(promise, bytes(row.promise))
+                    feed.on_stored(Stored(row.rank, row.items, bytes(row.metas), bytes(row.payloads), promise))
+                    self.items += row.items
         finally:
             job.close()
 
-    def _tell_chunk(self, feed: Feed, chunk: pa.Table, promise: bytes) -> bool:
-        """A batch of each source; whether the run may go on."""
-        for name, rank in self._ranks.items():
-            rows = chunk.filter(pc.equal(chunk.column("source"), name))
-            metas = columns.of_arrow(rows.column("global_time")).listed()
-            payloads = restored_many(columns.of_arrow(rows.column("payload")), {})
-            self.items += len(metas)
-            if not feed.tell(Fed(name, rank, Arrived(metas, payloads, promise, [], None))):
-                return False
-        return True
-
-    def firsts(self) -> list[tuple[bytes, int]]:
-        """Global times of some items."""
-        return [first for frame in self._frames for first in firsts_of(frame)]
-
-    def level_0(self, work: Work) -> list[Any]:
+    def level_0(self, work: Work) -> Any:
         """From the rows to rows of batches."""
-        kernel = task(run_recorded, work, {})
-        items = [frame.where("error is null").select("source", "global_time", "payload") for frame in self._frames]
-        return [frame.mapInArrow(kernel, DDL) for frame in items]
+        return self._kept.select(*KEPT_ITEMS).mapInArrow(task(run_kept, work, self._names), DDL)
 
     def close(self) -> None:
-        for frame in self._frames:
-            frame.unpersist()
+        self._kept.unpersist()
 
 
-def keep_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """From rows sorted by place to items as a record has them; a row that has no place, or no form, is an error."""
+def keep_items(work: Work, names: Mapping[int, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """From rows of batches of one range to items as a record has them; what has no place, or no form, is an error."""
     work.opened()
+    inbox = Inbox(_PIECE_ITEMS, work.repeats)
     storable = Storable()
+    upto = b""
     try:
-        for items in numbered(reading, batches):
-            data = stored_plain(items.payloads)
-            if data is None:
-                bad = storable.check(items.payloads, f"source {reading.name!r}")
-                if bad is not None:
-                    raise bad[1]
-                data = b"".join(stored_each(items.payloads))
-            strings = columns.values(len(items.payloads), data)
-            yield _kept(reading.name, pa.array(items.metas, pa.binary()), columns.to_arrow(strings), None)
-    except Refused as refused:
-        yield _kept(reading.name, pa.array([b""]), pa.array([b""]), (refused.key, refused.error))
+        for row in all_rows(batches):
+            if row.port == ERROR:
+                yield _refused(row.body)
+            elif row.port != READ:
+                if inbox.is_due:
+                    yield from _kept(inbox.below(inbox.bound(row.first)), row.first, names, storable)
+                inbox.add(row)
+                upto = work.bounds[row.target] if row.target < len(work.bounds) else b""
+        yield from _kept(inbox.below(END_OF_TIME), upto, names, storable)
     except DriftError as error:
-        yield _kept(reading.name, pa.array([b""]), pa.array([b""]), (b"", error))
+        yield _refused(pickle.dumps((b"", error), 5))
 
 
-def _kept(name: str, metas: pa.Array, payloads: pa.Array, error: tuple[bytes, DriftError] | None) -> pa.RecordBatch:
-    count = len(metas)
-    errors = pa.nulls(count, pa.binary()) if error is None else pa.array([pickle.dumps(error, 5)])
-    return pa.RecordBatch.from_arrays([pa.array([name] * count), metas, payloads, errors], schema=_KEPT)
+def _kept(
+    parts: Sequence[Part], promise: bytes, names: Mapping[int, str], storable: Storable
+) -> Iterator[pa.RecordBatch]:
+    """A row for each source, also for those that have no items."""
+    found = dict(parts)
+    if not found:
+        return
+    for rank, name in names.items():
+        items = found.get(name, _NO_ITEMS)
+        data = stored_plain(items.payloads)
+        plain = data is not None
+        if data is None:
+            bad = storable.check(items.payloads, f"source {name!r}")
+            if bad is not None:
+                raise bad[1]
+            data = b"".join(stored_each(items.payloads))
+        yield _row((rank, len(items.metas), encode_metas(items.metas), data, plain, promise, None))
 
 
-def packed_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each batch as one row: so the driver takes a few thousand at once."""
-    for batch in batches:
-        if batch.num_rows:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, batch.schema) as stream:
-                stream.write_batch(batch)
-            yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows], "body": [sink.getvalue().to_pybytes()]})
+def _refused(error: bytes) -> pa.RecordBatch:
+    return _row((0, 0, b"", b"", True, b"", error))
+
+
+def _row(values: tuple[Any, ...]) -> pa.RecordBatch:
+    arrays = [pa.array([value], field.type) for value, field in zip(values, _KEPT)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_KEPT)
+
+
+def run_kept(work: Work, names: Mapping[int, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The maps after the sources, for items that were kept."""
+    rows = (row for batch in batches for row in zip(*batch.to_pydict().values()))
+    yield from through_maps(work, (_piece(names[rank], *row) for rank, *row in rows if row[0]))
+
+
+def _piece(name: str, items: int, metas: bytes, payloads: bytes, plain: bool) -> tuple[str, Columns, bytes]:
+    if plain:
+        columns = plain_columns(items, metas, payloads)
+    else:
+        columns = Columns(metas_of(items, metas), restored_all(payloads, {}), None)
+    return name, columns, columns.metas[0]

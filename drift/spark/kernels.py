@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import pickle
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drift.engines.local import feeding_step
-from drift.engines.packing import packed_columns
+from drift.engines.packing import packed_pieces
 from drift.engines.shipping import unpacked
 from drift.records.format import RecordError
 from drift.spark.batches import (
@@ -41,7 +41,7 @@ from drift.spark.blocks import PartDigest
 from drift.spark.gang import Keys
 from drift.spark.levels import Levels, LevelWorker, Remembering
 from drift_barrier.barrier import Barrier, Released
-from drift_barrier.digest import Algorithm
+from drift_barrier.digest import Algorithm, Encoded
 from drift_graph.errors import DriftBug, DriftError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, global_time_of
@@ -63,6 +63,7 @@ class Work:
         gang: keys of the gangs that run the levels whose cycles change keys; None where each such runs in one task.
         remembers: tasks give rows of STATE, these, and go on with those that they are given.
         repeats: what tasks make of items with one meta.
+        keeps: tasks that read rows send them on as they are, to be kept in the ranges that `bounds` cut.
     """
 
     dataflow: bytes
@@ -75,6 +76,7 @@ class Work:
     gang: Keys | None = None
     remembers: Remembering | None = None
     repeats: Repeats = "bug"
+    keeps: bool = False
 
     def opened(self) -> Levels:
         """The dataflow, in a task."""
@@ -158,7 +160,7 @@ def run_release(work: Work, batches: Iterable[pa.RecordBatch], *, with_items: bo
     released = OutputRange(work, batches)
     for piece in released.pieces():
         if with_items and piece.payloads:
-            body = pickle.dumps((packed_columns(piece.metas, piece.payloads, None), piece.sinks), 5)
+            body = pickle.dumps((*packed_pieces(piece.metas, piece.payloads, released.encoded), piece.sinks), 5)
             yield _released_row(released.target, piece.position, len(piece.metas), body)
     if released.target >= 0:
         end = RangeEnd(*released.digest.parts(), released.error, released.items_read, released.tombstones)
@@ -194,6 +196,11 @@ class OutputRange:
     @property
     def position(self) -> int:
         return self._barrier.position
+
+    @property
+    def encoded(self) -> Sequence[Encoded]:
+        """The last piece, as the bytes that went into the digest."""
+        return self._barrier.encoded
 
     def pieces(self) -> Iterator[Released]:
         """The items of the range; ends at an error."""

@@ -162,15 +162,34 @@ class LevelWorker:
                     outbox.add(self._levels.of[name], target, name, columns)
 
     def _release(self, port: str, columns: Columns, outbox: Outbox) -> None:
-        columns = sorted_by_meta(columns)
-        metas, payloads, _ = columns
-        bounds, last = self._bounds, self._levels.last
-        start = 0
-        target = bisect_right(bounds, metas[0]) if metas else 0
-        while start < len(metas):
-            end = bisect_left(metas, bounds[target], start) if target < len(bounds) else len(metas)
-            if start == 0 and end == len(metas):
-                outbox.add(last, target, port, columns)
-            else:
-                outbox.add(last, target, port, Columns(metas[start:end], payloads[start:end], None))
-            start, target = end, target + 1
+        for target, part in _in_ranges(columns, self._bounds):
+            outbox.add(self._levels.last, target, port, part)
+
+
+class RangeSender:
+    """In place of a `LevelWorker`: sends items as they were read to the ranges that their metas are in.
+
+    Args:
+        bounds: metas that cut these ranges.
+    """
+
+    def __init__(self, bounds: Sequence[bytes]) -> None:
+        self._bounds = bounds
+
+    def handle(self, parts: Sequence[Part], outbox: Outbox, settled: bytes) -> None:
+        for name, columns in parts:
+            for target, part in _in_ranges(columns, self._bounds):
+                outbox.add(0, target, name, part)
+
+
+def _in_ranges(columns: Columns, bounds: Sequence[bytes]) -> Iterator[tuple[int, Columns]]:
+    """Items by the number of the range that they are in, in the order of metas."""
+    columns = sorted_by_meta(columns)
+    metas, payloads, _ = columns
+    start = 0
+    target = bisect_right(bounds, metas[0]) if metas else 0
+    while start < len(metas):
+        end = bisect_left(metas, bounds[target], start) if target < len(bounds) else len(metas)
+        whole = start == 0 and end == len(metas)
+        yield target, columns if whole else Columns(metas[start:end], payloads[start:end], None)
+        start, target = end, target + 1

@@ -22,7 +22,7 @@ from drift.engines.recorded import RecordedFeed
 from drift.engines.shipping import packed
 from drift.sources.frames import FrameSource
 from drift.spark import frames, pieces
-from drift.spark.batches import DDL, ROWS
+from drift.spark.batches import DDL, ROWS, shuffled
 from drift.spark.folders import make_folder, remove_folder
 from drift.spark.gang import check_slots, new_keys, slots_of
 from drift.spark.gang_task import run_gang
@@ -106,30 +106,27 @@ class Prepared:
         self, work: Work, readings: list[_ReadFrame], feed: Feed, spool: Spool, watch: Callable[[], None]
     ) -> tuple[Work, list[Any]]:
         """What the tasks are told, and the rows of DataFrames and of what is read here."""
-        kept = self._kept(readings, work, feed) if readings and feed.tells else None
+        looks = [look_at(frame, work, reading) for reading, frame in readings]
+        firsts = [first for look in looks for first in look.firsts]
+        keeps = bool(readings) and feed.on_stored is not None
+        ways = [way_of(reading, look, work.targets) for (reading, _), look in zip(readings, looks)]
+        if self._levels.gangs and not keeps:  # items are fed to them in order, and counted before
+            ways = ["place" for _ in ways]
+        counted = all(way == "place" for way in ways)
+        work = replace(work, bounds=cuts(firsts, work.targets), repeats="bug" if counted else "count")
+        read = [(reading, frame, way) for (reading, frame), way in zip(readings, ways)]
+        kept = self._kept(read, work, feed) if keeps else None
         spooled = self._spooled(spool, work.targets, watch)
         self.error = spool.error
-        work = replace(work, end=spool.end)
+        work = replace(work, end=spool.end, bounds=cuts([*spool.firsts, *firsts], work.targets))
         if kept is not None:
-            work = replace(work, bounds=cuts([*spool.firsts, *kept.firsts()], work.targets))
-            inputs = kept.level_0(work)
+            work = replace(work, repeats="bug")
+            inputs = [kept.level_0(work)]
         else:
-            work, inputs = self._from_frames(work, readings, spool)
+            inputs = [frames.level_0(frame, work, reading, way) for reading, frame, way in read]
         if spooled is not None and spool.firsts:
             inputs.append(spooled(work))
         return work, inputs
-
-    def _from_frames(self, work: Work, readings: list[_ReadFrame], spool: Spool) -> tuple[Work, list[Any]]:
-        """What the tasks are told, and the rows of DataFrames."""
-        looks = [look_at(frame, work, reading) for reading, frame in readings]
-        ways = [way_of(reading, look, work.targets) for (reading, _), look in zip(readings, looks)]
-        if self._levels.gangs:  # items are fed to them in order, and counted before
-            ways = ["place" for _ in ways]
-        firsts = [*spool.firsts, *(first for look in looks for first in look.firsts)]
-        counted = all(way == "place" for way in ways)
-        work = replace(work, bounds=cuts(firsts, work.targets), repeats="bug" if counted else "count")
-        rows = [frames.level_0(frame, work, reading, way) for (reading, frame), way in zip(readings, ways)]
-        return work, rows
 
     def _reading(self, rank: int, name: str, feed: Feed, source: FrameSource, targets: int) -> _ReadFrame:
         source.in_spark = True
@@ -141,9 +138,9 @@ class Prepared:
             frame = numbered.frame
         return reading, frame
 
-    def _kept(self, readings: list[_ReadFrame], work: Work, feed: Feed) -> KeptRows:
+    def _kept(self, read: Sequence[tuple[frames.Reading, Any, frames.Way]], work: Work, feed: Feed) -> KeptRows:
         """The rows of DataFrames, told to who records the run."""
-        kept = KeptRows(self._spark, readings, work)
+        kept = KeptRows(self._spark, read, work)
         self._closing.callback(kept.close)
         kept.tell(feed)
         self.items_in = kept.items
@@ -228,8 +225,3 @@ def through_levels(rows: Any, work: Work, levels: Levels, kernel: Callable[..., 
         of_level = task(run_gang if together else run_level, work, level)
         rows = shuffled(rows, work.targets).mapInArrow(of_level, DDL, barrier=together)
     return shuffled(rows, work.targets).mapInArrow(task(kernel, work), schema)
-
-
-def shuffled(frame: Any, targets: int) -> Any:
-    """Each row to its task, and there in the order of first metas."""
-    return frame.repartitionById(targets, "target").sortWithinPartitions("first")

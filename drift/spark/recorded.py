@@ -22,7 +22,6 @@ from drift.records import columns
 from drift.records.metas import GLOBAL_TIME, metas_of
 from drift.records.reader import Record, restored_many
 from drift.spark.batches import DDL, Outbox, error_row
-from drift.spark.jobs import answer
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
 from drift.spark.pieces import Piece, in_pieces, overlapping, read_by_tasks
@@ -33,7 +32,6 @@ from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.restore import Classes
 
-_SAMPLED = 0.01
 _COLUMNS = ("source", *GLOBAL_TIME, "payload")
 _PARTS = 16  # of a row group's range of times
 _PIECE_ITEMS = 8192
@@ -84,12 +82,6 @@ class RecordedInput:
         return frame.sortWithinPartitions(*GLOBAL_TIME).mapInArrow(task(run_recorded, work, self._classes), DDL)
 
 
-def firsts_of(frame: Any) -> list[tuple[bytes, int]]:
-    """Global times of some items of a DataFrame, each with how many it stands for."""
-    some = frame.select("global_time").sample(_SAMPLED, 0)
-    return [(bytes(row.global_time), 1) for row in answer(frame.sparkSession, some.collect)]
-
-
 def _run_rows(path: str, classes: Classes, work: Work, piece: Piece) -> Iterator[pa.RecordBatch]:
     yield from run_recorded(work, classes, Record(path).input_rows(*piece))
 
@@ -112,8 +104,7 @@ def run_recorded(work: Work, classes: Classes, batches: Iterable[pa.RecordBatch]
 
 def _by_source(batch: pa.RecordBatch, classes: Classes) -> Iterator[tuple[str, Columns]]:
     names = python_values(batch.column("source"))
-    kept = "global_time" in batch.schema.names  # rows of a DataFrame; see `drift.spark.kept`
-    metas = python_values(batch.column("global_time")) if kept else metas_of(batch, GLOBAL_TIME).listed()
+    metas = metas_of(batch, GLOBAL_TIME).listed()
     payloads = restored_many(columns.of_arrow(batch.column("payload")), classes)
     if len(set(names)) == 1:
         yield names[0], Columns(metas, payloads, None)
