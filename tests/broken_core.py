@@ -106,8 +106,8 @@ BREAKAGES = [
     one(
         "items counted by meta alone",
         _BARRIER,
-        "    forms = forms_of(payloads)\n",
-        '    forms = [b""] * len(payloads)\n',
+        "    forms = dict(zip(every, forms_of([payloads[index] for index in every])))\n",
+        '    forms = dict.fromkeys(every, b"")\n',
     ),
     one(
         "failures released early",
@@ -120,8 +120,8 @@ BREAKAGES = [
     one(
         "a failure in the words of one that was taken back",
         _BARRIER,
-        "            if any(type(payloads[index]) is Failure for index in indices):\n",
-        "            if False:\n",
+        "        if any(type(payloads[index]) is Failure for index in indices):\n",
+        "        if False:\n",
         MACHINES,
     ),
     one(
@@ -294,7 +294,12 @@ BREAKAGES = [
         GOLDEN,
     ),
     # Sources.
-    one("ordinals not counted in event time", _TIMES, "(ordinal + 1, payload if", "(ordinal, payload if"),
+    one(
+        "ordinals not counted in event time",
+        _TIMES,
+        "self._ordinals[place] = ordinal + 1, ",
+        "self._ordinals[place] = ordinal, ",
+    ),
     one(
         "ties by arrival",
         _TIMES,
@@ -305,7 +310,7 @@ BREAKAGES = [
         "lateness judged by batch",
         _TIMES,
         "running = accumulate(times, max, initial=seen_before)",
-        "running = [seen_before] * (len(times) + 1)",
+        "running = [seen_before] * len(times)",
     ),
     one(
         "a promise one too high",

@@ -12,6 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
+from itertools import chain, compress, count, islice
+from operator import eq
 from typing import Any, NamedTuple
 
 from drift_barrier.digest import Algorithm, Digest, Encoded
@@ -248,31 +250,35 @@ def _without_pairs(columns: Columns, *, final: bool) -> Columns:
     metas, payloads, diffs = columns
     if diffs is None:
         return columns
-    left: list[int] = []
-    at, count = 0, len(metas)
-    metas = list(metas)
-    forms = forms_of(payloads)
-    while at < count:
-        meta = metas[at]
-        end = at + 1
-        while end < count and metas[end] == meta:
-            end += 1
-        if end == at + 1:
-            left.append(at)
+    groups = _of_one_meta(metas)
+    every = list(chain.from_iterable(groups))
+    forms = dict(zip(every, forms_of([payloads[index] for index in every])))
+    kept = bytearray(b"\x01") * len(metas)
+    for indices in groups:
+        if any(type(payloads[index]) is Failure for index in indices):
+            words = {index: (forms[index], getattr(payloads[index], "message", "")) for index in indices}
+            left = _unpaired(indices, words, diffs)
+            left = _unpaired(left, forms, diffs) if final else left
         else:
-            indices = list(range(at, end))
-            if any(type(payloads[index]) is Failure for index in indices):
-                words = {index: (forms[index], getattr(payloads[index], "message", "")) for index in indices}
-                indices = _unpaired(indices, words, diffs)
-                left += _unpaired(indices, forms, diffs) if final else indices
-            else:
-                left += _unpaired(indices, forms, diffs)
-        at = end
-    kept = [diffs[index] for index in left]
-    return Columns([metas[index] for index in left], [payloads[index] for index in left], kept if -1 in kept else None)
+            left = _unpaired(indices, forms, diffs)
+        for index in indices:
+            kept[index] = index in left
+    diffs = list(compress(diffs, kept))
+    return Columns(list(compress(metas, kept)), list(compress(payloads, kept)), diffs if -1 in diffs else None)
 
 
-def _unpaired(indices: Sequence[int], keys: Mapping[int, Any] | Sequence[Any], diffs: list[int]) -> list[int]:
+def _of_one_meta(metas: Metas) -> list[list[int]]:
+    """Indices of sorted metas that are equal to their neighbours, those of one meta together."""
+    groups: list[list[int]] = []
+    for index in compress(count(), map(eq, metas, islice(metas, 1, None))):
+        if groups and groups[-1][-1] == index:
+            groups[-1].append(index + 1)
+        else:
+            groups.append([index, index + 1])
+    return groups
+
+
+def _unpaired(indices: Sequence[int], keys: Mapping[int, Any], diffs: list[int]) -> list[int]:
     """The indices that remain when an item and a tombstone with equal keys take each other away."""
     waiting: dict[Any, list[int]] = {}
     for index in indices:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import xxhash
 
-from drift_graph.canonical import canonical, encode_metas, encode_plain
+from drift_graph.canonical import canonical_each, encode_metas, encode_plain
 from drift_graph.meta import Metas
 
 BLOCK_ITEMS = 4096
@@ -60,7 +60,7 @@ def encoded_pieces(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS) -
         whole = end - start == len(metas)
         values = payloads if whole else payloads[start:end]
         plain = encode_plain(values)
-        payload_bytes = b"".join(map(canonical, values)) if plain is None else plain
+        payload_bytes = b"".join(canonical_each(values)) if plain is None else plain
         meta_bytes = encode_metas(metas if whole else metas[start:end])
         pieces.append(Encoded(end - start, meta_bytes, payload_bytes, plain is not None))
         start, room = end, BLOCK_ITEMS

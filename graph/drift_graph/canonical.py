@@ -24,6 +24,7 @@ import struct
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
+from operator import ne
 from typing import Any
 
 import msgspec
@@ -81,7 +82,7 @@ def stored(value: Any) -> bytes:
 def encode_many(values: Sequence[Any]) -> bytes:
     """The canonical bytes of all values, joined: equal to b"".join(map(canonical, values)), and much faster."""
     plain = encode_plain(values)
-    return b"".join(map(canonical, values)) if plain is None else plain
+    return b"".join(canonical_each(values)) if plain is None else plain
 
 
 def encode_plain(values: Sequence[Any]) -> bytes | None:
@@ -103,9 +104,10 @@ def encode_metas(metas: Metas) -> bytes:
 
 def canonical_each(values: Sequence[Any]) -> list[bytes]:
     """[canonical(value) for value in values], faster."""
-    if _are_plain(values):
+    ready = values if _are_plain(values) else _sorted_rows(values)
+    if ready is not None:
         try:
-            return list(map(_encode, values))
+            return list(map(_encode, ready))
         except (OverflowError, UnicodeEncodeError):
             pass
     return list(map(canonical, values))
@@ -130,9 +132,7 @@ def stored_plain(values: Sequence[Any]) -> bytes | None:
 
 def stored_each(values: Sequence[Any]) -> list[bytes]:
     """[stored(value) for value in values], faster."""
-    rows = set(map(type, values)) == {dict} and set(map(type, chain.from_iterable(values))) <= {str}
-    inside = list(chain.from_iterable(map(dict.values, values))) if rows else values
-    if _are_plain(inside):
+    if _are_plain(values) or _are_rows(values):
         try:
             return list(map(_encode, values))
         except (OverflowError, UnicodeEncodeError):
@@ -190,7 +190,7 @@ def _are_plain(values: Collection[Any], depth: int = 0) -> bool:
     kinds = set(map(type, values))
     if not kinds <= _looked_into:
         return False
-    if float in kinds and any(value != value for value in values):  # a NaN differs from itself
+    if float in kinds and any(map(ne, values, values)):  # a NaN differs from itself
         return False
     if kinds <= _scalars:
         return True
@@ -204,17 +204,40 @@ _key_orders: dict[tuple[Any, ...], tuple[str, ...]] = {}
 _KEY_ORDERS_MAX = 4096
 
 
+def _key_order(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """The keys of a map in the order of their canonical bytes, remembered for the next row that has them."""
+    order = _key_orders.get(keys)
+    if order is None:
+        if len(_key_orders) >= _KEY_ORDERS_MAX:
+            _key_orders.clear()
+        order = _key_orders[keys] = tuple(sorted(keys, key=_encode))
+    return order
+
+
+def _are_rows(values: Collection[Any]) -> bool:
+    """Whether all are dicts from text to plain values."""
+    return (
+        set(map(type, values)) == {dict}
+        and set(map(type, chain.from_iterable(values))) <= {str}
+        and _are_plain(list(chain.from_iterable(map(dict.values, values))))
+    )
+
+
+def _sorted_rows(rows: Sequence[Any]) -> list[dict[str, Any]] | None:
+    """Dicts from text to plain values, with their entries in canonical order; None for others."""
+    if not _are_rows(rows):
+        return None
+    try:
+        return [{key: row[key] for key in _key_order(tuple(row))} for row in rows]
+    except UnicodeEncodeError:
+        return None
+
+
 def _sorted_map(value: dict[Any, Any]) -> bytes:
-    """A map sorted by the canonical bytes of its keys; rows with the same text keys share one remembered order."""
+    """A map sorted by the canonical bytes of its keys."""
     if set(map(type, value)) == {str} and _are_plain(value.values()):
-        keys = tuple(value)
-        order = _key_orders.get(keys)
         try:
-            if order is None:
-                if len(_key_orders) >= _KEY_ORDERS_MAX:
-                    _key_orders.clear()
-                order = _key_orders[keys] = tuple(sorted(keys, key=_encode))
-            return _encode({key: value[key] for key in order})
+            return _encode({key: value[key] for key in _key_order(tuple(value))})
         except (OverflowError, UnicodeEncodeError):
             pass
     pairs = sorted((_canonical(key), _canonical(item)) for key, item in value.items())

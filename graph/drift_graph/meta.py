@@ -85,6 +85,11 @@ def place_of(meta: bytes) -> bytes:
     return meta[: _skip_varint(meta, _skip_varint(meta, 8))]
 
 
+def tie_of(meta: bytes) -> int:
+    """The tie in a meta, global time or place."""
+    return read_varint(meta, _skip_varint(meta, 8))[0]
+
+
 def with_ordinal(meta: bytes, ordinal: int) -> bytes:
     """The meta with another ordinal in its global time."""
     place = place_of(meta)

@@ -15,8 +15,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import accumulate, islice
-from operator import lt
+from itertools import accumulate, islice, repeat
+from operator import lt, sub
 from typing import Any, Literal, NamedTuple
 
 import xxhash
@@ -34,6 +34,8 @@ from drift_graph.meta import (
     global_time,
     is_increasing,
     pack_time,
+    tie_of,
+    time_of,
     varint,
 )
 
@@ -125,7 +127,7 @@ class Arrived(NamedTuple):
     error: Exception | None
 
 
-_event_meta = struct.Struct(">QBBQ").pack  # time, source rank (one byte), 0xFF: eight bytes follow, tie
+_place = struct.Struct(">QBBQ").pack  # time, source rank (one byte), 0xFF: eight bytes follow, tie
 
 
 class Remembered(NamedTuple):
@@ -164,7 +166,7 @@ class SourceMachine:
         self._stamp = (TIME_MIN, 0)  # live arrival: time and ordinal of the next item at that time
         self._max_seen: int | None = None
         self._promised = TIME_MIN  # event time: nothing below is accepted any more
-        self._ordinals: dict[tuple[int, int], tuple[int, Any]] = {}
+        self._ordinals: dict[bytes, tuple[int, Any]] = {}  # by place: the next, and what a tie function told apart
         self._ordinals_kept = 4096
         self._unsettled = 0
         self._batches = 0
@@ -209,17 +211,17 @@ class SourceMachine:
 
     def remembered(self) -> Remembered:
         """What `recall` takes; not for live sources."""
+        least = pack_time(self._promised)
         ordinals = [
-            (*pair, count, payload) for pair, (count, payload) in self._ordinals.items() if pair[0] >= self._promised
+            (time_of(place), tie_of(place), *known) for place, known in sorted(self._ordinals.items()) if place >= least
         ]
-        return Remembered(
-            self.heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, sorted(ordinals)
-        )
+        return Remembered(self.heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, ordinals)
 
     def recall(self, remembered: Remembered) -> None:
         """Go on, before any item, where another machine was."""
         self.heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, ordinals = remembered
-        self._ordinals = {(time, tie): (count, payload) for time, tie, count, payload in ordinals}
+        places = self._places([time for time, *_ in ordinals], [tie for _, tie, *_ in ordinals])
+        self._ordinals = {place: (count, payload) for place, (_, _, count, payload) in zip(places, ordinals)}
 
     def _count(self, metas: Metas, late: list[Late]) -> None:
         self.items_in += len(metas)
@@ -328,11 +330,11 @@ class SourceMachine:
             self._max_seen = times[0]
         seen_before = self._max_seen
         self._max_seen = max(seen_before, max(times))
-        floor = max(self._max_seen - policy.lateness, self._promised)
-        if min(times) >= floor:
-            return None, [], None
         running = accumulate(times, max, initial=seen_before)
-        heartbeats = [max(seen - policy.lateness, self._promised) for seen in islice(running, len(times))]
+        seen_befores = list(islice(running, len(times)))
+        if min(times) >= self._promised and max(map(sub, seen_befores, times)) <= policy.lateness:
+            return None, [], None
+        heartbeats = [max(seen - policy.lateness, self._promised) for seen in seen_befores]
         is_late = list(map(lt, times, heartbeats))
         late = [
             Late(self.name, payload, time, heartbeat, f"{heartbeat - time} behind the heartbeat")
@@ -368,25 +370,33 @@ class SourceMachine:
                 error = error or none
         else:
             ties, error = self._ties_one_by_one(payloads, policy.tie)
-        rank = varint(self._rank)
-        short_rank = len(rank) == 1
-        ordinals = self._ordinals
+        told_apart = payloads if policy.tie is not None else repeat(None)
+        places = self._places(times, ties)
+        new = dict(zip(places, zip(repeat(1), told_apart)))
+        if len(new) == len(places) and self._ordinals.keys().isdisjoint(new):
+            self._ordinals.update(new)
+            return [place + b"\0" for place in places], error
         metas: list[bytes] = []
-        for time, tie, payload in zip(times, ties, payloads):
-            pair = (time, tie)
-            known = ordinals.get(pair)
-            ordinal = 0 if known is None else known[0]
-            if known is not None and policy.tie is not None and not same(known[1], payload):
+        for place, payload in zip(places, told_apart):
+            ordinal, first = self._ordinals.get(place, (0, payload))
+            if not same(first, payload):
                 return metas, InputError(
                     f"the tie function of source {self.name!r} gave one value for two different payloads at time "
-                    f"{time}: {_short(known[1])} and {_short(payload)}; make it unique, or leave tie out"
+                    f"{time_of(place)}: {_short(first)} and {_short(payload)}; make it unique, or leave tie out"
                 )
-            ordinals[pair] = (ordinal + 1, payload if policy.tie is not None else None)
-            if short_rank and tie >= 0x100000000000000:
-                metas.append(_event_meta(time + 2**63, self._rank, 0xFF, tie) + varint(ordinal))
-            else:
-                metas.append(pack_time(time) + rank + varint(tie) + varint(ordinal))
+            self._ordinals[place] = ordinal + 1, first
+            metas.append(place + varint(ordinal))
         return metas, error
+
+    def _places(self, times: list[int], ties: Sequence[int]) -> list[bytes]:
+        """Global times without their ordinals."""
+        number, rank = self._rank, varint(self._rank)
+        if len(rank) > 1:
+            return [pack_time(time) + rank + varint(tie) for time, tie in zip(times, ties)]
+        return [
+            _place(time + 2**63, number, 0xFF, tie) if tie >= 2**56 else pack_time(time) + rank + varint(tie)
+            for time, tie in zip(times, ties)
+        ]
 
     def _ties_one_by_one(self, payloads: list[Any], tie: Callable[[Any], Any]) -> tuple[list[int], Exception | None]:
         ties: list[int] = []
@@ -416,7 +426,8 @@ class SourceMachine:
         self._promised = max(self._promised, seen - policy.lateness, TIME_MIN)
         self.heartbeat = max(self.heartbeat, pack_time(self._promised))
         if len(self._ordinals) > self._ordinals_kept:
-            self._ordinals = {pair: known for pair, known in self._ordinals.items() if pair[0] >= self._promised}
+            least = pack_time(self._promised)
+            self._ordinals = {place: known for place, known in self._ordinals.items() if place >= least}
             self._ordinals_kept = max(4096, 2 * len(self._ordinals))
 
 
