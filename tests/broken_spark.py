@@ -200,6 +200,15 @@ BREAKAGES = [
         NO_SPARK,
     ),
     one(
+        "what the other items complete is not released before the error of one",
+        _STREAM,
+        '        late = self._divert(arrived, number, before, seen) if refused is None else 0\n',
+        "        if refused is not None:\n            raise refused\n"
+        "        late = self._divert(arrived, number, before, seen)\n",
+        LATE,
+        NO_SPARK,
+    ),
+    one(
         "an item at the promise is late",
         _STREAM,
         '(functions.col("time") < promise)',

@@ -208,6 +208,11 @@ def test_late_items_are_an_error_or_kept_apart(spark: Any, tmp_path: Path) -> No
     strict = stream_of(spark, tmp_path, graph=graph(20), checkpoint=tmp_path / "strict")
     with pytest.raises(drift.LateItem, match=r"got an item at 3 after .* nothing below 30; payload .* lateness to 47"):
         strict.finish()
+    run = drift.run(graph(20), {"trips": [{"time": time, "taxi": "a"} for time in (10, 20, 30, 50, 60, 3)]})
+    with pytest.raises(drift.LateItem):
+        run.finish()
+    assert strict.digest() == run.digest  # what the others complete is released, as where the late one comes last
+    assert [row.time for row in strict.items().where("sink = 'counts'").orderBy("position").collect()] == [10, 20, 30]
     lenient = stream_of(spark, tmp_path, graph=graph(20, "divert"), sink="counts", columns="taxi string, n long")
     lenient.finish()
     assert [tuple(row) for row in lenient.late().select("source", "time", "heartbeat").collect()] == [("trips", 3, 30)]
@@ -215,6 +220,20 @@ def test_late_items_are_an_error_or_kept_apart(spark: Any, tmp_path: Path) -> No
     assert lenient.digest() == drift.run(graph(), {"trips": kept}).finish().digest
     counts = lenient.items().orderBy("position").select("time", "taxi", "n").collect()
     assert [tuple(row) for row in counts] == [(10, "a", 1), (20, "a", 2), (30, "a", 3), (50, "a", 4), (60, "a", 5)]
+
+
+def test_an_item_that_has_no_time_ends_the_stream_after_what_the_others_complete(spark: Any, tmp_path: Path) -> None:
+    rows = trips(120)
+    write_files(tmp_path / "in", [*rows[:70], {"taxi": "taxi 1"}, *rows[70:]], 1)
+    stream = stream_of(spark, tmp_path, partitions=2)
+    with pytest.raises(drift.InputError) as ended:
+        stream.finish()
+    run = drift.run(graph(), {"trips": [*rows, {"taxi": "taxi 1", "time": None}]})
+    with pytest.raises(drift.InputError):
+        run.finish()
+    assert stream.digest() == run.digest
+    assert stream.items().count() == run.report.items_out > 0
+    assert [commit.number for commit in stream._store(spark).commits()] == [] and "None" in str(ended.value)
 
 
 def test_what_a_stream_cannot_do_is_refused_before_it_starts(spark: Any, tmp_path: Path) -> None:

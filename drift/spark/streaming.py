@@ -245,9 +245,9 @@ class Stream:
                 is_late = is_late | ((functions.col("rank") == rank) & (functions.col("time") < promise))
         arrived = arrived.withColumn("late", functions.coalesce(is_late, functions.lit(False)))
         seen = {row["rank"]: row for row in _looked_at(arrived).collect()}
-        if any(row["errors"] for row in seen.values()):
-            raise _first_error(arrived)
-        late = self._divert(arrived, number, before, seen)
+        refused = _first_error(arrived) if any(row["errors"] for row in seen.values()) else None
+        refused = refused or self._late_error(arrived, before, seen)
+        late = self._divert(arrived, number, before, seen) if refused is None else 0
         promises = [self._promise(rank, before.promises[rank], seen.get(rank)) for rank in self._readings]
         known = [promise for promise in promises if promise is not None]
         upto = pack_time(min(known)) if len(known) == len(promises) else b""
@@ -257,13 +257,26 @@ class Stream:
         after = replace(
             before,
             promises=tuple(promises),
-            items_in=before.items_in + sum(row["items"] - row["late"] for row in seen.values()),
+            items_in=before.items_in + sum(row["items"] - row["late"] - row["errors"] for row in seen.values()),
             late_items=late,
         )
-        self._compute(number, after, arrived.where("NOT late"), upto, cuts(bounds, before.partitions))
+        items = arrived.where("error IS NULL AND NOT late")
+        self._compute(number, after, items, upto, cuts(bounds, before.partitions), refused)
 
-    def _compute(self, number: int, before: Commit, arrived: Any, upto: bytes, bounds: tuple[bytes, ...] = ()) -> None:
-        """Release what is below a time, keep the rest and what is remembered, and say that it is done."""
+    def _compute(
+        self,
+        number: int,
+        before: Commit,
+        arrived: Any,
+        upto: bytes,
+        bounds: tuple[bytes, ...] = (),
+        refused: DriftError | None = None,
+    ) -> None:
+        """Release what is below a time, keep the rest and what is remembered, and say that it is done.
+
+        Args:
+            refused: what the stream ends with after that, as a run does whose last item was refused; nothing is done.
+        """
         from pyspark.sql import functions
 
         spark = self._spark if arrived is None else arrived.sparkSession
@@ -295,7 +308,7 @@ class Stream:
             ends = {row[_TARGET]: (row[_POSITION], pickle.loads(row["body"])) for row in told if row[_PORT] == END}
             items = result.where(port.isNull()).select(*self._fields.names)
             after = _released(before, number, ends)
-            error = next((end.error for _, (_, end) in sorted(ends.items()) if end.error is not None), None)
+            error = next((end.error for _, (_, end) in sorted(ends.items()) if end.error is not None), refused)
             if error is not None:
                 store.write_failure(after, items.where(functions.col("position") < after.position))
                 raise error
@@ -379,27 +392,31 @@ class Stream:
         promise = max(seen["latest"] - policy.lateness, TIME_MIN)
         return int(promise if before is None else max(promise, before))
 
-    def _divert(self, arrived: Any, number: int, before: Commit, seen: Mapping[int, Any]) -> int:
-        """Keep late items apart; how many they are.
-
-        Raises:
-            LateItem: there is one, and its source's policy takes it for an error.
-        """
-        promises = {
+    def _broken(self, before: Commit, seen: Mapping[int, Any]) -> dict[int, tuple[str, int]]:
+        """The sources that late items have come from, and what these had promised."""
+        return {
             rank: (self._readings[rank].name, promise)
             for rank, promise in enumerate(before.promises)
             if promise is not None and rank in seen and seen[rank]["late"]
         }
-        for rank, (name, promise) in promises.items():
+
+    def _late_error(self, arrived: Any, before: Commit, seen: Mapping[int, Any]) -> LateItem | None:
+        """Of a late item whose source's policy takes it for an error, where there is one."""
+        for rank, (name, promise) in self._broken(before, seen).items():
             policy = self._readings[rank].policy
             assert isinstance(policy, EventTime)
             if policy.late == "error":
                 first = arrived.where(f"late AND rank = {rank}").orderBy("place", "payload").first()
-                raise LateItem(
+                return LateItem(
                     f"source {name!r} got an item at {first.time} after a micro-batch that promised nothing below "
                     f"{promise}; payload {safe_text(repr, pickle.loads(first.payload), 200)}; set lateness to "
                     f"{policy.lateness + promise - first.time} or more, or pass late='divert' to keep such items"
                 )
+        return None
+
+    def _divert(self, arrived: Any, number: int, before: Commit, seen: Mapping[int, Any]) -> int:
+        """Keep late items apart; how many they are."""
+        promises = self._broken(before, seen)
         if promises:
             kernel = partial(late_rows, self._work(1, ()), promises)
             late = arrived.where("late").select("rank", "time", "payload").mapInArrow(kernel, LATE_DDL)
