@@ -182,9 +182,17 @@ BREAKAGES = [
     one(
         "the order over the seam of two pieces is not looked at",
         "drift/records/agreement.py",
-        "        if columns.first_not_increasing(seam, BIN_HEAD_BYTES) is not None:\n",
+        "        if first <= before:\n",
         "        if False:\n",
         ("tests/test_records_troubles.py", "tests/test_records_forged.py"),
+        NO_RECORDS,
+    ),
+    one(
+        "long metas are compared with their heads",
+        "drift/records/agreement.py",
+        "            metas, head = metas_of(rows), 0\n",
+        "            pass\n",
+        ("tests/test_records_forged.py",),
         NO_RECORDS,
     ),
     one(

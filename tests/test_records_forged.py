@@ -96,6 +96,20 @@ def test_metas_increase_from_one_piece_to_the_next(whole: Path) -> None:
         assert [[wrong.column for wrong in piece] for piece in wrongs] == [[], columns]
 
 
+@pytest.mark.parametrize("lengths", [(240, 241, 242), (243, 244, 245), (500, 501, 502)])  # of 0xC4 and 0xC5, and both
+def test_metas_of_any_length_increase(lengths: tuple[int, ...], whole: Path) -> None:
+    manifest = drift.Record(whole).manifest
+    for order, columns in (((0, 1, 2), []), ((0, 2, 1), ["order"])):
+        paths = [b"\x01" * lengths[at] for at in order]
+        metas = [global_time(7, 0, 0, 0) + path for path in paths]
+        rows = pa.table({
+            "position": pa.array(range(3), pa.int64()), "sink": pa.array(["counts"] * 3).dictionary_encode(),
+            "time": pa.array([7] * 3, pa.int64()), "tie": pa.array([meta[8:11] for meta in metas], pa.binary()),
+            "path": pa.array(paths, pa.binary()),
+        })  # fmt: skip
+        assert [wrong.column for wrong in OutputRows(manifest).wrongs(rows, bins_of(rows), 0)] == columns
+
+
 def test_what_cannot_be_checked_is_no_success(whole: Path, tmp_path: Path) -> None:
     record = Path(shutil.copytree(whole, tmp_path / "record"))
     rows = pq.read_table(record / "blocks" / "part-00000.parquet").column("rows")

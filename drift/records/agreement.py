@@ -20,9 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from drift.records import columns
-from drift.records.columns import BIN_HEAD_BYTES, Numbers, Strings
+from drift.records.columns import BIN_HEAD_BYTES, BIN_MAX, Numbers, Strings
 from drift.records.format import Manifest
-from drift.records.metas import GLOBAL_TIME, META, wrong_tie
+from drift.records.metas import GLOBAL_TIME, META, metas_of, wrong_tie
 from drift.records.tables import ROW_GROUP_ITEMS, check_values, open_table
 from drift_graph.meta import BEGINNING, END_OF_TIME, TIME_MAX, TIME_MIN, time_of
 
@@ -48,7 +48,7 @@ class OutputRows:
 
     def __init__(self, manifest: Manifest) -> None:
         self._sinks = manifest.sinks
-        self._last: Strings | None = None
+        self._last = b""
 
     def wrongs(self, rows: Any, bins: Strings, first: int, expected: int | None = None) -> Iterator[Wrong]:
         """What does not agree in the next rows.
@@ -66,16 +66,20 @@ class OutputRows:
         given = columns.numbers(rows.column("position"))
         if (at := _first(given != np.arange(first, first + len(rows)))) is not None:
             yield Wrong("position", f"the row of position {first + at:,} says position {given[at]:,}", first + at)
-        if (at := self._out_of_order(bins, columns.numbers(rows.column("time")))) is not None:
+        if (at := self._out_of_order(rows, bins)) is not None:
             yield Wrong("order", f"the meta at position {first + at:,} is not above the one before", first + at)
         yield from _unknown("sink", self._sinks, rows, first)
 
-    def _out_of_order(self, bins: Strings, times: Numbers) -> int | None:
-        before, self._last = self._last, bins.slice(len(bins) - 1, len(bins))
-        seam = columns.joined([before, bins.slice(0, 1)]) if before is not None else bins.slice(0, 1)
-        if columns.first_not_increasing(seam, BIN_HEAD_BYTES) is not None:
+    def _out_of_order(self, rows: Any, bins: Strings) -> int | None:
+        metas, head = bins, BIN_HEAD_BYTES
+        if int(bins.lengths.max()) > BIN_HEAD_BYTES + BIN_MAX:  # whose heads are longer
+            metas, head = metas_of(rows), 0
+        first, last = (metas.slice(at, at + 1).joined().tobytes()[head:] for at in (0, len(rows) - 1))
+        before, self._last = self._last, last
+        if first <= before:
             return 0
-        return None if (times[1:] > times[:-1]).all() else columns.first_not_increasing(bins, BIN_HEAD_BYTES)
+        times = columns.numbers(rows.column("time"))
+        return None if (times[1:] > times[:-1]).all() else columns.first_not_increasing(metas, head)
 
 
 class InputRows:

@@ -56,12 +56,6 @@ class Strings:
         return [whole[start:end] for start, end in pairwise(ends)]
 
 
-def of_fixed(matrix: Bytes) -> Strings:
-    """The rows of a matrix."""
-    count, length = matrix.shape
-    return of_step(np.ascontiguousarray(matrix).reshape(-1), count, length)
-
-
 def of_step(data: Bytes, count: int, step: int) -> Strings:
     """Strings of one length, which is not 0."""
     return Strings(data, np.arange(0, (count + 1) * step, step), step)
@@ -78,7 +72,7 @@ def joined(several: list[Strings]) -> Strings:
     steps = {strings.step for strings in several}
     data = np.concatenate([np.frombuffer(strings.joined(), np.uint8) for strings in several])
     if len(steps) == 1 and 0 not in steps:
-        return of_fixed(data.reshape(-1, steps.pop()))
+        return of_step(data, sum(map(len, several)), steps.pop())
     return Strings(data, offsets_of(np.concatenate([strings.lengths for strings in several])))
 
 
@@ -182,26 +176,6 @@ def sums(strings: Strings) -> Bytes:
     return found
 
 
-def bins(strings: Strings) -> Strings:
-    """The canonical bytes of each: with the header that says its length."""
-    step = _common_length(strings)
-    if step is not None and step <= BIN_MAX:
-        matrix = np.empty((len(strings), BIN_HEAD_BYTES + step), np.uint8)
-        matrix[:, 0], matrix[:, 1] = BIN_MARK, step
-        start, end = int(strings.offsets[0]), int(strings.offsets[-1])
-        matrix[:, BIN_HEAD_BYTES:] = strings.data[start:end].reshape(-1, step)
-        return of_fixed(matrix)
-    lengths = strings.lengths
-    if len(lengths) == 0 or int(lengths.max()) > BIN_MAX:
-        return of_list(list(map(msgspec.msgpack.encode, strings.listed())))
-    offsets = offsets_of(lengths + BIN_HEAD_BYTES)
-    out = np.empty(int(offsets[-1]), np.uint8)
-    heads = offsets[:-1]
-    out[heads], out[heads + 1] = BIN_MARK, lengths
-    _copy(out, heads + BIN_HEAD_BYTES, strings.data, strings.offsets[:-1], lengths)
-    return Strings(out, offsets)
-
-
 def first_not_increasing(strings: Strings, skip: int = 0) -> int | None:
     """Index of the first string that is not above the one before it, as bytes compare; None where all are.
 
@@ -239,23 +213,18 @@ def _compared(strings: Strings, skip: int, lengths: Numbers) -> Iterator[npt.NDA
         yield np.ndarray((count,), ">u8", data, start + min(at, width - 8), (step,))
 
 
-def cut(strings: Strings, starts: Numbers, lengths: Numbers, which: npt.NDArray[Any] | None = None) -> Strings:
-    """Of each a part, by where it starts in it and how long it is.
-
-    Args:
-        which: of which string each part is, where that is not each of its own.
-    """
-    if not len(lengths):
+def cut(strings: Strings, starts: Numbers, lengths: Numbers) -> Strings:
+    """Of each a part, by where it starts in it and how long it is."""
+    if not len(strings):
         return of_lengths(b"", lengths)
     start, step = int(starts[0]), int(lengths[0])
     same = bool((lengths == step).all())
-    if same and step and strings.step and which is None and (starts == start).all():
+    if same and step and strings.step and (starts == start).all():
         rows = np.ndarray((len(strings),), f"V{step}", strings.data, int(strings.offsets[0]) + start, (strings.step,))
         return of_step(np.ascontiguousarray(rows).view(np.uint8), len(strings), step)
     offsets = offsets_of(lengths)
     out = np.empty(int(offsets[-1]), np.uint8)
-    places = strings.offsets[:-1] if which is None else strings.offsets[which]
-    _copy(out, offsets[:-1], strings.data, places + starts, lengths)
+    _copy(out, offsets[:-1], strings.data, strings.offsets[:-1] + starts, lengths)
     return Strings(out, offsets, step if same else 0)
 
 

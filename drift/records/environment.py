@@ -14,10 +14,11 @@ _INSTALLED = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)\.dist-info")
 
 def environment() -> dict[str, Any]:
     """Versions of drift, Python, the machine and the packages."""
+    system = platform.uname()  # `platform.platform()` starts a process, and reads the whole of the interpreter
     return {
         "drift": str(getattr(sys.modules["drift"], "__version__", "")),  # the package that this is in
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "platform": platform.platform(),
+        "platform": f"{system.system}-{system.release}-{system.machine}",
         "packages": packages(),
     }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -24,10 +25,10 @@ from drift.records.columns import (
     Bytes,
     Numbers,
     Strings,
-    bins,
     cut,
     numbers,
     of_arrow,
+    of_list,
     offsets_of,
     words_of,
 )
@@ -40,6 +41,7 @@ _SIGN = np.uint64(1 << 63)
 _TIME_BYTES = 8
 _ONE_BYTE_MAX = 0xF7  # of a varint; see `drift_graph.meta`
 _TIE_VARINTS = 3  # source rank, tie, ordinal
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Parts(NamedTuple):
@@ -141,7 +143,7 @@ def bins_of(rows: Any, names: Sequence[str] = META) -> Strings:
     count, step, starts = len(found), found.step, found.offsets[:-1]
     most = int(found.lengths.max(initial=0)) - BIN_HEAD_BYTES
     if most > BIN_MAX:
-        return bins(metas_of(rows, names))
+        return of_list(list(map(_encode, metas_of(rows, names).listed())))
     if step:
         np.ndarray((count,), "<u2", found.data, 0, (step,))[:] = BIN_MARK | most << 8
     else:
@@ -173,8 +175,9 @@ class _Coded(NamedTuple):
 
     def words(self, at: int) -> Any:
         """Eight bytes of each from `at` on, with what is behind it where it has fewer; one word, where all are one."""
-        data = np.concatenate([self.values.data, np.zeros(8 + at, np.uint8)])
-        found = words_of(data)[self.values.offsets[:-1] + at]
+        start, end = int(self.values.offsets[0]), int(self.values.offsets[-1])
+        data = np.concatenate([self.values.data[start:end], np.zeros(8 + at, np.uint8)])
+        found = words_of(data)[self.values.offsets[:-1] - start + at]
         if self.codes is None:
             return found
         return found[0] if len(found) == 1 else found[self.codes]
