@@ -183,6 +183,10 @@ def test_canonical_bytes_are_equal_exactly_for_the_same_value(left: Any, right: 
 @example([1.0, Decimal("sNaN")])
 @example([(1, float("nan")), 2, "x"])
 @example([True, 1, 1.0])
+@example([{"b": 1, "aa": 2.5}, {"aa": 1, "b": 2}, {}])
+@example([{"b": 1, "aa": 2.5}, {"aa": 1, "b": float("nan")}])
+@example([{"b": 2.5, "aa": None}, {"aa": 1, "b": "\ud800"}])
+@example([{"\ud800": 1, "a": 2**70}])
 def test_the_fast_ways_to_canonical_bytes_give_the_same_bytes(given_values: list[Any]) -> None:
     each = [canonical(value) for value in given_values]
     assert encode_many(given_values) == b"".join(each)
@@ -545,6 +549,7 @@ def check_stage(
         ports: Ports = {}
         out = stage.process(sorted_by_meta(columns_of(batch)), ports)
         assert not ports
+        assert encode_many(out.payloads) == b"".join(map(canonical, out.payloads))
         batch_counts: Counter[tuple[bytes, bytes]] = Counter()
         for meta, payload, diff in zip(out.metas, out.payloads, out.diffs or [1] * len(out.metas)):
             batch_counts[meta, canonical(payload)] += diff

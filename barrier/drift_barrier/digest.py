@@ -58,7 +58,7 @@ def encoded_pieces(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS) -
     while start < len(metas):
         end = min(start + room, len(metas))
         whole = end - start == len(metas)
-        values = payloads if whole else payloads[start:end]
+        values = payloads if whole else type(payloads)(payloads[start:end])  # Plain, if they were
         plain = encode_plain(values)
         payload_bytes = b"".join(canonical_each(values)) if plain is None else plain
         meta_bytes = encode_metas(metas if whole else metas[start:end])

@@ -21,7 +21,7 @@ from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.keys import identities
 from drift.machines.maps import Ports, called
 from drift_barrier.barrier import FAILURES
-from drift_graph.canonical import same
+from drift_graph.canonical import Plain, are_plain, same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import RAISED
 from drift_graph.item import Columns, joined
@@ -72,6 +72,7 @@ class GroupStage:
         self._window = group.window
         self._kept = 1 - group.window or 1  # from this index on the next window has the last one's payloads
         self._windows: dict[Any, tuple[Any, ...]] = {}
+        self._plain = True  # as far as has been seen, windows are made of plain payloads
         self._log: deque[tuple[Metas, Sequence[Any], list[tuple[Any, ...]]]] = deque()
         self._buckets: dict[Any, _Bucket] = {}
         self._touched: deque[tuple[bytes, Iterable[Any]]] = deque()
@@ -85,6 +86,7 @@ class GroupStage:
         metas, payloads, diffs = columns
         if not metas:
             return columns
+        self._plain = self._plain and are_plain(payloads)
         at = bisect_right(metas, self._last) if diffs is None else len(metas)
         self._last = max(self._last, metas[-1])
         if not at:
@@ -96,7 +98,7 @@ class GroupStage:
         """Windows of items above all others, which are logged."""
         last, kept = self._windows, self._kept
         find = last.get
-        windows: list[tuple[Any, ...]] = []
+        windows: list[tuple[Any, ...]] = Plain() if self._plain else []
         give = windows.append
         for key, payload in zip(keys, payloads):
             last[key] = window = (*find(key, ())[kept:], payload)
@@ -104,9 +106,7 @@ class GroupStage:
         self._log.append((metas, keys, windows))
         return Columns(metas, windows, None)
 
-    def _correct(
-        self, metas: Metas, keys: Sequence[Any], payloads: list[Any], diffs: Sequence[int] | None
-    ) -> Columns:
+    def _correct(self, metas: Metas, keys: Sequence[Any], payloads: list[Any], diffs: Sequence[int] | None) -> Columns:
         """Items and tombstones anywhere in the order."""
         self._draw()
         changes: dict[Any, list[_Change]] = {}
@@ -215,7 +215,9 @@ class GroupStage:
 
     def recall(self, remembered: Iterable[tuple[Any, Any]]) -> None:
         """Go on, before any item, where a machine ended that remembered this."""
-        self._windows.update(remembered)
+        windows = dict(remembered)
+        self._windows.update(windows)
+        self._plain = self._plain and are_plain(windows.values())
 
     @property
     def held(self) -> int:

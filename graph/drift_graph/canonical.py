@@ -40,6 +40,12 @@ _PLAIN_DEPTH_MAX = 50
 _looked_into = _scalars | {tuple}
 
 
+class Plain(list[Any]):
+    """Values that `encode_many` need not look into: who made them has looked into all that they are made of."""
+
+    __slots__ = ()
+
+
 class NoCanonicalForm(TypeError):
     """Raised with the type that has none; whoever knows the step turns it into a PayloadError."""
 
@@ -87,7 +93,7 @@ def encode_many(values: Sequence[Any]) -> bytes:
 
 def encode_plain(values: Sequence[Any]) -> bytes | None:
     """encode_many where all are scalars and tuples, as deep as they go; None for others, and for rare scalars."""
-    if _are_plain(values):
+    if type(values) is Plain or are_plain(values):
         try:
             return _encode(values)[len(_array_header(len(values))) :]
         except (OverflowError, UnicodeEncodeError):
@@ -104,7 +110,7 @@ def encode_metas(metas: Metas) -> bytes:
 
 def canonical_each(values: Sequence[Any]) -> list[bytes]:
     """[canonical(value) for value in values], faster."""
-    ready = values if _are_plain(values) else _sorted_rows(values)
+    ready = values if are_plain(values) else _sorted_rows(values)
     if ready is not None:
         try:
             return list(map(_encode, ready))
@@ -122,7 +128,7 @@ def stored_plain(values: Sequence[Any]) -> bytes | None:
             return None
         plain = set(map(type, chain.from_iterable(map(dict.values, values)))) <= _exact
         inside = () if plain else list(chain.from_iterable(map(dict.values, values)))
-    if plain or _are_plain(inside):
+    if plain or are_plain(inside):
         try:
             return _encode(values)[len(_array_header(len(values))) :]
         except (OverflowError, UnicodeEncodeError):
@@ -132,7 +138,7 @@ def stored_plain(values: Sequence[Any]) -> bytes | None:
 
 def stored_each(values: Sequence[Any]) -> list[bytes]:
     """[stored(value) for value in values], faster."""
-    if _are_plain(values) or _are_rows(values):
+    if are_plain(values) or _are_rows(values):
         try:
             return list(map(_encode, values))
         except (OverflowError, UnicodeEncodeError):
@@ -183,7 +189,7 @@ def forms_of(values: Sequence[Any]) -> list[bytes]:
         return list(map(form_of, values))
 
 
-def _are_plain(values: Collection[Any], depth: int = 0) -> bool:
+def are_plain(values: Collection[Any], depth: int = 0) -> bool:
     """Whether msgspec's own encoding of every value is its canonical form (huge ints and surrogates excepted)."""
     if depth > _PLAIN_DEPTH_MAX:
         return False
@@ -196,8 +202,8 @@ def _are_plain(values: Collection[Any], depth: int = 0) -> bool:
         return True
     if kinds == {tuple}:
         inside = set(map(type, chain.from_iterable(values)))
-        return inside <= _exact or _are_plain(list(chain.from_iterable(values)), depth + 1)
-    return _are_plain(list(chain.from_iterable(value for value in values if type(value) is tuple)), depth + 1)
+        return inside <= _exact or are_plain(list(chain.from_iterable(values)), depth + 1)
+    return are_plain(list(chain.from_iterable(value for value in values if type(value) is tuple)), depth + 1)
 
 
 _key_orders: dict[tuple[Any, ...], tuple[str, ...]] = {}
@@ -219,7 +225,7 @@ def _are_rows(values: Collection[Any]) -> bool:
     return (
         set(map(type, values)) == {dict}
         and set(map(type, chain.from_iterable(values))) <= {str}
-        and _are_plain(list(chain.from_iterable(map(dict.values, values))))
+        and are_plain(list(chain.from_iterable(map(dict.values, values))))
     )
 
 
@@ -235,7 +241,7 @@ def _sorted_rows(rows: Sequence[Any]) -> list[dict[str, Any]] | None:
 
 def _sorted_map(value: dict[Any, Any]) -> bytes:
     """A map sorted by the canonical bytes of its keys."""
-    if set(map(type, value)) == {str} and _are_plain(value.values()):
+    if set(map(type, value)) == {str} and are_plain(value.values()):
         try:
             return _encode({key: value[key] for key in _key_order(tuple(value))})
         except (OverflowError, UnicodeEncodeError):
