@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import namedtuple
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ import pytest
 import drift
 
 Point = namedtuple("Point", "x y")
+
+
+class Kind(Enum):
+    BUY = "buy"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +44,9 @@ def recorded(path: Path, payloads: list[Any]) -> drift.Record:
         ([Trip("JFK", 1.0), Trip("LGA", -2.0)], {"origin": ["JFK", "LGA"], "delay": [1.0, -2.0]}),
         ([7, 8, None], {"value": [7, 8, None]}),
         ([("a", [1, 2]), ("b", [])], {"0": ["a", "b"], "1": [[1, 2], []]}),
+        ([("a", (Trip("JFK", 1.0),))], {"0": ["a"], "1": [[{"origin": "JFK", "delay": 1.0}]]}),
+        ([{"kind": Kind.BUY, "of": {2, 1}}], {"kind": ["buy"], "of": [[1, 2]]}),
+        ([{"at": Point(1, 2.5)}], {"at": [[1, 2.5]]}),
         ([{"time": 5, "row": 6}], {"payload.time": [5], "payload.row": [6]}),
     ],
     ids=[
@@ -48,6 +56,9 @@ def recorded(path: Path, payloads: list[Any]) -> drift.Record:
         "dataclasses",
         "values",
         "lists",
+        "objects in fields",
+        "an Enum and a set",
+        "a named tuple in a field",
         "names that are taken",
     ],
 )
@@ -77,10 +88,11 @@ def test_of_one_sink_from_one_position_up_to_another_with_names_or_types(tmp_pat
         record.table(columns={"word": pa.string(), "count": pa.bool_()})
 
 
-@pytest.mark.parametrize("payloads", [[1, "one"], [("a", 1), ("b", 1, 2)], [2**70], [{1: 2}]])
+@pytest.mark.parametrize("payloads", [[1, "one"], [("a", 1), ("b", 1, 2)], [2**70], [{1: 2}], [(0,) * 9999, 1]])
 def test_what_no_column_holds_is_an_error_that_says_what_to_do(payloads: list[Any], tmp_path: Path) -> None:
-    with pytest.raises(drift.PayloadError):
+    with pytest.raises(drift.PayloadError, match="of=NAME; else name types") as raised:
         recorded(tmp_path / "record", payloads).table()
+    assert len(str(raised.value)) < 800
 
 
 def test_pieces_of_a_long_record_are_one_table(tmp_path: Path) -> None:

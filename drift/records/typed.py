@@ -1,7 +1,8 @@
 """Payloads as typed columns, one for each of their fields, for tools that know nothing of canonical bytes.
 
 Invariant: a column holds the values of one field, in the order of the items; what a type cannot hold is an error, and
-never another value.
+never another value. Within a field, objects are structs of their fields, an Enum is its value, and a set is a list in
+the order of canonical bytes.
 
 A record keeps payloads as bytes, in one column: that holds whatever a run gives, with its types (a tuple is no list,
 True no 1), of all sinks in one file. Typed columns would have to be known before the first item, and would be there a
@@ -12,15 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
 
+from drift_graph.canonical import canonical
 from drift_graph.errors import PayloadError
 from drift_graph.functions import safe_text
 
 #: The column of payloads that have no fields.
 VALUE = "value"
+
+_SHOWN_MAX = 12
+_REFUSED = (pa.ArrowException, OverflowError, TypeError)
+_DECLARE = (
+    "where sinks or sources differ, take the items of one, of=NAME; else name types that hold all values, "
+    "columns={NAME: pyarrow type}, or take the payloads as they are: drift.Record(PATH).items()"
+)
 
 
 def payload_arrays(payloads: list[Any], columns: list[pa.Field], of: str) -> list[pa.Array]:
@@ -38,8 +48,8 @@ def payload_arrays(payloads: list[Any], columns: list[pa.Field], of: str) -> lis
 
 def _array(values: list[Any], field: pa.Field, of: str) -> pa.Array:
     try:
-        return pa.array(values, field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
+        return _column(values, field.type)
+    except _REFUSED as error:
         raise PayloadError(
             f"{of!r}: column {field.name!r} is declared as {field.type}, and a payload has something else: {error}",
             step=of,
@@ -61,8 +71,11 @@ def values_of(payloads: list[Any], names: Sequence[str], of: str) -> list[list[A
         return [payloads]
     for payload in payloads:
         if not isinstance(payload, dict) and not (isinstance(payload, tuple) and len(payload) == len(names)):
+            several = f"{', '.join(names[:_SHOWN_MAX])} ... ({len(names):,} in all)"
+            wanted = ", ".join(names) if len(names) <= _SHOWN_MAX else several
             raise PayloadError(
-                f"{of!r} has a payload that has no columns {', '.join(names)}: {safe_text(repr, payload, 200)}",
+                f"{of!r} has a payload that has no columns {wanted}: {safe_text(repr, payload, 200)}; a table is of "
+                f"payloads that have the same fields: {_DECLARE}",
                 step=of,
             )
     return [
@@ -133,13 +146,29 @@ class Tables:
             raise PayloadError(f"{self._of!r}: {error}; {_DECLARE}", step=self._of) from None
 
 
-_DECLARE = (
-    "take the items of one sink or source, of=NAME, or name types that hold them all: columns={NAME: pyarrow type}"
-)
-
-
 def _inferred(values: list[Any], name: str, of: str) -> pa.Array:
     try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError, TypeError) as error:
+        return _column(values, None)
+    except _REFUSED as error:
         raise PayloadError(f"{of!r}: no one type holds the values of {name!r}: {error}; {_DECLARE}", step=of) from None
+
+
+def _column(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except _REFUSED:
+        return pa.array(list(map(_plain, values)), kind)
+
+
+def _plain(value: Any) -> Any:
+    """A value as Arrow knows it, all through."""
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if isinstance(value, (set, frozenset)):
+        return list(map(_plain, sorted(value, key=canonical)))
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return list(map(_plain, value))
+    names = _names(value)
+    return value if names == [VALUE] else {name: _plain(getattr(value, name)) for name in names}
