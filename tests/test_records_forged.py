@@ -7,15 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_records_hostile import replaced, trips
+from test_records_hostile import edit, replaced, trips
 
 import drift
-from drift.records.agreement import OutputRows
+from drift.records.agreement import InputRows, OutputRows
 from drift.records.intact import check_intact
-from drift.records.metas import bins_of
+from drift.records.metas import GLOBAL_TIME, bins_of, wrong_rank
 from drift_graph.meta import global_time, pack_time
 
 Rows = list[Any]
@@ -39,6 +40,20 @@ FORGED: dict[str, tuple[str, str, Callable[[Rows], Rows], str, str]] = {
         lambda rows: [pack_time(90), *[rows[-1]] * (len(rows) - 1)],
         "not of a run",
         "below what its source had promised, 90",
+    ),
+    "a promise that is too high within a time": (
+        "arrivals",
+        "heartbeat",
+        lambda rows: [pack_time(80) + b"\1", *[rows[-1]] * (len(rows) - 1)],
+        "not of a run",
+        "row 4 has time 80, below what its source had promised, 80",
+    ),
+    "counts that are right only modulo 2**64": (
+        "arrivals",
+        "items",
+        lambda rows: [2**62 + rows[0], 2**62 + rows[1], *rows[2:]],
+        "column changed",
+        "the arrivals tell of 9,223,372,036,854,775,813 items",
     ),
     "a promise that goes back": (
         "arrivals",
@@ -71,6 +86,75 @@ def test_a_forged_column_is_named(what: str, whole: Path, tmp_path: Path) -> Non
     troubles = [trouble for check in check_intact(record) for trouble in check.troubles]
     assert [trouble.kind for trouble in troubles] == [kind] * len(troubles)
     assert says in troubles[0].text
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("arrivals", "at_ns"), ("arrivals", "numbered"), ("late", "reason"), ("late", "payload"), ("blocks", "meta_checks")],
+)
+def test_a_value_that_is_missing_is_told_also_where_nothing_else_says_it(
+    table: str, column: str, whole: Path, tmp_path: Path
+) -> None:
+    record = Path(shutil.copytree(whole, tmp_path / "record"))
+    rows = pq.read_table(record / table / "part-00000.parquet").column(column)
+    replaced(record, table, column, pa.array([None, *rows.to_pylist()[1:]], rows.type))
+    texts = [trouble.text for check in check_intact(record) for trouble in check.troubles]
+    assert any(f"its column {column} has 1 rows without a value" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "says"),
+    [
+        ("block", [0, 1], "block 1 of output, of 5 items, comes after none"),
+        ("table", ["input", "outputs"], "it has blocks of 'outputs'"),
+        ("meta_checks", [bytes(5), bytes(4)], "block 0 of output has 5 items, and not as many checks"),
+        ("payload_checks", [bytes(10), bytes(11)], "block 0 of output has 5 items, and not as many checks"),
+    ],
+)
+def test_blocks_that_no_writer_writes_are_told(
+    column: str, values: list[Any], says: str, whole: Path, tmp_path: Path
+) -> None:
+    record = Path(shutil.copytree(whole, tmp_path / "record"))
+    kind = pq.read_table(record / "blocks" / "part-00000.parquet").schema.field(column).type
+    replaced(record, "blocks", column, pa.array(values, kind))
+    texts = [trouble.text for check in check_intact(record) for trouble in check.troubles]
+    assert any(says in text for text in texts), texts
+
+
+@pytest.mark.parametrize("table", ["arrivals", "late", "blocks"])
+def test_a_file_with_another_number_of_rows_than_the_manifest_says_is_told(
+    table: str, whole: Path, tmp_path: Path
+) -> None:
+    record = Path(shutil.copytree(whole, tmp_path / "record"))
+
+    def one_more(manifest: dict[str, Any]) -> None:
+        for file in manifest["files"]:
+            file["rows"] += file["table"] == table
+
+    edit(record, one_more)
+    rows = pq.read_metadata(record / table / "part-00000.parquet").num_rows
+    texts = [trouble.text for check in check_intact(record) for trouble in check.troubles]
+    assert any(f"{table}/part-00000.parquet (rows 0 to {rows}) has {rows} rows" in text for text in texts), texts
+
+
+def test_a_tie_that_is_of_another_source_than_the_row(whole: Path) -> None:
+    rows = pq.read_table(whole / "input" / "part-00000.parquet")
+    ties = rows.column("tie").to_pylist()
+    for at in (None, 3):
+        forged = [b"\1" + tie[1:] if row == at else tie for row, tie in enumerate(ties)]
+        changed = rows.set_column(rows.schema.get_field_index("tie"), "tie", pa.array(forged, pa.binary()))
+        agreement = InputRows(whole, drift.Record(whole).manifest)
+        wrongs = list(agreement.wrongs(changed, bins_of(changed, GLOBAL_TIME), 0))
+        assert [(wrong.column, wrong.row) for wrong in wrongs] == ([] if at is None else [("tie", at)])
+
+
+def test_ties_of_a_source_whose_rank_takes_several_bytes() -> None:
+    ties = [global_time(1, rank, 0, 0)[8:] for rank in (0, 300, 300, 5)]
+    for column in (pa.array(ties, pa.binary()), pa.array(ties, pa.binary()).dictionary_encode()):
+        rows = pa.table({"tie": column})
+        assert wrong_rank(rows, np.array([0, 300, 300, 5], np.int32)) is None
+        assert wrong_rank(rows, np.array([0, 300, 5, 5], np.int32)) == 2
+        assert wrong_rank(rows.slice(3), np.array([300], np.int32)) == 0
 
 
 def test_a_tie_that_does_not_end_where_the_path_begins_is_named(whole: Path, tmp_path: Path) -> None:

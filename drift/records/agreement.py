@@ -1,12 +1,14 @@
 """Whether the columns of a record agree with each other.
 
 Invariant: in rows that pass, every column beside metas and payloads is what the metas, the manifest and the arrivals
-say: ties end where paths begin, positions count up, metas increase, sinks and sources are those of the graph, and the
-input is the batches that arrived, none of whose items is below what its source had promised.
+say: ties end where paths begin and name the source, positions count up, metas increase, sinks and sources are those of
+the graph, and the input is the batches that arrived, none of whose items is below what its source had promised.
 
 Why: hashes show that a record is as it was written, unless somebody has made them all anew. Then a column can be
-changed by itself only where nothing else says the same. What no other column says: payloads, the clock's times, the
-reason why an item was late, and the checks of the items in the blocks, which only tell where a difference is.
+changed by itself only where nothing else says the same. What no other column says: payloads, the times and ties of
+input items as far as promises allow, the clock's times, the reason why an item was late, and the checks of the items in
+the blocks, which only tell where a difference is. That no two items of the input share a global time is seen where it
+runs again, see `order`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -22,11 +25,14 @@ import pyarrow as pa
 from drift.records import columns
 from drift.records.columns import BIN_HEAD_BYTES, BIN_MAX, Numbers, Strings
 from drift.records.format import Manifest
-from drift.records.metas import GLOBAL_TIME, META, metas_of, wrong_tie
+from drift.records.metas import GLOBAL_TIME, META, metas_of, wrong_rank, wrong_tie
 from drift.records.tables import ROW_GROUP_ITEMS, check_values, open_table
-from drift_graph.meta import BEGINNING, END_OF_TIME, TIME_MAX, TIME_MIN, time_of
+from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
 Codes = npt.NDArray[np.int32]
+
+#: A count in a record may be any number; no more than so many are counted on, so that sums of them are right.
+_COUNT_MAX = 1 << 31
 
 
 class Wrong(NamedTuple):
@@ -100,7 +106,7 @@ class InputRows:
             yield Wrong("tie", f"the tie at input row {first + at:,} is none", first + at)
         yield from _unknown("source", self._sources, rows, first)
         if arrived is not None and expected in (None, len(rows)):
-            wrong = self._not_as_arrived(rows, arrived, first)
+            wrong = self._not_as_arrived(rows, bins, arrived, first)
             if wrong is not None:
                 self._arrived = None  # what follows would not agree either
                 yield wrong
@@ -112,7 +118,7 @@ class InputRows:
             self._arrived = None  # which is found where they are looked at for themselves
             return None
 
-    def _not_as_arrived(self, rows: Any, arrived: ArrivedPart, first: int) -> Wrong | None:
+    def _not_as_arrived(self, rows: Any, bins: Strings, arrived: ArrivedPart, first: int) -> Wrong | None:
         count = len(arrived.batches)
         times = columns.numbers(rows.column("time"))
         given = columns.numbers(rows.column("batch"))
@@ -124,9 +130,22 @@ class InputRows:
         if (at := _first(_codes(rows.column("source"), self._sources) != arrived.sources)) is not None:
             text = f"input row {first + at:,} says another source than the arrivals say of its batch, {given[at]}"
             return Wrong("source", text, first + at)
-        if (at := _first(times < arrived.floors)) is not None:
+        if (at := wrong_rank(rows, arrived.sources)) is not None:
+            return Wrong("tie", f"the tie at input row {first + at:,} is that of another source", first + at)
+        if (at := _first(times < arrived.floors)) is None:
+            at = self._below_within_a_time(bins, np.flatnonzero(times == arrived.floors), arrived.batches)
+        if at is not None:
             text = f"input row {first + at:,} has time {times[at]}, below what its source had promised"
             return Wrong("promise", f"{text}, {arrived.floors[at]}", first + at)
+        return None
+
+    def _below_within_a_time(self, bins: Strings, rows: Numbers, batches: Numbers) -> int | None:
+        """The first of some rows that is below a promise which ends within its time."""
+        assert self._arrived is not None
+        for row in rows.tolist() if self._arrived.within else ():
+            floor = self._arrived.within.get(int(batches[row]))
+            if floor is not None and msgspec.msgpack.decode(bins.slice(row, row + 1).joined()) < floor:
+                return int(row)
         return None
 
 
@@ -143,10 +162,14 @@ class ArrivedRows:
 
     Args:
         counts: "items" for the input, "late" for the late items.
+
+    Attributes:
+        within: by batch, what its source had promised, where that ends within a time.
     """
 
     def __init__(self, path: Path, manifest: Manifest, counts: str) -> None:
-        self._parts = _arrivals(path, manifest, counts)
+        self.within: dict[int, bytes] = {}
+        self._parts = self._read(path, manifest, counts)
         self._left = ArrivedPart(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64))
         self._counts = np.zeros(0, np.int64)
 
@@ -170,18 +193,20 @@ class ArrivedRows:
         self._left = ArrivedPart(batches[whole:], sources[whole:], floors[whole:])
         return rows
 
-
-def _arrivals(path: Path, manifest: Manifest, counts: str) -> Iterator[tuple[ArrivedPart, Numbers]]:
-    sources = [source.name for source in manifest.sources]
-    promised = dict.fromkeys(range(-1, len(sources)), TIME_MIN)
-    for rows in _rows(path, manifest, "arrivals", ["batch", "source", counts, "heartbeat"]):
-        codes = _codes(rows.column("source"), sources)
-        floors = []
-        for code, heartbeat in zip(codes.tolist(), rows.column("heartbeat").to_pylist()):
-            floors.append(promised[code])
-            promised[code] = _time_promised(heartbeat)
-        part = ArrivedPart(columns.numbers(rows.column("batch")), codes, np.array(floors, np.int64))
-        yield part, np.maximum(columns.numbers(rows.column(counts)), 0)
+    def _read(self, path: Path, manifest: Manifest, counts: str) -> Iterator[tuple[ArrivedPart, Numbers]]:
+        sources = [source.name for source in manifest.sources]
+        promised = dict.fromkeys(range(-1, len(sources)), BEGINNING)
+        for rows in _rows(path, manifest, "arrivals", ["batch", "source", counts, "heartbeat"]):
+            batches = columns.numbers(rows.column("batch"))
+            codes = _codes(rows.column("source"), sources)
+            floors = []
+            for batch, code, heartbeat in zip(batches.tolist(), codes.tolist(), rows.column("heartbeat").to_pylist()):
+                floors.append(_time_promised(promised[code]))
+                if len(promised[code]) > 8:
+                    self.within[batch] = promised[code]
+                promised[code] = heartbeat
+            part = ArrivedPart(batches, codes, np.array(floors, np.int64))
+            yield part, np.clip(columns.numbers(rows.column(counts)), 0, _COUNT_MAX)
 
 
 def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
@@ -189,7 +214,7 @@ def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
     sources = [source.name for source in manifest.sources]
     promises = [BEGINNING] * len(sources)
     first = items = late = 0
-    for rows in _rows(path, manifest, "arrivals", ["batch", "source", "items", "late", "heartbeat"]):
+    for rows in _rows(path, manifest, "arrivals"):
         batches = columns.numbers(rows.column("batch"))
         if (at := _first(batches != np.arange(first, first + len(batches)))) is not None:
             return Wrong("batch", f"the arrival of batch {first + at:,} says batch {batches[at]:,}", first + at)
@@ -205,8 +230,8 @@ def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
             counts = columns.numbers(rows.column(name))
             if (at := _first(counts < 0)) is not None:
                 return Wrong(name, f"batch {first + at:,} has {counts[at]:,} {name}", first + at)
-        items += int(columns.numbers(rows.column("items")).sum())
-        late += int(columns.numbers(rows.column("late")).sum())
+        items += sum(columns.numbers(rows.column("items")).tolist())
+        late += sum(columns.numbers(rows.column("late")).tolist())
         first += len(batches)
     if (items, late) != (manifest.items_in, manifest.late_items):
         told = f"the manifest of {manifest.items_in:,} and {manifest.late_items:,}"
@@ -219,7 +244,7 @@ def wrong_in_late(path: Path, manifest: Manifest) -> Wrong | None:
     sources = [source.name for source in manifest.sources]
     arrived = ArrivedRows(path, manifest, "late")
     first = 0
-    for rows in _rows(path, manifest, "late", ["batch", "source", "time", "heartbeat"]):
+    for rows in _rows(path, manifest, "late"):
         expected = arrived.take(len(rows))
         batches, codes = columns.numbers(rows.column("batch")), _codes(rows.column("source"), sources)
         count = len(expected.batches)
@@ -238,7 +263,7 @@ def wrong_in_late(path: Path, manifest: Manifest) -> Wrong | None:
     return None
 
 
-def _rows(path: Path, manifest: Manifest, table: str, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _rows(path: Path, manifest: Manifest, table: str, names: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     for file in manifest.of(table):
         with open_table(path / file.path, table) as parquet:
             for batch in parquet.iter_batches(ROW_GROUP_ITEMS, columns=names, use_threads=False):
@@ -247,9 +272,7 @@ def _rows(path: Path, manifest: Manifest, table: str, names: list[str]) -> Itera
 
 def _time_promised(heartbeat: bytes) -> int:
     """The time in a promise: no item of the source that comes later has one below."""
-    if heartbeat >= END_OF_TIME:
-        return TIME_MAX
-    return time_of(heartbeat) if len(heartbeat) >= 8 else TIME_MIN
+    return time_of(heartbeat[:8].ljust(8, b"\0"))
 
 
 def _unknown(column: str, names: list[str], rows: Any, first: int) -> Iterator[Wrong]:

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from drift.records import columns
 from drift.records.agreement import InputRows, OutputRows, wrong_in_arrivals, wrong_in_late
@@ -39,7 +40,7 @@ from drift.records.format import (
 from drift.records.journal import JOURNAL, read_journal
 from drift.records.metas import GLOBAL_TIME, META, bins_of
 from drift.records.reader import Record
-from drift.records.tables import ROW_GROUP_ITEMS, check_values, open_table
+from drift.records.tables import DAMAGE, ROW_GROUP_ITEMS, check_values, open_table
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, block_bytes, block_head, hash_block
 
 _TROUBLES_MAX = 20
@@ -163,6 +164,12 @@ def _file_troubles(path: Path, file: File, manifest: Manifest) -> list[Trouble]:
         return [Trouble("file changed", f"{what} has {size:,} bytes in place of {file.bytes:,}", file.path)]
     if found != file.hash:
         return [Trouble("file changed", f"{what} has other bytes than were written", file.path)]
+    try:
+        rows = pq.read_metadata(there).num_rows
+    except DAMAGE as error:
+        return [Trouble("file unreadable", f"{what} cannot be read: {error}", file.path, block, position)]
+    if rows != file.rows:
+        return [Trouble("counts differ", f"{what} has {rows:,} rows", file.path, block, position)]
     return []
 
 
@@ -207,7 +214,7 @@ def _digest(path: Path, manifest: Manifest, table: str) -> str:
     """The digest of the items of a table; "" where a block is not as the table of blocks has it, or none is read."""
     hashes: list[bytes] = []
     try:
-        for found, block in zip_longest(_hashes(path, manifest, table), Record(path).blocks(table, checks=False)):
+        for found, block in zip_longest(_hashes(path, manifest, table), Record(path).blocks(table)):
             if found is None or block is None or found != (block.rows, block.hash):
                 return ""
             hashes.append(found[1])

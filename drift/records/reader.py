@@ -348,24 +348,32 @@ class Record:
             f"from 0"
         )
 
-    def blocks(self, table: str = "output", *, checks: bool = True) -> Iterator[Block]:
-        """The blocks of the output, or of the input, in order; the last one may not be full.
-
-        Args:
-            checks: False leaves out those of the items, which are most of a block's bytes.
-        """
+    def blocks(self, table: str = "output") -> Iterator[Block]:
+        """The blocks of the output, or of the input, in order; the last one may not be full."""
         last: Block | None = None
-        names = ["block", "rows", "hash", *(("meta_checks", "payload_checks") if checks else ())]
-        for batch in self._batches("blocks", ["table", *names]):
+        for batch in self._batches("blocks"):
             rows = batch.to_pydict()
-            for of_table, *values in zip(rows["table"], *(rows[name] for name in names)):
+            for of_table, *values in zip(*rows.values()):
+                if of_table not in ("input", "output"):
+                    raise RecordError(f"{self.path} is damaged: it has blocks of {of_table!r:.80}")
                 if of_table != table:
                     continue
-                block = Block(*values, *(() if checks else (b"", b"")))
+                block = Block(*values)
                 if not 0 <= block.rows <= BLOCK_ITEMS:
                     raise RecordError(
                         f"{self.path} is damaged: block {block.number} of {table} has {block.rows:,} items, and there "
                         f"are {BLOCK_ITEMS} in one"
+                    )
+                if len(block.meta_checks) != block.rows or len(block.payload_checks) != 2 * block.rows:
+                    raise RecordError(
+                        f"{self.path} is damaged: block {block.number:,} of {table} has {block.rows:,} items, and not "
+                        f"as many checks"
+                    )
+                if not _follows(block, last):
+                    before = f"block {last.number:,}, of {last.rows:,} items" if last is not None else "none"
+                    raise RecordError(
+                        f"{self.path} is damaged: block {block.number:,} of {table}, of {block.rows:,} items, comes "
+                        f"after {before}"
                     )
                 if last is not None and last.number != block.number:
                     yield last
@@ -437,6 +445,15 @@ class _Cursor:
             count -= len(part)
             taken.append(part)
         return pa.Table.from_batches(taken)
+
+
+def _follows(block: Block, last: Block | None) -> bool:
+    """Whether a block is the next one after another, or the same one again, with no less in it."""
+    if last is None:
+        return block.number == 0
+    if block.number == last.number:
+        return block.rows >= last.rows
+    return block.number == last.number + 1 and last.rows == BLOCK_ITEMS
 
 
 def _late_rows(table: Any) -> Iterator[tuple[str, bytes, int, int, str]]:
