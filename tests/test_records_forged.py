@@ -90,7 +90,13 @@ def test_a_forged_column_is_named(what: str, whole: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("table", "column"),
-    [("arrivals", "at_ns"), ("arrivals", "numbered"), ("late", "reason"), ("late", "payload"), ("blocks", "meta_checks")],
+    [
+        ("arrivals", "at_ns"),
+        ("arrivals", "numbered"),
+        ("late", "reason"),
+        ("late", "payload"),
+        ("blocks", "meta_checks"),
+    ],
 )
 def test_a_value_that_is_missing_is_told_also_where_nothing_else_says_it(
     table: str, column: str, whole: Path, tmp_path: Path
