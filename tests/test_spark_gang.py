@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from strategies import Case, Input, Recipe, build, inputs, recipes
 
 import drift
 from drift.engines.shipping import packed
+from drift.records.format import RecordError
 from drift.spark.batches import record_batch, row_of
 from drift.spark.gang import new_keys
 from drift.spark.gang_lines import TaskLost
@@ -121,6 +124,18 @@ def test_a_gang_on_spark_gives_the_digest_of_local(spark: Any) -> None:
     source = {"in0": range(100)}
     report = drift.run(loops(), source, engine="spark", spark=spark, partitions=2, gang=True).finish()
     assert report.digest == drift.run(loops(), source).finish().digest
+
+
+def test_two_items_of_one_global_time_are_an_error_of_the_record(spark: Any, tmp_path: Path) -> None:
+    drift.run(loops(), {"in0": range(100)}, record=tmp_path / "record").finish()
+    path = tmp_path / "record" / "input" / "part-00000.parquet"
+    rows = pq.read_table(path)
+    times = rows.column("time").to_pylist()
+    times[5] = times[-5]
+    pq.write_table(rows.set_column(2, "time", pa.array(times, pa.int64())), path)
+    run = drift.replay(tmp_path / "record", loops(), engine="spark", spark=spark, partitions=2, gang=True)
+    with pytest.raises(RecordError, match=f"no record of a run: two input items, at time {times[5]} of source"):
+        run.finish()
 
 
 def test_a_gang_without_input_ends(spark: Any) -> None:

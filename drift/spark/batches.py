@@ -15,6 +15,7 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from drift.records.format import RecordError
 from drift_graph.errors import DriftError, PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import BEGINNING, is_increasing, place_of, with_ordinal
+from drift_graph.meta import BEGINNING, MetaParts, Metas, global_time_of, is_increasing, place_of, with_ordinal
 
 #: A row: at which level it is opened and by which task there, the first meta in it, where its items go (a source's
 #: program, a grouping, a sink or FAILURES), how many they are, and themselves.
@@ -305,11 +306,27 @@ class Inbox:
         if self._repeats == "bug" or is_increasing(columns.metas):
             return columns
         if self._repeats == "refuse":
-            raise RecordError(
-                "two input items of the record have one global time; no run records that: `drift audit --intact` tells "
-                "whether the record was changed"
-            )
+            refuse_doubles(columns.metas)
         return counted(columns)
+
+
+def refuse_doubles(metas: Metas) -> None:
+    """
+    Args:
+        metas: in order, of the input of a record or of what came of it.
+
+    Raises:
+        RecordError: two are one.
+    """
+    for before, meta in pairwise(metas):
+        if before == meta:
+            parts = MetaParts(global_time_of(meta))
+            raise RecordError(
+                f"this is no record of a run: two input items, at time {parts.time} of source number "
+                f"{parts.source_rank}, have the global time {global_time_of(meta).hex()}. It was changed, or made by "
+                f"hand: `drift audit --intact` tells whether its files are those that were written. Take the record "
+                f"from where it was made, or make it again"
+            )
 
 
 def counted(columns: Columns) -> Columns:
