@@ -15,6 +15,7 @@ from test_records_hostile import edit, replaced, trips
 
 import drift
 from drift.records.agreement import InputRows, OutputRows
+from drift.records.format import RecordError
 from drift.records.intact import check_intact
 from drift.records.metas import GLOBAL_TIME, bins_of, wrong_rank
 from drift_graph.meta import global_time, pack_time
@@ -47,6 +48,13 @@ FORGED: dict[str, tuple[str, str, Callable[[Rows], Rows], str, str]] = {
         lambda rows: [pack_time(80) + b"\1", *[rows[-1]] * (len(rows) - 1)],
         "not of a run",
         "row 4 has time 80, below what its source had promised, 80",
+    ),
+    "a promise that ends no source": (
+        "arrivals",
+        "heartbeat",
+        lambda rows: [rows[0]] * len(rows),
+        "not of a run",
+        "says that the run finished, and source 'trips' did not promise its end",
     ),
     "counts that are right only modulo 2**64": (
         "arrivals",
@@ -141,6 +149,15 @@ def test_a_file_with_another_number_of_rows_than_the_manifest_says_is_told(
     rows = pq.read_metadata(record / table / "part-00000.parquet").num_rows
     texts = [trouble.text for check in check_intact(record) for trouble in check.troubles]
     assert any(f"{table}/part-00000.parquet (rows 0 to {rows}) has {rows} rows" in text for text in texts), texts
+
+
+def test_a_source_that_never_ends_is_no_finished_run(whole: Path, tmp_path: Path) -> None:
+    record = Path(shutil.copytree(whole, tmp_path / "record"))
+    rows = pq.read_table(record / "arrivals" / "part-00000.parquet").column("heartbeat")
+    replaced(record, "arrivals", "heartbeat", pa.array([rows[0].as_py()] * len(rows), pa.binary()))
+    for engine in ("local", "reference"):
+        with pytest.raises(RecordError, match="source 'trips' did not promise its end"):
+            drift.replay(record, trips(), engine=engine).finish()
 
 
 def test_a_tie_that_is_of_another_source_than_the_row(whole: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_journal_that_was_left_behind_is_not_followed(record: Path, tmp_path_f
     for batch in range(7):
         seal(written, batch)
     old = (other / JOURNAL).read_bytes()
-    written.handle(Finish("finished", "", "", False, "2026-01-01", ""))
+    written.handle(Finish("stopped", "", "", False, "2026-01-01", ""))
     assert not (other / JOURNAL).exists()
     (other / JOURNAL).write_bytes(old)
     assert numbers(other) == list(range(70)) and troubles(other) == []

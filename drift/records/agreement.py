@@ -104,12 +104,18 @@ class InputRows:
             return
         if (at := wrong_tie(rows)) is not None:
             yield Wrong("tie", f"the tie at input row {first + at:,} is none", first + at)
-        yield from _unknown("source", self._sources, rows, first)
+        unknown = list(_unknown("source", self._sources, rows, first))
+        yield from unknown
+        wrong: Wrong | None = None
         if arrived is not None and expected in (None, len(rows)):
             wrong = self._not_as_arrived(rows, bins, arrived, first)
             if wrong is not None:
                 self._arrived = None  # what follows would not agree either
                 yield wrong
+        if wrong is None and not unknown:
+            at = wrong_rank(rows, _codes(rows.column("source"), self._sources))
+            if at is not None:
+                yield Wrong("tie", f"the tie at input row {first + at:,} is that of another source", first + at)
 
     def _taken(self, count: int) -> ArrivedPart | None:
         try:
@@ -130,8 +136,6 @@ class InputRows:
         if (at := _first(_codes(rows.column("source"), self._sources) != arrived.sources)) is not None:
             text = f"input row {first + at:,} says another source than the arrivals say of its batch, {given[at]}"
             return Wrong("source", text, first + at)
-        if (at := wrong_rank(rows, arrived.sources)) is not None:
-            return Wrong("tie", f"the tie at input row {first + at:,} is that of another source", first + at)
         if (at := _first(times < arrived.floors)) is None:
             at = self._below_within_a_time(bins, np.flatnonzero(times == arrived.floors), arrived.batches)
         if at is not None:
@@ -233,6 +237,11 @@ def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
         items += sum(columns.numbers(rows.column("items")).tolist())
         late += sum(columns.numbers(rows.column("late")).tolist())
         first += len(batches)
+    if manifest.outcome.state == "finished":
+        for name, promise in zip(sources, promises):
+            if promise != END_OF_TIME:
+                text = f"the manifest says that the run finished, and source {name!r} did not promise its end"
+                return Wrong("promise", text, first)
     if (items, late) != (manifest.items_in, manifest.late_items):
         told = f"the manifest of {manifest.items_in:,} and {manifest.late_items:,}"
         return Wrong("items", f"the arrivals tell of {items:,} items and {late:,} late ones, and {told}", first)

@@ -35,6 +35,10 @@ class Arrivals:
         self._others: set[bytes] = set()
         self._prune_at = _PRUNE_MIN
 
+    @property
+    def ended(self) -> bool:
+        return self._promise == END_OF_TIME
+
     def wrong_in(self, metas: Metas, strings: Strings, heartbeat: bytes) -> tuple[int, str] | None:
         """What is wrong with the next batch, if anything: the index of the item in it, and what.
 

@@ -184,6 +184,13 @@ class Record:
                 row += count
                 late = [LateItemRow(*row) for row in _late_rows(late_items.take(late_count))] if late_count else []
                 yield ArrivedBatch(number, source, ranks[source], metas, data, heartbeat, late, at_ns)
+        open_sources = [name for name, arrivals in seen.items() if not arrivals.ended]
+        if open_sources and self.manifest.outcome.state == "finished":
+            raise RecordError(
+                f"{self.path} is no record of a run: its manifest says that the run finished, and source "
+                f"{open_sources[0]!r} did not promise its end. It was changed, or made by hand; take the record from "
+                f"where it was made, or make it again"
+            )
 
     def _disordered(self, batch: int, source: str, row: int, what: str, global_time: bytes) -> RecordError:
         """The error about a batch that no source gives."""
