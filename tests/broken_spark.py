@@ -28,6 +28,14 @@ BREAKAGES = [
         NO_SPARK,
     ),
     one(
+        "what an input item brings about comes to a cycle in pieces",
+        _LEVELS,
+        "any(name in levels.alone for name in groups)",
+        "False",
+        (*TASKS, "-k", "cycle"),
+        NO_SPARK,
+    ),
+    one(
         "batches are joined as they came",
         _BATCHES,
         "        columns = sorted_by_meta(joined(batches))\n",

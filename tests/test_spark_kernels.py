@@ -159,6 +159,21 @@ def test_nothing_is_released_past_where_one_of_two_inputs_ended_with_an_error() 
     assert len(output.items) == 2
 
 
+@pytest.mark.parametrize("splits", [1, 2, 3])
+def test_a_cycle_gets_at_once_all_that_an_input_item_brings_about(splits: int) -> None:
+    """An input item comes to the cycle twice, and what it causes by the first way is behind it on the second way."""
+    graph = drift.Graph("two ways")
+    source, loop = graph.source("in0"), graph.feedback("again")
+    first = source.merge(loop).group(lambda pair: pair[1] % 2, 2, name="first")
+    side = source.map(lambda pair: (pair[0], pair[1] + 1), name="side")
+    around = first.map(lambda window: (window[-1][0], sum(value for _, value in window) % 11), name="around")
+    second = around.merge(side).group(lambda pair: pair[1] % 3, 2, name="second")
+    second.flat_map(lambda window: [(window[-1][0] - 1, 5)] if window[-1][0] else [], name="back").feed(loop)
+    second.sink("out")
+    case: Any = _Given(graph.build(), {"in0": [(number % 3, number * 7 % 50) for number in range(20)]})
+    assert in_lists(case, 2, splits) == reference(case, None)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("run", [run_recorded, run_sorted])
 def test_two_recorded_items_of_one_global_time_are_an_error_of_the_record(run: Any) -> None:
     graph = drift.Graph("doubles")

@@ -88,6 +88,10 @@ class LevelWorker:
 
     Args:
         bounds: metas that cut the output into ranges, one range for each task of the last level.
+
+    Attributes:
+        cuts_at_times: pieces are to hold all that an input item brings about. On a cycle that changes keys, what it
+            causes by one way may come behind what comes of it by another, and that would be in order no more.
     """
 
     def __init__(self, levels: Levels, level: int, targets: int, bounds: Sequence[bytes]) -> None:
