@@ -143,7 +143,7 @@ def test_another_process_goes_on_where_one_has_died(record: Path) -> None:
     blocks = begun_again(before)
     seal(blocks, 5)
     assert numbers(record) == list(range(60)) and troubles(record) == []
-    blocks.handle(Finish("finished", "", "", False, "2026-01-01", ""))
+    blocks.handle(Finish("stopped", "", "", False, "2026-01-01", ""))
     assert numbers(record) == list(range(60)) and troubles(record) == []
 
 
