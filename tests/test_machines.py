@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import subprocess
 import sys
 from collections import Counter
@@ -48,6 +49,7 @@ from drift_graph.canonical import (
     canonical,
     canonical_each,
     encode_many,
+    encode_metas,
     form_of,
     forms_of,
     same,
@@ -61,8 +63,11 @@ from drift_graph.meta import (
     END_OF_TIME,
     TIME_MAX,
     TIME_MIN,
+    ChildMetas,
+    ComputedMetas,
     MetaParts,
     NumberedMetas,
+    child_suffixes,
     global_time,
     global_time_of,
     is_increasing,
@@ -113,15 +118,30 @@ def test_numbered_metas_are_the_list_that_they_stand_for(
     first: int, length: int, ending: bytes, data: st.DataObject
 ) -> None:
     metas = NumberedMetas(first, length, ending)
-    expected = [pack_time(first + at) + ending for at in range(length)]
-    assert list(metas) == expected == metas.listed() and len(metas) == length
-    start, stop = data.draw(st.integers(-12, 12)), data.draw(st.integers(-12, 12))
-    assert list(metas[start:stop]) == expected[start:stop]
-    assert list(with_suffix(metas, b"ab")) == [meta + b"ab" for meta in expected]
-    assert is_increasing(metas) and is_increasing(expected)
-    if length:
-        assert metas[-1] == expected[-1] and metas[0] == expected[0] == least_meta(metas)
+    check_computed(metas, [pack_time(first + at) + ending for at in range(length)], data)
+
+
+@given(st.lists(st.integers(0, 4), max_size=6), st.binary(max_size=2), st.data())
+def test_child_metas_are_the_list_that_they_stand_for(counts: list[int], ending: bytes, data: st.DataObject) -> None:
+    parents = NumberedMetas(7, len(counts), ending)
+    endings = child_suffixes(3, max(counts, default=0))
+    expected = [parent + endings[at] for parent, count in zip(parents, counts) for at in range(count)]
+    check_computed(ChildMetas(parents, counts, endings), expected, data)
+
+
+def check_computed(metas: ComputedMetas, expected: list[bytes], data: st.DataObject) -> None:
+    """Whole, cut, and cut again."""
+    for _ in range(3):
+        assert len(metas) == len(expected) and [metas[at] for at in range(len(metas))] == expected
         assert metas.joined(b"head") == b"".join(b"head" + meta for meta in expected)
+        assert list(metas) == expected == metas.listed() == pickle.loads(pickle.dumps(metas)).listed()
+        assert list(with_suffix(metas, b"ab")) == [meta + b"ab" for meta in expected]
+        assert encode_metas(metas) == encode_metas(expected)
+        assert is_increasing(metas) and is_increasing(expected)
+        if expected:
+            assert metas[-1] == expected[-1] and metas[0] == expected[0] == least_meta(metas)
+        start, stop = data.draw(st.integers(-12, 12)), data.draw(st.integers(-12, 12))
+        metas, expected = metas[start:stop], expected[start:stop]
 
 
 @given(recipes())

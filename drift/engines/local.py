@@ -36,6 +36,7 @@ class LocalEngine:
         plan = Plan(dataflow, fused=settings.fused)
         self.progress = Progress()
         self._feed = feed
+        self._batch_items = settings.batch_items
         self._worker = Worker(plan)
         self._acker = AckTable(range(len(dataflow.sources)))
         self._ledger = Ledger(0)
@@ -88,10 +89,17 @@ class LocalEngine:
             message = [(global_time_of(least), self._ledger.checksum())]
         acker = self._acker
         acker.handle(ack_of((), message, beats))
-        for name, columns in self._worker.handle(parts).get(BARRIER, ()):
+        made = self._worker.handle(parts).get(BARRIER, ())
+        for name, columns in made:
             self._barrier.add(name, columns)
+        self._feed.batch_items = self._few_enough(parts, made)
         acker.handle(ack_of(message, ()))
         self._worker.settle(acker.minimal_time)
+
+    def _few_enough(self, taken: Sequence[Part], made: Sequence[Part]) -> int:
+        """How many items to read at once where so many became so many: a batch is to stay in the processor's cache."""
+        items_in, items_out = (sum(len(columns.metas) for _, columns in parts) for parts in (taken, made))
+        return max(self._batch_items * items_in // max(items_in, items_out), 1) if items_in else self._feed.batch_items
 
     def _note(self) -> None:
         progress, feed = self.progress, self._feed

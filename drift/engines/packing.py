@@ -18,7 +18,7 @@ import msgspec
 
 from drift_barrier.digest import Encoded
 from drift_graph.item import Columns
-from drift_graph.meta import Metas, NumberedMetas
+from drift_graph.meta import ComputedMetas, Metas, NumberedMetas
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_metas = msgspec.msgpack.Decoder(list[bytes]).decode
@@ -34,12 +34,12 @@ _length = struct.Struct(">BI")  # of an array of MessagePack
 _LENGTH_BYTES = _length.size
 
 #: How payloads are packed: 0 as they are, for pickle; as MessagePack 1 scalars, 2 tuples of them, 3 tuples in tuples.
-Packed = tuple[bytes | NumberedMetas, int, Any, list[int] | None]
+Packed = tuple[bytes | ComputedMetas, int, Any, list[int] | None]
 
 
 def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -> Packed:
     """Columns for pickle, with what MessagePack gives back as it was packed already: that takes half the time."""
-    packed = metas if isinstance(metas, NumberedMetas) else _pack(metas)
+    packed = metas if isinstance(metas, ComputedMetas) else _pack(metas)
     kinds = set(map(type, payloads))
     form = 0
     if kinds <= _scalars:
@@ -91,18 +91,18 @@ def metas_of(count: int, metas: bytes) -> list[bytes]:
     return _unpack_metas(_length.pack(0xDD, count) + metas)
 
 
-def encoded_release(metas: bytes | NumberedMetas, form: int, payloads: Any, _: list[int] | None) -> tuple[Encoded, ...]:
+def encoded_release(metas: bytes | ComputedMetas, form: int, payloads: Any, _: list[int] | None) -> tuple[Encoded, ...]:
     """The bytes of what `packed_release` has packed, as one piece; nothing where they do not say all."""
     if form != 3:
         return ()
     count = _length.unpack_from(payloads)[1]
-    meta_bytes = b"" if isinstance(metas, NumberedMetas) else metas[_LENGTH_BYTES:]
+    meta_bytes = b"" if isinstance(metas, ComputedMetas) else metas[_LENGTH_BYTES:]
     return (Encoded(count, meta_bytes, payloads[_LENGTH_BYTES:], True),)
 
 
-def unpacked_columns(metas: bytes | NumberedMetas, form: int, payloads: Any, diffs: list[int] | None) -> Columns:
+def unpacked_columns(metas: bytes | ComputedMetas, form: int, payloads: Any, diffs: list[int] | None) -> Columns:
     return Columns(
-        metas if isinstance(metas, NumberedMetas) else _unpack_metas(metas),
+        metas if isinstance(metas, ComputedMetas) else _unpack_metas(metas),
         _unpack_payloads[form](payloads) if form else payloads,
         diffs,
     )

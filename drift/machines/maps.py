@@ -19,7 +19,7 @@ from drift_graph.failures import failed_step
 from drift_graph.functions import RAISED
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined
-from drift_graph.meta import Metas, child_suffixes, varint, with_suffix
+from drift_graph.meta import ChildMetas, Metas, NumberedMetas, child_suffixes, varint, with_suffix
 from drift_graph.operators import Map, Operator, Sink, as_sequence
 
 
@@ -94,11 +94,15 @@ class _Step:
         longest = max(map(len, families), default=0)
         if longest > len(self._children):
             self._children = child_suffixes(self._rank_number, 2 * longest)
-        endings = self._children if not suffix else [suffix + child for child in self._children[:longest]]
+        endings = [suffix + child for child in self._children[:longest]]
+        payloads = list(chain.from_iterable(families))
+        many = len(payloads) >= 2 * len(families)  # else to list them is as fast
+        if type(metas) is NumberedMetas and diffs is None and many and len(endings[0]) == len(endings[-1]):
+            return _Piece(ChildMetas(metas, list(map(len, families)), endings), b"", payloads, None)
         return _Piece(
             [meta + ending for meta, family in zip(metas, families) for ending in endings[: len(family)]],
             b"",
-            list(chain.from_iterable(families)),
+            payloads,
             None if diffs is None else [diff for diff, family in zip(diffs, families) for _ in family],
         )
 

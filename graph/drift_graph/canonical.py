@@ -30,7 +30,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from drift_graph.meta import Metas, NumberedMetas
+from drift_graph.meta import ComputedMetas, Metas
 
 _encode = msgspec.msgpack.Encoder().encode
 _NAN = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
@@ -103,7 +103,7 @@ def encode_plain(values: Sequence[Any]) -> bytes | None:
 
 def encode_metas(metas: Metas) -> bytes:
     """encode_many of metas."""
-    if type(metas) is NumberedMetas:
+    if isinstance(metas, ComputedMetas):
         return metas.joined(canonical(metas[0])[: -len(metas[0])]) if metas else b""
     return _encode(metas)[len(_array_header(len(metas))) :]
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from drift_graph.meta import Metas, NumberedMetas, is_increasing, time_of
+from drift_graph.meta import ComputedMetas, Metas, is_increasing, time_of
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class Item(msgspec.Struct, Generic[T], frozen=True, eq=False):
     payload: T
     position: int
     sink: str
-    _meta: bytes | tuple[int, NumberedMetas]  # or the position of the first, and the metas from there on
+    _meta: bytes | tuple[int, ComputedMetas]  # or the position of the first, and the metas from there on
 
     @property
     def meta(self) -> bytes:
@@ -99,7 +99,7 @@ def items(
     payloads: Iterable[Any], positions: Sequence[int], sinks: str | Sequence[str], metas: Metas
 ) -> Iterator[Item[Any]]:
     """Items of columns; consecutive positions where the metas are computed."""
-    known = repeat((positions[0], metas)) if type(metas) is NumberedMetas and positions else metas
+    known = repeat((positions[0], metas)) if isinstance(metas, ComputedMetas) and positions else metas
     return map(Item, payloads, positions, repeat(sinks) if isinstance(sinks, str) else sinks, known)
 
 

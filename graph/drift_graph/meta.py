@@ -17,8 +17,10 @@ counts the items that still share it, so a global time is unique per input item 
 from __future__ import annotations
 
 import struct
+from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from operator import lt
 from typing import overload
 
@@ -121,46 +123,12 @@ class MetaParts:
 _low_halves = [struct.pack(">H", value) for value in range(0x10000)]
 
 
-class NumberedMetas(Sequence[bytes]):
-    """The metas of consecutive numbered items that have all passed the same operators: computed when looked at.
+class ComputedMetas(Sequence[bytes]):
+    """Increasing metas of one length that are computed when looked at: most are never needed one by one."""
 
-    Equal to the list [pack_time(first_time + i) + ending for i in range(length)], which takes 80 bytes and 80 ns an
-    item; most items of a run in arrival order never need theirs.
+    __slots__ = ("_list",)
 
-    Args:
-        first_time: time of the first item, TIME_MIN <= first_time <= TIME_MAX - length.
-        length: how many items.
-        ending: the rest of their global times, and their path.
-    """
-
-    __slots__ = ("first_time", "length", "ending", "_list")
-
-    def __init__(self, first_time: int, length: int, ending: bytes) -> None:
-        self.first_time = first_time
-        self.length = length
-        self.ending = ending
-        self._list: list[bytes] | None = None
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return NumberedMetas, (self.first_time, self.length, self.ending)
-
-    def __len__(self) -> int:
-        return self.length
-
-    @overload
-    def __getitem__(self, at: int) -> bytes: ...
-    @overload
-    def __getitem__(self, at: slice) -> NumberedMetas: ...
-    def __getitem__(self, at: int | slice) -> bytes | NumberedMetas:
-        if isinstance(at, slice):
-            start, stop, step = at.indices(self.length)
-            assert step == 1
-            return NumberedMetas(self.first_time + start, max(stop - start, 0), self.ending)
-        if at < 0:
-            at += self.length
-        if not 0 <= at < self.length:
-            raise IndexError(at)
-        return pack_time(self.first_time + at) + self.ending
+    _list: list[bytes] | None
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.listed())
@@ -168,15 +136,82 @@ class NumberedMetas(Sequence[bytes]):
     def listed(self) -> list[bytes]:
         """As a list, which is kept."""
         if self._list is None:
-            ending = self.ending
-            self._list = [high + low + ending for high, lows in self._halves() for low in lows]
+            self._list = self._computed()
         return self._list
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+    @overload
+    def __getitem__(self, at: slice) -> ComputedMetas: ...
+    def __getitem__(self, at: int | slice) -> bytes | ComputedMetas:
+        if isinstance(at, slice):
+            start, stop, step = at.indices(len(self))
+            assert step == 1
+            return self._cut(start, max(start, stop))
+        if at < 0:
+            at += len(self)
+        if not 0 <= at < len(self):
+            raise IndexError(at)
+        return self._at(at)
+
+    @abstractmethod
+    def _at(self, index: int) -> bytes: ...
+
+    @abstractmethod
+    def _cut(self, start: int, stop: int) -> ComputedMetas: ...
+
+    @abstractmethod
+    def _computed(self) -> list[bytes]: ...
+
+    @abstractmethod
+    def with_suffix(self, suffix: bytes) -> ComputedMetas:
+        """Each with the same bytes appended."""
+
+    @abstractmethod
+    def joined(self, head: bytes) -> bytes:
+        """head + meta of every item, joined, in few calls into C."""
+
+
+class NumberedMetas(ComputedMetas):
+    """The metas of consecutive numbered items that have all passed the same operators: computed when looked at.
+
+    Equal to the list [pack_time(first_time + i) + ending for i in range(length)], which takes 80 bytes and 80 ns an
+    item.
+
+    Args:
+        first_time: time of the first item, TIME_MIN <= first_time <= TIME_MAX - length.
+        length: how many items.
+        ending: the rest of their global times, and their path.
+    """
+
+    __slots__ = ("first_time", "length", "ending")
+
+    def __init__(self, first_time: int, length: int, ending: bytes) -> None:
+        self.first_time = first_time
+        self.length = length
+        self.ending = ending
+        self._list = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return NumberedMetas, (self.first_time, self.length, self.ending)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def _at(self, index: int) -> bytes:
+        return pack_time(self.first_time + index) + self.ending
+
+    def _cut(self, start: int, stop: int) -> NumberedMetas:
+        return NumberedMetas(self.first_time + start, stop - start, self.ending)
+
+    def _computed(self) -> list[bytes]:
+        ending = self.ending
+        return [high + low + ending for high, lows in self._halves() for low in lows]
 
     def with_suffix(self, suffix: bytes) -> NumberedMetas:
         return NumberedMetas(self.first_time, self.length, self.ending + suffix)
 
     def joined(self, head: bytes) -> bytes:
-        """head + meta of every item, joined: one call into C for 65536 of them."""
         between = self.ending + head
         pieces = [head + high + (between + high).join(lows) + self.ending for high, lows in self._halves()]
         return b"".join(pieces)
@@ -191,25 +226,85 @@ class NumberedMetas(Sequence[bytes]):
             at += upto - low
 
 
+class ChildMetas(ComputedMetas):
+    """The metas of the children that a map gave numbered items, any number each.
+
+    Args:
+        parents: metas of the numbered items.
+        counts: how many children each has.
+        endings: what is appended for a child, by its index; all of one length.
+        skipped: so many of the first children are left out.
+    """
+
+    __slots__ = ("parents", "counts", "endings", "skipped", "_ends")
+
+    def __init__(
+        self, parents: ComputedMetas, counts: Sequence[int], endings: Sequence[bytes], skipped: int = 0
+    ) -> None:
+        self.parents = parents
+        self.counts = counts
+        self.endings = endings
+        self.skipped = skipped
+        self._ends = list(accumulate(counts))
+        self._list = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ChildMetas, (self.parents, self.counts, self.endings, self.skipped)
+
+    def __len__(self) -> int:
+        return self._ends[-1] - self.skipped if self._ends else 0
+
+    def _at(self, index: int) -> bytes:
+        family, child = self._place(index)
+        return self.parents[family] + self.endings[child]
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """Of the item at an index: which parent it has, and which child of that it is."""
+        index += self.skipped
+        family = bisect_right(self._ends, index)
+        return family, index - self._ends[family] + self.counts[family]
+
+    def _cut(self, start: int, stop: int) -> ChildMetas:
+        if start == stop:
+            return ChildMetas(self.parents[:0], [], self.endings)
+        first, skipped = self._place(start)
+        last, child = self._place(stop - 1)
+        counts = [*self.counts[first:last], child + 1]
+        return ChildMetas(self.parents[first : last + 1], counts, self.endings, skipped)
+
+    def _computed(self) -> list[bytes]:
+        families = [self.endings[:count] for count in range(max(self.counts, default=0) + 1)]
+        every = [parent + ending for parent, count in zip(self.parents, self.counts) for ending in families[count]]
+        return every[self.skipped :]
+
+    def with_suffix(self, suffix: bytes) -> ChildMetas:
+        return ChildMetas(self.parents, self.counts, [ending + suffix for ending in self.endings], self.skipped)
+
+    def joined(self, head: bytes) -> bytes:
+        families = [(b"", *self.endings[:count]) for count in range(max(self.counts, default=0) + 1)]
+        pieces = [(head + parent).join(families[count]) for parent, count in zip(self.parents, self.counts)]
+        return b"".join(pieces)[self.skipped * len(head + self[0]) :] if self else b""
+
+
 #: Metas of a batch, in a list or computed when looked at.
-Metas = list[bytes] | NumberedMetas
+Metas = list[bytes] | ComputedMetas
 
 
 def with_suffix(metas: Metas, suffix: bytes) -> Metas:
     """Every meta with the same bytes appended."""
     if not suffix:
         return metas
-    return metas.with_suffix(suffix) if type(metas) is NumberedMetas else [meta + suffix for meta in metas]
+    return metas.with_suffix(suffix) if isinstance(metas, ComputedMetas) else [meta + suffix for meta in metas]
 
 
 def is_increasing(metas: Metas) -> bool:
     """Whether every meta is above the one before it."""
-    return type(metas) is NumberedMetas or all(map(lt, metas, islice(metas, 1, None)))
+    return isinstance(metas, ComputedMetas) or all(map(lt, metas, islice(metas, 1, None)))
 
 
 def least_meta(metas: Metas) -> bytes:
     """The least of one meta or more."""
-    return metas[0] if type(metas) is NumberedMetas else min(metas)
+    return metas[0] if isinstance(metas, ComputedMetas) else min(metas)
 
 
 def child_suffixes(rank: int, count: int) -> Sequence[bytes]:
