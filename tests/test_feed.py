@@ -133,3 +133,15 @@ def test_a_loop_over_a_run_ends_where_the_run_is_closed() -> None:
     assert seen == list(range(5_001))
     assert run.progress.items_out < 10_000
     assert list(run) == []
+
+
+def test_fewer_items_are_read_at_once_where_one_becomes_many() -> None:
+    def sizes(children: int) -> list[int]:
+        graph = drift.Graph("children")
+        graph.source("in").flat_map(lambda number: [number] * children).sink("out")
+        run = drift.run(graph, {"in": range(1000)}, batch_items=100)
+        return [len(piece.metas) for piece in run.pieces() if piece.metas]
+
+    assert sizes(1) == [100] * 10
+    assert sizes(10) == [1000] + [100] * 90
+    assert sizes(150) == [15_000] + [150] * 900
