@@ -163,7 +163,8 @@ def flights_record(spec: dict[str, Any]) -> dict[str, Any]:
 
 def flights_audit(spec: dict[str, Any]) -> dict[str, Any]:
     """The command, and what its processes take."""
-    command = [sys.executable, "-m", "drift.cli", "audit", spec["path"], "--engine", "spark", "--master", "local[2]"]
+    command = [sys.executable, "-m", "drift_command", "audit", spec["path"], "--engine", "spark"]
+    command += ["--master", "local[2]"]
     with Peaks() as peaks:
         done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, text=True)
     found = json.loads(done.stdout)

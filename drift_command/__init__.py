@@ -1,4 +1,4 @@
-"""The entry point of the `drift` command: the first thing it does is to have Ctrl-C end it at once, with 130.
+"""The entry point of `drift` and `python -m drift_command`: it begins by having Ctrl-C end it at once, with 130.
 
 Invariant: from the first line of `main` on, Ctrl-C prints no traceback, whatever is being imported.
 
@@ -37,7 +37,3 @@ def _end(number: int, frame: FrameType | None) -> None:
     else:
         os.write(2, f"{_SAID}\n".encode())
     os._exit(130)
-
-
-if __name__ == "__main__":
-    main()

@@ -111,7 +111,7 @@ def started(folder: Path, *arguments: str, **more: Any) -> subprocess.Popen[byte
     """Starts the real command."""
     file = next(folder.glob("graphs_*.py")).name
     words = [argument.replace("GRAPHS", file) for argument in arguments]
-    return subprocess.Popen([sys.executable, "-m", "drift.cli", *words], cwd=folder, **more)
+    return subprocess.Popen([sys.executable, "-m", "drift_command", *words], cwd=folder, **more)
 
 
 def library_digest(payloads: Any) -> str:
@@ -566,7 +566,7 @@ def test_show_writes_a_picture(call: Callable[..., Result], folder: Path) -> Non
 def test_a_full_disk_behind_standard_output_is_told_and_is_no_bug(tmp_path: Path, arguments: list[str]) -> None:
     (tmp_path / "graphs.py").write_text(GRAPHS)
     (tmp_path / "words.txt").write_text(WORDS)
-    call = [sys.executable, "-m", "drift.cli", arguments[0], "graphs.py:graph", *arguments[1:]]
+    call = [sys.executable, "-m", "drift_command", arguments[0], "graphs.py:graph", *arguments[1:]]
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, cwd=tmp_path)
     assert ended.returncode == 7

@@ -125,7 +125,7 @@ def commands() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "command"), sorted(commands()))
 def test_the_command_that_an_example_shows_gives_its_digest(name: str, command: str) -> None:
-    words = [sys.executable, "-m", "drift.cli", *command.split()[1:], "--digest"]
+    words = [sys.executable, "-m", "drift_command", *command.split()[1:], "--digest"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert DIGESTS[name] in done.stdout.splitlines()[-1]

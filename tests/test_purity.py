@@ -574,7 +574,7 @@ def test_the_command_line_has_it(tmp_path: Path) -> None:
         "graph = drift.Graph('flow')\ngraph.source('lines').map(tag).sink('out')\n"
     )
     (tmp_path / "lines.txt").write_text("a\nb\n")
-    command = [sys.executable, "-m", "drift.cli", "run", "flow.py:graph", "--source", "lines.txt", "--quiet"]
+    command = [sys.executable, "-m", "drift_command", "run", "flow.py:graph", "--source", "lines.txt", "--quiet"]
     done = subprocess.run([*command, "--check-purity"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 4
     assert done.stderr == (

@@ -52,6 +52,22 @@ def test_a_sink_of_a_replay_is_continued(recorded: Path, tmp_path: Path) -> None
     assert path.read_text().count("\n") == 31656
 
 
+def test_two_sinks_of_a_replay_are_not_given_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("two.py").write_text(
+        "import drift\ngraph = drift.Graph('two')\nwords = graph.source('words')\n"
+        "words.sink('all')\nwords.count(str).sink('counts')\nwords.map(len).sink('lengths')\n"
+    )
+    Path("words.txt").write_text("to\nbe\n")
+    call("run", "two.py:graph", "--source", "words.txt", "--record", "record", "-q")
+    for again in ("all.jsonl", "jsonl:all.jsonl", "./all.jsonl"):
+        sinks = ["--sink", "all=all.jsonl", "--sink", f"counts={again}", "--sink", "lengths=-"]
+        result = call("replay", "record", *sinks)
+        assert (result.exit_code, Path("all.jsonl").exists()) == (2, False)
+        assert "sinks 'all' and 'counts' are given one file" in result.stderr
+    assert call("replay", "record", "--sink", "all=-", "--sink", "counts=-", "-q").exit_code == 0
+
+
 def test_trouble_is_exit_code_8(recorded: Path, tmp_path: Path) -> None:
     subprocess.run(["cp", "-r", str(recorded), str(tmp_path / "record")], check=True)
     (tmp_path / "record" / "output" / "part-00000.parquet").unlink()
@@ -107,8 +123,7 @@ def test_ctrl_c_leaves_a_record_that_was_stopped(tmp_path: Path) -> None:
     script = tmp_path / "stream.py"
     script.write_text("import drift\ngraph = drift.Graph('stream')\ngraph.source('lines').count(str).sink('counts')\n")
     arguments = ["run", f"{script}:graph", "--source", "-", "--record", str(tmp_path / "record"), "-q"]
-    code = "from drift.cli import main; main()"
-    process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-m", "drift_command", *arguments], stdin=subprocess.PIPE)
     assert process.stdin is not None
     manifest = tmp_path / "record" / "manifest.json"
     process.stdin.write(b"a\nb\na\n")

@@ -58,7 +58,7 @@ def test_news():
 
 def simulate(folder: Path, *arguments: str, hash_seed: str = "random") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "DRIFT_CASES": ""}
-    command = [sys.executable, "-m", "drift.cli", "simulate", *arguments]
+    command = [sys.executable, "-m", "drift_command", "simulate", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
@@ -188,7 +188,8 @@ def test_what_is_wrong_has_its_exit_code(tmp_path: Path, arguments: list[str], c
 def test_no_process_is_left(tmp_path: Path, number: signal.Signals) -> None:
     mark = uuid.uuid4().hex
     (tmp_path / "words.py").write_text(GRAPH)
-    command = [sys.executable, "-m", "drift.cli", "simulate", "words.py:graph", "--minutes", "10", "--processes", "2"]
+    command = [sys.executable, "-m", "drift_command", "simulate", "words.py:graph"]
+    command += ["--minutes", "10", "--processes", "2"]
     environment = {**os.environ, "DRIFT_TEST_MARK": mark}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None

@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def drift_command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "drift.cli", *arguments]
+    return [sys.executable, "-m", "drift_command", *arguments]
 
 
 def processes_of(marker: str) -> list[int]:

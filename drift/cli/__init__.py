@@ -109,8 +109,3 @@ drift.add_command(diff_command)
 drift.add_command(replay_command)
 drift.add_command(audit_command)
 drift.add_command(record_group)
-
-
-def main() -> None:
-    """The entry point of `python -m drift.cli`; that of `drift` is `drift_command`, which is there sooner."""
-    drift.main()

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from drift.cli.interrupt import Noted
-from drift.cli.specs import OnExisting, by_name, sink_of, writes_to_stdout
+from drift.cli.specs import OnExisting, by_name, refuse_one_file, sink_of, writes_to_stdout
 from drift.run import ENGINES
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -77,8 +77,7 @@ class Output:
         printed = Printed(self.as_json, self.print_digest, self.quiet, any(map(writes_to_stdout, specs.values())))
         if self.as_json and printed.items:
             raise SettingsError("--json has standard output for itself; give the sink a file")
-        if len(set(specs.values())) < len(specs) and not printed.items:
-            raise SettingsError("two sinks are given one file; give each its own")
+        refuse_one_file(specs)
         return {name: Noted(sink_of(spec, self.on_existing)) for name, spec in specs.items()}, printed
 
 

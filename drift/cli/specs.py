@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,6 +90,21 @@ def sink_of(spec: str, on_existing: OnExisting) -> Sink:
     if path == spec and not path.endswith((".jsonl", ".ndjson")):
         raise SettingsError(f"sink {spec} is none of PATH.jsonl, jsonl:PATH, - and text:-; a sink writes lines of JSON")
     return sinks.jsonl(path, resume=on_existing)
+
+
+def refuse_one_file(specs: Mapping[str, str]) -> None:
+    """
+    Raises:
+        SettingsError: two sinks would write to one file.
+    """
+    writer: dict[Path, str] = {}
+    for name, spec in specs.items():
+        if writes_to_stdout(spec):
+            continue
+        path = spec.removeprefix("jsonl:")
+        other = writer.setdefault(Path(path).resolve(), name)
+        if other != name:
+            raise SettingsError(f"sinks {other!r} and {name!r} are given one file, {path}; give each its own")
 
 
 def writes_to_stdout(spec: str) -> bool:
