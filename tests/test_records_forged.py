@@ -113,7 +113,7 @@ def test_a_value_that_is_missing_is_told_also_where_nothing_else_says_it(
     rows = pq.read_table(record / table / "part-00000.parquet").column(column)
     replaced(record, table, column, pa.array([None, *rows.to_pylist()[1:]], rows.type))
     texts = [trouble.text for check in check_intact(record) for trouble in check.troubles]
-    assert any(f"its column {column} has 1 rows without a value" in text for text in texts)
+    assert any(f"its column {column} may lack values" in text for text in texts)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,11 @@ def replaced(record: Path, table: str, name: str, values: pa.Array | None) -> No
     path = record / table / "part-00000.parquet"
     rows = pq.read_table(path)
     at = rows.schema.get_field_index(name)
-    pq.write_table(rows.drop_columns([name]) if values is None else rows.set_column(at, name, values), path)
+    if values is None:
+        rows = rows.drop_columns([name])
+    else:
+        rows = rows.set_column(at, pa.field(name, values.type, nullable=bool(values.null_count)), values)
+    pq.write_table(rows, path)
 
     def fit(manifest: dict[str, Any]) -> None:
         for file in manifest["files"]:

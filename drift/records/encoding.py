@@ -29,7 +29,7 @@ _looked_up = frozenset({"batch", "time", "position", "block"})
 def encoding(rows: pa.Table) -> dict[str, Any]:
     """Arguments of a `ParquetWriter` for a part that begins with these rows."""
     names: list[str] = rows.schema.names
-    looked = {name: _first(rows.column(name)) for name in names if name == "payload" or name in REPEATING}
+    looked = {name: _first(rows.column(name)) for name in names if pa.types.is_binary(rows.schema.field(name).type)}
     repeating = {name for name, strings in looked.items() if name in REPEATING and _repeat(strings)}
     fast = {name: _FAST if name in repeating or _shrink(strings) else "none" for name, strings in looked.items()}
     return {
