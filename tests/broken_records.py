@@ -77,7 +77,7 @@ BREAKAGES = [
     one(
         "items are not hashed again",
         _INTACT,
-        "    if not changed and _digest(path, manifest, table) == wanted:",
+        "    if not changed and _digest(path, manifest, table, watch) == wanted:",
         "    if not changed:",
         RECORDS,
         NO_RECORDS,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,9 @@ from click.testing import CliRunner, Result
 
 from drift.cli import drift as command
 from drift.records.format import read_manifest
+from drift.records.intact import intact_checks
+from drift.records.reader import Record
+from drift.records.watch import Watch
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 HAMLET = EXAMPLES / "data" / "hamlet.txt.gz"
@@ -66,6 +72,43 @@ def test_two_sinks_of_a_replay_are_not_given_one_file(tmp_path: Path, monkeypatc
         assert (result.exit_code, Path("all.jsonl").exists()) == (2, False)
         assert "sinks 'all' and 'counts' are given one file" in result.stderr
     assert call("replay", "record", "--sink", "all=-", "--sink", "counts=-", "-q").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["audit"], b"computing it again, by local"),
+        (["explain", "--position", "31000"], b"looking for what it was made of"),
+        (["diff", "ITSELF"], b"record"),
+    ],
+)
+def test_a_line_on_a_terminal_says_how_far_it_has_come(arguments: list[str], says: bytes, recorded: Path) -> None:
+    ours, theirs = pty.openpty()
+    given = [str(recorded) if each == "ITSELF" else each for each in arguments[1:]]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "drift.cli", arguments[0], str(recorded), *given],
+        stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "300"},
+    )  # fmt: skip
+    os.close(theirs)
+    drawn = b""
+    with suppress(OSError):  # how a pseudo-terminal ends on Linux
+        while chunk := os.read(ours, 4096):
+            drawn += chunk
+    os.close(ours)
+    assert process.communicate()[0] and process.returncode == 0
+    assert says in drawn and b"0:0" in drawn and drawn.rstrip().endswith(b"\x1b[2K")
+
+
+def test_what_is_read_is_told_by_rows(recorded: Path) -> None:
+    record = Record(recorded)
+    record.watch.begin("reading", record.counts)
+    assert str(record.watch) == "reading"
+    told = [str(record.watch) for _ in record.with_classes({}).output(31_000)]
+    assert told == ["reading: output 31,656 of 31,656 items (100%)"]
+    watch = Watch()
+    told = [f"{check.what.split(':')[0]} after {watch}" for check in intact_checks(recorded, watch)]
+    assert told[-1] == "output after hashing items: output 31,656 of 31,656 items (100%)"
+    assert told[1] == "arrivals after reading arrivals/part-00000.parquet"
 
 
 def test_trouble_is_exit_code_8(recorded: Path, tmp_path: Path) -> None:

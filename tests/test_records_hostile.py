@@ -226,6 +226,33 @@ def test_two_items_of_one_global_time_are_told_by_source_batch_and_rows(record: 
                 drift.replay(record, trips(), engine=engine).finish()
 
 
+def test_an_audit_of_payloads_that_are_none_is_no_success(record: Path) -> None:
+    replaced(record, "output", "payload", pa.array([b"\x93\1"] * 4))
+    audit = drift.audit(record, trips())
+    (check,) = [check for check in audit.checks if check.result == "not checked"]
+    assert not audit.ok and check.found.startswith("a recorded payload cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("arrivals", "source", "z" * 100_000),
+        ("arrivals", "heartbeat", b"\1" * 100_000),
+        ("input", "source", "z" * 100_000),
+        ("input", "tie", b"\1" * 100_000),
+        ("output", "sink", "z" * 100_000),
+        ("output", "path", b"\1" * 70_000),
+        ("blocks", "table", "z" * 100_000),
+    ],
+)
+def test_what_is_very_long_is_told_in_short(table: str, column: str, value: Any, record: Path, whole: Path) -> None:
+    rows = pq.read_table(record / table / "part-00000.parquet").column(column)
+    kind = pa.string() if isinstance(value, str) else rows.type
+    replaced(record, table, column, pa.array([value] * len(rows), kind).cast(rows.type))
+    said = ends(record, whole)
+    assert said and max(map(len, said)) < 1000
+
+
 def test_metas_that_are_said_to_be_numbered_and_are_not_are_read_as_they_are(record: Path, whole: Path) -> None:
     rows = pq.read_metadata(record / "arrivals" / "part-00000.parquet").num_rows
     replaced(record, "arrivals", "numbered", pa.array([True] * rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from rich.text import Text
 from drift import spark
 from drift.cli.errors import DIFFERENT, reading, to_json
 from drift.cli.options import graph_option, json_option, master_option
+from drift.cli.progress import WatchLine
 from drift.cli.specs import key_function
 from drift.run import ENGINES
 
@@ -84,8 +86,11 @@ def audit_command(
     drift audit monday --graph new.py:graph --by airport --html report.html
     """
     from drift.records.audit import audit
+    from drift.records.watch import Watch
 
-    with reading(), spark.session(master) if master is not None else nullcontext():
+    watch = Watch()
+    active = not quiet and not as_json and sys.stderr.isatty()
+    with reading(), WatchLine(watch, active=active), spark.session(master) if master is not None else nullcontext():
         found = audit(
             path,
             graph,
@@ -98,6 +103,7 @@ def audit_command(
             by=key_function(by) if by is not None else None,
             cases=cases,
             was=was,
+            watch=watch,
         )
     if html is not None:
         found.write_html(html)

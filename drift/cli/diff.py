@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
 from drift.cli.errors import DIFFERENT, reading, to_json
 from drift.cli.options import json_option
+from drift.cli.progress import WatchLine
 
 
 @click.command("diff", short_help="Compare two records.")
@@ -25,9 +27,13 @@ def diff_command(one: str, other: str, as_json: bool) -> Any:
     """
     from drift.lineage.diff import diff
     from drift.lineage.tell import diff_lines
+    from drift.records.reader import Record
 
-    with reading():
-        found = diff(one, other)
+    left, right = records = Record(one), Record(other)
+    for record in records:
+        record.watch.begin(str(record.path), record.counts)
+    with reading(), WatchLine(left.watch, right.watch, active=not as_json and sys.stderr.isatty()):
+        found = diff(left, right)
     if as_json:
         click.echo(to_json(found.as_dict()))
     else:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from drift.cli.errors import reading, to_json
 from drift.cli.options import graph_option, json_option
+from drift.cli.progress import WatchLine
 from drift_graph.errors import SettingsError
 
 
@@ -32,8 +35,12 @@ def explain_command(path: str, position: int, graph: str | None, states: int, me
 
     if mermaid and as_json:
         raise SettingsError("--mermaid and --json are two outputs; ask for one")
-    with reading():
-        lineage = explain(path, position, graph, states=states)
+    from drift.records.reader import Record
+
+    record = Record(path)
+    record.watch.begin("looking for what it was made of", record.counts)
+    with reading(), WatchLine(record.watch, active=not as_json and sys.stderr.isatty()):
+        lineage = explain(record, position, graph, states=states)
     if as_json:
         click.echo(to_json(lineage.as_dict()))
     elif mermaid:

@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from drift.engines.base import Progress
+from drift.records.watch import Watch
 from drift.run import Run
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
@@ -72,6 +73,19 @@ class ProgressLine:
         (start, first_in, first_out), (end, last_in, last_out) = self._seen[0], self._seen[-1]
         seconds = end - start
         return ((last_in - first_in) / seconds, (last_out - first_out) / seconds) if seconds > 0 else (0.0, 0.0)
+
+
+class WatchLine(ProgressLine):
+    """The same of what reads records."""
+
+    def __init__(self, *watches: Watch, active: bool) -> None:
+        self._watches = watches
+        super().__init__(active=active)
+
+    def _line(self) -> Text:
+        minutes, seconds = divmod(int(time.monotonic() - self._start_s), 60)
+        told = [str(watch) for watch in self._watches if watch.what]
+        return Text("  ".join([f"{minutes}:{seconds:02}", *told]), no_wrap=True, overflow="ellipsis")
 
 
 def line_text(progress: Progress, rates: tuple[float, float], seconds: float) -> str:

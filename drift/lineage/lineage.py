@@ -153,8 +153,8 @@ def lineage_of(
     node = trace_to(dataflow, given, meta, loops_kept=loops_kept)
     if node is None:
         raise InputError(
-            f"graph {dataflow.name!r} does not make the item {MetaParts(meta)} (meta {meta.hex()}) of this input; it "
-            f"belongs to another graph, another input, or a function that gives something else now"
+            f"graph {dataflow.name!r} does not make the item {MetaParts(meta)} (meta {meta[:40].hex()}) of this "
+            f"input; it belongs to another graph, another input, or a function that gives something else now"
         )
     return lineage_from(dataflow, node, position)
 

@@ -47,8 +47,8 @@ def route_of(dataflow: Dataflow, meta: bytes) -> list[Stop]:
             route.append(Stop(operator, next(numbers, None) if isinstance(operator, Map) else None))
     except LookupError:
         raise InputError(
-            f"no item of graph {dataflow.name!r} has the meta {meta.hex()} ({parts}): it names operators that the "
-            f"graph does not have; look at it with the graph that made it"
+            f"no item of graph {dataflow.name!r} has the meta {meta[:40].hex()} ({parts}): it names operators that "
+            f"the graph does not have; look at it with the graph that made it"
         ) from None
     return route
 

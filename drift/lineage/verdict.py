@@ -426,7 +426,7 @@ class _Investigation:
         except InputError as error:
             return None, (str(error),)
         if node is None:
-            return None, (f"the graph makes no item at {MetaParts(item.meta)} (meta {item.meta.hex()}) now",)
+            return None, (f"the graph makes no item at {MetaParts(item.meta)} (meta {item.meta[:40].hex()}) now",)
         return lineage_from(self._dataflow, node, item.position), ()
 
     def lineage_of_failure(self) -> Lineage | None:

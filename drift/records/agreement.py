@@ -227,8 +227,9 @@ def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
         codes = _codes(rows.column("source"), sources).tolist()
         for batch, (code, heartbeat) in enumerate(zip(codes, rows.column("heartbeat").to_pylist()), first):
             if not promises[code] <= heartbeat <= END_OF_TIME:
-                said = f"the promise of source {sources[code]!r}, {heartbeat.hex()}, is below the one before"
-                return Wrong("promise", f"after batch {batch:,} {said}, {promises[code].hex()}", batch)
+                below, before = (promise[:40].hex() for promise in (heartbeat, promises[code]))
+                said = f"the promise of source {sources[code]!r}, {below}, is below the one before, {before}"
+                return Wrong("promise", f"after batch {batch:,} {said}", batch)
             promises[code] = heartbeat
         for name in ("items", "late"):
             counts = columns.numbers(rows.column(name))

@@ -14,13 +14,15 @@ from typing import Any
 
 from drift.records.checks import THE_GRAPH, Audit, Check, Trouble
 from drift.records.format import MANIFEST, Manifest, RecordError, read_manifest
-from drift.records.intact import check_intact
+from drift.records.intact import intact_checks
 from drift.records.reader import Record
 from drift.records.replay import changes_since, dataflow_of
+from drift.records.watch import Watch
 from drift.run import ENGINES
 from drift.streams import Graph
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.restore import CannotRestore
 
 #: Without these a run cannot be computed again.
 _NEEDED = ("arrivals", "input", "late")
@@ -41,6 +43,7 @@ def audit(
     cases: str | os.PathLike[str] | None = None,
     was: Graph | Dataflow | str | None = None,
     on_check: Callable[[Check], None] | None = None,
+    watch: Watch | None = None,
 ) -> Audit:
     """Check a record; the result has a check for each thing, and `ok`.
 
@@ -60,6 +63,7 @@ def audit(
         was: the graph that the record was made with, where `graph` is another one: then the lineages of what was
             recorded and of what is computed are told side by side, with every payload between.
         on_check: is given each check as it is done.
+        watch: is told what is being done.
 
     Raises:
         SettingsError, GraphError: an argument is wrong, or the graph cannot be loaded.
@@ -73,24 +77,27 @@ def audit(
         read_manifest(folder)  # says so
     started, began = datetime.now(UTC).isoformat(), time.perf_counter()
     checks: list[Check] = []
+    watch = watch or Watch()
 
     def add(check: Check) -> None:
         checks.append(check)
         if on_check is not None:
             on_check(check)
 
-    for check in check_intact(folder):
+    for check in intact_checks(folder, watch):
         add(check)
     for check in _authentic(folder, expect, key):
         add(check)
     if reproduce:
-        for check in _reproduced(folder, graph, engines, workers, seeds, classes, checks, cases, was):
+        for check in _reproduced(folder, graph, engines, workers, seeds, classes, checks, cases, was, watch):
             add(check)
     versions = None
     if reproduce and graph is not None and any(check.what == THE_GRAPH and check.result == "noted" for check in checks):
         from drift.lineage.versions import versions as compared_with
 
         record = Record(folder, classes)
+        record.watch = watch
+        watch.begin("what another graph would have changed", record.counts)
         versions = compared_with(record, dataflow_of(record, graph), key=by)
     summary = _summary(folder)
     signed = key is not None and all(check.result == "ok" for check in checks if check.level == "signed")
@@ -130,6 +137,7 @@ def _reproduced(
     before: list[Check],
     cases: str | os.PathLike[str] | None,
     was: Graph | Dataflow | str | None,
+    watch: Watch,
 ) -> Iterator[Check]:
     bad = [trouble for check in before for trouble in check.troubles if _is_needed(trouble)]
     if bad:
@@ -139,6 +147,8 @@ def _reproduced(
     from drift.records.reproduced import Inquiry, check_graph, check_run, check_simulated, check_versions
 
     record = Record(folder, classes)
+    record.watch = watch
+    watch.begin("comparing graphs", record.counts)
     dataflow = dataflow_of(record, graph)
     yield check_graph(record, dataflow)
     yield check_versions(record)
@@ -146,12 +156,17 @@ def _reproduced(
     try:
         for engine in engines:
             for count in workers if engine == "zeromq" else (1,):
+                watch.begin(f"computing it again, by {engine}")
                 yield check_run(record, dataflow, engine, count, inquiry)
         for seed in seeds:
+            watch.begin(f"computing it again, simulated by seed {seed}")
             yield check_simulated(record, dataflow, seed, inquiry)
     except RecordError as error:  # all its hashes fit, and still no run writes such a record
         trouble = Trouble("not of a run", str(error))
         yield Check("reproduced", "the run", "the recorded output", "trouble", str(error), (trouble,))
+    except CannotRestore as error:
+        found = f"a recorded payload cannot be read: {error}"
+        yield Check("reproduced", "the run", "the recorded output", "not checked", found)
 
 
 def _was(record: Record, was: Graph | Dataflow | str | None) -> Dataflow | None:

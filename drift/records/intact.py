@@ -41,6 +41,7 @@ from drift.records.journal import JOURNAL, read_journal
 from drift.records.metas import GLOBAL_TIME, META, bins_of
 from drift.records.reader import Record
 from drift.records.tables import DAMAGE, ROW_GROUP_ITEMS, check_values, open_table
+from drift.records.watch import Watch
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, block_bytes, block_head, hash_block
 
 _TROUBLES_MAX = 20
@@ -56,32 +57,43 @@ _AHEAD = 16
 
 def check_intact(path: Path) -> list[Check]:
     """The checks of the level "intact"."""
+    return list(intact_checks(path, Watch()))
+
+
+def intact_checks(path: Path, watch: Watch) -> Iterator[Check]:
+    """The same, each as it is done."""
     timed = _Timed()
     try:
         manifest = read_manifest(path)
     except RecordError as error:
         trouble = Trouble("manifest unreadable", str(error), MANIFEST)
-        return [timed("manifest.json", "its format", [trouble], "")]
-    checks = [timed("manifest.json", "its own hash, and its counts", _manifest_troubles(path, manifest), "unchanged")]
+        yield timed("manifest.json", "its format", [trouble], "")
+        return
+    yield timed("manifest.json", "its own hash, and its counts", _manifest_troubles(path, manifest), "unchanged")
     changed: set[str] = set()
     for table in TABLES:
         files = manifest.of(table)
         if not files:
             continue
-        troubles = [trouble for file in files for trouble in _file_troubles(path, file, manifest)]
+        troubles: list[Trouble] = []
+        for file in files:
+            watch.begin(f"reading {file.path}")
+            troubles += _file_troubles(path, file, manifest)
         size = sum(file.bytes for file in files)
         what = f"{table}: {len(files)} file{'s' if len(files) > 1 else ''}, {size:,} bytes"
-        checks.append(timed(what, "sizes and hashes in the manifest", troubles, "unchanged"))
+        yield timed(what, "sizes and hashes in the manifest", troubles, "unchanged")
         if troubles:
             changed.add(table)
-    checks += _check_arrivals(timed, path, manifest)
-    checks += [_check_items(timed, path, manifest, table, changed=table in changed) for table in ("input", "output")]
+    watch.begin("comparing arrivals", {"input": manifest.items_in, "output": manifest.items_out})
+    yield from _check_arrivals(timed, path, manifest)
+    for table in ("input", "output"):
+        watch.begin("hashing items")
+        yield _check_items(timed, path, manifest, table, watch, changed=table in changed)
     unlisted = sorted(_unlisted(path, manifest))
     if unlisted:
         shown = ", ".join(unlisted[:3]) + (" ..." if len(unlisted) > 3 else "")
         found = f"{shown}: written too late to be sealed, or put there later; they are not part of the record"
-        checks.append(Check("intact", f"{len(unlisted)} more files in the folder", "the manifest", "noted", found))
-    return checks
+        yield Check("intact", f"{len(unlisted)} more files in the folder", "the manifest", "noted", found)
 
 
 class _Timed:
@@ -198,26 +210,32 @@ def _check_arrivals(timed: _Timed, path: Path, manifest: Manifest) -> Iterator[C
         yield timed(f"{table}: {what}", "each other, the manifest", troubles, "they agree")
 
 
-def _check_items(timed: _Timed, path: Path, manifest: Manifest, table: str, *, changed: bool) -> Check:
+def _check_items(
+    timed: _Timed, path: Path, manifest: Manifest, table: str, watch: Watch, *, changed: bool
+) -> Check:
     """Whether the items are those that were digested; where they or their files are not, what has changed."""
     count = manifest.items_in if table == "input" else manifest.items_out
     what, against = f"{table}: {count:,} items", "the hashes of their blocks, the digest"
     wanted = manifest.input_digest if table == "input" else manifest.digest
-    if not changed and _digest(path, manifest, table) == wanted:
+    if not changed and _digest(path, manifest, table, watch) == wanted:
         return timed(what, against, [], f"as written; digest {wanted}")
-    items = _Items(path, manifest, table)
+    watch.begin("looking for what has changed")
+    items = _Items(path, manifest, table, watch)
     items.check()
     return timed(what, against, items.troubles, f"as written, though its file is not; digest {items.digest}")
 
 
-def _digest(path: Path, manifest: Manifest, table: str) -> str:
+def _digest(path: Path, manifest: Manifest, table: str, watch: Watch) -> str:
     """The digest of the items of a table; "" where a block is not as the table of blocks has it, or none is read."""
     hashes: list[bytes] = []
+    row = 0
     try:
         for found, block in zip_longest(_hashes(path, manifest, table), Record(path).blocks(table)):
             if found is None or block is None or found != (block.rows, block.hash):
                 return ""
             hashes.append(found[1])
+            row += block.rows
+            watch.read(table, row)
     except (OSError, pa.ArrowException, ValueError, IndexError, RecordError):
         return ""  # the second pass says more
     return hash_block(manifest.algorithm, b"".join(hashes)).hex()
@@ -288,7 +306,8 @@ class _Rows:
 class _Items:
     """One pass over the items of input or output, block by block."""
 
-    def __init__(self, path: Path, manifest: Manifest, table: str) -> None:
+    def __init__(self, path: Path, manifest: Manifest, table: str, watch: Watch) -> None:
+        self._watch = watch
         self._path = path
         self._manifest = manifest
         self._table = table
@@ -318,6 +337,7 @@ class _Items:
                 rows = self._diagnose(block, row)
             self._check_columns(rows, row, block.rows)
             row += block.rows
+            self._watch.read(self._table, row)
         rest = self._take(1)
         if rest is not None and len(rest):
             self._say("item too many", f"there are more {self._what}s than {row:,}", row)

@@ -50,7 +50,8 @@ class Arrivals:
             if found is not None:
                 return found
         if not self._promise <= heartbeat <= END_OF_TIME:
-            return 0, f"a promise, {heartbeat.hex()}, is below the one before, {self._promise.hex()}"
+            below, before = (promise[:40].hex() for promise in (heartbeat, self._promise))
+            return 0, f"a promise, {below}, is below the one before, {before}"
         self._promise = heartbeat
         self._forget()
         return None

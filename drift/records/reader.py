@@ -29,6 +29,7 @@ from drift.records.order import Arrivals
 from drift.records.storable import classes_at
 from drift.records.tables import DAMAGE, check_values, open_table, unread
 from drift.records.typed import Tables
+from drift.records.watch import Watch
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
 from drift_graph.item import Item
@@ -104,6 +105,7 @@ class Record:
     Attributes:
         path: its folder.
         manifest: see `drift.records.format.Manifest`.
+        watch: is told what is read.
 
     Raises:
         RecordError: there is no record, or its manifest cannot be read.
@@ -112,6 +114,7 @@ class Record:
     def __init__(self, path: Any, classes: Mapping[str, type] | Sequence[type] = ()) -> None:
         self.path = Path(path)
         self.manifest: Manifest = read_manifest(self.path)
+        self.watch = Watch()
         self._given = dict(classes) if isinstance(classes, Mapping) else {kind.__qualname__: kind for kind in classes}
         self._groups: dict[str, list[tuple[int, int, int]]] = {}
         self._starts = {table: [file.first for file in self.manifest.of(table)] for table in ("output", "input")}
@@ -132,6 +135,11 @@ class Record:
     def classes(self) -> Classes:
         """Classes of payloads: those given, and those of loaded modules that the manifest names."""
         return {**classes_at(self.manifest.classes.values()), **self._given}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many items the input and the output have."""
+        return {"input": self.manifest.items_in, "output": self.manifest.items_out}
 
     def with_classes(self, classes: Classes) -> Record:
         """The same record with more classes at hand."""
@@ -168,7 +176,7 @@ class Record:
                 if source not in ranks or count < 0 or late_count < 0:
                     raise RecordError(
                         f"{self.path} is damaged: batch {number} has {count:,} items and {late_count:,} late ones of "
-                        f"source {source!r}, and its sources are {', '.join(map(repr, ranks))}"
+                        f"source {source!r:.80}, and its sources are {', '.join(map(repr, ranks))}"
                     )
                 metas: Metas = []
                 strings = data = columns.of_list([])
@@ -400,10 +408,13 @@ class Record:
             raise RecordError(f"{unread(path, error)}; `drift audit` tells more") from error
 
     def _batches(self, table: str, names: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        row = 0
         for file in self.manifest.of(table):
             with self._open(file) as parquet:
                 try:
                     for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=names, use_threads=False):
+                        row += len(batch)
+                        self.watch.read(table, row)
                         yield check_values(batch)
                 except DAMAGE as error:
                     raise RecordError(unread(self.path / file.path, error)) from error
@@ -425,6 +436,7 @@ class Record:
                             ):
                                 start, stop = max(first - row, 0), min(end - row, len(batch))
                                 if start < stop:
+                                    self.watch.read(table, row + stop)
                                     yield check_values(batch.slice(start, stop - start))
                                 row += len(batch)
                         except DAMAGE as error:
@@ -524,5 +536,5 @@ def restored_many(data: Strings, classes: Classes) -> list[Any]:
         pass  # something else is among them: below
     values = restored_all(bytes(whole), classes)
     if len(values) != count:
-        raise CannotRestore(f"the payloads of {count:,} rows hold {len(values):,} values; `drift audit` tells more")
+        raise CannotRestore(f"the payloads of {count:,} rows hold {len(values):,} values")
     return values

@@ -32,6 +32,7 @@ BEGINNING = b""
 END_OF_TIME = b"\xff" * 9
 
 _ONE_BYTE_MAX = 0xF7
+_SHOWN_MAX = 30
 _varints = [bytes((value,)) for value in range(_ONE_BYTE_MAX + 1)]
 
 
@@ -117,7 +118,10 @@ class MetaParts:
     def __str__(self) -> str:
         tie = f" tie {self.tie:x}" if self.tie else ""
         ordinal = f" #{self.ordinal}" if self.ordinal else ""
-        return f"time {self.time} source {self.source_rank}{tie}{ordinal} path {'.'.join(map(str, self.path)) or '-'}"
+        path = ".".join(map(str, self.path[:_SHOWN_MAX])) or "-"
+        if len(self.path) > _SHOWN_MAX:
+            path += f"... ({len(self.path):,} numbers)"
+        return f"time {self.time} source {self.source_rank}{tie}{ordinal} path {path}"
 
 
 _low_halves = [struct.pack(">H", value) for value in range(0x10000)]
