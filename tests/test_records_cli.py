@@ -86,7 +86,7 @@ def test_a_line_on_a_terminal_says_how_far_it_has_come(arguments: list[str], say
     ours, theirs = pty.openpty()
     given = [str(recorded) if each == "ITSELF" else each for each in arguments[1:]]
     process = subprocess.Popen(
-        [sys.executable, "-m", "drift.cli", arguments[0], str(recorded), *given],
+        [sys.executable, "-m", "drift_command", arguments[0], str(recorded), *given],
         stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "300"},
     )  # fmt: skip
     os.close(theirs)
