@@ -30,10 +30,9 @@ import xxhash
 
 from drift.records.metas import packed_times
 from drift.sources.frames import FrameSource, Payload
-from drift.spark.batches import DDL, READ, Outbox, Row, error_row
+from drift.spark.batches import DDL
 from drift.spark.jobs import answer
-from drift.spark.kernels import Work
-from drift.spark.levels import LevelWorker, RangeSender
+from drift.spark.kernels import Refused, Work, through_maps
 from drift.spark.tasks import task
 from drift.spark.values import python_values
 from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of, hash64, same
@@ -217,34 +216,6 @@ def read_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -
     yield from through_maps(work, pieces, tells_read=True)
 
 
-def through_maps(
-    work: Work, pieces: Iterable[tuple[str, Columns, bytes]], *, tells_read: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """Items of a source each, and a global time that no later item is below, to rows of batches behind the maps.
-
-    Args:
-        tells_read: a row says how many items they were.
-    """
-    levels = work.opened()
-    outbox = Outbox(levels.last, work.targets)
-    bounds = work.bounds
-    worker: RangeSender | LevelWorker
-    worker = RangeSender(bounds) if work.keeps else LevelWorker(levels, 0, work.targets, bounds)
-    read = 0
-    try:
-        for name, columns, settled in pieces:
-            read += len(columns.metas)
-            worker.handle([(name, columns)], outbox, settled)
-            yield from outbox.ready()
-    except Refused as refused:
-        outbox.add_row(error_row(levels.last, refused.error, refused.key))
-    except DriftError as error:
-        outbox.add_row(error_row(levels.last, error))
-    if tells_read:
-        outbox.add_row(Row(levels.last, 0, BEGINNING, READ, read, b""))
-    yield from outbox.rest()
-
-
 def _as_they_lie(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[Columns]:
     """Items, each with the global time of the first of its place.
 
@@ -304,15 +275,6 @@ def numbered(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[Co
                     raise Refused(found[4 : 4 + length], pickle.loads(found[5 + length :]))
             payloads = reading.payloads(batch)
             yield Columns(counter.metas(python_values(batch.column(len(reading.columns))), payloads), payloads, None)
-
-
-class Refused(Exception):
-    """A row that has no place."""
-
-    def __init__(self, key: bytes, error: DriftError) -> None:
-        super().__init__(str(error))
-        self.key = key
-        self.error = error
 
 
 class Counter:

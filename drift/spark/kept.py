@@ -26,9 +26,9 @@ from drift.machines.worker import Part
 from drift.records.messages import Stored
 from drift.records.storable import Storable
 from drift.spark.batches import BATCH_ITEMS, DDL, ERROR, READ, Inbox, all_rows, shuffled
-from drift.spark.frames import Reading, Way, level_0, through_maps
+from drift.spark.frames import Reading, Way, level_0
 from drift.spark.jobs import Job, answer
-from drift.spark.kernels import Work
+from drift.spark.kernels import Work, through_maps
 from drift.spark.tasks import task
 from drift_graph.canonical import encode_metas, stored_each, stored_plain
 from drift_graph.errors import DriftError

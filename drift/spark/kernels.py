@@ -39,12 +39,13 @@ from drift.spark.batches import (
 )
 from drift.spark.blocks import PartDigest
 from drift.spark.gang import Keys
-from drift.spark.levels import Levels, LevelWorker, Remembering
+from drift.spark.levels import Levels, LevelWorker, RangeSender, Remembering
 from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Algorithm, Encoded
 from drift_graph.errors import DriftBug, DriftError
 from drift_graph.graph import Dataflow
-from drift_graph.meta import END_OF_TIME, global_time_of
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 
 _READY_ITEMS = 4 * BATCH_ITEMS
 _GC_THRESHOLD = 100_000
@@ -91,6 +92,43 @@ class Work:
 def _dataflow(packed: bytes) -> Dataflow:
     dataflow: Dataflow = unpacked(packed)
     return dataflow
+
+
+class Refused(Exception):
+    """A row that has no place."""
+
+    def __init__(self, key: bytes, error: DriftError) -> None:
+        super().__init__(str(error))
+        self.key = key
+        self.error = error
+
+
+def through_maps(
+    work: Work, pieces: Iterable[tuple[str, Columns, bytes]], *, tells_read: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Items of a source each, and a global time that no later item is below, to rows of batches behind the maps.
+
+    Args:
+        tells_read: a row says how many items they were.
+    """
+    levels = work.opened()
+    outbox = Outbox(levels.last, work.targets)
+    bounds = work.bounds
+    worker: RangeSender | LevelWorker
+    worker = RangeSender(bounds) if work.keeps else LevelWorker(levels, 0, work.targets, bounds)
+    read = 0
+    try:
+        for name, columns, settled in pieces:
+            read += len(columns.metas)
+            worker.handle([(name, columns)], outbox, settled)
+            yield from outbox.ready()
+    except Refused as refused:
+        outbox.add_row(error_row(levels.last, refused.error, refused.key))
+    except DriftError as error:
+        outbox.add_row(error_row(levels.last, error))
+    if tells_read:
+        outbox.add_row(Row(levels.last, 0, BEGINNING, READ, read, b""))
+    yield from outbox.rest()
 
 
 def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -22,13 +22,11 @@ from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.records import columns
 from drift.records.metas import GLOBAL_TIME, metas_of
 from drift.records.reader import Record, restored_many
-from drift.spark.batches import DDL, Outbox, error_row, refuse_doubles
-from drift.spark.kernels import Work
-from drift.spark.levels import LevelWorker
+from drift.spark.batches import DDL, refuse_doubles
+from drift.spark.kernels import Work, through_maps
 from drift.spark.pieces import Piece, in_pieces, overlapping, read_by_tasks
 from drift.spark.tasks import task
 from drift.spark.values import python_values
-from drift_graph.errors import DriftError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.restore import Classes
@@ -104,18 +102,13 @@ def _without_doubles(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 def run_recorded(work: Work, classes: Classes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The maps after the sources, for recorded items."""
-    levels = work.opened()
-    outbox = Outbox(levels.last, work.targets)
-    worker = LevelWorker(levels, 0, work.targets, work.bounds)
-    try:
-        for whole in batches:
-            for start in range(0, whole.num_rows, _PIECE_ITEMS):
-                for source, columns_read in _by_source(whole.slice(start, _PIECE_ITEMS), classes):
-                    worker.handle([(source, columns_read)], outbox, columns_read.metas[0])
-                yield from outbox.ready()
-    except DriftError as error:
-        outbox.add_row(error_row(levels.last, error))
-    yield from outbox.rest()
+    parts = (
+        part
+        for whole in batches
+        for start in range(0, whole.num_rows, _PIECE_ITEMS)
+        for part in _by_source(whole.slice(start, _PIECE_ITEMS), classes)
+    )
+    yield from through_maps(work, ((name, items, items.metas[0]) for name, items in parts))
 
 
 def _by_source(batch: pa.RecordBatch, classes: Classes) -> Iterator[tuple[str, Columns]]:

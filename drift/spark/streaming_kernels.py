@@ -15,10 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from drift.spark.batches import COUNT, DDL, ROWS, STATE, Outbox, Row, error_row, record_batch, rows_in
+from drift.spark.batches import COUNT, DDL, ROWS, STATE, Row, record_batch, rows_in
 from drift.spark.frames import Counter, Reading, placed
-from drift.spark.kernels import OutputRange, RangeEnd, Work
-from drift.spark.levels import LevelWorker
+from drift.spark.kernels import OutputRange, RangeEnd, Work, through_maps
 from drift.spark.output import output_rows
 from drift_graph.canonical import canonical, form_of
 from drift_graph.errors import DriftError
@@ -74,21 +73,17 @@ def number_items(
     work: Work, readings: Mapping[int, Reading], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """From places in order, with payloads, to rows of batches behind the maps after the sources."""
-    levels = work.opened()
-    outbox = Outbox(levels.last, work.targets)
-    worker = LevelWorker(levels, 0, work.targets, work.bounds)
+    yield from through_maps(work, _numbered(readings, batches))
+
+
+def _numbered(
+    readings: Mapping[int, Reading], batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[str, Columns, bytes]]:
     counters = {rank: Counter(reading) for rank, reading in readings.items()}
-    try:
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            for rank, (places, payloads) in _by_source(batch).items():
-                metas = counters[rank].metas(places, payloads)
-                worker.handle([(readings[rank].name, Columns(metas, payloads, None))], outbox, metas[0])
-            yield from outbox.ready()
-    except DriftError as error:
-        outbox.add_row(error_row(levels.last, error))
-    yield from outbox.rest()
+    for batch in batches:
+        for rank, (places, payloads) in _by_source(batch).items():
+            metas = counters[rank].metas(places, payloads)
+            yield readings[rank].name, Columns(metas, payloads, None), metas[0]
 
 
 def _by_source(batch: pa.RecordBatch) -> dict[int, tuple[list[bytes], list[Any]]]:
