@@ -163,7 +163,7 @@ def input_difference(one: Record, other: Record) -> InputDifference:
 
 
 def _block_hashes(record: Record) -> list[tuple[int, bytes]]:
-    return [(block.rows, block.hash) for block in record.blocks("input")]
+    return record.block_hashes()["input"]
 
 
 def _input_rows(record: Record) -> Iterator[InputRow]:

@@ -113,7 +113,7 @@ class _Comparing:
         self.items = 0
         self.digest = Digest(record.manifest.algorithm)
         self._record = record
-        self._recorded = [(block.rows, block.hash) for block in record.blocks()]
+        self._recorded = record.block_hashes()["output"]
         self._ends = record.manifest.outcome.state == "finished"  # else more may come of its input than it has
         self._checked = 0  # blocks that are the same
         self._waiting: list[Released] = []  # pieces with items of later blocks

@@ -86,9 +86,11 @@ def intact_checks(path: Path, watch: Watch) -> Iterator[Check]:
             changed.add(table)
     watch.begin("comparing arrivals", {"input": manifest.items_in, "output": manifest.items_out})
     yield from _check_arrivals(timed, path, manifest)
+    blocks = _blocks(path)
     for table in ("input", "output"):
         watch.begin("hashing items")
-        yield _check_items(timed, path, manifest, table, watch, changed=table in changed)
+        expected = blocks[table] if table not in changed else None
+        yield _check_items(timed, path, manifest, table, watch, expected)
     unlisted = sorted(_unlisted(path, manifest))
     if unlisted:
         shown = ", ".join(unlisted[:3]) + (" ..." if len(unlisted) > 3 else "")
@@ -210,14 +212,29 @@ def _check_arrivals(timed: _Timed, path: Path, manifest: Manifest) -> Iterator[C
         yield timed(f"{table}: {what}", "each other, the manifest", troubles, "they agree")
 
 
+_Hashes = list[tuple[int, bytes]]
+
+
+def _blocks(path: Path) -> dict[str, _Hashes | None]:
+    """Rows and hash of each block of a table; None where they cannot be read: the second pass says why."""
+    try:
+        return {**Record(path).block_hashes()}
+    except (OSError, pa.ArrowException, ValueError, RecordError):
+        return {"input": None, "output": None}
+
+
 def _check_items(
-    timed: _Timed, path: Path, manifest: Manifest, table: str, watch: Watch, *, changed: bool
+    timed: _Timed, path: Path, manifest: Manifest, table: str, watch: Watch, expected: _Hashes | None
 ) -> Check:
-    """Whether the items are those that were digested; where they or their files are not, what has changed."""
+    """Whether the items are those that were digested; where they or their files are not, what has changed.
+
+    Args:
+        expected: the blocks; None where something is known to have changed.
+    """
     count = manifest.items_in if table == "input" else manifest.items_out
     what, against = f"{table}: {count:,} items", "the hashes of their blocks, the digest"
     wanted = manifest.input_digest if table == "input" else manifest.digest
-    if not changed and _digest(path, manifest, table, watch) == wanted:
+    if expected is not None and _digest(path, manifest, table, watch, expected) == wanted:
         return timed(what, against, [], f"as written; digest {wanted}")
     watch.begin("looking for what has changed")
     items = _Items(path, manifest, table, watch)
@@ -225,18 +242,18 @@ def _check_items(
     return timed(what, against, items.troubles, f"as written, though its file is not; digest {items.digest}")
 
 
-def _digest(path: Path, manifest: Manifest, table: str, watch: Watch) -> str:
-    """The digest of the items of a table; "" where a block is not as the table of blocks has it, or none is read."""
+def _digest(path: Path, manifest: Manifest, table: str, watch: Watch, expected: _Hashes) -> str:
+    """The digest of the items of a table; "" where a block is not as expected, or none is read."""
     hashes: list[bytes] = []
     row = 0
     try:
-        for found, block in zip_longest(_hashes(path, manifest, table), Record(path).blocks(table)):
-            if found is None or block is None or found != (block.rows, block.hash):
+        for found, block in zip_longest(_hashes(path, manifest, table), expected):
+            if found is None or found != block:
                 return ""
             hashes.append(found[1])
-            row += block.rows
+            row += found[0]
             watch.read(table, row)
-    except (OSError, pa.ArrowException, ValueError, IndexError, RecordError):
+    except (OSError, pa.ArrowException, ValueError, IndexError):
         return ""  # the second pass says more
     return hash_block(manifest.algorithm, b"".join(hashes)).hex()
 

@@ -365,36 +365,39 @@ class Record:
 
     def blocks(self, table: str = "output") -> Iterator[Block]:
         """The blocks of the output, or of the input, in order; the last one may not be full."""
-        last: Block | None = None
+        return (block for of_table, block in self._blocks() if of_table == table)
+
+    def block_hashes(self) -> dict[str, list[tuple[int, bytes]]]:
+        """How many items each block of the input and of the output has, and its hash."""
+        found: dict[str, list[tuple[int, bytes]]] = {"input": [], "output": []}
+        for table, block in self._blocks():
+            found[table].append((block.rows, block.hash))
+        return found
+
+    def _blocks(self) -> Iterator[tuple[str, Block]]:
+        last: dict[str, Block | None] = {"input": None, "output": None}
         for batch in self._batches("blocks"):
-            rows = batch.to_pydict()
-            for of_table, *values in zip(*rows.values()):
-                if of_table not in ("input", "output"):
-                    raise RecordError(f"{self.path} is damaged: it has blocks of {of_table!r:.80}")
-                if of_table != table:
-                    continue
-                block = Block(*values)
-                if not 0 <= block.rows <= BLOCK_ITEMS:
-                    raise RecordError(
-                        f"{self.path} is damaged: block {block.number} of {table} has {block.rows:,} items, and there "
-                        f"are {BLOCK_ITEMS} in one"
-                    )
-                if len(block.meta_checks) != block.rows or len(block.payload_checks) != 2 * block.rows:
-                    raise RecordError(
-                        f"{self.path} is damaged: block {block.number:,} of {table} has {block.rows:,} items, and not "
-                        f"as many checks"
-                    )
-                if not _follows(block, last):
-                    before = f"block {last.number:,}, of {last.rows:,} items" if last is not None else "none"
-                    raise RecordError(
-                        f"{self.path} is damaged: block {block.number:,} of {table}, of {block.rows:,} items, comes "
-                        f"after {before}"
-                    )
-                if last is not None and last.number != block.number:
-                    yield last
-                last = block
-        if last is not None:
-            yield last
+            for table, *values in zip(*batch.to_pydict().values()):
+                if table not in last:
+                    raise RecordError(f"{self.path} is damaged: it has blocks of {table!r:.80}")
+                block, before = Block(*values), last[table]
+                self._check_block(table, block, before)
+                if before is not None and before.number != block.number:
+                    yield table, before
+                last[table] = block
+        for table, block_left in last.items():
+            if block_left is not None:
+                yield table, block_left
+
+    def _check_block(self, table: str, block: Block, before: Block | None) -> None:
+        damaged = f"{self.path} is damaged: block {block.number:,} of {table}"
+        if not 0 <= block.rows <= BLOCK_ITEMS:
+            raise RecordError(f"{damaged} has {block.rows:,} items, and there are {BLOCK_ITEMS} in one")
+        if len(block.meta_checks) != block.rows or len(block.payload_checks) != 2 * block.rows:
+            raise RecordError(f"{damaged} has {block.rows:,} items, and not as many checks")
+        if not _follows(block, before):
+            shown = f"block {before.number:,}, of {before.rows:,} items" if before is not None else "none"
+            raise RecordError(f"{damaged}, of {block.rows:,} items, comes after {shown}")
 
     # Tables.
 
