@@ -33,7 +33,7 @@ END_OF_TIME = b"\xff" * 9
 
 _ONE_BYTE_MAX = 0xF7
 _SHOWN_MAX = 30
-_varints = [bytes((value,)) for value in range(_ONE_BYTE_MAX + 1)]
+_bytes = [bytes((value,)) for value in range(0x100)]
 
 
 def varint(value: int) -> bytes:
@@ -42,9 +42,9 @@ def varint(value: int) -> bytes:
     The length byte is 0xF8 for one byte that follows, up to 0xFF for eight.
     """
     if value <= _ONE_BYTE_MAX:
-        return _varints[value]
+        return _bytes[value]
     length = (value.bit_length() + 7) >> 3
-    return bytes((_ONE_BYTE_MAX + length,)) + value.to_bytes(length, "big")
+    return _bytes[_ONE_BYTE_MAX + length] + value.to_bytes(length, "big")
 
 
 def read_varint(data: bytes, start: int) -> tuple[int, int]:
