@@ -97,7 +97,12 @@ class LocalEngine:
         self._worker.settle(acker.minimal_time)
 
     def _few_enough(self, taken: Sequence[Part], made: Sequence[Part]) -> int:
-        """How many items to read at once where so many became so many: a batch is to stay in the processor's cache."""
+        """How many items to read at once, where these became those: as many as stay in the processor's cache.
+
+        But where batches correct each other, smaller ones would do it more often.
+        """
+        if any(columns.diffs for _, columns in made):
+            return self._batch_items
         items_in, items_out = (sum(len(columns.metas) for _, columns in parts) for parts in (taken, made))
         return max(self._batch_items * items_in // max(items_in, items_out), 1) if items_in else self._feed.batch_items
 
