@@ -86,5 +86,7 @@ def test_what_cannot_be_live_is_refused() -> None:
     for wrong in ("text", 7):
         with pytest.raises(SettingsError, match="takes an iterable or generator"):
             sources.live(wrong)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match=r"function .*; call it, live\(it\(\)\)"):
+        sources.live(test_what_cannot_be_live_is_refused)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="buffer_items_max=0"):
         sources.live([1], buffer_items_max=0)

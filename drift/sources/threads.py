@@ -28,7 +28,8 @@ def live(iterable: Iterable[Any], *, buffer_items_max: int = 8192, close_max_s: 
             `finally` is run; nothing can interrupt one that blocks longer, and its thread ends at its next item.
     """
     if isinstance(iterable, (str, bytes)) or not isinstance(iterable, Iterable):
-        raise SettingsError(f"live takes an iterable or generator of payloads, not {iterable!r:.80}")
+        hint = "; call it, live(it())" if callable(iterable) else ""
+        raise SettingsError(f"live takes an iterable or generator of payloads, not {iterable!r:.80}{hint}")
     if type(buffer_items_max) is not int or buffer_items_max < 1:
         raise SettingsError(f"buffer_items_max={buffer_items_max!r} is not an int of 1 or more")
     return LiveSource(iterable, buffer_items_max, close_max_s)
