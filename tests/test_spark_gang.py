@@ -132,7 +132,7 @@ def test_two_items_of_one_global_time_are_an_error_of_the_record(spark: Any, tmp
     rows = pq.read_table(path)
     times = rows.column("time").to_pylist()
     times[5] = times[-5]
-    pq.write_table(rows.set_column(2, "time", pa.array(times, pa.int64())), path)
+    pq.write_table(rows.set_column(2, rows.schema.field("time"), pa.array(times, pa.int64())), path)
     run = drift.replay(tmp_path / "record", loops(), engine="spark", spark=spark, partitions=2, gang=True)
     with pytest.raises(RecordError, match=f"no record of a run: two input items, at time {times[5]} of source"):
         run.finish()
