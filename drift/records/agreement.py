@@ -74,7 +74,9 @@ class OutputRows:
             yield Wrong("position", f"the row of position {first + at:,} says position {given[at]:,}", first + at)
         if (at := self._out_of_order(rows, bins)) is not None:
             yield Wrong("order", f"the meta at position {first + at:,} is not above the one before", first + at)
-        yield from _unknown("sink", self._sinks, rows, first)
+        unknown = _unknown("sink", self._sinks, rows, _codes(rows.column("sink"), self._sinks), first)
+        if unknown is not None:
+            yield unknown
 
     def _out_of_order(self, rows: Any, bins: Strings) -> int | None:
         metas, head = bins, BIN_HEAD_BYTES
@@ -104,18 +106,18 @@ class InputRows:
             return
         if (at := wrong_tie(rows)) is not None:
             yield Wrong("tie", f"the tie at input row {first + at:,} is none", first + at)
-        unknown = list(_unknown("source", self._sources, rows, first))
-        yield from unknown
+        codes = _codes(rows.column("source"), self._sources)
+        unknown = _unknown("source", self._sources, rows, codes, first)
+        if unknown is not None:
+            yield unknown
         wrong: Wrong | None = None
         if arrived is not None and expected in (None, len(rows)):
-            wrong = self._not_as_arrived(rows, bins, arrived, first)
+            wrong = self._not_as_arrived(rows, codes, bins, arrived, first)
             if wrong is not None:
                 self._arrived = None  # what follows would not agree either
                 yield wrong
-        if wrong is None and not unknown:
-            at = wrong_rank(rows, _codes(rows.column("source"), self._sources))
-            if at is not None:
-                yield Wrong("tie", f"the tie at input row {first + at:,} is that of another source", first + at)
+        if wrong is None and unknown is None and (at := wrong_rank(rows, codes)) is not None:
+            yield Wrong("tie", f"the tie at input row {first + at:,} is that of another source", first + at)
 
     def _taken(self, count: int) -> ArrivedPart | None:
         try:
@@ -124,7 +126,9 @@ class InputRows:
             self._arrived = None  # which is found where they are looked at for themselves
             return None
 
-    def _not_as_arrived(self, rows: Any, bins: Strings, arrived: ArrivedPart, first: int) -> Wrong | None:
+    def _not_as_arrived(
+        self, rows: Any, codes: Codes, bins: Strings, arrived: ArrivedPart, first: int
+    ) -> Wrong | None:
         count = len(arrived.batches)
         times = columns.numbers(rows.column("time"))
         given = columns.numbers(rows.column("batch"))
@@ -133,7 +137,7 @@ class InputRows:
             return Wrong("batch", text, first + at)
         if count < len(times):
             return Wrong("arrivals", f"the arrivals end before input row {first + count:,}", first + count)
-        if (at := _first(_codes(rows.column("source"), self._sources) != arrived.sources)) is not None:
+        if (at := _first(codes != arrived.sources)) is not None:
             text = f"input row {first + at:,} says another source than the arrivals say of its batch, {given[at]}"
             return Wrong("source", text, first + at)
         if (at := _first(times < arrived.floors)) is None:
@@ -222,10 +226,10 @@ def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
         batches = columns.numbers(rows.column("batch"))
         if (at := _first(batches != np.arange(first, first + len(batches)))) is not None:
             return Wrong("batch", f"the arrival of batch {first + at:,} says batch {batches[at]:,}", first + at)
-        for wrong in _unknown("source", sources, rows, first):
-            return wrong
-        codes = _codes(rows.column("source"), sources).tolist()
-        for batch, (code, heartbeat) in enumerate(zip(codes, rows.column("heartbeat").to_pylist()), first):
+        codes = _codes(rows.column("source"), sources)
+        if (unknown := _unknown("source", sources, rows, codes, first)) is not None:
+            return unknown
+        for batch, (code, heartbeat) in enumerate(zip(codes.tolist(), rows.column("heartbeat").to_pylist()), first):
             if not promises[code] <= heartbeat <= END_OF_TIME:
                 below, before = (promise[:40].hex() for promise in (heartbeat, promises[code]))
                 said = f"the promise of source {sources[code]!r}, {below}, is below the one before, {before}"
@@ -285,10 +289,13 @@ def _time_promised(heartbeat: bytes) -> int:
     return time_of(heartbeat[:8].ljust(8, b"\0"))
 
 
-def _unknown(column: str, names: list[str], rows: Any, first: int) -> Iterator[Wrong]:
-    if (at := _first(_codes(rows.column(column), names) < 0)) is not None:
-        given = rows.column(column)[at].as_py()
-        yield Wrong(column, f"a {column} is named {given!r:.80}, and the graph has {', '.join(names)}", first + at)
+def _unknown(column: str, names: list[str], rows: Any, codes: Codes, first: int) -> Wrong | None:
+    """What is wrong where a row has none of the names; `codes` are those of the column."""
+    at = _first(codes < 0)
+    if at is None:
+        return None
+    given = rows.column(column)[at].as_py()
+    return Wrong(column, f"a {column} is named {given!r:.80}, and the graph has {', '.join(names)}", first + at)
 
 
 def _codes(column: Any, names: list[str]) -> Codes:
