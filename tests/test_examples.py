@@ -274,7 +274,10 @@ def test_wordcount_of_shakespeare_has_one_digest_in_any_order_of_arrival(setting
     for arrivals in (lines, shuffled(lines)):
         report = drift.run(numbered_wordcount(), {"lines": arrivals}, **settings).finish()
         assert report.digest == reference_digest()
-        assert (report.tombstones > 0) == (arrivals is not lines)
+        if arrivals is not lines:
+            assert report.tombstones
+        elif settings["engine"] == "local":  # over zeromq one worker may run ahead of the other
+            assert not report.tombstones
 
 
 @cache
