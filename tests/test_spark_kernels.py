@@ -37,11 +37,9 @@ from drift.spark.kernels import RangeEnd, Work, run_level, run_release
 from drift.spark.levels import Levels
 from drift.spark.look import Look, look_at_rows, way_of
 from drift.spark.prepare import cuts
-from drift.spark.recorded import run_recorded, run_sorted
 from drift.spark.spool import Spool
 from drift_barrier.digest import BLOCK_ITEMS, Digest, hash_block
-from drift_graph.canonical import canonical_each
-from drift_graph.meta import BEGINNING, global_time, pack_time
+from drift_graph.meta import BEGINNING
 
 
 def in_lists(case: Case, targets: int, splits: int, *, held_max: int = 1000, fused: bool = True) -> Output:
@@ -172,21 +170,6 @@ def test_a_cycle_gets_at_once_all_that_an_input_item_brings_about(splits: int) -
     second.sink("out")
     case: Any = _Given(graph.build(), {"in0": [(number % 3, number * 7 % 50) for number in range(20)]})
     assert in_lists(case, 2, splits) == reference(case, None)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("run", [run_recorded, run_sorted])
-def test_two_recorded_items_of_one_global_time_are_an_error_of_the_record(run: Any) -> None:
-    graph = drift.Graph("doubles")
-    graph.source("in0").count(key=lambda number: number % 3).sink("out")
-    times = sorted([*range(20), 7]) if run is run_sorted else [*range(20), 7]
-    ties = [global_time(time, 0, 0, 0)[8:] for time in times]
-    payloads = pa.array(canonical_each(range(21)), pa.binary())
-    rows = pa.table({"source": ["in0"] * 21, "time": times, "tie": pa.array(ties, pa.binary()), "payload": payloads})
-    work = Work(packed(graph.build()), (), True, 2, (pack_time(9),), repeats="refuse")
-    tasks = [rows.slice(at, 11) for at in (0, 11)] if run is run_recorded else [rows]
-    output = released(work, done(run(work, {}, task.to_batches(2)) for task in tasks))
-    assert output.error is not None and output.error[0] == "RecordError"
-    assert "two input items, at time 7 of source number 0" in output.error[3]
 
 
 def test_of_several_errors_one_is_told_whichever_came_first() -> None:

@@ -2,13 +2,13 @@
 
 Invariant: in rows that pass, every column beside metas and payloads is what the metas, the manifest and the arrivals
 say: ties end where paths begin and name the source, positions count up, metas increase, sinks and sources are those of
-the graph, and the input is the batches that arrived, none of whose items is below what its source had promised.
+the graph, and the input is the batches that arrived, none of whose items is below what its source had promised, or has
+the global time of another one.
 
 Why: hashes show that a record is as it was written, unless somebody has made them all anew. Then a column can be
 changed by itself only where nothing else says the same. What no other column says: payloads, the times and ties of
-input items as far as promises allow, the clock's times, the reason why an item was late, and the checks of the items in
-the blocks, which only tell where a difference is. That no two items of the input share a global time is seen where it
-runs again, see `order`.
+input items as far as promises allow and no two are one, the clock's times, the payloads of late items and why they were
+late, and the checks of the items in the blocks, which only tell where a difference is.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ import pyarrow as pa
 
 from drift.records import columns
 from drift.records.columns import BIN_HEAD_BYTES, BIN_MAX, Numbers, Strings
+from drift.records.doubles import Double, Doubles
 from drift.records.format import Manifest
-from drift.records.metas import GLOBAL_TIME, META, metas_of, wrong_rank, wrong_tie
-from drift.records.tables import ROW_GROUP_ITEMS, check_values, open_table
+from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of, wrong_rank, wrong_tie
+from drift.records.tables import batches_in
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
 Codes = npt.NDArray[np.int32]
@@ -55,6 +56,10 @@ class OutputRows:
     def __init__(self, manifest: Manifest) -> None:
         self._sinks = manifest.sinks
         self._last = b""
+
+    def at_end(self) -> Iterator[Wrong]:
+        """What does not agree, that is found when there are no more rows: nothing of the output."""
+        return iter(())
 
     def wrongs(self, rows: Any, bins: Strings, first: int, expected: int | None = None) -> Iterator[Wrong]:
         """What does not agree in the next rows.
@@ -98,26 +103,49 @@ class InputRows:
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self._sources = [source.name for source in manifest.sources]
         self._arrived: ArrivedRows | None = ArrivedRows(path, manifest, "items")
+        self._doubles: Doubles | None = Doubles(path, manifest)
 
     def wrongs(self, rows: Any, bins: Strings, first: int, expected: int | None = None) -> Iterator[Wrong]:
         """See `OutputRows`."""
         arrived = self._taken(len(rows) if expected is None else expected)
         if not len(rows):
             return
-        if (at := wrong_tie(rows)) is not None:
-            yield Wrong("tie", f"the tie at input row {first + at:,} is none", first + at)
+        no_tie = wrong_tie(rows)
+        if no_tie is not None:
+            yield Wrong("tie", f"the tie at input row {first + no_tie:,} is none", first + no_tie)
         codes = _codes(rows.column("source"), self._sources)
         unknown = _unknown("source", self._sources, rows, codes, first)
         if unknown is not None:
             yield unknown
         wrong: Wrong | None = None
+        floors: Numbers | None = None
         if arrived is not None and expected in (None, len(rows)):
             wrong = self._not_as_arrived(rows, codes, bins, arrived, first)
-            if wrong is not None:
+            if wrong is None:
+                floors = arrived.floors
+            else:
                 self._arrived = None  # what follows would not agree either
-                yield wrong
-        if wrong is None and unknown is None and (at := wrong_rank(rows, codes)) is not None:
+        if no_tie is None and unknown is None:
+            yield from self._twice(columns.numbers(rows.column("time")), bins, codes, floors)
+        elif self._doubles is not None:
+            self._doubles.pass_over(len(rows))
+        if wrong is not None:
+            yield wrong
+        elif unknown is None and (at := wrong_rank(rows, codes)) is not None:
             yield Wrong("tie", f"the tie at input row {first + at:,} is that of another source", first + at)
+
+    def at_end(self) -> Iterator[Wrong]:
+        """What does not agree, that is found when there are no more rows."""
+        if self._doubles is not None:
+            yield from map(_twice, self._doubles.end())
+
+    def _twice(self, times: Numbers, bins: Strings, codes: Codes, floors: Numbers | None) -> Iterator[Wrong]:
+        """Doubles, as far as the arrivals agree: without their promises nothing could be forgotten."""
+        if self._doubles is not None:
+            yield from map(_twice, self._doubles.add(times, bins, codes, floors))
+        if self._arrived is None:
+            yield from self.at_end()
+            self._doubles = None
 
     def _taken(self, count: int) -> ArrivedPart | None:
         try:
@@ -253,6 +281,17 @@ def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
     return None
 
 
+def wrong_in_input(path: Path, manifest: Manifest) -> Wrong | None:
+    """What does not agree of the input, its payloads apart."""
+    agreement = InputRows(path, manifest)
+    first = 0
+    for rows in _rows(path, manifest, "input", ["batch", "source", *GLOBAL_TIME], coded=True):
+        for wrong in agreement.wrongs(rows, bins_of(rows, GLOBAL_TIME), first):
+            return wrong
+        first += len(rows)
+    return next(agreement.at_end(), None)
+
+
 def wrong_in_late(path: Path, manifest: Manifest) -> Wrong | None:
     """What does not agree of the late items, with each other and with the arrivals."""
     sources = [source.name for source in manifest.sources]
@@ -277,11 +316,18 @@ def wrong_in_late(path: Path, manifest: Manifest) -> Wrong | None:
     return None
 
 
-def _rows(path: Path, manifest: Manifest, table: str, names: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    for file in manifest.of(table):
-        with open_table(path / file.path, table) as parquet:
-            for batch in parquet.iter_batches(ROW_GROUP_ITEMS, columns=names, use_threads=False):
-                yield check_values(batch)
+def _rows(
+    path: Path, manifest: Manifest, table: str, names: list[str] | None = None, *, coded: bool = False
+) -> Iterator[pa.RecordBatch]:
+    return batches_in([path / file.path for file in manifest.of(table)], table, names, coded=coded)
+
+
+def _twice(double: Double) -> Wrong:
+    that = f"of row {double.first_row:,}, of batch {double.first_batch:,}"
+    item = f"input row {double.row:,}, of batch {double.batch:,}, has the global time {that}"
+    if double.is_equal:
+        return Wrong("item", f"{item}, and the same payload: the item is there twice", double.row)
+    return Wrong("global time", f"{item}, and another payload", double.row)
 
 
 def _time_promised(heartbeat: bytes) -> int:

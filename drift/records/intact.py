@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drift.records import columns
-from drift.records.agreement import InputRows, OutputRows, wrong_in_arrivals, wrong_in_late
+from drift.records.agreement import InputRows, OutputRows, Wrong, wrong_in_arrivals, wrong_in_late
 from drift.records.blocks import Block, checks
 from drift.records.checks import Check, Trouble, found_by
 from drift.records.columns import Numbers
@@ -50,7 +50,14 @@ _names = {"output": META, "input": GLOBAL_TIME}
 #: Rows that are looked at together: with more, the system spends as long on handing out memory.
 _ROWS_AT_ONCE = 8 * BLOCK_ITEMS
 #: What kind of trouble it is that a column does not agree with others.
-_KINDS = {"meta": "meta changed", "order": "items swapped", "arrivals": "counts differ", "promise": "not of a run"}
+_KINDS = {
+    "meta": "meta changed",
+    "order": "items swapped",
+    "item": "item twice",
+    "arrivals": "counts differ",
+    "promise": "not of a run",
+    "global time": "not of a run",
+}
 #: Rows looked at beyond a block, to see where it goes on after a row too many.
 _AHEAD = 16
 
@@ -291,6 +298,8 @@ def _hashes(path: Path, manifest: Manifest, table: str) -> Iterator[tuple[int, b
                     if rows == BLOCK_ITEMS:
                         yield rows, _hashed(manifest.algorithm, rows, metas, payloads)
                         rows, metas, payloads = 0, [], []
+    for wrong in agreement.at_end():
+        raise ValueError(wrong.text)
     if rows:
         yield rows, _hashed(manifest.algorithm, rows, metas, payloads)
 
@@ -333,6 +342,7 @@ class _Items:
         self._unread_rows = 0
         self._agreement = _agreement(path, manifest, table)
         self._hashes: list[bytes] = []
+        self._has_more = False  # items that the blocks do not have
         self._files = iter(manifest.of(table))
         self._batches = self._read()
         self.troubles: list[Trouble] = []
@@ -355,6 +365,7 @@ class _Items:
             self._check_columns(rows, row, block.rows)
             row += block.rows
             self._watch.read(self._table, row)
+        self._say_all(self._agreement.at_end())
         rest = self._take(1)
         if rest is not None and len(rest):
             self._say("item too many", f"there are more {self._what}s than {row:,}", row)
@@ -452,6 +463,7 @@ class _Items:
         if len(self.troubles) == before:
             last = first + block.rows - 1
             self._say("block changed", f"something in {self._what}s {first:,} to {last:,} has changed", first)
+        self._has_more |= any(trouble.kind in ("item twice", "item too many") for trouble in self.troubles[before:])
         taken = min(taken, len(rows))
         self._put_back(_Rows(rows.table.slice(taken), _names[self._table]))
         return _Rows(rows.table.slice(0, taken), _names[self._table])
@@ -518,11 +530,19 @@ class _Items:
     # What is beside metas and payloads.
 
     def _check_columns(self, rows: _Rows, first: int, expected: int) -> None:
-        for wrong in self._agreement.wrongs(rows.table, rows.metas, first, expected):
+        self._say_all(self._agreement.wrongs(rows.table, rows.metas, first, expected))
+
+    def _say_all(self, wrongs: Iterator[Wrong]) -> None:
+        for wrong in wrongs:
+            if len(self.troubles) >= _TROUBLES_MAX:
+                return
             said = [trouble.position for trouble in self.troubles if trouble.position is not None]
             near = wrong.row in said or wrong.row - 1 in said
+            again = self._has_more or wrong.row in said
             if (wrong.column == "position" and said) or (wrong.column == "order" and near):
                 continue  # it is what was said already
+            if wrong.column in ("item", "global time") and again:
+                continue
             self._say(_KINDS.get(wrong.column, "column changed"), wrong.text, wrong.row)
 
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from drift.records import columns
+from drift.records.agreement import wrong_in_arrivals, wrong_in_input
 from drift.records.blocks import Block
 from drift.records.columns import Strings, of_arrow
 from drift.records.format import File, Manifest, RecordError, read_manifest
@@ -194,10 +195,8 @@ class Record:
                 yield ArrivedBatch(number, source, ranks[source], metas, data, heartbeat, late, at_ns)
         open_sources = [name for name, arrivals in seen.items() if not arrivals.ended]
         if open_sources and self.manifest.outcome.state == "finished":
-            raise RecordError(
-                f"{self.path} is no record of a run: its manifest says that the run finished, and source "
-                f"{open_sources[0]!r} did not promise its end. It was changed, or made by hand; take the record from "
-                f"where it was made, or make it again"
+            raise self._no_run(
+                f"its manifest says that the run finished, and source {open_sources[0]!r} did not promise its end"
             )
 
     def _disordered(self, batch: int, source: str, row: int, what: str, global_time: bytes) -> RecordError:
@@ -205,11 +204,26 @@ class Record:
         first = self.find_input(global_time)
         if first is not None and first.row < row:
             what += f", that of row {first.row:,} in batch {first.batch:,}"
+        return self._no_run(f"in batch {batch:,} of source {source!r}, input row {row:,}, {what}")
+
+    def _no_run(self, what: str) -> RecordError:
         return RecordError(
-            f"{self.path} is no record of a run: in batch {batch:,} of source {source!r}, input row {row:,}, {what}. "
-            f"It was changed, or made by hand: `drift audit --intact` tells whether its files are those that were "
-            f"written. Take the record from where it was made, or make it again"
+            f"{self.path} is no record of a run: {what}. It was changed, or made by hand: `drift audit --intact` tells "
+            f"more. Take the record from where it was made, or make it again"
         )
+
+    def check_input(self) -> None:
+        """Look whether the input is one that sources give, as `arrivals` does on its way, without its payloads.
+
+        Raises:
+            RecordError: it is not, or it cannot be read.
+        """
+        try:
+            wrong = wrong_in_arrivals(self.path, self.manifest) or wrong_in_input(self.path, self.manifest)
+        except DAMAGE as error:
+            raise RecordError(f"{unread(self.path, error)}; `drift audit` tells more") from error
+        if wrong is not None:
+            raise self._no_run(wrong.text)
 
     def _timed_batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._batches("input", [*GLOBAL_TIME, "payload"]):

@@ -15,18 +15,16 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from drift.engines.packing import packed_columns, unpacked_columns
 from drift.machines.worker import Part
-from drift.records.format import RecordError
 from drift_graph.errors import DriftError, PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import BEGINNING, MetaParts, Metas, global_time_of, is_increasing, place_of, with_ordinal
+from drift_graph.meta import BEGINNING, is_increasing, place_of, with_ordinal
 
 #: A row: at which level it is opened and by which task there, the first meta in it, where its items go (a source's
 #: program, a grouping, a sink or FAILURES), how many they are, and themselves.
@@ -231,8 +229,8 @@ class Outbox:
 
 
 #: What is made of items that meet with one meta: nothing, for the barrier tells such a bug; or they are told apart by
-#: their ordinals, where they were read as the first of their place each; or they are refused, in a record.
-Repeats = Literal["bug", "count", "refuse"]
+#: their ordinals, where they were read as the first of their place each.
+Repeats = Literal["bug", "count"]
 
 
 class Inbox:
@@ -270,11 +268,7 @@ class Inbox:
         return place_of(first) if self._repeats == "count" else first
 
     def below(self, bound: bytes) -> list[Part]:
-        """Items below a bound.
-
-        Raises:
-            RecordError: two items have one meta, where they are refused.
-        """
+        """Items below a bound."""
         parts = [(port, self._merged(port, bound)) for port in self._runs]
         # Where batches overlap much, the next piece is taken when there is twice as much: merging stays n log n.
         taken = sum(len(columns.metas) for _, columns in parts)
@@ -305,28 +299,7 @@ class Inbox:
         columns = sorted_by_meta(columns)
         if self._repeats == "bug" or is_increasing(columns.metas):
             return columns
-        if self._repeats == "refuse":
-            refuse_doubles(columns.metas)
         return counted(columns)
-
-
-def refuse_doubles(metas: Metas) -> None:
-    """
-    Args:
-        metas: in order, of the input of a record or of what came of it.
-
-    Raises:
-        RecordError: two are one.
-    """
-    for before, meta in pairwise(metas):
-        if before == meta:
-            parts = MetaParts(global_time_of(meta))
-            raise RecordError(
-                f"this is no record of a run: two input items, at time {parts.time} of source number "
-                f"{parts.source_rank}, have the global time {global_time_of(meta).hex()}. It was changed, or made by "
-                f"hand: `drift audit --intact` tells whether its files are those that were written. Take the record "
-                f"from where it was made, or make it again"
-            )
 
 
 def counted(columns: Columns) -> Columns:

@@ -99,7 +99,7 @@ class Prepared:
         """What the tasks are told, and the rows of a replay."""
         self.error = recorded.error
         self.items_in, self.late_items = recorded.items_in, recorded.late_items
-        work = replace(work, bounds=cuts(recorded.firsts, work.targets), end=recorded.end, repeats="refuse")
+        work = replace(work, bounds=cuts(recorded.firsts, work.targets), end=recorded.end)
         return work, [recorded.level_0(self._spark, work)] if recorded.items_in else []
 
     def _from_sources(

@@ -5,8 +5,8 @@ not cover.
 
 Why: the order is in the global times, so a task may read any rows. It reads rows that follow each other; they were
 recorded as they arrived, so they are in order but for what came late, and the batches that it makes of them overlap
-little. Where the times of many row groups overlap, Spark sorts the rows first. So it does for gangs: their tasks send
-items to each other, and two of one global time, as a forged record may have, would be met there as a bug of ours.
+little. Where the times of many row groups overlap, Spark sorts the rows first. No task sees all rows, so two of one
+global time, as a forged record may have, might meet nowhere: the driver looks for them, in the columns of times alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.records import columns
 from drift.records.metas import GLOBAL_TIME, metas_of
 from drift.records.reader import Record, restored_many
-from drift.spark.batches import DDL, refuse_doubles
+from drift.spark.batches import DDL
 from drift.spark.kernels import Work, through_maps
 from drift.spark.pieces import Piece, in_pieces, overlapping, read_by_tasks
 from drift.spark.tasks import task
@@ -48,6 +48,7 @@ class RecordedInput:
     """
 
     def __init__(self, feed: RecordedFeed, record: Record) -> None:
+        record.check_input()
         self._record = record
         self._classes = dict(record.classes)
         self._manifest = record.manifest
@@ -73,31 +74,17 @@ class RecordedInput:
     def level_0(self, spark: Any, work: Work) -> Any:
         """From rows of the input to rows of batches."""
         overlap = overlapping((least, greatest) for least, greatest, _ in self._extents)
-        if work.gang is None and overlap <= _OVERLAPPING_MAX:
+        if overlap <= _OVERLAPPING_MAX:
             pieces = in_pieces(self.items_in, work.targets, _PIECE_ITEMS_MAX)
             path = str(self._record.path.resolve())
             return read_by_tasks(spark, pieces, partial(_run_rows, path, self._classes, work))
         paths = [str(self._record.path.resolve() / file.path) for file in self._manifest.of("input")]
         frame = spark.read.parquet(*paths).select(*_COLUMNS).repartition(work.targets, *GLOBAL_TIME)
-        return frame.sortWithinPartitions(*GLOBAL_TIME).mapInArrow(task(run_sorted, work, self._classes), DDL)
+        return frame.sortWithinPartitions(*GLOBAL_TIME).mapInArrow(task(run_recorded, work, self._classes), DDL)
 
 
 def _run_rows(path: str, classes: Classes, work: Work, piece: Piece) -> Iterator[pa.RecordBatch]:
     yield from run_recorded(work, classes, Record(path).input_rows(*piece))
-
-
-def run_sorted(work: Work, classes: Classes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """`run_recorded` for items in order, with all of a global time that one of them has."""
-    yield from run_recorded(work, classes, _without_doubles(batches))
-
-
-def _without_doubles(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    last: list[bytes] = []
-    for batch in batches:
-        metas = metas_of(batch, GLOBAL_TIME).listed()
-        refuse_doubles([*last, *metas])
-        last = metas[-1:] or last
-        yield batch
 
 
 def run_recorded(work: Work, classes: Classes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
