@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import resource
 import sys
 from collections.abc import Iterator
@@ -12,6 +14,20 @@ from typing import Any, Protocol
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Algorithm
 from drift_graph.meta import BEGINNING
+
+
+_GC_THRESHOLD = 100_000
+
+
+@contextlib.contextmanager
+def rare_collections() -> Iterator[None]:
+    """Meanwhile the garbage collector waits longer: items by the thousand are no garbage."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(max(thresholds[0], _GC_THRESHOLD), *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ they promise, and all that is held is what their promises hold.
 
 from __future__ import annotations
 
-import gc
 import select
 from collections.abc import Iterator, Sequence
 
-from drift.engines.base import Progress, Settings
+from drift.engines.base import Progress, Settings, rare_collections
 from drift.engines.feed import Fed, Feed, Gathering
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Worker
@@ -24,7 +23,6 @@ from drift_graph.meta import END_OF_TIME, global_time_of, least_meta
 
 #: How long to wait for live items before the clock moves the promises of those sources that have none.
 _TICK_S = 0.001
-_GC_THRESHOLD = 100_000
 
 
 class LocalEngine:
@@ -43,13 +41,9 @@ class LocalEngine:
         self._barrier = Barrier(settings.digest, lambda sink: feeding_step(dataflow, sink))
 
     def released(self) -> Iterator[Released]:
-        """See `Engine`. While it runs, the garbage collector waits longer: items by the thousand are no garbage."""
-        thresholds = gc.get_threshold()
-        gc.set_threshold(max(thresholds[0], _GC_THRESHOLD), *thresholds[1:])
-        try:
+        """See `Engine`."""
+        with rare_collections():
             yield from self._released()
-        finally:
-            gc.set_threshold(*thresholds)
 
     def _released(self) -> Iterator[Released]:
         feed, barrier = self._feed, self._barrier

@@ -42,9 +42,7 @@ class Partitioner:
         return hash64(key) % self.workers
 
     def owners(self, identities: Sequence[Any]) -> list[int]:
-        """The worker of each key, by its identity; owners of plain keys are remembered."""
-        if not set(map(type, identities)) <= _themselves:
-            return list(map(self._owner_of, identities))
+        """The worker of each key, by its identity; owners are remembered."""
         known = self._owners
         found = list(map(known.get, identities))
         if None in found:
@@ -52,7 +50,7 @@ class Partitioner:
                 known.clear()
             for index, owner in enumerate(found):
                 if owner is None:
-                    found[index] = known[identities[index]] = self.owner(identities[index])
+                    found[index] = known[identities[index]] = self._owner_of(identities[index])
         return found  # type: ignore[return-value]
 
     def _owner_of(self, identity: Any) -> int:

@@ -18,13 +18,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import zmq
 
 from drift.engines import shipping
-from drift.engines.base import Progress, Settings
+from drift.engines.base import Progress, Settings, rare_collections
 from drift.engines.feed import Fed, Feed, Gathering
 from drift.engines.pacing import needs_pace
 from drift.engines.zeromq.control import Fatal, Ready, SignOfLife, UpwardReader, write_block
@@ -169,6 +169,11 @@ class ZeromqEngine:
     # The run.
 
     def released(self) -> Iterator[Released]:
+        """See `Engine`."""
+        with rare_collections():
+            yield from self._released()
+
+    def _released(self) -> Iterator[Released]:
         self._start()
         feed, progress, poller = self._feed, self.progress, self._poller
         gathering = Gathering(feed)
@@ -186,7 +191,7 @@ class ZeromqEngine:
             flush_all(self._boxes, poller)
             self._watch(feed.filenos() if may_feed else ())
             busy = bool(fed) and not feed.live
-            poller.poll(0 if busy else _TICK_MS if feed.live else _WAIT_MS)
+            ready = dict(poller.poll(0 if busy else _TICK_MS if feed.live else _WAIT_MS))
             came = False
             for message in self._inbox.receive(64):
                 if isinstance(message, ReleasedMessage):
@@ -215,7 +220,7 @@ class ZeromqEngine:
                 if feed.error is not None:
                     raise feed.error
                 return
-            self._check_children()
+            self._check_children(ready)
             if feed.error is not None and self._is_quiet(came or bool(fed)):
                 self._break_off()
                 raise feed.error
@@ -326,10 +331,11 @@ class ZeromqEngine:
         self._sockets += [box.socket for box in (*self._receivers.values(), self._acker)]
         self._boxes = [*self._receivers.values(), self._acker]
 
-    def _check_children(self) -> None:
-        """Raise for the first process that died, failed or hung."""
+    def _check_children(self, ready: Container[object]) -> None:
+        """Raise for the first process that died, failed or hung; those that are `ready` have said something."""
         for child in self._children:
-            child.listen()
+            if child.reader.number in ready:
+                child.listen()
         failures = [(child, child.failure(self._settings)) for child in self._children]
         # A process that says why it failed explains more than those that died of it.
         failures.sort(key=lambda pair: pair[0].fatal is None)
@@ -365,11 +371,11 @@ class ZeromqEngine:
     def _await_end(self) -> None:
         """After the last piece, wait for the barrier's digest."""
         while self._finished is None:
-            self._poller.poll(_WAIT_MS)
+            ready = dict(self._poller.poll(_WAIT_MS))
             for message in self._inbox.receive(64):
                 if isinstance(message, Finished):
                     self._finished = message
-            self._check_children()
+            self._check_children(ready)
 
     def _note(self) -> None:
         progress, feed = self.progress, self._feed
