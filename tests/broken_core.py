@@ -106,7 +106,7 @@ BREAKAGES = [
     one(
         "items counted by meta alone",
         _BARRIER,
-        "    forms = dict(zip(every, forms_of([payloads[index] for index in every])))\n",
+        "    forms = dict(zip(every, forms_of(of_kind(payloads, [payloads[index] for index in every]))))\n",
         '    forms = dict.fromkeys(every, b"")\n',
     ),
     one(

@@ -33,6 +33,7 @@ from strategies import (
 
 import drift
 import drift.machines.scan as scan_module
+from drift.engines.packing import in_forms
 from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.grouping import GroupStage
 from drift.machines.keys import Partitioner, identities
@@ -366,7 +367,7 @@ def columns_of(changes: Sequence[tuple[int, Any, int]]) -> Columns:
 def test_the_barrier_releases_what_tombstones_leave_in_order(
     final: dict[int, Any], cancelled: list[tuple[int, Any]], data: st.DataObject
 ) -> None:
-    """Any items, and items with their tombstones, in any order and any batches, over two sinks."""
+    """Any items, and items with their tombstones, in any order and any batches, as values or forms, over two sinks."""
     changes = [(number, payload, 1) for number, payload in final.items()]
     for number, payload in cancelled:
         changes += [(number, payload, 1), (number, payload, -1)]
@@ -376,7 +377,8 @@ def test_the_barrier_releases_what_tombstones_leave_in_order(
         size = data.draw(st.integers(1, len(changes)))
         batch, changes = changes[:size], changes[size:]
         for parity, sink in enumerate(("even", "odd")):
-            barrier.add(sink, columns_of([change for change in batch if change[0] % 2 == parity]))
+            columns = columns_of([change for change in batch if change[0] % 2 == parity])
+            barrier.add(sink, in_forms(columns) if data.draw(st.booleans()) else columns)
         if data.draw(st.booleans()):
             barrier._compact()
     released: list[tuple[int, bytes, bytes, str]] = []
@@ -399,8 +401,8 @@ def test_the_barrier_releases_what_tombstones_leave_in_order(
 def rows(piece: Released) -> list[tuple[int, bytes, bytes, str]]:
     names = [piece.sinks] * len(piece.metas) if isinstance(piece.sinks, str) else piece.sinks
     return [
-        (piece.position + at, meta, canonical(payload), sink)
-        for at, (meta, payload, sink) in enumerate(zip(piece.metas, piece.payloads, names))
+        (piece.position + at, meta, form, sink)
+        for at, (meta, form, sink) in enumerate(zip(piece.metas, canonical_each(piece.payloads), names))
     ]
 
 

@@ -17,12 +17,13 @@ from operator import eq
 from typing import Any, NamedTuple
 
 from drift_barrier.digest import Algorithm, Digest, Encoded
-from drift_graph.canonical import NoCanonicalForm, canonical, forms_of
+from drift_graph.canonical import Forms, NoCanonicalForm, canonical, forms_of, of_kind
 from drift_graph.errors import DriftBug, StepError
 from drift_graph.failures import no_form_error, step_error
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns, Failure, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, MetaParts, Metas, is_increasing
+from drift_graph.restore import plain_values
 
 #: In place of a sink's name: where failed calls of any step wait to be taken back or released.
 FAILURES = ""
@@ -95,7 +96,7 @@ class Barrier:
         return self._held
 
     def add(self, sink: str, columns: Columns) -> None:
-        """Items and tombstones for a sink, in any order."""
+        """Items and tombstones for a sink, in any order; payloads may be `Forms`, and are released as such then."""
         if not columns.metas:
             return
         run = _Run(sink, columns)
@@ -145,7 +146,7 @@ class Barrier:
 
     def _hand_over(self, metas: Metas, payloads: list[Any], sinks: str | list[str]) -> Released:
         error: Exception | None = None
-        if self._failures:
+        if self._failures and type(payloads) is not Forms:
             first = next((index for index, payload in enumerate(payloads) if type(payload) is Failure), len(metas))
             if first < len(metas):
                 error = step_error(payloads[first], metas[first])
@@ -191,7 +192,7 @@ class Barrier:
                 columns = Columns(run.metas, run.payloads, run.diffs)
             else:
                 diffs = run.diffs[start:end] if run.diffs is not None else None
-                columns = Columns(run.metas[start:end], run.payloads[start:end], diffs)
+                columns = Columns(run.metas[start:end], of_kind(run.payloads, run.payloads[start:end]), diffs)
             if columns.diffs is not None:
                 self._tombstones_held -= columns.diffs.count(-1)
             self._held -= end - start
@@ -203,7 +204,7 @@ class Barrier:
     def _compact(self) -> None:
         """Cancel what can be cancelled already, so that held tombstones do not outgrow the items they cancel."""
         sinks: dict[str, list[Columns]] = {}
-        for sink, columns in self._cut(b"\xff" * 16):
+        for sink, columns in _of_one_kind(self._cut(b"\xff" * 16)):
             sinks.setdefault(sink, []).append(columns)
         for sink, batches in sinks.items():
             columns = _without_pairs(sorted_by_meta(joined(batches)), final=False)
@@ -219,6 +220,7 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | l
     Raises:
         DriftBug: something is left at a meta that is not exactly one item.
     """
+    taken = _of_one_kind(taken)
     names = dict.fromkeys(sink for sink, _ in taken)
     merged = [
         _without_pairs(sorted_by_meta(joined([columns for sink, columns in taken if sink == name])), final=True)
@@ -227,18 +229,29 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | l
     for metas, payloads, diffs in merged:
         if diffs is not None:
             at = diffs.index(-1)
-            shown = f"{MetaParts(metas[at])} {safe_text(repr, payloads[at], 500)}"
+            shown = f"{MetaParts(metas[at])} {safe_text(repr, _values(payloads)[at], 500)}"
             raise DriftBug(f"a tombstone is left that takes nothing back, at {shown}; {_IMPURE}")
     sinks = [name for name, columns in zip(names, merged) for _ in columns.metas]
     metas, payloads, _ = joined(merged)
     if len(merged) > 1:
         order = sorted(range(len(metas)), key=list(metas).__getitem__)
         metas = [metas[index] for index in order]
-        payloads = [payloads[index] for index in order]
+        payloads = of_kind(payloads, [payloads[index] for index in order])
         sinks = [sinks[index] for index in order]
     if not is_increasing(metas):
         raise DriftBug(f"two items with the same meta are released; {_IMPURE}")
     return metas, payloads, sinks if len(merged) > 1 else taken[0][0]
+
+
+def _of_one_kind(taken: list[tuple[str, Columns]]) -> list[tuple[str, Columns]]:
+    """The same with values in place of forms, where not all are forms."""
+    if len({type(columns.payloads) is Forms for _, columns in taken}) == 1:
+        return taken
+    return [(sink, columns._replace(payloads=_values(columns.payloads))) for sink, columns in taken]
+
+
+def _values(payloads: list[Any]) -> list[Any]:
+    return plain_values(len(payloads), b"".join(payloads)) if type(payloads) is Forms else payloads
 
 
 def _without_pairs(columns: Columns, *, final: bool) -> Columns:
@@ -252,7 +265,7 @@ def _without_pairs(columns: Columns, *, final: bool) -> Columns:
         return columns
     groups = _of_one_meta(metas)
     every = list(chain.from_iterable(groups))
-    forms = dict(zip(every, forms_of([payloads[index] for index in every])))
+    forms = dict(zip(every, forms_of(of_kind(payloads, [payloads[index] for index in every]))))
     kept = bytearray(b"\x01") * len(metas)
     for indices in groups:
         if any(type(payloads[index]) is Failure for index in indices):
@@ -264,7 +277,8 @@ def _without_pairs(columns: Columns, *, final: bool) -> Columns:
         for index in indices:
             kept[index] = index in left
     diffs = list(compress(diffs, kept))
-    return Columns(list(compress(metas, kept)), list(compress(payloads, kept)), diffs if -1 in diffs else None)
+    payloads = of_kind(payloads, list(compress(payloads, kept)))
+    return Columns(list(compress(metas, kept)), payloads, diffs if -1 in diffs else None)
 
 
 def _of_one_meta(metas: Metas) -> list[list[int]]:

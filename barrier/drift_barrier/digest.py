@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import xxhash
 
-from drift_graph.canonical import canonical_each, encode_metas, encode_plain
+from drift_graph.canonical import canonical_each, encode_metas, encode_plain, of_kind
 from drift_graph.meta import Metas
 
 BLOCK_ITEMS = 4096
@@ -58,7 +58,7 @@ def encoded_pieces(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS) -
     while start < len(metas):
         end = min(start + room, len(metas))
         whole = end - start == len(metas)
-        values = payloads if whole else type(payloads)(payloads[start:end])  # Plain, if they were
+        values = payloads if whole else of_kind(payloads, payloads[start:end])
         plain = encode_plain(values)
         payload_bytes = b"".join(canonical_each(values)) if plain is None else plain
         meta_bytes = encode_metas(metas if whole else metas[start:end])

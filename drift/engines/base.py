@@ -15,7 +15,6 @@ from drift_barrier.barrier import Released
 from drift_barrier.digest import Algorithm
 from drift_graph.meta import BEGINNING
 
-
 _GC_THRESHOLD = 100_000
 
 

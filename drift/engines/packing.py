@@ -4,6 +4,7 @@ Invariant: `unpacked_columns` gives what `packed_columns` was given.
 
 Why: payloads that MessagePack gives back as they were are packed with it, which takes half the time of a pickle; all
 others are left for pickle. A tuple of scalars is read back as a tuple, and nothing else that it reads is a sequence.
+The output barrier has no use for values: it gets canonical forms, where these say all, and looks into none.
 """
 
 from __future__ import annotations
@@ -13,33 +14,36 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-import msgpack
 import msgspec
 
 from drift_barrier.digest import Encoded
+from drift_graph.canonical import Forms, plain_forms
 from drift_graph.item import Columns
-from drift_graph.meta import ComputedMetas, Metas, NumberedMetas
+from drift_graph.meta import ComputedMetas, Metas
+from drift_graph.restore import plain_values
 
 _pack = msgspec.msgpack.Encoder().encode
-_unpack_metas = msgspec.msgpack.Decoder(list[bytes]).decode
-_unbounded = dict.fromkeys(("max_array_len", "max_str_len", "max_bin_len"), 2**31 - 1)
-_unpack_payloads: dict[int, Callable[[Any], list[Any]]] = {
-    1: msgspec.msgpack.Decoder(list[Any]).decode,
-    2: msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode,
-    3: lambda data: list(msgpack.unpackb(data, use_list=False, strict_map_key=False, **_unbounded)),
-}
+_unpack_bytes = msgspec.msgpack.Decoder(list[bytes]).decode
 _scalars = frozenset({str, int, float, bool, type(None), bytes})
 
 _length = struct.Struct(">BI")  # of an array of MessagePack
 _LENGTH_BYTES = _length.size
 
-#: How payloads are packed: 0 as they are, for pickle; as MessagePack 1 scalars, 2 tuples of them, 3 tuples in tuples.
+_unpack_payloads: dict[int, Callable[[Any], list[Any]]] = {
+    1: msgspec.msgpack.Decoder(list[Any]).decode,
+    2: msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode,
+    4: lambda data: Forms(_unpack_bytes(data)),
+}
+#: How payloads are packed: 0 as they are, for pickle; as MessagePack 1 scalars, 2 tuples of them, 4 the canonical form
+#: of each; 3 canonical forms, joined.
 Packed = tuple[bytes | ComputedMetas, int, Any, list[int] | None]
 
 
 def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -> Packed:
     """Columns for pickle, with what MessagePack gives back as it was packed already: that takes half the time."""
     packed = metas if isinstance(metas, ComputedMetas) else _pack(metas)
+    if type(payloads) is Forms:
+        return packed, 4, _pack(payloads), diffs
     kinds = set(map(type, payloads))
     form = 0
     if kinds <= _scalars:
@@ -52,13 +56,22 @@ def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -
         return packed, 0, payloads, diffs
 
 
+def in_forms(columns: Columns) -> Columns:
+    """With canonical forms in place of the payloads, where these say all: what the output barrier is sent."""
+    forms = plain_forms(columns.payloads)
+    return columns if forms is None else Columns(columns.metas, forms, columns.diffs)
+
+
 def packed_release(metas: Metas, payloads: list[Any], encoded: Sequence[Encoded]) -> Packed:
     """Released items for pickle: as the bytes that went into the digest, where those say all."""
     if not encoded or not all(piece.plain for piece in encoded):
         return packed_columns(metas, payloads, None)
-    length = _length.pack(0xDD, len(metas))
-    packed = metas if type(metas) is NumberedMetas else b"".join([length, *(piece.metas for piece in encoded)])
-    return packed, 3, b"".join([length, *(piece.payloads for piece in encoded)]), None
+    packed: ComputedMetas | bytes
+    if isinstance(metas, ComputedMetas):
+        packed = metas
+    else:
+        packed = b"".join([_length.pack(0xDD, len(metas)), *(piece.metas for piece in encoded)])
+    return packed, 3, b"".join([piece.payloads for piece in encoded]), None
 
 
 def packed_pieces(
@@ -82,27 +95,28 @@ def unpacked_pieces(encoded: Sequence[Encoded], columns: Packed | None) -> Colum
 
 def plain_columns(count: int, metas: bytes, payloads: bytes) -> Columns:
     """Items from their canonical bytes, joined, where their payloads are scalars, tuples, or dicts of these."""
-    length = _length.pack(0xDD, count)
-    return Columns(_unpack_metas(length + metas), _unpack_payloads[3](length + payloads), None)
+    return Columns(metas_of(count, metas), plain_values(count, payloads), None)
 
 
 def metas_of(count: int, metas: bytes) -> list[bytes]:
     """So many metas from their canonical bytes, joined."""
-    return _unpack_metas(_length.pack(0xDD, count) + metas)
+    return _unpack_bytes(_length.pack(0xDD, count) + metas)
 
 
 def encoded_release(metas: bytes | ComputedMetas, form: int, payloads: Any, _: list[int] | None) -> tuple[Encoded, ...]:
-    """The bytes of what `packed_release` has packed, as one piece; nothing where they do not say all."""
+    """The bytes of what `packed_release` has packed, as one piece; nothing where they do not say all.
+
+    Without those of computed metas, which are not made for it.
+    """
     if form != 3:
         return ()
-    count = _length.unpack_from(payloads)[1]
-    meta_bytes = b"" if isinstance(metas, ComputedMetas) else metas[_LENGTH_BYTES:]
-    return (Encoded(count, meta_bytes, payloads[_LENGTH_BYTES:], True),)
+    if isinstance(metas, ComputedMetas):
+        return (Encoded(len(metas), b"", payloads, True),)
+    return (Encoded(_length.unpack_from(metas)[1], metas[_LENGTH_BYTES:], payloads, True),)
 
 
 def unpacked_columns(metas: bytes | ComputedMetas, form: int, payloads: Any, diffs: list[int] | None) -> Columns:
-    return Columns(
-        metas if isinstance(metas, ComputedMetas) else _unpack_metas(metas),
-        _unpack_payloads[form](payloads) if form else payloads,
-        diffs,
-    )
+    each = metas if isinstance(metas, ComputedMetas) else _unpack_bytes(metas)
+    if form == 3:
+        return Columns(each, plain_values(len(each), payloads), diffs)
+    return Columns(each, _unpack_payloads[form](payloads) if form else payloads, diffs)

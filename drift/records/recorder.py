@@ -230,9 +230,10 @@ class Recorder:
             sinks = self._sinks[piece.sinks]
         else:
             sinks = list(map(self._sinks.__getitem__, piece.sinks[start : start + block.items]))
-        first_time, data = None, block.metas
         if type(metas) is NumberedMetas:
             first_time, data = metas.first_time + start, metas.ending
+        else:  # an engine does not make the bytes of computed metas for it
+            first_time, data = None, block.metas or encode_metas(metas[start : start + block.items])
         self._tell(Output(piece.position + start, block.items, first_time, data, block.payloads, sinks))
         self._open_items = (self._open_items + block.items) % BLOCK_ITEMS
 

@@ -46,6 +46,17 @@ class Plain(list[Any]):
     __slots__ = ()
 
 
+class Forms(list[bytes]):
+    """Canonical bytes in place of plain values, for who only orders, counts and hashes them."""
+
+    __slots__ = ()
+
+
+def of_kind(values: list[Any], chosen: list[Any]) -> list[Any]:
+    """Some of the values, chosen, as the kind of list that all were: `Plain`, `Forms` or any."""
+    return chosen if type(values) is list else type(values)(chosen)
+
+
 class NoCanonicalForm(TypeError):
     """Raised with the type that has none; whoever knows the step turns it into a PayloadError."""
 
@@ -93,11 +104,25 @@ def encode_many(values: Sequence[Any]) -> bytes:
 
 def encode_plain(values: Sequence[Any]) -> bytes | None:
     """encode_many where all are scalars and tuples, as deep as they go; None for others, and for rare scalars."""
+    if type(values) is Forms:
+        return b"".join(values)
     if type(values) is Plain or are_plain(values):
         try:
             return _encode(values)[len(_array_header(len(values))) :]
         except (OverflowError, UnicodeEncodeError):
             pass  # huge integers and lone surrogates are extensions
+    return None
+
+
+def plain_forms(values: Sequence[Any]) -> Forms | None:
+    """The canonical bytes of each, where `encode_plain` gives them joined."""
+    if type(values) is Forms:
+        return values
+    if type(values) is Plain or are_plain(values):
+        try:
+            return Forms(map(_encode, values))
+        except (OverflowError, UnicodeEncodeError):
+            pass
     return None
 
 
@@ -110,6 +135,8 @@ def encode_metas(metas: Metas) -> bytes:
 
 def canonical_each(values: Sequence[Any]) -> list[bytes]:
     """[canonical(value) for value in values], faster."""
+    if type(values) is Forms:
+        return values
     ready = values if are_plain(values) else _sorted_rows(values)
     if ready is not None:
         try:
@@ -182,7 +209,9 @@ def form_of(value: Any) -> bytes:
 
 
 def forms_of(values: Sequence[Any]) -> list[bytes]:
-    """[form_of(value) for value in values], faster."""
+    """[form_of(value) for value in values], faster; values in their forms have them."""
+    if type(values) is Forms:
+        return values
     try:
         return stored_each(values)
     except NoCanonicalForm:

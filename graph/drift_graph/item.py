@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from drift_graph.canonical import Forms, of_kind
 from drift_graph.meta import ComputedMetas, Metas, is_increasing, time_of
 
 T = TypeVar("T")
@@ -36,21 +37,24 @@ def sorted_by_meta(columns: Columns) -> Columns:
     order = sorted(range(len(metas)), key=metas.__getitem__)
     return Columns(
         [metas[index] for index in order],
-        [payloads[index] for index in order],
+        of_kind(payloads, [payloads[index] for index in order]),
         None if diffs is None else [diffs[index] for index in order],
     )
 
 
 def joined(batches: Sequence[Columns]) -> Columns:
-    """One batch of several, in the order given."""
+    """One batch of several, in the order given; payloads of one kind, where all are."""
     if len(batches) == 1:
         return batches[0]
+    payloads = [payload for columns in batches for payload in columns.payloads]
+    kinds = {type(columns.payloads) for columns in batches}
+    assert len(kinds) <= 1 or Forms not in kinds
     diffs: list[int] | None = None
     if any(columns.diffs is not None for columns in batches):
         diffs = [diff for columns in batches for diff in columns.diffs or [1] * len(columns.metas)]
     return Columns(
         [meta for columns in batches for meta in columns.metas],
-        [payload for columns in batches for payload in columns.payloads],
+        of_kind(batches[0].payloads, payloads) if len(kinds) == 1 else payloads,
         diffs,
     )
 

@@ -74,6 +74,14 @@ def restored_all(data: bytes, classes: Classes | None = None) -> list[Any]:
     return values
 
 
+def plain_values(count: int, data: bytes) -> list[Any]:
+    """So many values from their canonical bytes, joined, where all are scalars, tuples, or dicts of these.
+
+    Nothing is checked: for bytes that are known to be such.
+    """
+    return list(msgpack.unpackb(b"\xdd" + count.to_bytes(4, "big") + data, use_list=False, strict_map_key=False))
+
+
 def _is_form_of(data: bytes, values: list[Any]) -> bool:
     try:
         return b"".join(stored_each(values)) == data or encode_many(values) == data

@@ -105,6 +105,8 @@ class _Child:
                 f"{self.name} (pid {self.process.pid}) {how}; everything released before it stands. Run again; if it "
                 f"was killed for memory, lower in_flight_max or use fewer workers"
             )
+        if time.monotonic() - self.last_sign_s > settings.silence_max_s:
+            self.listen()  # the caller may have taken its time, and not the process
         silent_s = time.monotonic() - self.last_sign_s
         if silent_s > settings.silence_max_s:
             return ProcessError(
@@ -241,7 +243,7 @@ class ZeromqEngine:
             columns = Columns(arrived.metas, arrived.payloads, None)
             granule = granule_of([(fed.name, columns)])
             for receiver, parts in self._route(fed.name, columns).items():
-                for tracked, frame in batches_of(parts, granule, self._ledger, self._codec, self._dataflow):
+                for tracked, frame in batches_of(parts, receiver, granule, self._ledger, self._codec, self._dataflow):
                     sent.append(tracked)
                     self._receivers[receiver].send(frame)
             if sent:

@@ -15,6 +15,7 @@ import zmq
 from drift.engines.base import Settings
 from drift.engines.local import feeding_step
 from drift.engines.pacing import Pacing, needs_pace
+from drift.engines.packing import in_forms
 from drift.engines.zeromq.control import SignOfLife
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
 from drift.engines.zeromq.wire import (
@@ -35,6 +36,7 @@ from drift_acker.ledger import Ledger, ack_of
 from drift_acker.table import Ack, AckTable
 from drift_barrier.barrier import FAILURES, Barrier, Released
 from drift_barrier.digest import Encoded
+from drift_graph.canonical import of_kind
 from drift_graph.errors import DriftBug, ProcessError
 from drift_graph.failures import unsendable
 from drift_graph.graph import Dataflow
@@ -118,7 +120,7 @@ def granule_of(parts: Iterable[Part]) -> bytes:
 
 
 def batches_of(
-    parts: list[Part], granule: bytes, ledger: Ledger, codec: Codec, dataflow: Dataflow
+    parts: list[Part], receiver: int, granule: bytes, ledger: Ledger, codec: Codec, dataflow: Dataflow
 ) -> Iterable[tuple[tuple[bytes, int], bytes]]:
     """Parts for one process as frames, each with its granule and checksum; split until they fit.
 
@@ -127,10 +129,11 @@ def batches_of(
     """
     tracked = granule, ledger.checksum()
     try:
-        yield tracked, codec.encode(Batch(*tracked, parts))
+        told = [(name, in_forms(columns)) for name, columns in parts] if receiver == BARRIER else parts
+        yield tracked, codec.encode(Batch(*tracked, told))
     except Exception as error:
         for half in _halves(parts) or [[_unsendable(*parts[0], error, dataflow)]]:
-            yield from batches_of(half, granule, ledger, codec, dataflow)
+            yield from batches_of(half, receiver, granule, ledger, codec, dataflow)
 
 
 def _unsendable(name: str, columns: Columns, error: Exception, dataflow: Dataflow) -> Part:
@@ -244,7 +247,7 @@ class WorkerLoop(Loop):
                 sent.append(tracked)
                 self._wait(Batch(*tracked, parts))
                 continue
-            for tracked, frame in batches_of(parts, granule, self.ledger, self.codec, self.dataflow):
+            for tracked, frame in batches_of(parts, receiver, granule, self.ledger, self.codec, self.dataflow):
                 sent.append(tracked)
                 self._peers[receiver].send(frame)
         return sent
@@ -367,13 +370,10 @@ class BarrierLoop(Loop):
             middle = len(metas) // 2
             if middle == 0:
                 raise ProcessError("an item of the output is longer than a frame may be") from None
-            later = sinks if isinstance(sinks, str) else sinks[middle:]
-            self._send(
-                Released(
-                    position, metas[:middle], payloads[:middle], sinks if isinstance(sinks, str) else sinks[:middle]
-                )
-            )
-            self._send(Released(position + middle, metas[middle:], payloads[middle:], later, error))
+            first, later = of_kind(payloads, payloads[:middle]), of_kind(payloads, payloads[middle:])
+            first_sinks, later_sinks = (sinks, sinks) if isinstance(sinks, str) else (sinks[:middle], sinks[middle:])
+            self._send(Released(position, metas[:middle], first, first_sinks))
+            self._send(Released(position + middle, metas[middle:], later, later_sinks, error))
 
 
 def make_loop(role: str, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings) -> Loop:

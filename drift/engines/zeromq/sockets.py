@@ -69,9 +69,10 @@ class Inbox:
     def receive(self, frames_max: int) -> Iterator[Message]:
         """Messages that are there, at most so many frames."""
         for _ in range(frames_max):
-            if not self.socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:  # cheaper to ask than to catch zmq.Again
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
                 return
-            frames = self.socket.recv_multipart(zmq.NOBLOCK)
             try:
                 if len(frames) != 1:
                     raise Refused(f"a message of {len(frames)} frames")
