@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import HANG_S
 
 from drift import InputError
 from drift.sources import Source
-
-WAIT_MAX_S = 30.0  # only a broken build waits so long
 
 
 def drained(source: Source, items_max: int = 1000) -> tuple[list[Any], Exception | None]:
@@ -37,7 +36,7 @@ def drained(source: Source, items_max: int = 1000) -> tuple[list[Any], Exception
             assert batch or source.live
             given += batch
             if not batch:
-                ready, _, _ = select.select(reader.filenos(), (), (), WAIT_MAX_S)
+                ready, _, _ = select.select(reader.filenos(), (), (), HANG_S)
                 assert ready, "the source went to sleep"
     finally:
         reader.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import HANG_S
 
 import drift
 
@@ -129,7 +130,7 @@ def test_a_set_is_no_source() -> None:
 
 
 def run_script(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=HANG_S)
 
 
 GUARDLESS = """

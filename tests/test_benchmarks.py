@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S
 
 import drift
 
@@ -53,7 +54,7 @@ def test_the_command_prints_tables_and_writes_json(tmp_path: Path) -> None:
     path = tmp_path / "found.json"
     command = [sys.executable, "-m", "benchmarks", "--quick", "--items", "3000", "--json", str(path)]
     command += ["--only", "throughput", "--only", "disorder", "--only", "scaling", "--only", "sum"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stdout + done.stderr
     for title in ("Throughput, in order", "Throughput, out of order", "Scaling", "Targets"):
         assert title in done.stdout
@@ -80,7 +81,7 @@ def test_simulated_runs_are_counted() -> None:
 
 def test_an_unknown_name_is_refused() -> None:
     command = [sys.executable, "-m", "benchmarks", "--only", "nothing"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 2
     assert "invalid choice: 'nothing'" in done.stderr
 

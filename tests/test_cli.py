@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from waiting import HANG_S
 
 import drift
 import drift.cli.run
@@ -507,7 +508,7 @@ def test_ctrl_c_while_drift_is_imported_prints_no_traceback(folder: Path, import
     code += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell may have it ignored
     code += "drift_command.main()\n"
     call = [sys.executable, "-c", code, "run", "graphs.py:graph", flag]
-    ended = subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=HANG_S)
     assert ended.returncode == 130
     if flag == "--json":
         told = {"error": "interrupted before the run began", "kind": "Interrupted", "exit_code": 130}
@@ -568,6 +569,6 @@ def test_a_full_disk_behind_standard_output_is_told_and_is_no_bug(tmp_path: Path
     (tmp_path / "words.txt").write_text(WORDS)
     call = [sys.executable, "-m", "drift_command", arguments[0], "graphs.py:graph", *arguments[1:]]
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, cwd=tmp_path)
+        ended = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, timeout=HANG_S, cwd=tmp_path)
     assert ended.returncode == 7
     assert ended.stderr == "error: standard output cannot be written: No space left on device\n"

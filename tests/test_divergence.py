@@ -21,6 +21,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import HANG_S
 
 import drift
 from drift.lineage.divergence import Divergence, compared
@@ -104,7 +105,7 @@ def test_an_impure_function_is_named_with_its_line(trouble: str, tmp_path: Path)
     module = modules.module_of(tmp_path, edited(edit), name)
     run = f"import {name}, drift; drift.run({name}.graph, {{'lines': {LINES[:300]}}}, record='record').finish()"
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}", "PYTHONHASHSEED": "77"}
-    subprocess.run([sys.executable, "-c", run], cwd=tmp_path, env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", run], cwd=tmp_path, env=environment, check=True, timeout=HANG_S)
     audit = drift.audit(tmp_path / "record", module.graph, cases=tmp_path / "cases")
     assert (audit.level_result("intact"), audit.level_result("reproduced")) == ("ok", "trouble")
     (check,) = [check for check in audit.checks if check.result == "trouble"]

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S
 
 import drift
 import drift_acker
@@ -96,7 +97,7 @@ def test_commands_in_a_document_print_what_it_says(document: Path, folder: Path)
             if not first.startswith(COMMANDS):
                 continue
             command = ["bash", "-c", f"exec 2>&1; {first}"]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, timeout=120)
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, timeout=HANG_S)
             expected, printed = "".join(rest).rstrip("\n"), done.stdout.replace(f"{folder}/", "").rstrip("\n")
             if expected:
                 assert doctest.OutputChecker().check_output(expected, printed, FLAGS), (

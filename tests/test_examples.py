@@ -17,6 +17,7 @@ import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import HANG_S
 
 import drift
 
@@ -90,7 +91,7 @@ def test_an_example_has_one_digest_on_every_engine(name: str, settings: dict[str
 @pytest.mark.parametrize("name", DIGESTS)
 def test_an_example_run_as_a_script_prints_its_digest(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / f"{name}.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, ROOT / "examples" / f"{name}.py"], cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S
     )
     assert (done.returncode, done.stderr) == (0, "")
     digests = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("digest ")]
@@ -100,7 +101,7 @@ def test_an_example_run_as_a_script_prints_its_digest(name: str, tmp_path: Path)
 
 def test_the_audit_tells_the_edited_line_and_writes_its_reports(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "audit.py", tmp_path], capture_output=True, text=True, timeout=120
+        [sys.executable, ROOT / "examples" / "audit.py", tmp_path], capture_output=True, text=True, timeout=HANG_S
     )
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -126,7 +127,7 @@ def commands() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "command"), sorted(commands()))
 def test_the_command_that_an_example_shows_gives_its_digest(name: str, command: str) -> None:
     words = [sys.executable, "-m", "drift_command", *command.split()[1:], "--digest"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
     assert DIGESTS[name] in done.stdout.splitlines()[-1]
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from waiting import HANG_S
 
 import drift
 from drift.engines.feed import Feed
@@ -21,17 +22,37 @@ def running_total() -> drift.Graph:
     return graph
 
 
-@pytest.mark.parametrize("engine", ["local", "zeromq"])
-def test_wholly_shuffled_input_is_not_corrected_batch_by_batch(engine: str) -> None:
-    numbers = list(range(4000))
+ITEMS = 4000
+
+
+def wholly_shuffled(**more: Any) -> drift.Run:
+    numbers = list(range(ITEMS))
     random.Random(1).shuffle(numbers)
-    times = {"numbers": drift.EventTime(time=int, tie=int, lateness=4000)}
-    run = drift.run(running_total(), {"numbers": numbers}, times=times, engine=engine, batch_items=20)
-    expected = drift.run(running_total(), {"numbers": numbers}, times=times, engine="reference").finish()
-    report = run.finish()
-    assert report.digest == expected.digest
+    times = {"numbers": drift.EventTime(time=int, tie=int, lateness=ITEMS)}
+    return drift.run(running_total(), {"numbers": numbers}, times=times, batch_items=20, **more)
+
+
+def test_wholly_shuffled_input_is_not_corrected_batch_by_batch() -> None:
+    report = wholly_shuffled().finish()
+    assert report.digest == wholly_shuffled(engine="reference").finish().digest
     # One key: a batch takes back half of what came before. 200 batches would take back 400,000 outputs.
-    assert 0 < report.tombstones < (10 if engine == "local" else 40) * len(numbers)
+    assert 0 < report.tombstones < 10 * ITEMS
+
+
+def test_over_zeromq_batches_are_gathered_when_workers_tell_of_waste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers tell now and then; here it is as if each had told at once that two were taken back for every item."""
+    run = wholly_shuffled(engine="zeromq")
+    engine: Any = run._engine
+    note = engine._note
+
+    def told() -> None:
+        note()
+        engine.progress.tombstones = 2 * engine.progress.items_in
+
+    monkeypatch.setattr(engine, "_note", told)
+    assert run.finish().digest == wholly_shuffled(engine="reference").finish().digest
+    # The first 20, and then each as many as what it may correct: 20, 40, ... 2560 are all but the last.
+    assert engine._batches <= 1 + 8
 
 
 def test_a_live_source_is_never_gathered_for() -> None:
@@ -48,7 +69,7 @@ def test_a_live_source_is_never_gathered_for() -> None:
         for number in range(50, 0, -1):
             seen.clear()
             yield number
-            assert seen.wait(60), "an item was held back"
+            assert seen.wait(HANG_S), "an item was held back"
 
     graph = drift.Graph("backwards")
     by_number = drift.EventTime(time=int, lateness=100)
@@ -61,7 +82,7 @@ def test_an_idle_source_goes_past_one_that_has_ended() -> None:
     released = threading.Event()
 
     def silent() -> Iterator[Any]:
-        assert released.wait(60), "the last item of the other source was held back"
+        assert released.wait(HANG_S), "the last item of the other source was held back"
         yield from ()
 
     graph = drift.Graph("two")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import HANG_S
 
 import drift
 from drift.records.changes import Change, compare
@@ -355,7 +356,7 @@ def test_a_fingerprint_does_not_depend_on_the_process(tmp_path: Path) -> None:
     code += "print(fingerprint(words.graph.build())['digest'])"
     found = {
         subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, timeout=HANG_S
         ).stdout
         for seed in ("1", "2", "3")
     }

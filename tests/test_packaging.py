@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S
 
 import drift
 
@@ -18,7 +19,8 @@ PACKAGES = {"drift", "drift_graph", "drift_acker", "drift_barrier", "drift_comma
 
 
 def python(code: str, folder: Path, *more: str) -> str:
-    done = subprocess.run([sys.executable, *more, "-c", code], cwd=folder, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, *more, "-c", code]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -29,7 +31,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
     if find_spec("hatchling"):
         command.append("--no-build-isolation")  # then no network is needed
-    subprocess.run(command, check=True, timeout=300)
+    subprocess.run(command, check=True, timeout=HANG_S)
     (built,) = folder.glob("*.whl")
     return built
 

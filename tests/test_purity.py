@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import HANG_S, processes_with, wait_until
 
 import drift
 from drift.purity import PurityCheck
@@ -516,19 +517,6 @@ drift.run(graph, {"items": range(5)}, engine=sys.argv[1], batch_items=1, check_p
 """
 
 
-def twins_of(session: str) -> list[str]:
-    """The processes of purity checks that carry a mark in their environment."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            try:
-                if session.encode() in (folder / "environ").read_bytes():
-                    found.append((folder / "cmdline").read_text())
-            except OSError:
-                pass
-    return found
-
-
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize(
     ("engine", "number"),
@@ -541,15 +529,11 @@ def test_no_process_is_left(engine: str, number: signal.Signals, tmp_path: Path)
     with subprocess.Popen(
         [sys.executable, "script.py", engine], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL
     ) as script:
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "there").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert any("drift.purity.twin" in each for each in twins_of(mark))
+        wait_until((tmp_path / "there").exists, "the other process is in the call")
+        assert any("drift.purity.twin" in each for each in processes_with(mark))
         script.send_signal(number)
-        script.wait(60)
-        while (left := twins_of(mark)) and time.monotonic() < deadline:
-            time.sleep(0.02)
-    assert left == []
+        script.wait(HANG_S)
+    wait_until(lambda: not processes_with(mark), "no process is left")
 
 
 def test_a_function_that_cannot_be_sent_is_a_clear_error() -> None:

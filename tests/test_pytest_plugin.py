@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from test_simulate import BROKEN, GRAPH
+from waiting import HANG_S
 
 TESTS = """
 import os
@@ -20,7 +21,7 @@ import words
 
 count = 0
 
-@settings(max_examples=40, database=None)
+@settings(max_examples=40, derandomize=True)
 @drift.testing.deterministic(words.graph, check_purity=False, lines=st.lists(st.text("ab ", max_size=8), max_size=8))
 def test_words(run):
     global count
@@ -34,7 +35,7 @@ def test_count():
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("DRIFT_", "PYTEST_"))}
     command = [sys.executable, "-m", "pytest", "-p", "drift_pytest", "-p", "no:cacheprovider", "-s", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=HANG_S)
 
 
 def examples(folder: Path, *arguments: str) -> int:

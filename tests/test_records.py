@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from waiting import HANG_S, wait_until
 
 import drift
 from drift.records.format import read_manifest
@@ -289,9 +289,10 @@ KILLED = """
 
 def test_what_a_killed_run_leaves_is_a_record_that_replays(tmp_path: Path) -> None:
     path = tmp_path / "record"
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), str(path)], timeout=60, capture_output=True)
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(path)]
+    done = subprocess.run(command, timeout=HANG_S, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    wait_until_ended(path)
+    wait_until(lambda: has_ended(path), "the writer has sealed what it was told")
     record = Record(path)
     assert record.manifest.outcome.state == "broken off"
     assert record.manifest.items_in > 40_000
@@ -302,13 +303,8 @@ def test_what_a_killed_run_leaves_is_a_record_that_replays(tmp_path: Path) -> No
     assert again[: len(recorded)] == recorded
 
 
-def wait_until_ended(path: Path) -> None:
-    """Until the writer, which outlives the run, has sealed what it was told."""
-    for _ in range(6000):
-        if (path / "manifest.json").exists() and read_manifest(path).outcome.state != "running":
-            return
-        time.sleep(0.01)
-    raise AssertionError("the writer of the record did not end")
+def has_ended(path: Path) -> bool:
+    return (path / "manifest.json").exists() and read_manifest(path).outcome.state != "running"
 
 
 def test_a_live_run_is_replayed_by_its_stamps_and_idle_decisions(tmp_path: Path) -> None:
@@ -428,7 +424,7 @@ def test_a_replay_loads_the_graph_from_where_it_was(tmp_path: Path) -> None:
         "import drift\ngraph = drift.Graph('mine')\ngraph.source('n').map(lambda n: n + 1).sink('out')\n"
     )
     code = "import drift, mygraph; drift.run(mygraph.graph, {'n': range(5)}, record='record').finish()"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=HANG_S)
     assert [item.payload for item in drift.replay(tmp_path / "record")] == [1, 2, 3, 4, 5]
     assert Record(tmp_path / "record").manifest.place == f"{tmp_path / 'mygraph.py'}:graph"
 

@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import HANG_S, processes_with, wait_until
 
 GRAPH = """
 import drift
@@ -59,7 +59,7 @@ def test_news():
 def simulate(folder: Path, *arguments: str, hash_seed: str = "random") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "DRIFT_CASES": ""}
     command = [sys.executable, "-m", "drift_command", "simulate", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=HANG_S)
 
 
 def as_json(folder: Path, *arguments: str, hash_seed: str = "random") -> dict[str, Any]:
@@ -194,25 +194,10 @@ def test_no_process_is_left(tmp_path: Path, number: signal.Signals) -> None:
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         assert running.stderr.readline().startswith("words: simulated on 2 processes")
-        assert len(_marked(mark)) >= 3
+        assert len(processes_with(mark)) >= 3
         running.send_signal(number)
         said = running.stderr.read()
-        code = running.wait(60)
-    deadline = time.monotonic() + 60
-    while (left := _marked(mark)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert left == []
+        code = running.wait(HANG_S)
+    wait_until(lambda: not processes_with(mark), "no process is left")
     if number != signal.SIGKILL:
         assert code == 128 + number and "interrupted after" in said
-
-
-def _marked(mark: str) -> list[str]:
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            try:
-                if mark.encode() in (folder / "environ").read_bytes():
-                    found.append((folder / "cmdline").read_text())
-            except OSError:
-                pass
-    return found

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sourced import WAIT_MAX_S, drained, in_thread, send
+from sourced import drained, in_thread, send
+from waiting import HANG_S
 
 import drift
 from drift import EventTime, InputError, SettingsError, sources
@@ -82,7 +83,7 @@ def test_a_source_that_is_silent_does_not_stall_another_in_arrival_time(engine: 
     go_on = threading.Event()
 
     def silent() -> Iterator[str]:
-        assert go_on.wait(WAIT_MAX_S), "the other source was stalled"
+        assert go_on.wait(HANG_S), "the other source was stalled"
         yield "late riser"
 
     source = sources.tcp_lines()
@@ -103,12 +104,12 @@ def test_a_source_that_is_silent_does_not_stall_another_in_event_time_with_an_id
 
     def loud() -> Iterator[tuple[int, str]]:
         yield from ((1, "one"), (2, "two"), (3, "three"))
-        assert three_out.wait(WAIT_MAX_S), "the silent source stalled this one"
+        assert three_out.wait(HANG_S), "the silent source stalled this one"
         yield (50, "four")
-        assert four_out.wait(WAIT_MAX_S), "the silent source stalled this one"
+        assert four_out.wait(HANG_S), "the silent source stalled this one"
 
     def silent() -> Iterator[tuple[int, str]]:
-        assert four_out.wait(WAIT_MAX_S), "this source stalled the other one"
+        assert four_out.wait(HANG_S), "this source stalled the other one"
         yield (60, "late riser")
 
     policy = EventTime(lambda pair: pair[0], idle_after_ms=0)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sourced import WAIT_MAX_S, all_of, drained
+from sourced import all_of, drained
+from waiting import HANG_S
 
 from drift import SettingsError, sources
 
@@ -35,7 +36,7 @@ def test_a_live_iterable_waits_when_its_buffer_is_full() -> None:
             yield taken
 
     reader = sources.live(numbers(), buffer_items_max=5).open()
-    assert full.wait(WAIT_MAX_S)
+    assert full.wait(HANG_S)
     assert reader.read(2) == [1, 2]
     reader.close()
     assert taken <= 5 + 2 + 1
@@ -70,7 +71,7 @@ def test_closing_does_not_wait_for_ever_and_says_so() -> None:
     go_on = threading.Event()
 
     def silent() -> Iterator[int]:
-        go_on.wait(WAIT_MAX_S)
+        go_on.wait(HANG_S)
         yield 1
 
     reader = sources.live(silent(), close_max_s=0.0).open()
@@ -78,7 +79,7 @@ def test_closing_does_not_wait_for_ever_and_says_so() -> None:
     with pytest.warns(ResourceWarning, match="has not given its next item"):
         reader.close()
     go_on.set()
-    thread.join(WAIT_MAX_S)
+    thread.join(HANG_S)
     assert not thread.is_alive()
 
 

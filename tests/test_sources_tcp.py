@@ -10,7 +10,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sourced import WAIT_MAX_S, all_of, connected, fault_of, in_thread, send
+from sourced import all_of, connected, fault_of, in_thread, send
+from waiting import HANG_S
 
 from drift import InputError, SettingsError, sources
 
@@ -58,7 +59,7 @@ def test_a_megabyte_line_is_given_and_a_longer_one_refused_by_name() -> None:
                 reader = source.open()
                 lines: list[str] = []
                 while len(lines) < 2:
-                    select.select(reader.filenos(), (), (), WAIT_MAX_S)
+                    select.select(reader.filenos(), (), (), HANG_S)
                     lines += reader.read(10) or []
                 assert lines == ["first", "x" * length]
                 reader.close()
@@ -123,7 +124,7 @@ def test_the_input_goes_on_after_the_last_close_where_that_is_asked_for() -> Non
         send(source.address, b"%d\n" % number)
         lines: list[str] = []
         while not lines:
-            assert select.select(reader.filenos(), (), (), WAIT_MAX_S)[0]
+            assert select.select(reader.filenos(), (), (), HANG_S)[0]
             batch = reader.read(10)
             assert batch is not None
             lines = batch
@@ -161,7 +162,7 @@ def test_who_connects_after_the_end_is_refused() -> None:
     send(source.address, b"one\n")
     reader = source.open()
     while (batch := reader.read(10)) is not None:
-        assert batch or select.select(reader.filenos(), (), (), WAIT_MAX_S)[0]
+        assert batch or select.select(reader.filenos(), (), (), HANG_S)[0]
     with pytest.raises(ConnectionRefusedError):
         connected(source)
     assert reader.read(10) is None
@@ -186,8 +187,10 @@ def test_it_can_connect_in_place_of_listening() -> None:
         thread = in_thread(serve)
         assert all_of(source) == ["one", "two"]
         thread.join()
-        gone = server.getsockname()
-    with pytest.raises(InputError, match=f"cannot connect to 127.0.0.1:{gone[1]}: .*refused; see that the sender"):
-        sources.tcp_lines(*gone, connect=True).open()
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # nobody else gets the port, and nobody listens
+        host, port = silent.getsockname()
+        with pytest.raises(InputError, match=f"cannot connect to 127.0.0.1:{port}: .*refused; see that the sender"):
+            sources.tcp_lines(host, port, connect=True).open()
     with pytest.raises(SettingsError, match="needs the port"):
         sources.tcp_lines(connect=True)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sourced import WAIT_MAX_S, all_of, fault_of
+from sourced import all_of, fault_of
+from waiting import HANG_S
 
 from drift import SettingsError, sources
 
@@ -50,7 +51,7 @@ def test_each_message_wakes_the_engine(pusher: Callable[..., Any]) -> None:
         sender.send_json(number)
         got: list[Any] = []
         while len(got) < 2:
-            assert select.select(reader.filenos(), (), (), WAIT_MAX_S)[0]
+            assert select.select(reader.filenos(), (), (), HANG_S)[0]
             got += reader.read(1) or []
         assert got == [[number] * 3, number]
     reader.close()
@@ -83,7 +84,7 @@ def test_a_subscription_takes_its_topic(pusher: Callable[..., Any]) -> None:
     publisher = pusher(source, zmq.XPUB)
     reader = source.open()
     while not publisher.poll(0):
-        assert select.select(reader.filenos(), (), (), WAIT_MAX_S)[0]
+        assert select.select(reader.filenos(), (), (), HANG_S)[0]
         assert reader.read(10) == []  # a bound socket subscribes when it is asked for messages
         publisher.poll(1)
     assert publisher.recv() == b"\x01LH"
@@ -91,7 +92,7 @@ def test_a_subscription_takes_its_topic(pusher: Callable[..., Any]) -> None:
         publisher.send_string(message)
     got: list[Any] = []
     while len(got) < 2:
-        assert select.select(reader.filenos(), (), (), WAIT_MAX_S)[0]
+        assert select.select(reader.filenos(), (), (), HANG_S)[0]
         got += reader.read(10) or []
     assert got == ["LH 2", "LH 4"]
     reader.close()

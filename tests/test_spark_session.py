@@ -9,11 +9,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import processes_with, wait_until
 
 import drift
 from drift.spark.errors import as_drift_error
@@ -25,23 +26,6 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 def drift_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "drift_command", *arguments]
-
-
-def processes_of(marker: str) -> list[int]:
-    """Processes that were given an environment variable."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if marker.encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
-
-
-def wait_until_gone(marker: str) -> None:
-    while processes_of(marker):
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -77,12 +61,11 @@ def test_ctrl_c_ends_the_run_and_everything_it_started(environment: dict[str, st
         "run", "slow.py:graph", "--source", "numbers.jsonl", "--engine", "spark", "--master", "local[1]"
     )
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
-    while not mark.exists() and process.poll() is None:
-        time.sleep(0.05)
+    wait_until(lambda: mark.exists() or process.poll() is not None, "it runs")
     process.send_signal(signal.SIGINT)
     _, told = process.communicate()
     assert (process.returncode, told) == (130, "interrupted before the first item\n")
-    wait_until_gone(environment["DRIFT_MARK"])
+    wait_until(lambda: not processes_with(environment["DRIFT_MARK"]), "all processes have ended")
     assert list(Path(environment["TMPDIR"]).iterdir()) == []
 
 
@@ -105,7 +88,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_the_folder_of_a_killed_process_is_removed_by_the_next_one() -> None:
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True)
     left = Path(done.stdout.strip())
     assert (done.returncode, left.is_dir()) == (-signal.SIGKILL, True)
@@ -114,7 +101,7 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next_one() -> None:
     assert (left.exists(), first.exists(), second.exists()) == (False, True, True)
     remove_folder(first)
     remove_folder(second)
-    assert not list(first.parent.glob("drift-left-*"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -150,5 +137,5 @@ def test_the_flights_have_one_digest_live_backfilled_and_audited(environment: di
     digests = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("digest ")]
     assert digests == 3 * ["a21eaf61df0638bad75a92824b7a3629"]
     assert (tmp_path / "delays.png").read_bytes().startswith(b"\x89PNG")
-    wait_until_gone(environment["DRIFT_MARK"])
+    wait_until(lambda: not processes_with(environment["DRIFT_MARK"]), "all processes have ended")
     assert list(Path(environment["TMPDIR"]).iterdir()) == []

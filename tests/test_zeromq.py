@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -10,20 +9,23 @@ import sys
 import tempfile
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from operator import itemgetter
 from pathlib import Path
+from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import HANG_S, wait_until
 from zmq.utils.monitor import recv_monitor_message
 
 import drift
 from drift.engines.zeromq.engine import ZeromqEngine
+from drift.engines.zeromq.process import _Signs
 from drift.engines.zeromq.wire import (
     FRAME_BYTES_MAX,
     AckMessage,
@@ -67,26 +69,31 @@ def engine_of(run: drift.Run) -> ZeromqEngine:
     return engine
 
 
-def child(run: drift.Run, name: str) -> subprocess.Popen[bytes]:
-    return next(each.process for each in engine_of(run)._children if each.name == name)
+def child(run: drift.Run, name: str) -> Any:
+    return next(each for each in engine_of(run)._children if each.name == name)
+
+
+def state(pid: int) -> str:
+    """Of a process, in the letters of proc(5); Z, where it is only to be waited for, or is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "Z"
 
 
 def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return (
-        Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z" if sys.platform == "linux" else True
-    )
+    return state(pid) != "Z"
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Polls; the bound only keeps a broken build from hanging."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, f"still not: {what}"
-        time.sleep(0.02)
+def stop(child: Any) -> None:
+    child.process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: state(child.process.pid) == "T", f"{child.name} has stopped")
+
+
+def silent(child: Any, seconds: float) -> None:
+    """As if a process had given its last sign of life so long ago."""
+    child.listen()
+    child.last_sign_s -= seconds
 
 
 @pytest.fixture(autouse=True)
@@ -137,18 +144,20 @@ def test_a_killed_process_ends_the_run_with_its_name_and_what_was_released_stand
         for item in run:
             released.append(item)
             if len(released) == 50:
-                child(run, name).kill()
+                child(run, name).process.kill()
     expected = drift.run(numbers(), {"numbers": range(len(released) + 4096)})
     assert released == [item for item, _ in zip(expected, released)]
 
 
 @pytest.mark.parametrize("name", ["worker 0", "acker", "barrier"])
-def test_a_stopped_process_ends_the_run_as_hung(name: str) -> None:
-    run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=2, silence_max_s=1.0)
-    with pytest.raises(drift.ProcessError, match=f"{name} .* is hung: no sign of life"):
-        for item in run:
-            if item.position == 50:
-                child(run, name).send_signal(signal.SIGSTOP)
+def test_a_stopped_process_ends_the_run_as_hung(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drift.engines.zeromq.engine._STOP_S", 0.1)
+    run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=2, silence_max_s=HANG_S)
+    with pytest.raises(drift.ProcessError, match=rf"{name} .* is hung: no sign of life for \d{{3,}}"):
+        for piece in run.pieces():
+            if piece.position >= 50:
+                stop(child(run, name))
+                silent(child(run, name), HANG_S)
 
 
 def spin_at_7(number: int) -> int:
@@ -165,14 +174,33 @@ def test_a_function_that_never_returns_is_named_with_its_line() -> None:
         run.finish()
 
 
-def slow(number: int) -> int:
-    time.sleep(0.05)
-    return number
+def test_how_long_a_call_takes_is_counted_from_its_own_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a slow function is not taken for a hung one, however long all its calls take together."""
+    now_s = 0.0
+    monkeypatch.setattr("drift.engines.zeromq.process.time", SimpleNamespace(monotonic=lambda: now_s))
+    entered: Queue[int] = Queue()
+    go_on: Queue[None] = Queue()
 
+    def slow(number: int) -> int:
+        entered.put(number)
+        go_on.get()
+        return number
 
-def test_a_slow_function_is_not_taken_for_a_hung_one() -> None:
-    run = drift.run(numbers(slow), {"numbers": range(60)}, engine="zeromq", call_max_s=1.0, silence_max_s=1.0)
-    assert run.finish().items_out == 60
+    thread = threading.Thread(target=drift.run(numbers(slow), {"numbers": range(3)}).finish)
+    thread.start()
+    signs = _Signs(0, None)  # type: ignore[arg-type]
+    signs._main = thread.ident
+    told = []
+    for number in range(3):
+        assert entered.get() == number
+        for _ in range(2):
+            told.append(signs._in_call())
+            now_s += 50
+        go_on.put(None)
+    thread.join()
+    assert [round(seconds) for seconds, _ in told] == [0, 50] * 3
+    assert all(place.startswith(f"slow ({__file__}:") for _, place in told)
+    assert signs._in_call() == (0.0, "")
 
 
 def fail_at_50(number: int) -> int:
@@ -264,23 +292,42 @@ def test_a_run_that_was_never_iterated_starts_nothing() -> None:
     run.close()
 
 
-def test_foreign_and_broken_frames_are_refused_and_counted_and_the_run_goes_on() -> None:
-    run = drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=2, batch_items=4)
-    items = [next(run)]
-    context: zmq.Context[Any] = zmq.Context()
+def send_as_strangers(run: drift.Run) -> int:
+    """Frames to each process of a run that are none of it; how many were sent."""
     good = Codec(0, 12345).encode(Batch(b"\x80" * 11, 1, [("lines", Columns([b"\x80" * 11], ["x"], None))]))
     frames = [b"", b"GET / HTTP/1.1\r\n\r\n", good, good[:-1], good[:20], b"DRFT" + good[4:][::-1], b"\0" * 1000]
-    for address in Path(engine_of(run)._folder).iterdir():
+    addresses = list(Path(engine_of(run)._folder).iterdir())
+    context: zmq.Context[Any] = zmq.Context()
+    for address in addresses:
         socket = context.socket(zmq.PUSH)
         socket.connect(f"ipc://{address}")
         for frame in frames:
             socket.send(frame)
         socket.send_multipart([good, good])
-        socket.close(linger=2000)
+        socket.close(linger=-1)
     context.term()
-    items += list(run)
-    assert items == list(drift.run(wordcount(), {"lines": WORDS}))
-    assert run.report.refused_frames == (len(frames) + 1) * 5  # two workers, acker, barrier, caller
+    return len(addresses) * (len(frames) + 1)
+
+
+def test_foreign_and_broken_frames_are_refused_and_counted_and_the_run_goes_on() -> None:
+    counted_all = threading.Event()
+
+    def lines() -> Iterator[str]:
+        """They go on until every frame was counted: the end of a run does not wait for strangers."""
+        yield from WORDS
+        assert counted_all.wait(HANG_S), "frames of strangers were not counted"
+        yield from WORDS
+
+    run = drift.run(wordcount(), {"lines": drift.sources.live(lines())}, engine="zeromq", workers=2, batch_items=4)
+    payloads: list[Any] = []
+    sent = 0
+    for piece in run.pieces():
+        payloads += piece.payloads
+        sent = sent or (send_as_strangers(run) if payloads else 0)
+        if sent and run.progress.refused_frames >= sent:
+            counted_all.set()
+    assert payloads == [item.payload for item in drift.run(wordcount(), {"lines": 2 * WORDS})]
+    assert run.report.refused_frames == sent == 8 * 5  # two workers, acker, barrier, caller
 
 
 def test_over_tcp_a_peer_without_the_keys_gets_nothing_in() -> None:
@@ -387,7 +434,8 @@ def test_classes_of_the_running_script_travel_as_payloads(tmp_path: Path) -> Non
 
 
 def test_a_message_that_is_lost_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=2, batch_items=8, silence_max_s=1.0)
+    monkeypatch.setattr("drift.engines.zeromq.engine._Child.failure", lambda *_: None)  # some may be slow, not hung
+    run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=2, batch_items=8, silence_max_s=0.3)
     next(run)
     boxes = engine_of(run)._receivers
     monkeypatch.setattr(boxes[0], "send", lambda frame: None)
@@ -396,9 +444,11 @@ def test_a_message_that_is_lost_ends_the_run(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_consumer_that_takes_its_time_is_not_an_error() -> None:
-    run = drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=1, batch_items=8, silence_max_s=1.0)
+    run = drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=1, batch_items=8, silence_max_s=HANG_S)
     items = [next(run)]
-    time.sleep(2.5)  # longer than silence_max_s: the signs of life wait in the pipe
+    for each in engine_of(run)._children:  # nobody listened for so long, and the signs of life wait in the pipe
+        silent(each, 2 * HANG_S)
+        zmq.select([each.reader.number], [], [])
     assert items + list(run) == list(drift.run(wordcount(), {"lines": WORDS}))
 
 

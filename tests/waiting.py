@@ -1,0 +1,29 @@
+"""Waiting for what must come, however busy the machine is: for a state, never for a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+#: Only what is broken takes so long: no verdict depends on it.
+HANG_S = 600.0
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + HANG_S
+    while not condition():
+        assert time.monotonic() < deadline, f"still not: {what}"
+        time.sleep(0.01)
+
+
+def processes_with(mark: str) -> list[str]:
+    """The command lines of the processes that carry a mark in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_text())
+        except OSError:  # it has ended, or is somebody else's
+            continue
+    return found
