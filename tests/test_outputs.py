@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import modules
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -17,8 +19,9 @@ from hypothesis import strategies as st
 
 import drift
 import drift.cli
+from drift.lineage import outputs
 from drift.lineage.diff import diff
-from drift.lineage.outputs import KINDS, Rows, difference
+from drift.lineage.outputs import KINDS, RecordedRows, Rows, difference
 from drift.lineage.tell import diff_lines, versions_lines
 from drift.lineage.versions import versions
 from drift.records.format import RecordError
@@ -66,6 +69,32 @@ def test_every_item_of_two_outputs_is_counted_once(old: list[Any], new: list[Any
     assert found.same == (counts.different == 0)
     for kind in KINDS:
         assert len(found.first[kind]) == min(getattr(counts, kind), 5)
+
+
+def in_columns(items: list[tuple[int, int, str, str]], size: int, sinks: list[str]) -> Iterator[Rows]:
+    """The same in columns."""
+    for at in range(0, len(items), size):
+        some = items[at : at + size]
+        columns = {
+            "sink": pa.DictionaryArray.from_arrays([sinks.index(sink) for _, _, sink, _ in some], sinks),
+            "time": pa.array([time for time, _, _, _ in some], pa.int64()),
+            "tie": pa.array([global_time(0, 0, 0, 0)[8:] for _ in some], pa.binary()),
+            "path": pa.array([bytes((number,)) for _, number, _, _ in some], pa.binary()),
+            "payload": pa.array([data.encode() for _, _, _, data in some], pa.binary()),
+        }
+        yield RecordedRows(at, pa.RecordBatch.from_pydict(columns))
+
+
+@given(_items, st.lists(st.tuples(st.integers(0, 30), _item), max_size=2), st.integers(1, 9), st.integers(1, 9))
+def test_columns_are_compared_as_lists_are(old: list[Any], changes: list[Any], one: int, other: int) -> None:
+    gone = {old[at][:2] for at, _ in changes if at < len(old)}
+    by_place = {item[:2]: item for item in [*old, *(item for _, item in changes)] if item[:2] not in gone}
+    new = sorted(by_place.values())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outputs, "_LISTED_MAX", 0)
+        found = difference(in_columns(old, one, ["a", "b"]), in_columns(new, other, ["c", "b", "a"]))
+    expected = difference(pieces(old, one), pieces(new, other))
+    assert (found.counts, found.by_sink, found.first) == (expected.counts, expected.by_sink, expected.first)
 
 
 def test_an_item_that_only_stands_elsewhere_is_the_same_and_has_moved() -> None:
@@ -171,6 +200,20 @@ def test_a_record_that_cannot_be_read_is_an_error_and_no_difference(record: Reco
     (folder / "damaged" / "output" / "part-00000.parquet").write_bytes(b"")
     with pytest.raises(RecordError, match="is damaged"):
         diff(folder / "damaged", record)
+
+
+@pytest.mark.parametrize("table", ["input", "output"])
+def test_no_hash_is_taken_on_trust(table: str, record: Record, tmp_path: Path) -> None:
+    shutil.copytree(record.path, tmp_path / "changed")
+    path = tmp_path / "changed" / table / "part-00000.parquet"
+    rows = pq.read_table(path)
+    payloads = rows.column("payload").to_pylist()
+    payloads[-1] = payloads[-2]
+    at = rows.schema.get_field_index("payload")
+    pq.write_table(rows.set_column(at, rows.schema.field(at), pa.array(payloads, pa.binary())), path)
+    found = diff(record, tmp_path / "changed")
+    assert not found.same and found.input.row == (len(payloads) - 1 if table == "input" else None)
+    assert found.outputs.counts.changed == (table == "output")
 
 
 # Versions of a graph.

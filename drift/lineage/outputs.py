@@ -4,20 +4,26 @@ Invariant: every item of either output is counted once; memory is that of what o
 that something happened to.
 
 Why: both outputs are in the order of metas, which begin with the global time of an input item. So they are walked side
-by side, an input item at a time. What it gave in one output is set against what it gave in the other, sink by sink:
-first equal payloads, which are the same item wherever it stands; then, in their order, pairs that are one item changed;
-what is left is missing or added. A graph with other operators gives other metas, and this does not look at more of
-them than the global time.
+by side, an input item at a time, and by columns where many items are the same. What an input item gave in one output is
+set against what it gave in the other, sink by sink: first equal payloads, which are the same item wherever it stands;
+then, in their order, pairs that are one item changed; what is left is missing or added. A graph with other operators
+gives other metas, and this does not look at more of them than the global time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+
+from drift.records.columns import numbers, of_arrow
 from drift.records.format import RecordError
+from drift.records.metas import metas_of
 from drift.records.reader import Record
 from drift.run import Run
 from drift_graph.canonical import canonical_each
@@ -28,6 +34,9 @@ Kind = Literal["changed", "missing", "added"]
 KINDS: tuple[Kind, ...] = ("changed", "missing", "added")
 
 _EXAMPLES_MAX = 5
+_TRIED_MAX = 1 << 20
+#: So many are compared one by one, which ends at the first that differs.
+_LISTED_MAX = 256
 
 
 class Row(NamedTuple):
@@ -39,7 +48,8 @@ class Row(NamedTuple):
     data: bytes
 
 
-class Rows(NamedTuple):
+@dataclass
+class Rows:
     """Consecutive items of an output."""
 
     position: int
@@ -47,8 +57,45 @@ class Rows(NamedTuple):
     sinks: Sequence[str]
     data: list[bytes]
 
+    def __len__(self) -> int:
+        return len(self.metas)
+
     def row(self, index: int) -> Row:
         return Row(self.metas[index], self.sinks[index], self.position + index, self.data[index])
+
+    def of_sinks(self, start: int, end: int) -> Iterator[tuple[str, int]]:
+        """How many items of which sink there are between two."""
+        for sink, rows in groupby(self.sinks[start:end]):
+            yield sink, sum(1 for _ in rows)
+
+
+class RecordedRows(Rows):
+    """The same as columns; lists are made of them where they are asked for."""
+
+    def __init__(self, position: int, batch: pa.RecordBatch) -> None:
+        self.position = position
+        self.batch = batch
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    @cached_property
+    def metas(self) -> list[bytes]:  # type: ignore[override]
+        return metas_of(self.batch).listed()
+
+    @cached_property
+    def data(self) -> list[bytes]:  # type: ignore[override]
+        return of_arrow(self.batch.column("payload")).listed()
+
+    @cached_property
+    def sinks(self) -> list[str]:  # type: ignore[override]
+        names: list[str] = self.batch.column("sink").to_pylist()
+        return names
+
+    def of_sinks(self, start: int, end: int) -> Iterator[tuple[str, int]]:
+        column = self.batch.column("sink").slice(start, end - start)
+        counts = np.bincount(numbers(column.indices)).tolist()
+        return ((sink, count) for sink, count in zip(column.dictionary.to_pylist(), counts) if count)
 
 
 class Example(NamedTuple):
@@ -116,8 +163,10 @@ class Difference:
 
 def rows_of_record(record: Record) -> Iterator[Rows]:
     """The output of a record."""
-    for rows in record.output():
-        yield Rows(rows.position, rows.metas.listed(), rows.sinks, rows.data.listed())
+    position = 0
+    for batch in record.output_rows():
+        yield RecordedRows(position, batch)
+        position += len(batch)
 
 
 def rows_of_run(run: Run) -> Iterator[Rows]:
@@ -152,18 +201,18 @@ class _Reader:
 
     def __init__(self, pieces: Iterable[Rows]) -> None:
         self._pieces = iter(pieces)
-        self.piece = Rows(0, [], [], [])
-        self.at = 0
+        self.piece: Rows = Rows(0, [], [], [])
+        self.at = self._size = 0
 
     @property
     def left(self) -> int:
         """Items at hand; 0 at the end."""
-        while self.at == len(self.piece.metas):
+        while self.at == self._size:
             following = next(self._pieces, None)
             if following is None:
                 return 0
-            self.piece, self.at = following, 0
-        return len(self.piece.metas) - self.at
+            self.piece, self.at, self._size = following, 0, len(following)
+        return self._size - self.at
 
     def take(self) -> Row:
         """The next item; there is one."""
@@ -182,6 +231,7 @@ class _Walking:
     def __init__(self, key: Callable[[bytes], Any] | None) -> None:
         self.found = Difference()
         self._key = key
+        self._tried = _TRIED_MAX
 
     def walk(self, old: _Reader, new: _Reader) -> None:
         while old.left and new.left:
@@ -197,15 +247,17 @@ class _Walking:
 
     def _take_equal(self, old: _Reader, new: _Reader) -> bool:
         """Whether the items at hand began with equal ones; these are counted, by columns."""
-        count = min(old.left, new.left)
+        count = min(old.left, new.left, self._tried)
         while count:
             if _equal(old, new, count):
-                for sink, rows in groupby(old.piece.sinks[old.at : old.at + count]):
-                    self._same(sink, len(list(rows)), 0)
+                for sink, rows in old.piece.of_sinks(old.at, old.at + count):
+                    self._same(sink, rows, 0)
                 old.at += count
                 new.at += count
+                self._tried = min(16 * count, _TRIED_MAX)
                 return True
             count //= 16
+        self._tried = 16
         return False
 
     def _same(self, sink: str, count: int, moved: int) -> None:
@@ -244,9 +296,21 @@ class _Walking:
 
 
 def _equal(old: _Reader, new: _Reader, count: int) -> bool:
+    if count > _LISTED_MAX and isinstance(old.piece, RecordedRows) and isinstance(new.piece, RecordedRows):
+        return same_rows(old.piece.batch.slice(old.at, count), new.piece.batch.slice(new.at, count))
     one, other = slice(old.at, old.at + count), slice(new.at, new.at + count)
     return (
         old.piece.data[one] == new.piece.data[other]
         and old.piece.metas[one] == new.piece.metas[other]
         and list(old.piece.sinks[one]) == list(new.piece.sinks[other])
     )
+
+
+def same_rows(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
+    """Whether all columns are the same; names in a dictionary count, not their numbers."""
+    for mine, yours in zip(one.columns, other.columns):
+        if pa.types.is_dictionary(mine.type) and not mine.dictionary.equals(yours.dictionary):
+            mine, yours = mine.dictionary_decode(), yours.dictionary_decode()
+        if not mine.equals(yours):
+            return False
+    return True

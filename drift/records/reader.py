@@ -191,7 +191,7 @@ class Record:
                     index, what = wrong
                     raise self._disordered(number, source, row + index, what, metas[index] if count else b"")
                 row += count
-                late = [LateItemRow(*row) for row in _late_rows(late_items.take(late_count))] if late_count else []
+                late = list(_late_rows(late_items.take(late_count))) if late_count else []
                 yield ArrivedBatch(number, source, ranks[source], metas, data, heartbeat, late, at_ns)
         open_sources = [name for name, arrivals in seen.items() if not arrivals.ended]
         if open_sources and self.manifest.outcome.state == "finished":
@@ -269,9 +269,13 @@ class Record:
 
     def late(self) -> Iterator[Late]:
         """The diverted items."""
+        for row in self.late_rows():
+            yield Late(row.source, self.restored(row.data), row.time, row.heartbeat, row.reason)
+
+    def late_rows(self) -> Iterator[LateItemRow]:
+        """The same as they are stored."""
         for batch in self._batches("late"):
-            for source, data, time, heartbeat, reason in _late_rows(batch):
-                yield Late(source, self.restored(data), time, heartbeat, reason)
+            yield from _late_rows(batch)
 
     def find_input(self, global_time: bytes) -> InputItem | None:
         """The input item of a global time, which an output's meta begins with; None where there is none.
@@ -314,6 +318,11 @@ class Record:
             metas, data = metas_of(self._checked(batch, "output")), columns.of_arrow(batch.column("payload"))
             yield OutputRows(at, batch.column("sink").to_pylist(), metas, data)
             at += len(batch)
+
+    def output_rows(self) -> Iterator[pa.RecordBatch]:
+        """Sink, time, tie, path and payload of the output."""
+        for batch in self.rows("output", 0, self.manifest.items_out, ["sink", *META, "payload"]):
+            yield self._checked(batch, "output")
 
     def items(self, first: int = 0, end: int | None = None) -> Iterator[Item[Any]]:
         """Output items with their payloads, as a run gives them."""
@@ -492,9 +501,9 @@ def _follows(block: Block, last: Block | None) -> bool:
     return block.number == last.number + 1 and last.rows == BLOCK_ITEMS
 
 
-def _late_rows(table: Any) -> Iterator[tuple[str, bytes, int, int, str]]:
+def _late_rows(table: Any) -> Iterator[LateItemRow]:
     rows = table.to_pydict()
-    return zip(rows["source"], rows["payload"], rows["time"], rows["heartbeat"], rows["reason"])
+    return map(LateItemRow, rows["source"], rows["payload"], rows["time"], rows["heartbeat"], rows["reason"])
 
 
 def _numbered(strings: Strings) -> Metas:
