@@ -269,8 +269,14 @@ BREAKAGES = [
     one(
         "diamonds merged in the wrong order",
         _WORKER,
-        "stage.process(sorted_by_meta(joined(batches)), ports)",
-        "stage.process(joined(batches[::-1]), ports)",
+        "    return [sorted_by_meta(joined(batches))]\n",
+        "    return [joined(batches[::-1])]\n",
+    ),
+    one(
+        "shares of workers merged one after the other",
+        "graph/drift_graph/item.py",
+        "[next_of[owner]() for owner in owners]",
+        "[next_of[owner]() for owner in sorted(owners)]",
     ),
     one("stages run in the wrong order", _PLAN, "        return found[::-1]\n", "        return found\n"),
     one(

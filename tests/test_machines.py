@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import pytest
@@ -47,6 +48,7 @@ from drift_barrier.barrier import FAILURES, Barrier, Released
 from drift_barrier.digest import BLOCK_ITEMS, Digest, block_bytes, hash_block
 from drift_graph.canonical import (
     NoCanonicalForm,
+    Plain,
     canonical,
     canonical_each,
     encode_many,
@@ -58,20 +60,23 @@ from drift_graph.canonical import (
     stored_each,
 )
 from drift_graph.functions import brief, safe_text
-from drift_graph.item import Columns, Failure, joined, sorted_by_meta
+from drift_graph.item import Columns, Failure, joined, merged, sorted_by_meta
 from drift_graph.meta import (
     BEGINNING,
     END_OF_TIME,
     TIME_MAX,
     TIME_MIN,
     ChildMetas,
+    ChosenMetas,
     ComputedMetas,
     MetaParts,
     NumberedMetas,
     child_suffixes,
+    chosen_metas,
     global_time,
     global_time_of,
     is_increasing,
+    joined_metas,
     least_meta,
     pack_time,
     read_varint,
@@ -128,6 +133,59 @@ def test_child_metas_are_the_list_that_they_stand_for(counts: list[int], ending:
     endings = child_suffixes(3, max(counts, default=0))
     expected = [parent + endings[at] for parent, count in zip(parents, counts) for at in range(count)]
     check_computed(ChildMetas(parents, counts, endings), expected, data)
+
+
+def some_computed(counts: list[int], ending: bytes, children: bool) -> ComputedMetas:
+    parents = NumberedMetas(2**16 - 2, len(counts), ending)
+    return ChildMetas(parents, counts, child_suffixes(3, max(counts, default=0))) if children else parents
+
+
+@given(st.lists(st.integers(0, 4), max_size=6), st.binary(max_size=2), st.booleans(), st.data())
+def test_chosen_metas_are_the_list_that_they_stand_for(
+    counts: list[int], ending: bytes, children: bool, data: st.DataObject
+) -> None:
+    every = some_computed(counts, ending, children)
+    chosen = bytes(data.draw(st.lists(st.integers(0, 1), min_size=len(every), max_size=len(every))))
+    expected = [meta for meta, one in zip(every, chosen) if one]
+    check_computed(ChosenMetas(every, chosen), expected, data)
+    assert list(chosen_metas(every, chosen)) == list(chosen_metas(every.listed(), chosen)) == expected
+
+
+@given(st.lists(st.integers(0, 4), max_size=6), st.booleans(), st.sampled_from([list, Plain]), st.data())
+def test_what_was_split_is_merged_as_it_was(
+    counts: list[int], children: bool, kind: type[list[Any]], data: st.DataObject
+) -> None:
+    """Also where shares are missing, cut, of other batches, or lists; shares of one batch stay computed."""
+    metas = some_computed(counts, b"ab", children)
+    owners = data.draw(st.lists(st.integers(0, 3), min_size=len(metas), max_size=len(metas)))
+    shares: list[Columns] = []
+    for worker in data.draw(st.permutations(sorted(set(owners)))):
+        chosen = bytes(owner == worker for owner in owners)
+        shares.append(Columns(chosen_metas(metas, chosen), kind(compress(range(len(metas)), chosen)), None))
+    assume(shares)
+    whole = merged(shares)
+    assert list(whole.metas) == metas.listed() and whole.payloads == list(range(len(metas)))
+    assert type(whole.payloads) is kind and isinstance(whole.metas, ComputedMetas)
+    left = shares[1:] or shares
+    at = data.draw(st.integers(0, len(left[0].metas)))
+    left += [Columns(left[0].metas[at:], left[0].payloads[at:], None)]
+    left[0] = Columns(left[0].metas[:at], left[0].payloads[:at], None)
+    rest = merged([columns for columns in left if columns.metas])
+    assert [metas[payload] for payload in rest.payloads] == list(rest.metas) == sorted(rest.metas)
+    assert len(rest.metas) == sum(len(columns.metas) for columns in left)
+
+
+@given(st.lists(st.integers(0, 4), max_size=6), st.booleans(), st.booleans(), st.data())
+def test_metas_that_were_cut_are_joined_as_they_were(
+    counts: list[int], children: bool, chosen: bool, data: st.DataObject
+) -> None:
+    metas = some_computed(counts, b"ab", children)
+    if chosen:
+        metas = ChosenMetas(metas, bytes(at % 3 != 1 for at in range(len(metas))))
+    at = data.draw(st.integers(0, len(metas)))
+    assert list(joined_metas([metas[:at], metas[at:]])) == metas.listed()
+    assert list(joined_metas([metas[at:], metas[:at]])) == [*metas[at:], *metas[:at]]
+    assert list(joined_metas([metas, with_suffix(metas, b"c")])) == [*metas, *with_suffix(metas, b"c")]
 
 
 def check_computed(metas: ComputedMetas, expected: list[bytes], data: st.DataObject) -> None:

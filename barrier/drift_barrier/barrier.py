@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
-from itertools import chain, compress, count, islice
+from itertools import chain, compress, count, groupby, islice
 from operator import eq
 from typing import Any, NamedTuple
 
@@ -21,8 +21,8 @@ from drift_graph.canonical import Forms, NoCanonicalForm, canonical, forms_of, o
 from drift_graph.errors import DriftBug, StepError
 from drift_graph.failures import no_form_error, step_error
 from drift_graph.functions import safe_text
-from drift_graph.item import Columns, Failure, joined, sorted_by_meta
-from drift_graph.meta import BEGINNING, MetaParts, Metas, is_increasing
+from drift_graph.item import Columns, Failure, joined, merged, sorted_by_meta
+from drift_graph.meta import BEGINNING, ChosenMetas, MetaParts, Metas, is_increasing
 from drift_graph.restore import plain_values
 
 #: In place of a sink's name: where failed calls of any step wait to be taken back or released.
@@ -207,7 +207,7 @@ class Barrier:
         for sink, columns in _of_one_kind(self._cut(b"\xff" * 16)):
             sinks.setdefault(sink, []).append(columns)
         for sink, batches in sinks.items():
-            columns = _without_pairs(sorted_by_meta(joined(batches)), final=False)
+            columns = _without_pairs(_in_order(batches), final=False)
             if columns.metas:
                 self._push(_Run(sink, columns))
                 self._held += len(columns.metas)
@@ -222,25 +222,38 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | l
     """
     taken = _of_one_kind(taken)
     names = dict.fromkeys(sink for sink, _ in taken)
-    merged = [
-        _without_pairs(sorted_by_meta(joined([columns for sink, columns in taken if sink == name])), final=True)
-        for name in names
+    of_sinks = [
+        _without_pairs(_in_order([columns for sink, columns in taken if sink == name]), final=True) for name in names
     ]
-    for metas, payloads, diffs in merged:
+    for metas, payloads, diffs in of_sinks:
         if diffs is not None:
             at = diffs.index(-1)
             shown = f"{MetaParts(metas[at])} {safe_text(repr, _values(payloads)[at], 500)}"
             raise DriftBug(f"a tombstone is left that takes nothing back, at {shown}; {_IMPURE}")
-    sinks = [name for name, columns in zip(names, merged) for _ in columns.metas]
-    metas, payloads, _ = joined(merged)
-    if len(merged) > 1:
+    metas, payloads, _ = joined(of_sinks)
+    sinks: str | list[str] = taken[0][0]
+    if len(of_sinks) > 1:
+        sinks = [name for name, columns in zip(names, of_sinks) for _ in columns.payloads]
         order = sorted(range(len(metas)), key=list(metas).__getitem__)
         metas = [metas[index] for index in order]
         payloads = of_kind(payloads, [payloads[index] for index in order])
         sinks = [sinks[index] for index in order]
     if not is_increasing(metas):
         raise DriftBug(f"two items with the same meta are released; {_IMPURE}")
-    return metas, payloads, sinks if len(merged) > 1 else taken[0][0]
+    return metas, payloads, sinks
+
+
+def _in_order(batches: list[Columns]) -> Columns:
+    """One batch of several, each sorted by meta and together by their first ones, in the order of metas.
+
+    The pieces of what was split among workers are brought together first, since their metas need not be listed for it.
+    """
+    return sorted_by_meta(joined([merged(list(pieces)) for _, pieces in groupby(batches, _split_out_of)]))
+
+
+def _split_out_of(columns: Columns) -> tuple[object, ...] | None:
+    metas = columns.metas
+    return metas.every.made_of() if type(metas) is ChosenMetas else None
 
 
 def _of_one_kind(taken: list[tuple[str, Columns]]) -> list[tuple[str, Columns]]:

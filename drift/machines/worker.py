@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Any
 
 from drift.machines.grouping import keyed
@@ -20,7 +20,7 @@ from drift.machines.maps import Ports
 from drift.machines.plan import Plan
 from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import varint
+from drift_graph.meta import ComputedMetas, chosen_metas, varint
 from drift_graph.operators import Group
 
 #: A batch of items and where it goes: a source's program, a grouping, a sink, or FAILURES.
@@ -69,25 +69,38 @@ class Router:
 
 
 def _gathered(parts: list[Part]) -> list[Part]:
-    """One part for each name."""
+    """One part for each name, but for those whose metas would be listed for it."""
     if len(parts) == 1:
         return parts
     batches: Ports = {}
+    apart: list[Part] = []
     for name, columns in parts:
-        batches.setdefault(name, []).append(columns)
-    return [(name, joined(each)) for name, each in batches.items()]
+        if isinstance(columns.metas, ComputedMetas):
+            apart.append((name, columns))
+        else:
+            batches.setdefault(name, []).append(columns)
+    return apart + [(name, joined(each)) for name, each in batches.items()]
 
 
 def _owned(columns: Columns, owners: list[int], worker: int) -> Columns:
-    chosen = [owner == worker for owner in owners]
-    if all(chosen):
+    chosen = bytes(map(worker.__eq__, owners))
+    if 0 not in chosen:
         return columns
     metas, payloads, diffs = columns
     return Columns(
-        list(compress(metas, chosen)),
+        chosen_metas(metas, chosen),
         list(compress(payloads, chosen)),
         None if diffs is None else list(compress(diffs, chosen)),
     )
+
+
+def _in_order(batches: list[Columns]) -> list[Columns]:
+    """The batches themselves, where their metas are computed and they follow each other; else one, sorted by meta."""
+    if len(batches) > 1 and all(isinstance(columns.metas, ComputedMetas) for columns in batches):
+        ordered = sorted(batches, key=lambda columns: columns.metas[0])
+        if all(before.metas[-1] < after.metas[0] for before, after in pairwise(ordered)):
+            return ordered
+    return [sorted_by_meta(joined(batches))]
 
 
 class Worker:
@@ -167,10 +180,11 @@ class Worker:
     def _run_stage(self, name: str, batches: list[Columns], waiting: Ports, sends: dict[int, list[Part]]) -> None:
         ports: Ports = {}
         stage = self._stages[name]
-        out = stage.process(sorted_by_meta(joined(batches)), ports)
-        if out.diffs is not None:
-            self.tombstones += out.diffs.count(-1)
-        self._plan.programs[name].run(out, ports, stage.suffix)
+        for columns in _in_order(batches):
+            out = stage.process(columns, ports)
+            if out.diffs is not None:
+                self.tombstones += out.diffs.count(-1)
+            self._plan.programs[name].run(out, ports, stage.suffix)
         self._send(ports, waiting, sends)
 
     def _run_cycle(self, component: tuple[str, ...], waiting: Ports, sends: dict[int, list[Part]]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from drift_graph.canonical import Forms, of_kind
-from drift_graph.meta import ComputedMetas, Metas, is_increasing, time_of
+from drift_graph.meta import ComputedMetas, Metas, interleaved, is_increasing, joined_metas, time_of
 
 T = TypeVar("T")
 
@@ -43,20 +43,34 @@ def sorted_by_meta(columns: Columns) -> Columns:
 
 
 def joined(batches: Sequence[Columns]) -> Columns:
-    """One batch of several, in the order given; payloads of one kind, where all are."""
+    """One batch of several, in the order given."""
     if len(batches) == 1:
         return batches[0]
-    payloads = [payload for columns in batches for payload in columns.payloads]
-    kinds = {type(columns.payloads) for columns in batches}
-    assert len(kinds) <= 1 or Forms not in kinds
     diffs: list[int] | None = None
     if any(columns.diffs is not None for columns in batches):
         diffs = [diff for columns in batches for diff in columns.diffs or [1] * len(columns.metas)]
-    return Columns(
-        [meta for columns in batches for meta in columns.metas],
-        of_kind(batches[0].payloads, payloads) if len(kinds) == 1 else payloads,
-        diffs,
-    )
+    payloads = [payload for columns in batches for payload in columns.payloads]
+    return Columns(joined_metas([columns.metas for columns in batches]), _of_their_kind(batches, payloads), diffs)
+
+
+def merged(batches: Sequence[Columns]) -> Columns:
+    """One batch of several, each sorted by meta, in the order of metas."""
+    if len(batches) == 1:
+        return batches[0]
+    is_whole = all(columns.diffs is None for columns in batches)
+    together = interleaved([columns.metas for columns in batches]) if is_whole else None
+    if together is None:
+        return sorted_by_meta(joined(batches))
+    metas, owners = together
+    next_of = [iter(columns.payloads).__next__ for columns in batches]
+    return Columns(metas, _of_their_kind(batches, [next_of[owner]() for owner in owners]), None)
+
+
+def _of_their_kind(batches: Sequence[Columns], payloads: list[Any]) -> list[Any]:
+    """Payloads of several batches as the kind of list that all had."""
+    kinds = {type(columns.payloads) for columns in batches}
+    assert len(kinds) <= 1 or Forms not in kinds
+    return of_kind(batches[0].payloads, payloads) if len(kinds) == 1 else payloads
 
 
 class Item(msgspec.Struct, Generic[T], frozen=True, eq=False):

@@ -20,7 +20,7 @@ import struct
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, compress, islice
 from operator import lt
 from typing import overload
 
@@ -168,8 +168,16 @@ class ComputedMetas(Sequence[bytes]):
     def _computed(self) -> list[bytes]: ...
 
     @abstractmethod
+    def made_of(self) -> tuple[object, ...]:
+        """What they are computed from: metas made of the same are the same."""
+
+    @abstractmethod
     def with_suffix(self, suffix: bytes) -> ComputedMetas:
         """Each with the same bytes appended."""
+
+    def followed_by(self, later: ComputedMetas) -> ComputedMetas | None:
+        """These and later ones as computed ones; None where they do not go on from these."""
+        return None
 
     @abstractmethod
     def joined(self, head: bytes) -> bytes:
@@ -197,7 +205,10 @@ class NumberedMetas(ComputedMetas):
         self._list = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return NumberedMetas, (self.first_time, self.length, self.ending)
+        return NumberedMetas, self.made_of()
+
+    def made_of(self) -> tuple[int, int, bytes]:
+        return self.first_time, self.length, self.ending
 
     def __len__(self) -> int:
         return self.length
@@ -214,6 +225,11 @@ class NumberedMetas(ComputedMetas):
 
     def with_suffix(self, suffix: bytes) -> NumberedMetas:
         return NumberedMetas(self.first_time, self.length, self.ending + suffix)
+
+    def followed_by(self, later: ComputedMetas) -> NumberedMetas | None:
+        if type(later) is not NumberedMetas or later.made_of()[::2] != (self.first_time + self.length, self.ending):
+            return None
+        return NumberedMetas(self.first_time, self.length + later.length, self.ending)
 
     def joined(self, head: bytes) -> bytes:
         between = self.ending + head
@@ -255,6 +271,9 @@ class ChildMetas(ComputedMetas):
     def __reduce__(self) -> tuple[object, ...]:
         return ChildMetas, (self.parents, self.counts, self.endings, self.skipped)
 
+    def made_of(self) -> tuple[object, ...]:
+        return *self.parents.made_of(), self.counts, self.endings, self.skipped
+
     def __len__(self) -> int:
         return self._ends[-1] - self.skipped if self._ends else 0
 
@@ -290,8 +309,108 @@ class ChildMetas(ComputedMetas):
         return b"".join(pieces)[self.skipped * len(head + self[0]) :] if self else b""
 
 
+class ChosenMetas(ComputedMetas):
+    """Those of computed metas that were chosen.
+
+    Args:
+        every: the metas.
+        chosen: a byte for each of them, 1 where it was chosen and else 0.
+    """
+
+    __slots__ = ("every", "chosen", "_length", "_places")
+
+    def __init__(self, every: ComputedMetas, chosen: bytes) -> None:
+        self.every = every
+        self.chosen = chosen
+        self._length = chosen.count(1)
+        self._places: list[int] | None = None
+        self._list = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ChosenMetas, (self.every, self.chosen)
+
+    def made_of(self) -> tuple[object, ...]:
+        return self.chosen, *self.every.made_of()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def _at(self, index: int) -> bytes:
+        return self.every[self._placed()[index]]
+
+    def _placed(self) -> list[int]:
+        if self._places is None:
+            self._places = list(compress(range(len(self.chosen)), self.chosen))
+        return self._places
+
+    def _cut(self, start: int, stop: int) -> ChosenMetas:
+        if start == stop:
+            return ChosenMetas(self.every[:0], b"")
+        first, end = self._placed()[start], self._placed()[stop - 1] + 1
+        return ChosenMetas(self.every[first:end], self.chosen[first:end])
+
+    def _computed(self) -> list[bytes]:
+        return list(compress(self.every, self.chosen))
+
+    def with_suffix(self, suffix: bytes) -> ChosenMetas:
+        return ChosenMetas(self.every.with_suffix(suffix), self.chosen)
+
+    def followed_by(self, later: ComputedMetas) -> ChosenMetas | None:
+        every = self.every.followed_by(later.every) if type(later) is ChosenMetas else None
+        return None if every is None else ChosenMetas(every, self.chosen + later.chosen)  # type: ignore[attr-defined]
+
+    def joined(self, head: bytes) -> bytes:
+        return head + head.join(self.listed()) if self else b""
+
+
 #: Metas of a batch, in a list or computed when looked at.
 Metas = list[bytes] | ComputedMetas
+
+#: At least one of so many has to be chosen for a byte for each, chosen or not, to be less work than a list.
+_CHOSEN_OF_MAX = 32
+
+
+def chosen_metas(metas: Metas, chosen: bytes) -> Metas:
+    """Those metas for which `chosen` has a 1 and not a 0."""
+    few = chosen.count(1) * _CHOSEN_OF_MAX < len(chosen)
+    if few or isinstance(metas, ChosenMetas) or not isinstance(metas, ComputedMetas):
+        return list(compress(metas, chosen))
+    return ChosenMetas(metas, chosen)
+
+
+def interleaved(several: Sequence[Metas]) -> tuple[ComputedMetas, bytes] | None:
+    """Metas chosen out of the same ones, each once, as one; and for each a byte: which of the several it is of.
+
+    None where they were not.
+    """
+    every: ComputedMetas | None = None
+    union = owners = 0
+    for index, metas in enumerate(several):
+        if type(metas) is not ChosenMetas or index > 0xFF:
+            return None
+        if every is None:
+            every, made_of = metas.every, metas.every.made_of()
+        elif metas.every.made_of() != made_of:
+            return None
+        ones = int.from_bytes(metas.chosen, "little")
+        if union & ones:
+            return None
+        union |= ones
+        owners |= ones * index
+    if every is None:
+        return None
+    chosen, owner = (number.to_bytes(len(every), "little") for number in (union, owners))
+    if 0 in chosen:
+        return ChosenMetas(every, chosen), bytes(compress(owner, chosen))
+    return every, owner
+
+
+def joined_metas(several: Sequence[Metas]) -> Metas:
+    """Metas one after the other, computed where all are and go on from each other."""
+    one: Metas | None = several[0] if several else []
+    for metas in several[1:]:
+        one = one.followed_by(metas) if isinstance(one, ComputedMetas) and isinstance(metas, ComputedMetas) else None
+    return one if one is not None else [meta for metas in several for meta in metas]
 
 
 def with_suffix(metas: Metas, suffix: bytes) -> Metas:
