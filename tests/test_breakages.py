@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from breakages import BREAKAGES, CONTROL, Breakage, broken_copy, edited
+from breakages import BREAKAGES, Breakage, broken_copy, controls, edited
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda breakage: breakage.name)
@@ -14,11 +14,22 @@ def test_a_breakage_fits_the_sources(breakage: Breakage) -> None:
 
 
 def test_a_breakage_is_a_copy_with_the_edit_in_it(tmp_path: Path) -> None:
-    for breakage in (CONTROL, BREAKAGES[0]):
-        broken_copy(breakage, tmp_path / breakage.name)
-    edit = BREAKAGES[0].edits[0]
-    whole, broken = ((tmp_path / each.name / edit.file).read_text() for each in (CONTROL, BREAKAGES[0]))
-    assert edit.old in whole and broken == whole.replace(edit.old, edit.new)
+    broken = BREAKAGES[0]
+    control = controls([broken])[0]
+    for breakage in (control, broken):
+        broken_copy(breakage, tmp_path / breakage.name.replace("/", " "))
+    edit = broken.edits[0]
+    texts = [(tmp_path / each.name.replace("/", " ") / edit.file).read_text() for each in (control, broken)]
+    assert edit.old in texts[0] and texts[1] == texts[0].replace(edit.old, edit.new)
+
+
+def test_every_test_that_is_to_catch_something_is_run_with_nothing_broken() -> None:
+    run = {each.tests for each in controls(BREAKAGES)}
+    assert () in run and all(not each.edits for each in controls(BREAKAGES))
+    for breakage in BREAKAGES:
+        assert tuple(breakage.tests) in run or all((name,) in run for name in breakage.tests if name.endswith(".py"))
+    alone = controls([each for each in BREAKAGES if each.tests[1:] == ("-k", "idle")])
+    assert [each.tests for each in alone] == [("tests/test_feed.py", "-k", "idle")]
 
 
 def test_breakages_have_names_of_their_own() -> None:
