@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spark_shares import digest_and_error, in_reference, shuffled
 from strategies import Case, Input, Recipe, build, inputs, recipes
+from waiting import HANG_S
 
 import drift
 from drift.engines.shipping import packed
@@ -73,11 +74,13 @@ def gang_output(work: Work, level: int, shares: list[list[Any]]) -> list[Any]:
             errors.append(error)
 
     threads = [threading.Thread(target=task, args=(loop,), daemon=True) for loop in loops]
-    for thread in threads:
-        thread.start()
-    while not errors and any(thread.is_alive() for thread in threads):
-        threads[-1].join(0.01)  # the others of a task that raised wait for Spark to end them
-        threads.insert(0, threads.pop())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("drift.spark.gang_lines._DONE_MAX_S", HANG_S)  # a slow one is not gone
+        for thread in threads:
+            thread.start()
+        while not errors and any(thread.is_alive() for thread in threads):
+            threads[-1].join(0.01)  # the others of a task that raised wait for Spark to end them
+            threads.insert(0, threads.pop())
     if errors:
         raise errors[0]
     return given_out
@@ -85,7 +88,7 @@ def gang_output(work: Work, level: int, shares: list[list[Any]]) -> list[Any]:
 
 def in_gangs(case: Case, targets: int, items_in_a_row: int = 4096) -> tuple[str, str]:
     """Digest and error of a case whose every level is run by a gang."""
-    work = Work(packed(case.dataflow()), (), True, targets, (), gang=new_keys())
+    work = Work(packed(case.dataflow()), (), True, targets, (), gang=new_keys(HANG_S))
     levels = work.opened()
     batches: list[Any] = list(run_level(work, 0, [fed(case, items_in_a_row)]))
     for level in range(1, levels.last):

@@ -24,7 +24,7 @@ from waiting import HANG_S, wait_until
 from zmq.utils.monitor import recv_monitor_message
 
 import drift
-from drift.engines.zeromq.engine import ZeromqEngine
+from drift.engines.zeromq.engine import ZeromqEngine, _Child
 from drift.engines.zeromq.process import _Signs
 from drift.engines.zeromq.wire import (
     FRAME_BYTES_MAX,
@@ -158,6 +158,21 @@ def test_a_stopped_process_ends_the_run_as_hung(name: str, monkeypatch: pytest.M
             if piece.position >= 50:
                 stop(child(run, name))
                 silent(child(run, name), HANG_S)
+
+
+def test_the_first_process_is_not_hung_where_the_last_was_slow_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = drift.run(numbers(), {"numbers": range(10)}, engine="zeromq", workers=2, silence_max_s=HANG_S)
+    listen = _Child.listen
+    slow = iter([True])
+
+    def late(child: _Child) -> None:
+        listen(child)
+        if child.name == "worker 1" and child.address and next(slow, False):
+            for each in engine_of(run)._children:
+                each.last_sign_s -= 2 * HANG_S
+
+    monkeypatch.setattr(_Child, "listen", late)
+    assert run.finish().items_out == 10 and next(slow, None) is None
 
 
 def spin_at_7(number: int) -> int:
@@ -434,7 +449,7 @@ def test_classes_of_the_running_script_travel_as_payloads(tmp_path: Path) -> Non
 
 
 def test_a_message_that_is_lost_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drift.engines.zeromq.engine._Child.failure", lambda *_: None)  # some may be slow, not hung
+    monkeypatch.setattr(_Child, "failure", lambda *_: None)  # some may be slow, not hung
     run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=2, batch_items=8, silence_max_s=0.3)
     next(run)
     boxes = engine_of(run)._receivers

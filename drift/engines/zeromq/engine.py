@@ -327,6 +327,7 @@ class ZeromqEngine:
         peers = Peers(workers, address["acker"], address["barrier"], self._inbox.address)
         for child in self._children:
             child.order(pickle.dumps(tuple(peers)))
+            child.last_sign_s = time.monotonic()  # from now on it gives signs: the last may have been slow to start
         self._receivers = {index: Outbox(context, transport, each) for index, each in enumerate(workers)}
         self._receivers[BARRIER] = Outbox(context, transport, peers.barrier)
         self._acker = Outbox(context, transport, peers.acker)
