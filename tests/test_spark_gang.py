@@ -240,7 +240,7 @@ def killing(item):
     return item
 
 
-with session("local-cluster[1,2,1024]") as spark:
+with session("local-cluster[1,2,1024]", **{"spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}) as spark:
     run = drift.run(looped(killing), {"numbers": range(60)}, engine="spark", spark=spark, gang=True)
     print(run.finish().digest)
     leaves = application_folder(spark)

@@ -30,10 +30,11 @@ def drift_command(*arguments: str) -> list[str]:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """One that nothing of ours is in, but for a mark and a folder for temporary files."""
+    """One that nothing of ours is in, but for a mark, a folder for temporary files, and how its JVM compiles."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    kept["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"]
     return {**kept, "SPARK_HOME": "", "TMPDIR": str(temporary), "DRIFT_MARK": str(tmp_path)}
 
 
