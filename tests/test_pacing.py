@@ -12,11 +12,12 @@ import drift
 from drift.engines.base import Settings
 from drift.engines.feed import Feed
 from drift.engines.pacing import Pacing, needs_pace
-from drift.engines.zeromq.roles import AckerLoop
+from drift.engines.zeromq.roles import AckerLoop, WorkerLoop
 from drift.engines.zeromq.sockets import Transport
-from drift.engines.zeromq.wire import AckMessage, Codec, Message, MinimalTime
+from drift.engines.zeromq.wire import AckMessage, Batch, Codec, Message, MinimalTime
 from drift.machines.plan import Plan
-from drift_graph.meta import END_OF_TIME, pack_time
+from drift_graph.item import Columns
+from drift_graph.meta import END_OF_TIME, NumberedMetas, pack_time
 
 
 def test_the_pace_rises_while_little_is_taken_back_and_falls_where_much_is() -> None:
@@ -121,3 +122,44 @@ def test_the_caller_hears_of_a_batch_that_was_fed_and_done_before_the_next_notic
     acker.turn([])
     acker.context.destroy()
     assert [message.batches for message in caller.messages if isinstance(message, MinimalTime)] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_worker_holds_back_what_neighbours_may_correct_and_nothing_else(tmp_path: Path, mapped: bool) -> None:
+    """What the calling process sends comes in order; where workers run the maps, older items may be on their way."""
+    graph = drift.Graph("numbers")
+    source = graph.source("numbers")
+    (source.map(abs) if mapped else source).group(key=lambda n: n, window=1, name="windows").sink("out")
+    loop = WorkerLoop(0, 7, Transport(str(tmp_path)), graph.build(), Settings(workers=2))
+    acker, others = Heard(Codec(0, 7)), Heard(Codec(0, 7))
+    loop._acker = acker  # type: ignore[assignment]
+    loop._peers = {1: others, -1: others}  # type: ignore[dict-item]
+    metas = NumberedMetas(1000, 200, b"\0\0\0")
+    batch = Batch(metas[0], 5, [("windows", Columns(metas, list(range(200)), None))])
+    loop.turn([MinimalTime(pack_time(0), pack_time(500), 0), batch])
+    assert len(acker.messages) == (not mapped)
+    loop.turn([MinimalTime(pack_time(0), metas[0], 0)])
+    loop.context.destroy()
+    assert len(acker.messages) == 1 and len(others.messages) == 1
+
+
+def test_a_worker_finishes_older_items_before_it_begins_with_newer_ones(tmp_path: Path) -> None:
+    """And looks for older ones again between two batches to be mapped."""
+    graph = drift.Graph("numbers")
+    graph.source("numbers").map(abs).group(key=lambda n: 0, window=1, name="windows").sink("out")
+    loop = WorkerLoop(0, 7, Transport(str(tmp_path)), graph.build(), Settings(workers=2))
+    acker, others = Heard(Codec(0, 7)), Heard(Codec(0, 7))
+    loop._acker = acker  # type: ignore[assignment]
+    loop._peers = {1: others, -1: others}  # type: ignore[dict-item]
+    raw = [NumberedMetas(1000 * at, 200, b"\0\0\0") for at in (2, 3)]
+    batches = [Batch(metas[0], at, [("numbers", Columns(metas, [0] * 200, None))]) for at, metas in enumerate(raw)]
+    old = NumberedMetas(1000, 200, b"\0\0\0\1")
+    windows = Batch(old[0], 9, [("windows", Columns(old, [0] * 200, None))])
+    loop.turn([*batches, MinimalTime(pack_time(0), old[0], 0), windows])
+    acked = [len(acker.messages)]
+    while loop.poll_ms == 0:
+        loop.turn([])
+        acked.append(len(acker.messages))
+    loop.context.destroy()
+    assert isinstance(first := acker.messages[0], AckMessage) and first.cells[0][0] == old[0]
+    assert acked == [1, 2, 3]

@@ -6,7 +6,8 @@ Invariant: a batch is acknowledged in one ack, made after everything it caused h
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -48,8 +49,9 @@ from drift_graph.operators import Group, Sink
 _FRAMES_AT_ONCE = 16
 #: How often the acker tells workers and the calling process where it stands; the barrier is told at once.
 _NOTICE_INTERVAL_S = 0.001
-#: How long a worker that has nothing else to do holds items back because older ones are in flight.
-_PATIENCE_S = 0.05
+#: How long a worker that has nothing else to do holds items back because older ones are in flight: so long, or what so
+#: many batches take, since neighbours are as busy.
+_PATIENCE_S, _PATIENCE_BATCHES = 0.05, 5
 #: Fewer items than this never wait: to correct them costs less.
 _PATIENT_ITEMS_MIN = 100
 _POLL_MS = 100
@@ -104,7 +106,7 @@ class Loop:
             self.poller.poll(self.poll_ms)
             self.waits = False
             messages = list(self.inbox.receive(_FRAMES_AT_ONCE))
-            if messages:
+            if messages or not self.poll_ms:
                 self.turns += 1
             self.turn(messages)
             flush_all(self.outboxes, self.poller)
@@ -160,9 +162,13 @@ def _halves(parts: list[Part]) -> tuple[list[Part], list[Part]] | None:
 class WorkerLoop(Loop):
     """A worker.
 
-    It is optimistic with patience. What only passes maps is processed at once. Large batches for a grouping wait
-    while older items are in flight, for as long as there is other work, and then for `_PATIENCE_S`: a neighbour that
-    is only a little behind would have them corrected. Nothing is released later for it: minimal time waits as well.
+    It is optimistic with patience. Large batches for a grouping wait while older items are in flight, for as long as
+    there is other work, and then for `_PATIENCE_S`: a neighbour that is only a little behind would have them corrected.
+    Nothing is released later for it: minimal time waits as well. What no neighbour sends comes in the order in which it
+    was fed, and does not wait.
+
+    Args:
+        only: the groupings to run, where the workers feed themselves.
     """
 
     def __init__(
@@ -180,9 +186,13 @@ class WorkerLoop(Loop):
         plan = Plan(dataflow, fused=settings.fused, only=only)
         self._worker = Worker(plan, index, settings.workers)
         self._groupings = {name for component in plan.components for name in component}
+        fed = {each.name for each in dataflow.sources if only is None and not plan.programs[each.name].has_maps}
+        self._patient = {to for name, program in plan.programs.items() if name not in fed for to in program.targets}
+        self._unmapped: deque[Batch] = deque()
         self._waiting: list[tuple[bytes, int, Batch]] = []  # a heap by granule
         self._came = 0
         self._waiting_since_s = 0.0
+        self._batch_s = 0.0  # what the last one took
         self._in_flight = BEGINNING
         self._told_tombstones = 0
 
@@ -197,15 +207,12 @@ class WorkerLoop(Loop):
         at_once: list[Batch] = []
         for message in messages:
             if isinstance(message, Batch):
-                if self.settings.workers == 1:
+                if self._may_wait(message):
+                    self._wait(message)
+                elif self.settings.workers == 1 or message.parts[0][0] in self._groupings:
                     at_once.append(message)
-                elif message.parts[0][0] in self._groupings:
-                    if sum(len(columns.metas) for _, columns in message.parts) < _PATIENT_ITEMS_MIN:
-                        at_once.append(message)
-                    else:
-                        self._wait(message)
                 else:
-                    self._send([message], self._worker.pass_maps(message.parts))
+                    self._unmapped.append(message)
             elif isinstance(message, MinimalTime):
                 self._in_flight = message.in_flight
                 self._worker.settle(message.time)
@@ -215,12 +222,26 @@ class WorkerLoop(Loop):
         if at_once:
             self._handle(at_once)
             self._waiting_since_s = now_s
-        elif self._waiting and now_s - self._waiting_since_s >= _PATIENCE_S:
+        elif self._unmapped:
+            batch = self._unmapped.popleft()
+            self._send([batch], self._timed(self._worker.pass_maps, batch.parts))
+        elif self._waiting and now_s - self._waiting_since_s >= max(_PATIENCE_S, _PATIENCE_BATCHES * self._batch_s):
             self._handle([heappop(self._waiting)[2]])
-        self.poll_ms = 10 if self._waiting else _POLL_MS
+        self.poll_ms = 0 if self._unmapped else 10 if self._waiting else _POLL_MS
+
+    def _may_wait(self, batch: Batch) -> bool:
+        if self.settings.workers == 1 or self._patient.isdisjoint(name for name, _ in batch.parts):
+            return False
+        return sum(len(columns.metas) for _, columns in batch.parts) >= _PATIENT_ITEMS_MIN
 
     def _handle(self, batches: list[Batch]) -> None:
-        self._send(batches, self._worker.handle([part for batch in batches for part in batch.parts]))
+        self._send(batches, self._timed(self._worker.handle, [part for batch in batches for part in batch.parts]))
+
+    def _timed(self, work: Callable[[list[Part]], dict[int, list[Part]]], parts: list[Part]) -> dict[int, list[Part]]:
+        started_s = time.monotonic()
+        sends = work(parts)
+        self._batch_s = time.monotonic() - started_s
+        return sends
 
     def _wait(self, batch: Batch) -> None:
         if not self._waiting:
