@@ -184,7 +184,7 @@ BREAKAGES = [
     one(
         "windows of an item in between not corrected",
         _GROUPING,
-        "        at = bisect_right(metas, self._last) if",
+        "        at = count_upto(metas, self._last) if",
         "        at = 0 if",
     ),
     one(
@@ -295,7 +295,7 @@ BREAKAGES = [
         "partition by hash()",
         [
             Edit(_KEYS, "return hash64(key) % self.workers", "return hash(key) % self.workers"),
-            Edit(_KEYS, "xxhash.xxh64_intdigest(form) % self.workers", "hash(form) % self.workers"),
+            Edit(_KEYS, "xxhash.xxh64_intdigest(form) % self._workers", "hash(form) % self._workers"),
         ],
         GOLDEN,
     ),

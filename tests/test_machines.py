@@ -762,13 +762,14 @@ def test_a_scan_stops_where_a_recomputed_state_is_the_old_one() -> None:
 # Workers.
 
 
-def test_a_worker_sends_each_key_to_its_owner_and_nothing_to_itself() -> None:
+@pytest.mark.parametrize("workers", [3, 300])
+def test_a_worker_sends_each_key_to_its_owner_and_nothing_to_itself(workers: int) -> None:
     graph = drift.Graph("keys")
     graph.source("in").group(same_payload, 1, name="windows").sink("out")
     plan = Plan(graph.build())
-    columns = columns_of([(number, number, 1) for number in range(50)])
-    sends = Router(plan, 3).route({"windows": [columns]})
-    partitioner = Partitioner(3)
+    columns = columns_of([(number, number, 1) for number in range(1000)])
+    sends = Router(plan, workers).route({"windows": [columns]})
+    partitioner = Partitioner(workers)
     for owner, parts in sends.items():
         for _, part in parts:
             assert {partitioner.owner(payload) for payload in part.payloads} == {owner}

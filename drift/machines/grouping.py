@@ -12,7 +12,7 @@ first change to `window - 1` items past the last, and the difference is sent.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ from drift_graph.canonical import Plain, are_plain, same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import RAISED
 from drift_graph.item import Columns, joined
-from drift_graph.meta import BEGINNING, Metas, varint
+from drift_graph.meta import BEGINNING, Metas, count_upto, varint
 from drift_graph.operators import Group
 
 _Change = tuple[bytes, Any, int]
@@ -87,7 +87,7 @@ class GroupStage:
         if not metas:
             return columns
         self._plain = self._plain and are_plain(payloads)
-        at = bisect_right(metas, self._last) if diffs is None else len(metas)
+        at = count_upto(metas, self._last) if diffs is None else len(metas)
         self._last = max(self._last, metas[-1])
         if not at:
             return self._append(metas, keys, payloads)

@@ -30,30 +30,32 @@ def identities(keys: Sequence[Any]) -> Sequence[Any]:
     return [key if type(key) in _themselves else canonical(key) for key in keys]
 
 
+class _Owners(dict[Any, int]):
+    """Owners by the identities of keys, found when asked for, and remembered."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__()
+        self._workers = workers
+
+    def __missing__(self, identity: Any) -> int:
+        if len(self) >= _OWNERS_MAX:
+            self.clear()
+        form = identity if type(identity) is bytes else canonical(identity)  # bytes are canonical ones already
+        owner = self[identity] = xxhash.xxh64_intdigest(form) % self._workers
+        return owner
+
+
 class Partitioner:
     """Which of `workers` a key belongs to: xxh64 of its canonical bytes, modulo their number."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._owners: dict[Any, int] = {}
+        self._owners = _Owners(workers)
 
     def owner(self, key: Any) -> int:
         """The worker of one key, by index."""
         return hash64(key) % self.workers
 
     def owners(self, identities: Sequence[Any]) -> list[int]:
-        """The worker of each key, by its identity; owners are remembered."""
-        known = self._owners
-        found = list(map(known.get, identities))
-        if None in found:
-            if len(known) > _OWNERS_MAX:
-                known.clear()
-            for index, owner in enumerate(found):
-                if owner is None:
-                    found[index] = known[identities[index]] = self._owner_of(identities[index])
-        return found  # type: ignore[return-value]
-
-    def _owner_of(self, identity: Any) -> int:
-        """The owner of the key; an identity of type bytes is the key's canonical bytes already."""
-        form = identity if type(identity) is bytes else canonical(identity)
-        return xxhash.xxh64_intdigest(form) % self.workers
+        """The worker of each key, by its identity."""
+        return list(map(self._owners.__getitem__, identities))

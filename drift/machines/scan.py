@@ -13,7 +13,7 @@ last state of a key is all that is kept of it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -28,7 +28,7 @@ from drift_graph.canonical import same
 from drift_graph.failures import failed_step
 from drift_graph.functions import RAISED
 from drift_graph.item import Columns, Failure, joined
-from drift_graph.meta import BEGINNING, Metas, varint
+from drift_graph.meta import BEGINNING, Metas, count_upto, varint
 from drift_graph.operators import Group, Map
 
 #: In place of a state after a step that raised: what comes after it in its key gives nothing until that is corrected.
@@ -115,7 +115,7 @@ class ScanStage:
         if not metas:
             return columns
         plain = diffs is None and not self._debts and not self._blocked_keys
-        at = bisect_right(metas, self._last) if plain else len(metas)
+        at = count_upto(metas, self._last) if plain else len(metas)
         self._last = max(self._last, metas[-1])
         sent: list[Columns] = []
         if at:

@@ -9,7 +9,7 @@ it run item by item, least meta first, as the reference does, so that an item fi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import compress, pairwise
 from typing import Any
@@ -28,6 +28,9 @@ Part = tuple[str, Columns]
 
 #: In place of a worker's index: the output barrier.
 BARRIER = -1
+
+#: For each byte the translation that makes it 1, and every other 0.
+_ones = [bytes(each == byte for each in range(0x100)) for byte in range(0x100)]
 
 
 class Router:
@@ -59,9 +62,8 @@ class Router:
                     sends.setdefault(0, []).append((name, columns))
                     continue
                 columns, keys = keyed(group, rank, columns, ports)
-                owners = self._partitioner.owners(keys)
-                for worker in sorted(set(owners)):
-                    sends.setdefault(worker, []).append((name, _owned(columns, owners, worker)))
+                for worker, share in _shares(columns, self._partitioner.owners(keys)):
+                    sends.setdefault(worker, []).append((name, share))
         for name, batches in ports.items():  # after the groupings: a key that raises adds to FAILURES
             if name not in self._groups:
                 sends.setdefault(BARRIER, []).extend((name, columns) for columns in batches)
@@ -82,16 +84,22 @@ def _gathered(parts: list[Part]) -> list[Part]:
     return apart + [(name, joined(each)) for name, each in batches.items()]
 
 
-def _owned(columns: Columns, owners: list[int], worker: int) -> Columns:
-    chosen = bytes(map(worker.__eq__, owners))
-    if 0 not in chosen:
-        return columns
+def _shares(columns: Columns, owners: list[int]) -> Iterator[tuple[int, Columns]]:
+    """Each worker and what it owns of a batch."""
     metas, payloads, diffs = columns
-    return Columns(
-        chosen_metas(metas, chosen),
-        list(compress(payloads, chosen)),
-        None if diffs is None else list(compress(diffs, chosen)),
-    )
+    workers = sorted(set(owners))
+    if len(workers) == 1:
+        yield workers[0], columns
+        return
+    in_bytes = bytes(owners) if max(workers, default=0) <= 0xFF else None
+    for worker in workers:
+        chosen = in_bytes.translate(_ones[worker]) if in_bytes is not None else bytes(map(worker.__eq__, owners))
+        share = Columns(
+            chosen_metas(metas, chosen),
+            list(compress(payloads, chosen)),
+            None if diffs is None else list(compress(diffs, chosen)),
+        )
+        yield worker, share
 
 
 def _in_order(batches: list[Columns]) -> list[Columns]:

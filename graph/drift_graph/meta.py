@@ -336,6 +336,10 @@ class ChosenMetas(ComputedMetas):
         return self._length
 
     def _at(self, index: int) -> bytes:
+        if index == 0:  # these two are asked for of every batch
+            return self.every[self.chosen.index(1)]
+        if index == self._length - 1:
+            return self.every[self.chosen.rindex(1)]
         return self.every[self._placed()[index]]
 
     def _placed(self) -> list[int]:
@@ -423,6 +427,11 @@ def with_suffix(metas: Metas, suffix: bytes) -> Metas:
 def is_increasing(metas: Metas) -> bool:
     """Whether every meta is above the one before it."""
     return isinstance(metas, ComputedMetas) or all(map(lt, metas, islice(metas, 1, None)))
+
+
+def count_upto(metas: Metas, last: bytes) -> int:
+    """How many of increasing metas, one or more, are not above `last`: most often none."""
+    return 0 if metas[0] > last else bisect_right(metas, last)
 
 
 def least_meta(metas: Metas) -> bytes:
