@@ -21,7 +21,7 @@ import drift
 import drift.cli
 from drift.lineage import outputs
 from drift.lineage.diff import diff
-from drift.lineage.outputs import KINDS, RecordedRows, Rows, difference
+from drift.lineage.outputs import KINDS, RecordedRows, Rows, difference, same_rows
 from drift.lineage.tell import diff_lines, versions_lines
 from drift.lineage.versions import versions
 from drift.records.format import RecordError
@@ -71,7 +71,7 @@ def test_every_item_of_two_outputs_is_counted_once(old: list[Any], new: list[Any
         assert len(found.first[kind]) == min(getattr(counts, kind), 5)
 
 
-def in_columns(items: list[tuple[int, int, str, str]], size: int, sinks: list[str]) -> Iterator[Rows]:
+def in_columns(items: list[tuple[int, int, str, str]], size: int, sinks: list[str]) -> Iterator[RecordedRows]:
     """The same in columns."""
     for at in range(0, len(items), size):
         some = items[at : at + size]
@@ -95,6 +95,12 @@ def test_columns_are_compared_as_lists_are(old: list[Any], changes: list[Any], o
         found = difference(in_columns(old, one, ["a", "b"]), in_columns(new, other, ["c", "b", "a"]))
     expected = difference(pieces(old, one), pieces(new, other))
     assert (found.counts, found.by_sink, found.first) == (expected.counts, expected.by_sink, expected.first)
+
+
+def test_columns_with_other_dictionaries_are_the_same() -> None:
+    items = [(0, 0, "a", "x"), (1, 0, "b", "y")]
+    one, other = (next(in_columns(items, 9, sinks)).batch for sinks in (["a", "b"], ["b", "a"]))
+    assert same_rows(one, other) and not same_rows(one, other.slice(1))
 
 
 def test_an_item_that_only_stands_elsewhere_is_the_same_and_has_moved() -> None:
@@ -202,18 +208,21 @@ def test_a_record_that_cannot_be_read_is_an_error_and_no_difference(record: Reco
         diff(folder / "damaged", record)
 
 
-@pytest.mark.parametrize("table", ["input", "output"])
-def test_no_hash_is_taken_on_trust(table: str, record: Record, tmp_path: Path) -> None:
-    shutil.copytree(record.path, tmp_path / "changed")
-    path = tmp_path / "changed" / table / "part-00000.parquet"
-    rows = pq.read_table(path)
+@pytest.mark.parametrize(("table", "at"), [("input", 0), ("output", -1)])
+def test_no_hash_is_taken_on_trust(table: str, at: int, record: Record, folder: Path, tmp_path: Path) -> None:
+    recording = drift.Recording(tmp_path / "changed", part_items_max=100)
+    drift.run(module_of(folder).graph, {"lines": LINES}, record=recording, batch_items=100).finish()
+    assert diff(record, tmp_path / "changed").same
+    part = drift.Record(tmp_path / "changed").manifest.of(table)[3]
+    rows = pq.read_table(tmp_path / "changed" / part.path)
     payloads = rows.column("payload").to_pylist()
-    payloads[-1] = payloads[-2]
-    at = rows.schema.get_field_index("payload")
-    pq.write_table(rows.set_column(at, rows.schema.field(at), pa.array(payloads, pa.binary())), path)
+    payloads[at] = payloads[at // 2 + 1]
+    column = rows.schema.get_field_index("payload")
+    rows = rows.set_column(column, rows.schema.field(column), pa.array(payloads, pa.binary()))
+    pq.write_table(rows, tmp_path / "changed" / part.path)
     found = diff(record, tmp_path / "changed")
-    assert not found.same and found.input.row == (len(payloads) - 1 if table == "input" else None)
-    assert found.outputs.counts.changed == (table == "output")
+    assert not found.same and found.outputs.counts.changed == (table == "output")
+    assert found.input.row == (part.first + at % part.rows if table == "input" else None)
 
 
 # Versions of a graph.
