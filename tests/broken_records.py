@@ -10,6 +10,7 @@ RECORDS = (
     "tests/test_records_trouble_while_writing.py",
 )
 COLUMNS = ("tests/test_records_columns.py",)
+DOUBLES, FUZZED = ("tests/test_records_doubles.py",), ("tests/test_records_fuzzed.py", "-k", "together")
 HOSTILE = ("tests/test_records_hostile.py",)
 AUDIT = ("tests/test_records_troubles.py", "tests/test_records.py")
 LINEAGE = ("tests/test_lineage.py", "-k", "not tree")
@@ -19,7 +20,7 @@ NO_RECORDS, NO_AUDIT = "the harness keeps no records", "the harness audits nothi
 
 _RECORDED, _RECORDER = "drift/engines/recorded.py", "drift/records/recorder.py"
 _RECORD_PROCESS, _INTACT = "drift/records/process.py", "drift/records/intact.py"
-_METAS = "drift/records/metas.py"
+_METAS, _AGREEMENT = "drift/records/metas.py", "drift/records/agreement.py"
 _WRITER, _READER = "drift/records/writer.py", "drift/records/reader.py"
 _REPLAY, _REPRODUCED = "drift/records/replay.py", "drift/records/reproduced.py"
 _AUDIT, _ORDER = "drift/records/audit.py", "drift/records/order.py"
@@ -107,6 +108,14 @@ BREAKAGES = [
         NO_RECORDS,
     ),
     one(
+        "the rest of a message that a pipe took in part is not sent",
+        _RECORDER,
+        "                if rest:\n                    rest[0] = rest[0][written:]\n",
+        "                rest = []\n",
+        RECORDS,
+        NO_RECORDS,
+    ),
+    one(
         "more is told after half a message",
         _RECORDER,
         "        if self._torn:\n            return\n",
@@ -180,8 +189,48 @@ BREAKAGES = [
         NO_RECORDS,
     ),
     one(
+        "all ties of one length are believed to end where the longest does",
+        _METAS,
+        "        if most > _ONE_BYTE_MAX and int(rows[:, at].min()) != most:\n",
+        "        if False:\n",
+        COLUMNS,
+        NO_RECORDS,
+    ),
+    one(
+        "names are looked up in the order of another dictionary",
+        _AGREEMENT,
+        "    return given if np.array_equal(known, np.arange(len(known))) else known[given]\n",
+        "    return given\n",
+        FUZZED,
+        NO_RECORDS,
+    ),
+    one(
+        "an input row of another source than its batch is passed over",
+        _AGREEMENT,
+        '        if (at := _first(codes != arrived.sources)) is not None:\n            text = f"input row',
+        '        if False:\n            text = f"input row',
+        FUZZED,
+        NO_RECORDS,
+    ),
+    one(
+        "an item that was kept in order is not looked at when its double comes",
+        "drift/records/doubles.py",
+        "            if same.any():\n",
+        "            if False:\n",
+        DOUBLES,
+        NO_RECORDS,
+    ),
+    one(
+        "an item at the promise is forgotten",
+        "drift/records/doubles.py",
+        "            left = times >= promised\n",
+        "            left = times > promised\n",
+        DOUBLES,
+        NO_RECORDS,
+    ),
+    one(
         "the order over the seam of two pieces is not looked at",
-        "drift/records/agreement.py",
+        _AGREEMENT,
         "        if first <= before:\n",
         "        if False:\n",
         ("tests/test_records_troubles.py", "tests/test_records_forged.py"),
@@ -189,7 +238,7 @@ BREAKAGES = [
     ),
     one(
         "long metas are compared with their heads",
-        "drift/records/agreement.py",
+        _AGREEMENT,
         "            metas, head = metas_of(rows), 0\n",
         "            pass\n",
         ("tests/test_records_forged.py",),

@@ -34,6 +34,13 @@ strings = st.one_of(
 #: Metas as a graph makes them: few ties and few paths, of one length.
 FEW = [global_time(time, source, 0, 0) + path for time in (-1, 5) for source in (0, 1) for path in (b"\3\0", b"\3\1")]
 
+#: Metas of one length, with ties of other lengths.
+MIXED = [global_time(5, 0, 7, 0) + b"\1\2\3", global_time(5, 0, 300, 0) + b"\1", global_time(5, 250, 7, 0) + b"\1\2"]
+
+
+def several_of(given_metas: list[bytes]) -> st.SearchStrategy[list[bytes]]:
+    return st.lists(st.sampled_from(given_metas), max_size=30)
+
 
 def listed(found: columns.Strings) -> list[bytes]:
     return [found.slice(index, index + 1).joined().tobytes() for index in range(len(found))]
@@ -81,7 +88,7 @@ def uniform(given_strings: list[bytes]) -> columns.Strings:
     return columns.Strings(made.data, made.offsets, lengths.pop() if len(lengths) == 1 else 0)
 
 
-@given(st.one_of(st.lists(metas, max_size=30), st.lists(st.sampled_from(FEW), max_size=30)), st.sampled_from([0, 2]))
+@given(st.one_of(st.lists(metas, max_size=30), *map(several_of, (FEW, MIXED))), st.sampled_from([0, 2]))
 def test_metas_are_split_and_joined(given_metas: list[bytes], head: int) -> None:
     headed = uniform([b"xx"[:head] + meta for meta in given_metas])
     times, ties, paths = split(headed, head)

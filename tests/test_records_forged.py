@@ -85,6 +85,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_what_is_as_it_was_written_is_seen_so_by_the_first_look(whole: Path) -> None:
+    found = [check.found for check in check_intact(whole) if "items" in check.what and "late" not in check.what]
+    assert len(found) == 2 and all(text.startswith("as written; digest ") for text in found)
+
+
 @pytest.mark.parametrize("what", FORGED)
 def test_a_forged_column_is_named(what: str, whole: Path, tmp_path: Path) -> None:
     table, column, change, kind, says = FORGED[what]

@@ -68,6 +68,18 @@ def test_a_file_that_cannot_be_written_ends_the_run_and_what_was_sealed_replays(
     assert [item.payload for item in drift.replay(path, words(), until=len(recorded))] == recorded
 
 
+@pytest.mark.parametrize("most", [5, 1000])
+def test_a_pipe_that_takes_a_part_of_a_message_is_given_the_rest(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_some(pipe: int, parts: list[memoryview]) -> int:
+        return os.write(pipe, b"".join(parts)[:most])
+
+    monkeypatch.setattr(recorder.os, "writev", write_some)
+    run = drift.run(words(), {"lines": ["to be or", "not to be"] * 100}, record=tmp_path / "record")
+    assert list(run) == list(Record(tmp_path / "record").items())
+
+
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(drift.SinkError, match=r"cannot be made: Not a directory"):
