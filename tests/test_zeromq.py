@@ -282,8 +282,9 @@ def test_batches_longer_than_a_frame_are_split() -> None:
     graph = drift.Graph("big")
     graph.source("sizes").map(bytes).sink("blobs")
     sizes = [FRAME_BYTES_MAX // 3] * 5
-    report = drift.run(graph, {"sizes": sizes}, engine="zeromq").finish()
-    assert report.digest == drift.run(graph, {"sizes": sizes}).finish().digest
+    run = drift.run(graph, {"sizes": sizes}, engine="zeromq")
+    assert [type(item.payload) is bytes and len(item.payload) for item in run] == sizes
+    assert run.digest == drift.run(graph, {"sizes": sizes}).finish().digest
 
 
 def test_an_item_longer_than_a_frame_is_a_clear_error() -> None:

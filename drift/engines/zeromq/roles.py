@@ -36,7 +36,7 @@ from drift.machines.worker import BARRIER, Part, Worker
 from drift_acker.ledger import Ledger, ack_of
 from drift_acker.table import Ack, AckTable
 from drift_barrier.barrier import FAILURES, Barrier, Released
-from drift_barrier.digest import Encoded
+from drift_barrier.digest import Encoded, encoded_pieces
 from drift_graph.canonical import of_kind
 from drift_graph.errors import DriftBug, ProcessError
 from drift_graph.failures import unsendable
@@ -391,10 +391,11 @@ class BarrierLoop(Loop):
             middle = len(metas) // 2
             if middle == 0:
                 raise ProcessError("an item of the output is longer than a frame may be") from None
-            first, later = of_kind(payloads, payloads[:middle]), of_kind(payloads, payloads[middle:])
-            first_sinks, later_sinks = (sinks, sinks) if isinstance(sinks, str) else (sinks[:middle], sinks[middle:])
-            self._send(Released(position, metas[:middle], first, first_sinks))
-            self._send(Released(position + middle, metas[middle:], later, later_sinks, error))
+            for half, its_error in ((slice(middle), None), (slice(middle, None), error)):
+                its_metas, its_payloads = metas[half], of_kind(payloads, payloads[half])
+                its_sinks = sinks if isinstance(sinks, str) else sinks[half]
+                piece = Released(position + (half.start or 0), its_metas, its_payloads, its_sinks, its_error)
+                self._send(piece, encoded_pieces(its_metas, its_payloads))
 
 
 def make_loop(role: str, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings) -> Loop:
