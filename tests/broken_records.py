@@ -207,7 +207,7 @@ BREAKAGES = [
     one(
         "an input row of another source than its batch is passed over",
         _AGREEMENT,
-        '        if (at := _first(codes != arrived.sources)) is not None:\n            text = f"input row',
+        '        if (at := first_of(codes != arrived.sources)) is not None:\n            text = f"input row',
         '        if False:\n            text = f"input row',
         FUZZED,
         NO_RECORDS,

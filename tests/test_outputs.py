@@ -186,8 +186,8 @@ def test_what_differs_between_two_records_is_told(record: Record, folder: Path) 
 
 
 def test_classes_that_are_not_at_hand_are_shown_all_the_same(record: Record) -> None:
-    rows = next(iter(record.output()))
-    assert [repr(readable(data)) for data in rows.data.listed()[:2]] == ["7", "Seen(word='a', count=1)"]
+    rows = next(record.output_rows())
+    assert [repr(readable(data)) for data in rows.column("payload").to_pylist()[:2]] == ["7", "Seen(word='a', count=1)"]
 
 
 def test_the_command_compares_and_says_so_by_its_exit_code(record: Record, folder: Path) -> None:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from drift.records import columns
-from drift.records.columns import BIN_HEAD_BYTES, BIN_MAX, Numbers, Strings
+from drift.records.columns import BIN_HEAD_BYTES, BIN_MAX, Numbers, Strings, first_of
 from drift.records.doubles import Double, Doubles
 from drift.records.format import Manifest
 from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of, wrong_rank, wrong_tie
@@ -75,7 +75,7 @@ class OutputRows:
         if (at := wrong_tie(rows)) is not None:
             yield Wrong("tie", f"the tie at position {first + at:,} is none", first + at)
         given = columns.numbers(rows.column("position"))
-        if (at := _first(given != np.arange(first, first + len(rows)))) is not None:
+        if (at := first_of(given != np.arange(first, first + len(rows)))) is not None:
             yield Wrong("position", f"the row of position {first + at:,} says position {given[at]:,}", first + at)
         if (at := self._out_of_order(rows, bins)) is not None:
             yield Wrong("order", f"the meta at position {first + at:,} is not above the one before", first + at)
@@ -160,15 +160,15 @@ class InputRows:
         count = len(arrived.batches)
         times = columns.numbers(rows.column("time"))
         given = columns.numbers(rows.column("batch"))
-        if (at := _first(given[:count] != arrived.batches)) is not None:
+        if (at := first_of(given[:count] != arrived.batches)) is not None:
             text = f"input row {first + at:,} says batch {given[at]}, and the arrivals say {arrived.batches[at]}"
             return Wrong("batch", text, first + at)
         if count < len(times):
             return Wrong("arrivals", f"the arrivals end before input row {first + count:,}", first + count)
-        if (at := _first(codes != arrived.sources)) is not None:
+        if (at := first_of(codes != arrived.sources)) is not None:
             text = f"input row {first + at:,} says another source than the arrivals say of its batch, {given[at]}"
             return Wrong("source", text, first + at)
-        if (at := _first(times < arrived.floors)) is None:
+        if (at := first_of(times < arrived.floors)) is None:
             at = self._below_within_a_time(bins, np.flatnonzero(times == arrived.floors), arrived.batches)
         if at is not None:
             text = f"input row {first + at:,} has time {times[at]}, below what its source had promised"
@@ -252,7 +252,7 @@ def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
     first = items = late = 0
     for rows in _rows(path, manifest, "arrivals"):
         batches = columns.numbers(rows.column("batch"))
-        if (at := _first(batches != np.arange(first, first + len(batches)))) is not None:
+        if (at := first_of(batches != np.arange(first, first + len(batches)))) is not None:
             return Wrong("batch", f"the arrival of batch {first + at:,} says batch {batches[at]:,}", first + at)
         codes = _codes(rows.column("source"), sources)
         if (unknown := _unknown("source", sources, rows, codes, first)) is not None:
@@ -265,7 +265,7 @@ def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
             promises[code] = heartbeat
         for name in ("items", "late"):
             counts = columns.numbers(rows.column(name))
-            if (at := _first(counts < 0)) is not None:
+            if (at := first_of(counts < 0)) is not None:
                 return Wrong(name, f"batch {first + at:,} has {counts[at]:,} {name}", first + at)
         items += sum(columns.numbers(rows.column("items")).tolist())
         late += sum(columns.numbers(rows.column("late")).tolist())
@@ -301,15 +301,15 @@ def wrong_in_late(path: Path, manifest: Manifest) -> Wrong | None:
         expected = arrived.take(len(rows))
         batches, codes = columns.numbers(rows.column("batch")), _codes(rows.column("source"), sources)
         count = len(expected.batches)
-        if (at := _first(batches[:count] != expected.batches)) is not None:
+        if (at := first_of(batches[:count] != expected.batches)) is not None:
             text = f"late item {first + at:,} says batch {batches[at]:,}, and the arrivals {expected.batches[at]:,}"
             return Wrong("batch", text, first + at)
         if count < len(rows):
             return Wrong("batch", f"the arrivals end before late item {first + count:,}", first + count)
-        if (at := _first(codes != expected.sources)) is not None:
+        if (at := first_of(codes != expected.sources)) is not None:
             return Wrong("source", f"late item {first + at:,} says another source than the arrivals", first + at)
         times, heartbeats = columns.numbers(rows.column("time")), columns.numbers(rows.column("heartbeat"))
-        if (at := _first(times >= heartbeats)) is not None:
+        if (at := first_of(times >= heartbeats)) is not None:
             text = f"late item {first + at:,} has time {times[at]}, which is not below the promise, {heartbeats[at]}"
             return Wrong("time", text, first + at)
         first += len(rows)
@@ -337,7 +337,7 @@ def _time_promised(heartbeat: bytes) -> int:
 
 def _unknown(column: str, names: list[str], rows: Any, codes: Codes, first: int) -> Wrong | None:
     """What is wrong where a row has none of the names; `codes` are those of the column."""
-    at = _first(codes < 0)
+    at = first_of(codes < 0)
     if at is None:
         return None
     given = rows.column(column)[at].as_py()
@@ -353,7 +353,3 @@ def _codes(column: Any, names: list[str]) -> Codes:
     known = np.array([places.get(name, -1) for name in column.dictionary.to_pylist()], np.int32)
     given: Codes = columns.numbers(column.indices)
     return given if np.array_equal(known, np.arange(len(known))) else known[given]
-
-
-def _first(wrong: Any) -> int | None:
-    return int(wrong.argmax()) if wrong.any() else None

@@ -22,14 +22,14 @@ import msgspec
 from drift.records.blocks import Blocks
 from drift.records.describe import describe
 from drift.records.format import MANIFEST, Manifest, Outcome, RecordError, write_safely
-from drift.records.messages import Arrival, Begin, LateRow, numbered
+from drift.records.messages import Arrival, Begin, LateRow, told_metas
 from drift.records.reader import Record
 from drift.records.recorder import Recording
 from drift.records.writer import RecordWriter
-from drift_graph.canonical import encode_metas, stored, stored_each, stored_plain
+from drift_graph.canonical import stored, stored_each, stored_plain
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
-from drift_graph.meta import Metas, NumberedMetas
+from drift_graph.meta import Metas
 from drift_graph.restore import restored
 from drift_graph.times import EventTime, Remembered, SourceMachine
 
@@ -170,7 +170,7 @@ class Appender:
     def _tell(self, source: str, metas: Metas, payloads: list[Any], late: list[LateRow]) -> None:
         machine = self._machines[source]
         data = stored_plain(payloads)
-        first_time, told = numbered(metas) if type(metas) is NumberedMetas else (None, encode_metas(metas))
+        first_time, told = told_metas(metas)
         self._writer.handle(
             Arrival(
                 self._batches,

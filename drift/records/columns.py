@@ -176,6 +176,11 @@ def sums(strings: Strings) -> Bytes:
     return found
 
 
+def first_of(flags: npt.NDArray[np.bool_]) -> int | None:
+    """Index of the first that is set; None where none is."""
+    return int(flags.argmax()) if flags.any() else None
+
+
 def first_not_increasing(strings: Strings, skip: int = 0) -> int | None:
     """Index of the first string that is not above the one before it, as bytes compare; None where all are.
 
@@ -197,8 +202,8 @@ def first_not_increasing(strings: Strings, skip: int = 0) -> int | None:
         if not equal.any():
             break
     above |= equal & (lengths[1:] > lengths[:-1])  # zeros at the end: the longer one is above
-    bad = np.flatnonzero(~above)
-    return int(bad[0]) + 1 if len(bad) else None
+    bad = first_of(~above)
+    return None if bad is None else bad + 1
 
 
 def _compared(strings: Strings, skip: int, lengths: Numbers) -> Iterator[npt.NDArray[np.uint64]]:

@@ -1,7 +1,7 @@
 """Whether a record is as it was written: files, manifest and digests agree. Nothing is computed again.
 
-Invariant: memory is bounded by a row group of each table and the hashes of the blocks; every byte that the manifest
-lists is read, and every item of input and output is hashed again.
+Invariant: memory is bounded by a row group of each table, the hashes of the blocks, and what sources had not settled;
+every byte that the manifest lists is read, and every item of input and output is hashed again.
 
 Why in two passes: where nothing has changed, files and items are hashed, and that is all. Where something has, the
 second pass says what: the block whose hash differs, and in it, by the checks of the items, the item.
@@ -25,7 +25,7 @@ from drift.records import columns
 from drift.records.agreement import InputRows, OutputRows, Wrong, wrong_in_arrivals, wrong_in_late
 from drift.records.blocks import Block, checks
 from drift.records.checks import Check, Trouble, found_by
-from drift.records.columns import Numbers
+from drift.records.columns import Numbers, first_of
 from drift.records.format import (
     MANIFEST,
     TABLES,
@@ -556,15 +556,10 @@ def _both(metas: Any, payloads: Any) -> Numbers:
     return metas.astype(np.int64) << 16 | payloads.astype(np.int64)  # type: ignore[no-any-return]
 
 
-def _first(wrong: Any) -> int | None:
-    at = np.flatnonzero(wrong)
-    return int(at[0]) if len(at) else None
-
-
 def _common(expected: Numbers, found: Numbers) -> int:
     """How far two are the same."""
     count = min(len(expected), len(found))
-    wrong = _first(expected[:count] != found[:count])
+    wrong = first_of(expected[:count] != found[:count])
     return count if wrong is None else wrong
 
 

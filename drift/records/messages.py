@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from drift.records.inbox import LENGTH_BYTES
+from drift_graph.canonical import encode_metas
 from drift_graph.meta import Metas, NumberedMetas
 
 if TYPE_CHECKING:
@@ -134,9 +135,11 @@ def parts(message: Message) -> tuple[bytes, bytes]:
     return len(body).to_bytes(LENGTH_BYTES, "big"), body
 
 
-def numbered(metas: Metas) -> tuple[int | None, bytes]:
-    """(first time, ending) of metas that are computed; (None, b"") of others."""
-    return (metas.first_time, metas.ending) if type(metas) is NumberedMetas else (None, b"")
+def told_metas(metas: Metas) -> tuple[int | None, bytes]:
+    """`first_time` and `metas` of an `Arrival` or an `Output`."""
+    if not metas:
+        return None, b""
+    return (metas.first_time, metas.ending) if type(metas) is NumberedMetas else (None, encode_metas(metas))
 
 
 def told(data: bytes) -> Told | None:

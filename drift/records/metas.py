@@ -26,6 +26,7 @@ from drift.records.columns import (
     Numbers,
     Strings,
     cut,
+    first_of,
     numbers,
     of_arrow,
     of_list,
@@ -125,8 +126,7 @@ def wrong_tie(rows: Any) -> int | None:
     wrong = ties_in(coded.values) != coded.values.lengths
     if not wrong.any():
         return None
-    at = np.flatnonzero(wrong if coded.codes is None else wrong[coded.codes])
-    return int(at[0]) if len(at) else None
+    return first_of(wrong if coded.codes is None else wrong[coded.codes])
 
 
 def wrong_rank(rows: Any, ranks: npt.NDArray[np.int32]) -> int | None:
@@ -139,7 +139,7 @@ def wrong_rank(rows: Any, ranks: npt.NDArray[np.int32]) -> int | None:
         ties = coded.values.listed()
         of_each = ties if coded.codes is None else [ties[code] for code in coded.codes]
         wrong = np.array([not tie.startswith(varint(max(rank, 0))) for tie, rank in zip(of_each, ranks.tolist())])
-    return int(wrong.argmax()) if wrong.any() else None
+    return first_of(wrong)
 
 
 def metas_of(rows: Any, names: Sequence[str] = META) -> Strings:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -71,19 +70,6 @@ class LateItemRow(NamedTuple):
     time: int
     heartbeat: int
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class OutputRows:
-    """Consecutive items of the output, as they are stored."""
-
-    position: int
-    sinks: list[str]
-    metas: Strings
-    data: Strings
-
-    def __len__(self) -> int:
-        return len(self.sinks)
 
 
 class InputItem(NamedTuple):
@@ -310,28 +296,20 @@ class Record:
 
     # Output.
 
-    def output(self, first: int = 0, end: int | None = None) -> Iterator[OutputRows]:
-        """Output items from a position up to another, in pieces."""
-        end = self.manifest.items_out if end is None else min(end, self.manifest.items_out)
-        at = first
-        for batch in self.rows("output", first, end, ["position", "sink", *META, "payload"]):
-            metas, data = metas_of(self._checked(batch, "output")), columns.of_arrow(batch.column("payload"))
-            yield OutputRows(at, batch.column("sink").to_pylist(), metas, data)
-            at += len(batch)
-
-    def output_rows(self) -> Iterator[pa.RecordBatch]:
-        """Sink, time, tie, path and payload of the output."""
-        for batch in self.rows("output", 0, self.manifest.items_out, ["sink", *META, "payload"]):
+    def output_rows(self, first: int = 0, end: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Sink, time, tie, path and payload of output items, from a position up to another."""
+        count = self.manifest.items_out
+        for batch in self.rows("output", first, count if end is None else min(end, count), ["sink", *META, "payload"]):
             yield self._checked(batch, "output")
 
     def items(self, first: int = 0, end: int | None = None) -> Iterator[Item[Any]]:
         """Output items with their payloads, as a run gives them."""
-        for rows in self.output(first, end):
-            positions = range(rows.position, rows.position + len(rows))
-            for payload, position, sink, meta in zip(
-                self.restored(rows.data), positions, rows.sinks, rows.metas.listed()
-            ):
-                yield Item(payload, position, sink, meta)
+        position = first
+        for batch in self.output_rows(first, end):
+            payloads = self.restored(of_arrow(batch.column("payload")))
+            sinks, metas = batch.column("sink").to_pylist(), metas_of(batch).listed()
+            yield from map(Item, payloads, range(position, position + len(batch)), sinks, metas)
+            position += len(batch)
 
     def table(
         self,

@@ -33,9 +33,9 @@ from drift.records.messages import (
     Output,
     Stored,
     Told,
-    numbered,
     parts,
     told,
+    told_metas,
 )
 from drift.records.storable import Storable
 from drift_barrier.barrier import Released
@@ -43,7 +43,7 @@ from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_pieces
 from drift_graph.canonical import encode_metas, stored, stored_each, stored_plain
 from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
 from drift_graph.functions import own_folders
-from drift_graph.meta import Metas, NumberedMetas, global_time_of
+from drift_graph.meta import NumberedMetas, global_time_of
 from drift_graph.times import Arrived
 
 #: The writer needs little of drift, so the package is there without what it imports; and it reads before it imports the
@@ -181,7 +181,7 @@ class Recorder:
             if bad is not None:
                 raise bad[1]
             late.append(LateRow(each.time, each.heartbeat, each.reason, stored(each.payload)))
-        first_time, metas = _told_metas(arrived.metas)
+        first_time, metas = told_metas(arrived.metas)
         self._arrive(Arrival(0, rank, time.time_ns(), len(payloads), first_time, metas, data, arrived.heartbeat, late))
         return arrived
 
@@ -350,12 +350,6 @@ def _check_free(folder: Path) -> None:
         )
     if folder.exists() and not folder.is_dir():
         raise SettingsError(f"record={str(folder)!r} is a file; give a folder that is not there")
-
-
-def _told_metas(metas: Metas) -> tuple[int | None, bytes]:
-    if not metas:
-        return None, b""
-    return numbered(metas) if type(metas) is NumberedMetas else (None, encode_metas(metas))
 
 
 def _cut(arrived: Arrived, index: int, error: PayloadError) -> Arrived:
