@@ -1,6 +1,6 @@
 """Deliberate breakages: a law is only as good as the bugs it kills.
 
-    python tests/breakages.py                all of them, a quarter of an hour on two cores
+    python tests/breakages.py                all of them, some twenty minutes on two cores
     python tests/breakages.py rank ack       those with one of the words in their names
     python tests/breakages.py --from "ties"  the first with that in its name, and those after it
     python tests/breakages.py -j 4           so many at once
