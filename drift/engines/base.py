@@ -37,7 +37,8 @@ class Settings:
         workers: processes that share the keys (zeromq).
         digest: the hash of the run's digest.
         fused: False runs scans as the cycles they are, item by item; for comparison.
-        batch_items: most items read from a source at once: enough to be fast, and what may have to be corrected.
+        batch_items: most items read from a source at once: enough to be fast, and what may have to be corrected; over
+            zeromq for each of the workers, where these share a batch by its keys.
         in_flight_max: most unsettled items of a source.
         transport: "ipc" or "tcp" (zeromq).
         silence_max_s: after so long without a sign of life a process counts as hung (zeromq, gangs of spark).

@@ -182,6 +182,8 @@ class ZeromqEngine:
         paced = needs_pace(self._plan, self._settings.workers)
         if paced:
             feed.batch_items = 1  # until the acker says otherwise
+        elif not any(self._plan.programs[source.name].has_maps for source in self._dataflow.sources):
+            feed.batch_items *= self._settings.workers  # who share each batch
         learned = 0, 0  # items in and tombstones when the gathering last learned of them
         while True:
             may_feed = not feed.finished and feed.error is None and self._has_room()
