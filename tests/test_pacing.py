@@ -163,3 +163,13 @@ def test_a_worker_finishes_older_items_before_it_begins_with_newer_ones(tmp_path
     loop.context.destroy()
     assert isinstance(first := acker.messages[0], AckMessage) and first.cells[0][0] == old[0]
     assert acked == [1, 2, 3]
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_batch_that_workers_share_by_its_keys_is_as_large_for_each(mapped: bool) -> None:
+    graph = drift.Graph("numbers")
+    source = graph.source("numbers")
+    (source.map(abs) if mapped else source).group(key=lambda n: n, window=1).sink("out")
+    run = drift.run(graph, {"numbers": range(50)}, engine="zeromq", workers=2, batch_items=5)
+    assert run.finish().digest == drift.run(graph, {"numbers": range(50)}).finish().digest
+    assert run._feed.batch_items == (5 if mapped else 10)
