@@ -23,7 +23,6 @@ from drift_graph.failures import no_form_error, step_error
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns, Failure, joined, merged, sorted_by_meta
 from drift_graph.meta import BEGINNING, ChosenMetas, MetaParts, Metas, is_increasing
-from drift_graph.restore import plain_values
 
 #: In place of a sink's name: where failed calls of any step wait to be taken back or released.
 FAILURES = ""
@@ -264,6 +263,8 @@ def _of_one_kind(taken: list[tuple[str, Columns]]) -> list[tuple[str, Columns]]:
 
 
 def _values(payloads: list[Any]) -> list[Any]:
+    from drift_graph.restore import plain_values  # rarely needed, and slow to import
+
     return plain_values(len(payloads), b"".join(payloads)) if type(payloads) is Forms else payloads
 
 
