@@ -336,13 +336,13 @@ def test_of_either_output_no_more_than_a_block_is_looked_at(
     record: Record, items: list[drift.Item[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[range] = []
-    read = Record.output
+    read = Record.output_rows
 
-    def output(self: Record, first: int = 0, end: int | None = None) -> Any:
+    def output_rows(self: Record, first: int = 0, end: int | None = None) -> Any:
         looked_at.append(range(first, end or 0))
         return read(self, first, end)
 
-    monkeypatch.setattr(Record, "output", output)
+    monkeypatch.setattr(Record, "output_rows", output_rows)
     changed = [*items[:-1], Item("other", 7999, items[-1].sink, items[-1].meta)]
     comparison = compared(record, cast(drift.Run, Changed(changed, 100)))
     assert comparison.divergence is not None and comparison.divergence.position == 7999
