@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,8 +49,9 @@ class Items(NamedTuple):
     bins: Strings
     rows: Numbers
 
-    def which(self, wanted: Any) -> Items:
-        return Items(self.times[wanted], self.bins, self.rows[wanted])
+    def which(self, wanted: Flags) -> Items:
+        places = np.flatnonzero(wanted)
+        return Items(self.times[places], self.bins, self.rows[places])
 
     def at(self, index: int) -> bytes:
         """The global time of one."""
