@@ -186,8 +186,9 @@ class WorkerLoop(Loop):
         plan = Plan(dataflow, fused=settings.fused, only=only)
         self._worker = Worker(plan, index, settings.workers)
         self._groupings = {name for component in plan.components for name in component}
-        fed = {each.name for each in dataflow.sources if only is None and not plan.programs[each.name].has_maps}
-        self._patient = {to for name, program in plan.programs.items() if name not in fed for to in program.targets}
+        # What these give the calling process sends by keys, in order; to all other groupings neighbours send as well.
+        dealt = {each.name for each in dataflow.sources if only is None and not plan.programs[each.name].has_maps}
+        self._patient = {to for name, program in plan.programs.items() if name not in dealt for to in program.targets}
         self._unmapped: deque[Batch] = deque()
         self._waiting: list[tuple[bytes, int, Batch]] = []  # a heap by granule
         self._came = 0
