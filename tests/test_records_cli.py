@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from waiting import HANG_S
 
 from drift.cli import drift as command
 from drift.records.format import read_manifest
@@ -175,7 +176,7 @@ def test_ctrl_c_leaves_a_record_that_was_stopped(tmp_path: Path) -> None:
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    assert process.wait(HANG_S) == 130
     found = read_manifest(tmp_path / "record")
     assert (found.outcome.state, found.outcome.kind) == ("stopped", "KeyboardInterrupt")
     assert call("audit", tmp_path / "record").exit_code == 0

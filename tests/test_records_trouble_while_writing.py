@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from waiting import HANG_S
 
 import drift
 from drift.records import recorder
@@ -35,7 +36,7 @@ def words() -> drift.Graph:
 
 def run_script(code: str, path: Path) -> subprocess.CompletedProcess[str]:
     script = textwrap.dedent(code)
-    return subprocess.run([sys.executable, "-c", script, str(path)], timeout=60, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-c", script, str(path)], timeout=HANG_S, capture_output=True, text=True)
 
 
 # A disk that is full, as near as one comes without root: no file may be longer than so much.
