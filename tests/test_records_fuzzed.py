@@ -39,7 +39,7 @@ from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import DriftBug, DriftError
 from drift_graph.meta import BEGINNING, END_OF_TIME, TIME_MAX, TIME_MIN, pack_time, varint
 
-SEEDS, TRIALS_EACH = 2, 8
+SEEDS, TRIALS_EACH = 2, 5
 Rows = list[dict[str, Any]]
 Tables = dict[str, Rows]
 
