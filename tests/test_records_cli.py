@@ -104,7 +104,7 @@ def test_what_is_read_is_told_by_rows(recorded: Path) -> None:
     record = Record(recorded)
     record.watch.begin("reading", record.counts)
     assert str(record.watch) == "reading"
-    told = [str(record.watch) for _ in record.with_classes({}).output(31_000)]
+    told = [str(record.watch) for _ in record.with_classes({}).output_rows(31_000)]
     assert told == ["reading: output 31,656 of 31,656 items (100%)"]
     watch = Watch()
     told = [f"{check.what.split(':')[0]} after {watch}" for check in intact_checks(recorded, watch)]
@@ -158,6 +158,7 @@ def test_ctrl_c_while_a_record_is_read_says_that_it_is_as_it_was(
 
     monkeypatch.setattr("drift.records.reader.Record._blocks", interrupted)
     monkeypatch.setattr("drift.records.reader.Record.item", interrupted)
+    monkeypatch.setattr("drift.records.reader.Record.output_rows", interrupted)
     more: list[object] = {"audit": [], "explain": ["--position", 1], "diff": [recorded]}[command]
     result = call(command, recorded, *more)
     assert (result.exit_code, result.stderr) == (130, "interrupted; the record is as it was\n")
