@@ -97,6 +97,11 @@ def recorded(folder: Path, sources: int, arrivals: Iterator[tuple[int, list[tupl
     return folder
 
 
+def test_a_record_without_sources_has_no_doubles() -> None:
+    manifest = Manifest(sources=[], graph="", sinks=[], engine="", workers=1, settings={})
+    assert not list(Doubles(Path(), manifest).end())
+
+
 def said_of(record: Path) -> list[tuple[str, str]]:
     return [(trouble.kind, trouble.text) for check in check_intact(record) for trouble in check.troubles]
 

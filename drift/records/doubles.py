@@ -1,13 +1,14 @@
 """Whether two items of a source have one global time.
 
-Invariant: of two items that share a global time one is found, at the latest at the end, unless the second is below what
-its source had promised. What is held are the items above that promise, each at most twice, and a few ten thousand more.
+Invariant: an item with the global time of one before it is found, at the latest at the end, unless it is below what its
+source had promised, which is told for itself. What is held are the items that the source had not settled, at most twice
+as many, and some ten thousands more.
 
 Why: an item whose time is above all before it is no double, so of a source in order nothing is compared: its items are
 only kept, in order, for those that may come later. One that is not above all goes into a pool, and with it those of its
-time that were kept. The pool is sorted whenever it has grown to twice what was left in it the last time, so however
-much is unsettled, an item is sorted about twice. What is sorted are keys of 64 bits: items of one global time have one
-key; where two have one key, whoever asked looks at the items themselves.
+time that were kept. The pool is sorted whenever it has grown to twice what was left in it the last time, so an item is
+sorted about twice, however much is unsettled. What is sorted are keys of 64 bits, the same for one global time. Where
+several have one key, the input is read once more, and the items themselves are compared.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Source:
         """The next items, one or more; keys that several have of those that were looked at now.
 
         Args:
-            promised: the time below which nothing was to come, when the last of them came.
+            promised: a time below which nothing was to come any more, when the last of them came.
         """
         late = self._late(items)
         if late is None:
@@ -200,7 +201,7 @@ class Doubles:
         Args:
             bins: canonical bytes of global times.
             codes: the source of each.
-            floors: the time below which its source had promised nothing, before each; None where that is not known.
+            floors: of each, the time below which its source was to give nothing more; None where that is not known.
         """
         self._rows += len(times)
         repeated = []
@@ -214,7 +215,7 @@ class Doubles:
 
     def end(self) -> Iterator[Double]:
         """Those that are left."""
-        yield from self._told_apart(np.concatenate([source.end() for source in self._sources]))
+        yield from self._told_apart(np.concatenate([_NONE, *(source.end() for source in self._sources)]))
 
     def _told_apart(self, keys: Keys) -> Iterator[Double]:
         """Which items with these keys have one global time, that were not told before: in one more reading."""

@@ -538,11 +538,13 @@ class _Items:
                 return
             said = [trouble.position for trouble in self.troubles if trouble.position is not None]
             near = wrong.row in said or wrong.row - 1 in said
-            again = self._has_more or wrong.row in said
-            if (wrong.column == "position" and said) or (wrong.column == "order" and near):
+            if {
+                "position": bool(said),
+                "order": near,
+                "item": self._has_more or wrong.row in said,
+                "global time": self._has_more or wrong.row in said,
+            }.get(wrong.column, False):
                 continue  # it is what was said already
-            if wrong.column in ("item", "global time") and again:
-                continue
             self._say(_KINDS.get(wrong.column, "column changed"), wrong.text, wrong.row)
 
 
