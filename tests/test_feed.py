@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 from collections.abc import Iterator
@@ -178,3 +179,25 @@ def test_where_batches_correct_each_other_as_many_items_are_read_at_once_as_befo
     read = list(dict.fromkeys(run.progress.items_in for _ in run.pieces()))
     assert read[:3] == [100, 133, 233] and read[-2:] == [933, 1000]
     assert run.report.tombstones
+
+
+def test_runs_that_end_in_any_order_leave_the_garbage_collector_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()  # what other tests have left to it
+    monkeypatch.setattr("drift.engines.base._thresholds_before", [])
+    before = gc.get_threshold()
+
+    def begun() -> Iterator[Any]:
+        run = drift.run(running_total(), {"numbers": range(10)}, batch_items=1)
+        next(run)
+        return run
+
+    gc.set_threshold(700, 10, 10)
+    try:
+        for order in ([0, 1], [1, 0]):
+            runs = [begun(), begun()]
+            for index in order:
+                assert gc.get_threshold()[0] > 700
+                list(runs[index])
+            assert gc.get_threshold() == (700, 10, 10)
+    finally:
+        gc.set_threshold(*before)

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import resource
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,17 +17,27 @@ from drift_barrier.digest import Algorithm
 from drift_graph.meta import BEGINNING
 
 _GC_THRESHOLD = 100_000
+_thresholds_before: list[tuple[int, int, int]] = []
+_lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def rare_collections() -> Iterator[None]:
-    """Meanwhile the garbage collector waits longer: items by the thousand are no garbage."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(max(thresholds[0], _GC_THRESHOLD), *thresholds[1:])
+    """Meanwhile the garbage collector waits longer: items by the thousand are no garbage.
+
+    Several may be on at once, and end in any order: with the last, all is as it was before the first.
+    """
+    with _lock:
+        thresholds = gc.get_threshold()
+        _thresholds_before.append(thresholds)
+        gc.set_threshold(max(thresholds[0], _GC_THRESHOLD), *thresholds[1:])
     try:
         yield
     finally:
-        gc.set_threshold(*thresholds)
+        with _lock:
+            thresholds = _thresholds_before.pop()
+            if not _thresholds_before:
+                gc.set_threshold(*thresholds)
 
 
 @dataclass(frozen=True)

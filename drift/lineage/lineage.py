@@ -9,12 +9,11 @@ with another key (`Layers`). The memory this takes is that of what buckets hold,
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from drift.engines.base import rare_collections
 from drift.lineage.given import Input
 from drift.lineage.layers import Layers
 from drift.lineage.route import Relevant
@@ -26,8 +25,6 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Failure, Item
 from drift_graph.meta import BEGINNING, MetaParts, global_time_of, time_of
 from drift_graph.operators import Group, Map, Operator, Source, label_of, place_of
-
-_GC_THRESHOLD = 100_000
 
 Kind = Literal["input", "item", "window", "state", "output", "failure"]
 
@@ -169,7 +166,7 @@ def trace_to(dataflow: Dataflow, given: Input, meta: bytes, *, loops_kept: int =
     relevant = Relevant(dataflow, meta, given.at(global_time_of(meta)))
     layers = Layers(dataflow, given, loops_kept)
     if relevant.all and layers.fits(relevant.only):
-        with patient_collector():
+        with rare_collections():
             return layers.trace(meta)
     last: Node | None = None
     for node in traced(dataflow, given, meta, loops_kept=loops_kept, relevant=relevant):
@@ -200,7 +197,7 @@ def traced(
     tracer = Tracer(dataflow, only=relevant.only, loops_kept=loops_kept)
     heartbeats = dict.fromkeys([source.name for source in dataflow.sources], BEGINNING)
     end = meta + b"\x00"  # the least above it
-    with patient_collector():
+    with rare_collections():
         for batch in given.batches():
             heartbeats[batch.source] = batch.heartbeat
             for index in relevant.matters(batch.source, batch.metas, batch.payloads):
@@ -211,17 +208,6 @@ def traced(
             if minimal >= end:
                 return
         yield from tracer.pop(end)
-
-
-@contextmanager
-def patient_collector() -> Iterator[None]:
-    """The garbage collector waits longer: linked items are no garbage, and have no cycles."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(max(thresholds[0], _GC_THRESHOLD), *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
 
 
 class _Telling:
