@@ -48,7 +48,6 @@ _MEMORY_MAX_BYTES = 3 * 2**30
 BREAKAGES = [*broken_core.BREAKAGES, *broken_records.BREAKAGES, *broken_spark.BREAKAGES, *broken_purity.BREAKAGES]
 
 
-
 def controls(breakages: Sequence[Breakage]) -> list[Breakage]:
     """Nothing broken: the tests that these name, each once, and the harness where it is to see one of them."""
     files = sorted({name for each in breakages if "-k" not in each.tests for name in each.tests})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from drift.engines.zeromq.roles import AckerLoop, WorkerLoop
 from drift.engines.zeromq.sockets import Transport
 from drift.engines.zeromq.wire import AckMessage, Batch, Codec, Message, MinimalTime
 from drift.machines.plan import Plan
+from drift.machines.worker import Worker
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME, NumberedMetas, pack_time
+from drift_graph.meta import END_OF_TIME, NumberedMetas, chosen_metas, pack_time
 
 
 def test_the_pace_rises_while_little_is_taken_back_and_falls_where_much_is() -> None:
@@ -163,6 +165,8 @@ def test_a_worker_finishes_older_items_before_it_begins_with_newer_ones(tmp_path
     loop.context.destroy()
     assert isinstance(first := acker.messages[0], AckMessage) and first.cells[0][0] == old[0]
     assert acked == [1, 2, 3]
+    granules = [message.cells[0][0] for message in acker.messages if isinstance(message, AckMessage)]
+    assert granules == [old[0], raw[0][0], raw[1][0]]
 
 
 @pytest.mark.parametrize("mapped", [False, True])
@@ -173,3 +177,19 @@ def test_a_batch_that_workers_share_by_its_keys_is_as_large_for_each(mapped: boo
     run = drift.run(graph, {"numbers": range(50)}, engine="zeromq", workers=2, batch_items=5)
     assert run.finish().digest == drift.run(graph, {"numbers": range(50)}).finish().digest
     assert run._feed.batch_items == (5 if mapped else 10)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_worker_takes_nothing_back_of_shares_that_it_is_given_at_once(apart: bool) -> None:
+    """Shares of two neighbours, one behind the other or between each other, in whatever order they came."""
+    graph = drift.Graph("numbers")
+    graph.source("numbers").map(abs).group(key=lambda n: 0, window=2, name="windows").sink("out")
+    worker = Worker(Plan(graph.build()))
+    metas = NumberedMetas(1000, 8, b"\0\0\0\1")
+    shares = [bytes((at // 4 if apart else at % 2) == share for at in range(8)) for share in (1, 0)]
+    batches = [Columns(chosen_metas(metas, share), list(compress(range(8), share)), None) for share in shares]
+    sends = worker.handle([("windows", columns) for columns in batches])
+    sent = [columns for each in sends.values() for _, columns in each]
+    windows = sorted(pair for columns in sent for pair in zip(columns.metas, columns.payloads))
+    assert [window for _, window in windows] == [(0,), *((at - 1, at) for at in range(1, 8))]
+    assert worker.tombstones == 0

@@ -14,7 +14,7 @@ from collections import deque
 
 import numpy as np
 
-from drift.records.columns import Strings
+from drift.records.columns import Strings, first_of
 from drift_graph.meta import BEGINNING, END_OF_TIME, Metas, is_increasing, least_meta, varint
 
 _PRUNE_MIN = 1 << 16
@@ -60,9 +60,8 @@ class Arrivals:
         """An item whose global time has another rank; each has one, which takes no more bytes than the record says."""
         places = strings.offsets[:-1, None] + np.arange(8, 8 + len(self._rank))
         wrong = (strings.data[places] != np.frombuffer(self._rank, np.uint8)).any(axis=1)
-        if not wrong.any():
-            return None
-        return int(np.argmax(wrong)), "an item has the global time of another source"
+        index = first_of(wrong)
+        return None if index is None else (index, "an item has the global time of another source")
 
     def _out_of_order(self, metas: Metas) -> tuple[int, str] | None:
         least = least_meta(metas)
