@@ -271,3 +271,18 @@ def test_what_spark_does_not_run_is_refused(spark: Any) -> None:
         drift.run(sums(), {"pairs": []}, engine="spark", spark=spark, partitions=0)
     with pytest.raises(drift.SettingsError, match="are settings of engine='spark'"):
         drift.run(sums(), {"pairs": []}, spark=spark)
+
+
+def test_an_error_of_one_of_several_sources_releases_what_is_below_its_place(spark: Any, tmp_path: Path) -> None:
+    from test_input_errors import DIVERTING, A, graph_of
+    from test_input_errors import outcome as ended
+
+    graph = graph_of(DIVERTING, A)
+    sources: dict[str, Any] = {"s0": [0, 9, 1, 20, 2, *range(30, 60)], "s1": [*range(12), "raises"]}
+    expected = ended(graph, sources, record=tmp_path / "record", batch_items=1)
+    assert expected[2] is not None and len(expected[0]) == 12 and len(expected[3]) == 1
+    assert ended(graph, sources, engine="spark", spark=spark, batch_items=3) == expected
+    run = drift.replay(tmp_path / "record", graph, engine="spark", spark=spark)
+    with pytest.raises(drift.StepError, match="no time"):
+        run.finish()
+    assert (run.digest, run.late) == (expected[1], expected[3])

@@ -1,6 +1,7 @@
 """The shell around the source machines: reads, asks the clock, minds credits and idleness.
 
-Invariant: no source has more than `in_flight_max` unsettled items, and the source furthest behind is read first.
+Invariant: no source has more than `in_flight_max` unsettled items, and the source furthest behind is read first. What
+ends the input and which late items are told is decided by `Inputs`, whatever is read when.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from drift.sources.base import Reader, Source
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.inputs import Inputs
 from drift_graph.item import Columns, joined
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.times import Arrived, EventTime, Late, SourceMachine, TimePolicy
@@ -61,6 +63,8 @@ class Feed:
 
     Attributes:
         batch_items: as given, until an engine asks for less at once.
+        error: what the input ends with, once all sources have come to its place in the order.
+        late_items: diverted and told.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class Feed:
         self.sources = sources
         self._inlets: list[_Inlet] = []
         self.error: Exception | None = None
+        self.late_items = 0
         try:
             for rank, source in enumerate(dataflow.sources):
                 given = sources[source.name]
@@ -92,6 +97,7 @@ class Feed:
         except BaseException:
             self.close()
             raise
+        self._inputs = Inputs([inlet.machine for inlet in self._inlets])
 
     @property
     def finished(self) -> bool:
@@ -100,16 +106,12 @@ class Feed:
 
     @property
     def live(self) -> bool:
-        """Some source that has not ended is live."""
-        return any(inlet.live and not inlet.machine.finished for inlet in self._inlets)
+        """Some source that may be read is live."""
+        return any(inlet.live for inlet in self._readable())
 
     @property
     def items_in(self) -> int:
         return sum(inlet.machine.items_in for inlet in self._inlets)
-
-    @property
-    def late_items(self) -> int:
-        return sum(inlet.machine.late_items for inlet in self._inlets)
 
     def unsettled(self, minimal_time: bytes) -> int:
         """Items of all sources at or above minimal time."""
@@ -139,55 +141,61 @@ class Feed:
 
     def filenos(self) -> Sequence[int]:
         """What to wait on for live items: that of sources which may be read."""
-        ready = [inlet for inlet in self._inlets if not inlet.machine.finished and not inlet.starved]
+        ready = [inlet for inlet in self._readable() if not inlet.starved]
         return [number for inlet in ready for number in inlet.reader.filenos()]
 
     def poll(self, minimal_time: bytes) -> list[Fed]:
         """What the sources have now: blocks only where every source that could be read is finite.
 
-        After an error (`error` is set then) the sources give nothing more; their promises stay as they are.
+        A source that fails gives nothing more, and the others go on until they are past its place. Then `error` is set,
+        and nothing more comes.
         """
-        if self._failed():
+        if self.error is not None:
             return []
         fed: list[Fed] = []
-        least = self.promise
-        behind_first = sorted(self._inlets, key=lambda inlet: (not inlet.live, inlet.machine.heartbeat != least))
-        for inlet in behind_first:
-            if inlet.machine.finished:
-                continue
+        readable = self._readable()
+        least = min((inlet.machine.heartbeat for inlet in readable), default=END_OF_TIME)
+        for inlet in sorted(readable, key=lambda inlet: (not inlet.live, inlet.machine.heartbeat != least)):
+            if not self._inputs.may_read(inlet.rank):
+                continue  # another has failed below meanwhile
             if not inlet.live and inlet.machine.heartbeat != least and (fed or self._finite_behind(least)):
                 continue  # a finite source waits for those behind it, so that their times stay together
             given = self._read(inlet, minimal_time)
             if given is not None:
                 fed.append(given if self._on_fed is None else self._told(given, self._on_fed))
-            if self._failed():
-                break
+        self._tell_late()
+        self.error = self._inputs.error
         return fed
 
-    def _failed(self) -> bool:
-        return self.error is not None
+    def _readable(self) -> list[_Inlet]:
+        return [inlet for inlet in self._inlets if self._inputs.may_read(inlet.rank)]
+
+    def _tell_late(self) -> None:
+        for late in self._inputs.told():
+            self.late_items += 1
+            self._on_late(late)
 
     def _finite_behind(self, least: bytes) -> bool:
         return any(
-            not inlet.live and inlet.machine.heartbeat == least and not inlet.starved and not inlet.machine.finished
-            for inlet in self._inlets
+            not inlet.live and inlet.machine.heartbeat == least and not inlet.starved for inlet in self._readable()
         )
 
     def _read(self, inlet: _Inlet, minimal_time: bytes) -> Fed | None:
         machine = inlet.machine
         before = machine.heartbeat
-        room = self._in_flight_max - machine.unsettled(minimal_time)
+        room = self._in_flight_max - machine.unsettled(minimal_time) - self._inputs.held(inlet.rank)
         inlet.starved = room <= 0
         try:
             payloads = inlet.reader.read(min(room, self.batch_items)) if room > 0 else []
         except DriftError as error:
-            self.error = error
+            self._inputs.fail(inlet.rank, error)
             return None
         except Exception as error:
-            self.error = InputError(
+            failed = InputError(
                 f"source {inlet.name!r} raised {type(error).__name__} after {machine.items_in} items: {error}"
             )
-            self.error.__cause__ = error
+            failed.__cause__ = error
+            self._inputs.fail(inlet.rank, failed)
             return None
         if payloads is None:
             inlet.promised = machine.above_all_seen()
@@ -196,9 +204,9 @@ class Feed:
         if payloads:
             inlet.last_item_s = time.monotonic()
             arrived = machine.take(payloads, now_ms)
-            for late in arrived.late:
-                self._on_late(late)
-            self.error = arrived.error
+            self._inputs.divert(inlet.rank, arrived.late)
+            if arrived.error is not None:
+                self._inputs.fail(inlet.rank, arrived.error)
             inlet.promised = machine.heartbeat
             return Fed(inlet.name, inlet.rank, arrived)
         if inlet.starved:
@@ -214,7 +222,8 @@ class Feed:
         arrived = on_fed(*given)
         if arrived is given.arrived:
             return given
-        self.error = arrived.error
+        if arrived.error is not None:
+            self._inputs.fail(given.rank, arrived.error)
         return given._replace(arrived=arrived)
 
     def _others(self, inlet: _Inlet) -> bytes:
@@ -223,8 +232,9 @@ class Feed:
 
     def out_of_credit(self) -> SettingsError | None:
         """The error to end with where nothing is being processed and no source may be read."""
-        stuck = [inlet for inlet in self._inlets if not inlet.machine.finished and inlet.starved]
-        if not stuck or len(stuck) < sum(not inlet.machine.finished for inlet in self._inlets):
+        readable = self._readable()
+        stuck = [inlet for inlet in readable if inlet.starved]
+        if not stuck or len(stuck) < len(readable):
             return None
         holder = min(stuck, key=lambda inlet: inlet.machine.heartbeat)
         return SettingsError(

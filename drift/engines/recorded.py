@@ -130,8 +130,8 @@ class RecordedFeed(Feed):
         inlet = self._inlets[rank]
         inlet.machine.repeat(arrived)
         inlet.promised = arrived.heartbeat
-        for late in arrived.late:
-            self._on_late(late)
+        self._inputs.divert(rank, arrived.late)
+        self._tell_late()
         return [Fed(inlet.name, rank, arrived)]
 
     def _is_due(self, at_ns: int) -> bool:

@@ -32,6 +32,7 @@ from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import DriftBug, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.inputs import Inputs
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.times import Arrived, EventTime, Late, SourceMachine, TimePolicy
@@ -217,7 +218,7 @@ class Simulation:
         self._batch_items = batch_items
         self._in_flight_max = in_flight_max
         self._credit_matters = fed_by_hand or in_flight_max < sum(map(len, self._inputs))
-        self._input_error: Exception | None = None
+        self.inputs = Inputs(self.sources)
         self._ledgers = [Ledger(sender) for sender in range(workers + len(self.sources))]
         self._router = Router(self.plan, workers)
         self._names = [f"worker {index}" for index in range(workers)]
@@ -259,7 +260,7 @@ class Simulation:
             SettingsError: the credit of a source is too small for its lateness.
         """
         if self.error is None:
-            self.error = self._input_error
+            self.error = self.inputs.error
             if self.acker.minimal_time == END_OF_TIME:
                 self._check_settled()
             elif self.lost:
@@ -278,7 +279,7 @@ class Simulation:
             tombstones,
             self.handed,
             self.log,
-            self._input_error,
+            self.inputs.error,
         )
 
     def things(self) -> list[Thing]:
@@ -333,6 +334,7 @@ class Simulation:
     def promise(self, rank: int, heartbeat: bytes) -> None:
         """A source tells what it promises now."""
         self._promised[rank] = heartbeat
+        self.late += self.inputs.told()
         self._send_promise(rank, -1, ack_of((), (), [(rank, heartbeat)]))
 
     def least_other_promise(self, rank: int) -> bytes:
@@ -365,7 +367,7 @@ class Simulation:
     # Sources.
 
     def _may_read(self, rank: int) -> bool:
-        return self._input_error is None and not self.sources[rank].finished and self.room(rank) > 0
+        return self.inputs.may_read(rank) and self.room(rank) > 0
 
     def room(self, rank: int) -> int:
         """How many items a source may give now."""
@@ -402,11 +404,13 @@ class Simulation:
             self._know(source.name, payloads, [numbers.popleft() for _ in range(count)], arrived)
             heartbeat = self._promised[rank] = arrived.heartbeat
             self._last_item_ms[rank] = self.now_ms
-            self.late += arrived.late
+            self.inputs.divert(rank, arrived.late)
             self.handed.append(Handed(source.name, arrived))
-            self._input_error = arrived.error
+            if arrived.error is not None:
+                self.inputs.fail(rank, arrived.error)
             if arrived.metas:
                 sent = self._give(rank, first, Columns(arrived.metas, arrived.payloads, None))
+        self.late += self.inputs.told()
         self._send_promise(rank, first, ack_of((), map(_tracked, sent), [(rank, heartbeat)]))
 
     def _know(self, name: str, payloads: list[Any], numbers: list[int], arrived: Arrived) -> None:

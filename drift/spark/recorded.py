@@ -27,6 +27,7 @@ from drift.spark.kernels import Work, through_maps
 from drift.spark.pieces import Piece, in_pieces, overlapping, read_by_tasks
 from drift.spark.tasks import task
 from drift.spark.values import python_values
+from drift_graph.inputs import told_at_last
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.restore import Classes
@@ -57,9 +58,10 @@ class RecordedInput:
         self.error: Exception | None = None
         if self.end != END_OF_TIME:
             self.error = feed.ends_with or RecordEnds("the record ends here")
-        for late in record.late():
+        told = told_at_last(record.late(), promises)
+        for late in told:
             feed.on_late(late)
-        self.items_in, self.late_items = self._manifest.items_in, self._manifest.late_items
+        self.items_in, self.late_items = self._manifest.items_in, len(told)
         self._extents = [] if not self.items_in else list(record.input_extents())
 
     @property

@@ -11,7 +11,8 @@ idle source's promise) it is given what the run's sources handed over, which is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,14 +21,15 @@ from drift.engines.simulated import Key, Outcome, Simulation
 from drift.machines.plan import Plan
 from drift.testing.schedule import Deviation, Player, Schedule, arrival_order
 from drift_barrier.digest import Digest
-from drift_graph.canonical import NoCanonicalForm, canonical_each
-from drift_graph.errors import DriftBug, DriftError, InputError, ProcessError, SettingsError, StepError
+from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of
+from drift_graph.errors import DriftBug, DriftError, ProcessError, SettingsError, StepError
 from drift_graph.failures import no_form_error
 from drift_graph.graph import Dataflow
+from drift_graph.inputs import told_at_last
 from drift_graph.item import Item
 from drift_graph.meta import END_OF_TIME
 from drift_graph.reference import Reference
-from drift_graph.times import Arrived, EventTime, SourceMachine, TimePolicy
+from drift_graph.times import Arrived, EventTime, Late, SourceMachine, TimePolicy
 
 
 class Interrupted(Exception):
@@ -58,11 +60,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Output:
-    """What a run gave: its items, and what it ended with."""
+    """What a run gave: its items, what it ended with, and the late items it told."""
 
     rows: list[Row]
     digest: str
     error: Exception | None
+    late: list[Late] = field(default_factory=list)
 
     def items(self) -> list[Item[Any]]:
         return [Item(row.payload, at, row.sink, row.meta) for at, row in enumerate(self.rows)]
@@ -217,7 +220,7 @@ def check(
     if expected is None:
         expected = reference(case, handed)
     released = outcome or Outcome(run.pieces, run.barrier.digest.hexdigest(), None, [], 0)
-    output = Output([Row(*row[1:]) for row in released.items()], released.digest, released.error)
+    output = Output([Row(*row[1:]) for row in released.items()], released.digest, released.error, released.late)
     if failure is None:
         failure = _compared(case, expected, output)
     return Result(case, expected, output, outcome, player.made, failure, run, numbers, handed)
@@ -254,10 +257,15 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
         for rank, source in enumerate(dataflow.sources):
             machine = SourceMachine(source.name, rank, source.time)
             given.append((source.name, machine.take(list(case.inputs[source.name]))))
+    places = {source.name: END_OF_TIME for source in dataflow.sources}
+    ranks = {name: rank for rank, name in enumerate(places)}
+    failed = [(arrived.heartbeat, ranks[name], arrived) for name, arrived in given if arrived.error is not None]
+    if failed:
+        below, rank, last = min(failed, key=itemgetter(0, 1))
+        error = last.error
+        places[dataflow.sources[rank].name] = below
+    late = told_at_last((each for _, arrived in given for each in arrived.late), places)
     for name, arrived in given:
-        if arrived.error is not None:
-            error = error or arrived.error
-            below = arrived.heartbeat if len(dataflow.sources) == 1 else below
         for meta, payload in zip(arrived.metas, arrived.payloads):
             run.push(name, meta, payload)
     rows: list[Row] = []
@@ -271,30 +279,31 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
             rows.append(Row(meta, payload, sink))
     except DriftError as raised:
         error = raised
-    return Output(rows, digest.hexdigest(), error)
+    return Output(rows, digest.hexdigest(), error, late)
 
 
 def _compared(case: Case, expected: Output, got: Output) -> Failure | None:
-    """The first difference that matters.
-
-    Where the input ends with an error and there are several sources, how far the others have come by then depends on
-    the schedule, and after a loss so does all; what is out must be the reference's beginning.
-    """
+    """The first difference that matters: after a loss what is out must be the reference's beginning."""
     lost = isinstance(got.error, ProcessError)
-    cut = lost or (isinstance(expected.error, InputError) and len(case.dataflow.sources) > 1)
-    rows = expected.rows[: len(got.rows)] if cut else expected.rows
-    if len(rows) != len(got.rows) or (not cut and expected.digest != got.digest) or not equal_rows(rows, got.rows):
+    rows = expected.rows[: len(got.rows)] if lost else expected.rows
+    if len(rows) != len(got.rows) or (not lost and expected.digest != got.digest) or not equal_rows(rows, got.rows):
         return _first_difference(rows, got.rows, expected.digest != got.digest)
-    if lost or (_is_input_error(expected.error) and _is_input_error(got.error) and cut):
+    if lost:
         return None
     if _shown(expected.error) != _shown(got.error):
         said = f"the reference ends with {_said(expected.error)}, the run with {_said(got.error)}"
         return Failure("another error", said)
-    return None
+    return _compared_late(expected.late, got.late, whole=got.error is None or not getattr(got.error, "meta", b""))
 
 
-def _is_input_error(error: Exception | None) -> bool:
-    return isinstance(error, InputError)
+def _compared_late(expected: Sequence[Late], got: Sequence[Late], *, whole: bool) -> Failure | None:
+    """The first late item that differs; where a function ended the run, how many were told depends on the schedule."""
+    left, right = ([(*each[::2], each.heartbeat, form_of(each.payload)) for each in late] for late in (expected, got))
+    if left == right if whole else left[: len(right)] == right:
+        return None
+    at = next((at for at, pair in enumerate(zip(left, right)) if pair[0] != pair[1]), min(len(left), len(right)))
+    told = [repr(late[at]) if at < len(late) else "none" for late in (expected, got)]
+    return Failure("other late items", f"late item {at} is {told[1]}, and with the reference {told[0]}")
 
 
 def equal_rows(left: Sequence[Row], right: Sequence[Row]) -> bool:

@@ -113,9 +113,9 @@ class Driver:
 
     def end(self, source: str) -> None:
         """The input of a source ends."""
-        machine = self._machine(source)
-        if not machine.finished:
-            self.simulation.promise(self._rank(source), machine.finish())
+        rank = self._rank(source)
+        if self.simulation.inputs.may_read(rank):
+            self.simulation.promise(rank, self._machine(source).finish())
 
     def advance(self, milliseconds: int) -> None:
         """Move the clock of live sources."""

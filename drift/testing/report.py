@@ -98,6 +98,7 @@ def _headline(result: Result) -> str:
     return {
         "another output": "another output than the reference",
         "another error": "another error than the reference",
+        "other late items": "other late items than the reference",
     }.get(what, f"no output: {what}")
 
 

@@ -1,0 +1,191 @@
+"""An error of a source has a place in the order: what is below it is released, wherever the sources had been read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import drift
+from drift.engines.feed import Feed
+from drift.engines.simulated import Simulation
+from drift.sources.base import as_source
+from drift.testing import Schedule
+from drift.testing.schedule import Player
+from drift_graph.errors import DriftError, InputError
+from drift_graph.meta import BEGINNING
+
+
+def numbers_time(payload: Any) -> int:
+    if payload == "raises":
+        raise ValueError("this item has no time")
+    return payload if type(payload) is int else payload[0]  # type: ignore[no-any-return]
+
+
+def tie_of(payload: Any) -> int:
+    return payload[1] if type(payload) is tuple else 0
+
+
+def graph_of(*policies: drift.EventTime | drift.ArrivalTime) -> drift.Graph:
+    graph = drift.Graph("merged")
+    first, *rest = [graph.source(f"s{rank}", time=policy) for rank, policy in enumerate(policies)]
+    for each in rest:
+        first = first.merge(each)
+    first.sink("out")
+    return graph
+
+
+def outcome(graph: drift.Graph, sources: dict[str, Any], **settings: Any) -> tuple[Any, ...]:
+    run = drift.run(graph, {name: make() if callable(make) else make for name, make in sources.items()}, **settings)
+    items, error = [], None
+    try:
+        items.extend((item.meta, item.payload) for item in run)
+    except DriftError as raised:
+        error = type(raised), str(raised)
+    return items, run.digest, error, run.late, run.report.late_items
+
+
+def simulated(graph: drift.Graph, sources: dict[str, Any], noise: int) -> tuple[Any, ...]:
+    run = Simulation(graph.build(), sources, Player(Schedule(noise=noise)), batch_items=4).run()
+    error = (type(run.error), str(run.error)) if run.error is not None else None
+    return [(meta, payload) for _, meta, payload, _ in run.items()], run.digest, error, run.late, len(run.late)
+
+
+A = drift.EventTime(numbers_time, lateness=1)
+DIVERTING = drift.EventTime(numbers_time, lateness=1, late="divert")
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind"), [(3, drift.LateItem), ("raises", drift.StepError), ((10.5,), InputError)], ids=str
+)
+def test_what_is_below_the_heartbeat_before_a_bad_item_is_released_and_nothing_else(bad: Any, kind: type) -> None:
+    graph = graph_of(A, A)
+    sources = {"s0": [0, 5, 10, bad, 11], "s1": range(100)}
+    expected = outcome(graph, sources, engine="reference")
+    assert sorted(payload for _, payload in expected[0]) == sorted([0, 5, *range(9)])
+    assert expected[2] is not None and expected[2][0] is kind
+    for batch_items in (1, 2, 3, 7, 4096):
+        assert outcome(graph, sources, batch_items=batch_items) == expected
+    assert outcome(graph, sources, engine="zeromq", workers=2, batch_items=2) == expected
+
+
+@st.composite
+def several(draw: st.DrawFn) -> tuple[drift.Graph, dict[str, list[Any]]]:
+    policies: list[drift.EventTime | drift.ArrivalTime] = []
+    sources: dict[str, list[Any]] = {}
+    item = st.one_of(st.integers(0, 12), st.tuples(st.integers(0, 12), st.integers(0, 1)))
+    for rank in range(draw(st.integers(2, 3))):
+        lateness, late = draw(st.integers(0, 3)), draw(st.sampled_from(["error", "divert"]))
+        tie = draw(st.sampled_from([None, tie_of]))
+        event = drift.EventTime(numbers_time, lateness, tie, late=late)
+        policies.append(draw(st.sampled_from([event, event, event, drift.ArrivalTime()])))
+        items = draw(st.lists(item, max_size=12))
+        if draw(st.booleans()):
+            items.insert(draw(st.integers(0, len(items))), draw(st.sampled_from(["raises", (1.5,), (None,)])))
+        sources[f"s{rank}"] = items
+    return graph_of(*policies), sources
+
+
+@given(several(), st.integers(1, 2**32))
+def test_errors_and_late_items_of_several_sources_are_the_same_for_any_batches_and_schedule(
+    case: tuple[drift.Graph, dict[str, list[Any]]], noise: int
+) -> None:
+    graph, sources = case
+    expected = outcome(graph, sources, engine="reference", batch_items=1)
+    for batch_items in (1, 2, 5):
+        assert outcome(graph, sources, batch_items=batch_items) == expected
+    assert outcome(graph, sources, engine="reference") == expected
+    for more in range(3):
+        assert simulated(graph, sources, noise + more) == expected
+
+
+def failing(count: int) -> Iterator[int]:
+    yield from range(count)
+    raise ConnectionError("cut")
+
+
+def test_a_source_that_breaks_ends_the_run_at_its_heartbeat(tmp_path: Path) -> None:
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("".join(f"{number}\n" for number in range(20)) + "{\n40\n")
+    graph = graph_of(A, A)
+    sources: dict[str, Any] = {"s0": lambda: drift.sources.jsonl(lines), "s1": range(100)}
+    expected = outcome(graph, sources, engine="reference")
+    assert len(expected[0]) == 36 and expected[2] is not None and "line 21" in expected[2][1]
+    assert outcome(graph, sources, batch_items=3) == expected
+    broken: dict[str, Any] = {"s0": lambda: failing(20), "s1": range(100)}
+    expected = outcome(graph, broken, engine="reference")
+    assert len(expected[0]) == 36 and expected[2] is not None and "ConnectionError" in expected[2][1]
+    assert outcome(graph, broken, batch_items=3) == expected
+
+
+def test_of_two_errors_the_one_of_least_heartbeat_is_the_runs_and_of_equal_ones_that_of_the_first_source() -> None:
+    graph = graph_of(A, A)
+    for sources, ends in (
+        ({"s0": [9, "raises"], "s1": [3, "raises"]}, "s1"),
+        ({"s0": [5, "raises"], "s1": [5, "raises"]}, "s0"),
+        ({"s0": ["raises"], "s1": ["raises"]}, "s0"),
+    ):
+        for batch_items in (1, 2, 10):
+            *_, error, _, _ = outcome(graph, sources, batch_items=batch_items)
+            assert error is not None and f"time function of source '{ends}'" in error[1]
+
+
+def test_late_items_come_in_one_order_and_as_far_as_the_error() -> None:
+    graph = graph_of(DIVERTING, DIVERTING, A)
+    sources: dict[str, Any] = {"s0": [0, 9, 1, 20, 2], "s1": [4, 1, 9, 3, 30, 4], "s2": [0, 12, "raises"]}
+    expected = [("s1", 1, 3), ("s0", 1, 8), ("s1", 3, 8)]
+    for batch_items in (1, 2, 3, 4096):
+        *_, late, count = outcome(graph, sources, batch_items=batch_items)
+        assert [(each.source, each.payload, each.heartbeat) for each in late] == expected
+        assert count == 3
+
+
+def test_a_replay_ends_where_the_recorded_run_did(tmp_path: Path) -> None:
+    graph = graph_of(DIVERTING, A)
+    sources: dict[str, Any] = {"s0": [0, 9, 1, 20, 2, *range(30, 60)], "s1": [0, 12, "raises"]}
+    expected = outcome(graph, sources, record=tmp_path / "record", batch_items=1)
+    for settings in ({"batch_items": 2}, {"engine": "reference"}):
+        run = drift.replay(tmp_path / "record", graph, **settings)
+        items = []
+        with pytest.raises(drift.StepError, match="this item has no time"):
+            items.extend((item.meta, item.payload) for item in run)
+        assert (items, run.digest, run.late) == (expected[0], expected[1], expected[3])
+
+
+class _Silent:
+    """A live source that has nothing yet."""
+
+    live = True
+
+    def open(self) -> _Silent:
+        return self
+
+    def read(self, items_max: int) -> list[Any] | None:
+        return []
+
+    def filenos(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+def test_late_items_that_wait_to_be_told_count_towards_credit() -> None:
+    taken = []
+
+    def many() -> Iterator[int]:
+        yield 5
+        for number in range(1000):
+            taken.append(number)
+            yield 1
+
+    late: list[Any] = []
+    sources = {"s0": as_source("s0", many()), "s1": _Silent()}
+    feed = Feed(graph_of(DIVERTING, A).build(), sources, {}, batch_items=10, in_flight_max=100, on_late=late.append)
+    for _ in range(500):
+        feed.poll(BEGINNING)
+    assert len(taken) == 99 and late == []
