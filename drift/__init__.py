@@ -10,33 +10,11 @@
 from __future__ import annotations
 
 from importlib import import_module as _import_module
-from pathlib import Path as _Path
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import drift_acker as _drift_acker
 import drift_barrier as _drift_barrier
-from drift import sinks, sources, spark
-from drift.engines.base import Progress, Settings
-from drift.run import Report, Run, run
-from drift.streams import Feedback, Graph, Stream
-from drift_graph.canonical import canonical
-from drift_graph.errors import (
-    DriftBug,
-    DriftError,
-    GraphError,
-    ImpureStep,
-    InputError,
-    LateItem,
-    PayloadError,
-    ProcessError,
-    SettingsError,
-    SinkError,
-    StepError,
-)
 from drift_graph.functions import own_folders as _own_folders
-from drift_graph.graph import Dataflow
-from drift_graph.item import Item
-from drift_graph.times import ArrivalTime, EventTime, Late
 
 __version__ = "0.1.0"
 __all__ = [
@@ -78,12 +56,15 @@ __all__ = [
     "spark",
 ]
 
-_own_folders.extend(str(_Path(each.__file__ or "").parent) for each in (_drift_acker, _drift_barrier))
-_own_folders.append(str(_Path(__file__).parent))
-
+_own_folders += [*_drift_acker.__path__, *_drift_barrier.__path__, *__path__]
 
 if _TYPE_CHECKING:
+    from drift import sinks as sinks
+    from drift import sources as sources
+    from drift import spark as spark
     from drift import testing as testing
+    from drift.engines.base import Progress as Progress
+    from drift.engines.base import Settings as Settings
     from drift.lineage.diff import diff as diff
     from drift.lineage.explain import explain as explain
     from drift.records.audit import audit as audit
@@ -91,25 +72,69 @@ if _TYPE_CHECKING:
     from drift.records.reader import Record as Record
     from drift.records.recorder import Recording as Recording
     from drift.records.replay import replay as replay
+    from drift.running import Report as Report
+    from drift.running import Run as Run
+    from drift.running import run as run
+    from drift.streams import Feedback as Feedback
+    from drift.streams import Graph as Graph
+    from drift.streams import Stream as Stream
+    from drift_graph.canonical import canonical as canonical
+    from drift_graph.errors import DriftBug as DriftBug
+    from drift_graph.errors import DriftError as DriftError
+    from drift_graph.errors import GraphError as GraphError
+    from drift_graph.errors import ImpureStep as ImpureStep
+    from drift_graph.errors import InputError as InputError
+    from drift_graph.errors import LateItem as LateItem
+    from drift_graph.errors import PayloadError as PayloadError
+    from drift_graph.errors import ProcessError as ProcessError
+    from drift_graph.errors import SettingsError as SettingsError
+    from drift_graph.errors import SinkError as SinkError
+    from drift_graph.errors import StepError as StepError
+    from drift_graph.graph import Dataflow as Dataflow
+    from drift_graph.item import Item as Item
     from drift_graph.restore import restored as restored
+    from drift_graph.times import ArrivalTime as ArrivalTime
+    from drift_graph.times import EventTime as EventTime
+    from drift_graph.times import Late as Late
 
-#: What needs PyArrow is imported when it is first asked for; so is the harness, which only tests need.
-_LATER = {
-    "Audit": "drift.records.checks",
-    "audit": "drift.records.audit",
-    "Record": "drift.records.reader",
-    "Recording": "drift.records.recorder",
-    "diff": "drift.lineage.diff",
-    "explain": "drift.lineage.explain",
-    "replay": "drift.records.replay",
-    "restored": "drift_graph.restore",
-}
+#: Where each public name is from; it is imported when it is first asked for, so that `import drift` takes no time.
+_NAMES = {
+    "drift.engines.base": ("Progress", "Settings"),
+    "drift.lineage.diff": ("diff",),
+    "drift.lineage.explain": ("explain",),
+    "drift.records.audit": ("audit",),
+    "drift.records.checks": ("Audit",),
+    "drift.records.reader": ("Record",),
+    "drift.records.recorder": ("Recording",),
+    "drift.records.replay": ("replay",),
+    "drift.running": ("Report", "Run", "run"),
+    "drift.streams": ("Feedback", "Graph", "Stream"),
+    "drift_graph.canonical": ("canonical",),
+    "drift_graph.errors": (
+        "DriftBug", "DriftError", "GraphError", "ImpureStep", "InputError", "LateItem", "PayloadError", "ProcessError",
+        "SettingsError", "SinkError", "StepError",
+    ),
+    "drift_graph.graph": ("Dataflow",),
+    "drift_graph.item": ("Item",),
+    "drift_graph.restore": ("restored",),
+    "drift_graph.times": ("ArrivalTime", "EventTime", "Late"),
+}  # fmt: skip
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+_MODULES = ("sinks", "sources", "spark", "testing")
+_OF_RECORDS = ("Record", "audit", "diff", "explain", "replay")
 
 
 def __getattr__(name: str) -> object:
-    if name == "testing":
-        return _import_module("drift.testing")
-    module = _LATER.get(name)
+    if name in _MODULES:
+        return _import_module(f"drift.{name}")
+    module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'drift' has no attribute {name!r}")
-    return getattr(_import_module(module), name)
+    if name in _OF_RECORDS:
+        _import_module("drift.extras").need("records", f"drift.{name}")
+    found = globals()[name] = getattr(_import_module(module), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_MODULES, *(name for name in globals() if name.startswith("__"))})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -85,3 +87,94 @@ def test_the_version_is_that_of_the_package(wheel: Path) -> None:
 def test_everything_in_all_is_there_and_sorted() -> None:
     assert [name for name in drift.__all__ if not hasattr(drift, name)] == []
     assert drift.__all__ == sorted(drift.__all__)
+
+
+_HIDES = """
+import sys
+from importlib.abc import MetaPathFinder
+class Hides(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in {"pyspark", "pandas", "pyarrow", "numpy"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hides())
+"""
+_LIGHT = """
+import sys, drift
+graph = drift.Graph("light")
+graph.source("lines").flat_map(str.split).count(key=str.lower).sink("counts")
+lines = {"lines": ["to be or", "not to be"]}
+print(*{drift.run(graph, lines, engine=engine).finish().digest for engine in ("local", "reference", "zeromq")})
+for asked in (
+    lambda: drift.run(graph, lines, engine="spark"),
+    lambda: drift.spark.session(),
+    lambda: drift.spark.dataframe(graph, lines),
+    lambda: drift.spark.stream(graph, lines, checkpoint="nowhere"),
+    lambda: drift.spark.register(None),
+    lambda: drift.run(graph, lines, record="nowhere"),
+    lambda: drift.audit("nowhere"),
+):
+    try:
+        asked()
+    except drift.SettingsError as error:
+        print(str(error).partition(": ")[2])
+"""
+
+
+def light(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """A command, and the processes that it starts, without the libraries of the extras."""
+    (tmp_path / "sitecustomize.py").write_text(_HIDES)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    return subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANG_S
+    )
+
+
+def test_without_the_extras_three_engines_run_and_what_needs_more_says_what_to_install(tmp_path: Path) -> None:
+    done = light(tmp_path, "-c", _LIGHT)
+    assert done.returncode == 0, done.stderr
+    digests, *told = done.stdout.splitlines()
+    assert len(digests.split()) == 1
+    assert told == ["pip install 'drifting-state[spark]'"] * 5 + ["pip install 'drifting-state[records]'"] * 2
+
+
+def test_without_the_extras_the_command_runs_and_what_needs_more_says_what_to_install(tmp_path: Path) -> None:
+    hamlet = ("examples/wordcount.py:graph", "--source", "examples/data/hamlet.txt.gz", "--quiet", "--digest")
+    assert len(light(tmp_path, "-m", "drift", "run", *hamlet).stdout.strip()) == 32
+    for extra, command in (
+        ("spark", ("run", *hamlet, "--engine", "spark")),
+        ("records", ("run", *hamlet, "--record", str(tmp_path / "record"))),
+        ("records", ("replay", "examples")),
+        ("records", ("audit", "examples")),
+        ("records", ("explain", "examples", "--position", "0")),
+        ("records", ("diff", "examples", "tests")),
+    ):
+        done = light(tmp_path, "-m", "drift", *command)
+        assert done.returncode == 2 and f"pip install 'drifting-state[{extra}]'" in done.stderr, (command, done.stderr)
+
+
+def test_what_is_installed_by_default_is_light() -> None:
+    always = [each for each in metadata.requires("drifting-state") or [] if "extra ==" not in each]
+    names = {re.split(r"[^\w-]", each)[0] for each in always}
+    assert names & {"pyspark", "pandas", "pyarrow", "numpy"} == set() and "msgspec" in names
+
+
+def test_dir_shows_every_public_name() -> None:
+    assert {name for name in dir(drift) if not name.startswith("_")} == {*drift.__all__, "testing"}
+    assert all(hasattr(drift, name) for name in dir(drift))
+
+
+def test_a_module_of_drift_does_not_take_the_place_of_a_public_name(tmp_path: Path) -> None:
+    code = (
+        "import drift, pkgutil, importlib\n"
+        "for module in pkgutil.iter_modules(drift.__path__):\n"
+        "    if module.name != '__main__': importlib.import_module(f'drift.{module.name}')\n"
+        "print(sorted(name for name in drift.__all__ if type(getattr(drift, name)).__name__ == 'module'))"
+    )
+    assert python(code, tmp_path) == "['sinks', 'sources', 'spark']"
+
+
+def test_importing_drift_imports_nothing_that_takes_long(tmp_path: Path) -> None:
+    code = "import sys; before = set(sys.modules); import drift; print(*sorted(set(sys.modules) - before))"
+    imported = set(python(code, tmp_path).split())
+    assert {name for name in imported if name.startswith("drift.")} == set()
+    assert imported & {"msgspec", "dataclasses", "inspect", "socket", "subprocess", "xxhash"} == set()

@@ -193,7 +193,7 @@ def test_a_run_with_another_digest_than_its_record_is_a_bug_that_is_told(tmp_pat
 
 def test_the_writer_reads_before_it_loads_what_takes_long() -> None:
     reads, _, _ = recorder.PROGRAM.partition("from drift.records.process")
-    program = reads + "\nprint(drift.__version__, *{'numpy', 'pyarrow', 'msgspec', 'drift.run'} & set(sys.modules))"
+    program = reads + "\nprint(drift.__version__, *{'numpy', 'pyarrow', 'msgspec', 'drift.running'} & set(sys.modules))"
     package = str(Path(drift.__file__).parent)
     said = subprocess.run(
         [sys.executable, "-P", "-c", program, package, "7"], stdin=subprocess.DEVNULL, capture_output=True, text=True

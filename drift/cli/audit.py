@@ -18,7 +18,8 @@ from drift.cli.errors import DIFFERENT, reading, to_json
 from drift.cli.options import graph_option, json_option, master_option
 from drift.cli.progress import WatchLine
 from drift.cli.specs import key_function
-from drift.run import ENGINES
+from drift.extras import need
+from drift.running import ENGINES
 
 if TYPE_CHECKING:
     from drift.records.checks import Audit
@@ -85,6 +86,7 @@ def audit_command(
     drift audit monday --verify ours.pub
     drift audit monday --graph new.py:graph --by airport --html report.html
     """
+    need("records", "drift audit")
     from drift.records.audit import audit
     from drift.records.watch import Watch
 

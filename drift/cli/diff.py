@@ -10,6 +10,7 @@ import click
 from drift.cli.errors import DIFFERENT, reading, to_json
 from drift.cli.options import json_option
 from drift.cli.progress import WatchLine
+from drift.extras import need
 
 
 @click.command("diff", short_help="Compare two records.")
@@ -25,6 +26,7 @@ def diff_command(one: str, other: str, as_json: bool) -> Any:
     drift diff monday tuesday
     drift diff monday tuesday --json
     """
+    need("records", "drift diff")
     from drift.lineage.diff import diff
     from drift.lineage.tell import diff_lines
     from drift.records.reader import Record

@@ -9,6 +9,7 @@ import click
 from drift.cli.errors import reading, to_json
 from drift.cli.options import graph_option, json_option
 from drift.cli.progress import WatchLine
+from drift.extras import need
 from drift_graph.errors import SettingsError
 
 
@@ -30,6 +31,7 @@ def explain_command(path: str, position: int, graph: str | None, states: int, me
     drift explain monday --position 1000
     drift explain monday --position 1000 --states 10 --json
     """
+    need("records", "drift explain")
     from drift.lineage.explain import explain
     from drift.lineage.show import as_mermaid, one_line, print_tree
 

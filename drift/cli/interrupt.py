@@ -16,7 +16,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from drift.engines.feed import Feed
-from drift.run import Run
+from drift.running import Run
 from drift.sinks.base import Sink
 from drift_graph.meta import Metas
 

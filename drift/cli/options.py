@@ -15,7 +15,7 @@ import click
 
 from drift.cli.interrupt import Noted
 from drift.cli.specs import OnExisting, by_name, refuse_one_file, sink_of, writes_to_stdout
-from drift.run import ENGINES
+from drift.running import ENGINES
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 

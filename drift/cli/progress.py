@@ -18,7 +18,7 @@ from rich.text import Text
 
 from drift.engines.base import Progress
 from drift.records.watch import Watch
-from drift.run import Run
+from drift.running import Run
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
 _DRAWN_PER_SECOND = 5

@@ -10,6 +10,7 @@ import click
 from drift.cli.late import LateOutput
 from drift.cli.options import Output, engine_options, graph_option, only_given, output_options, print_options
 from drift.cli.run import driven, print_report
+from drift.extras import need
 
 if TYPE_CHECKING:
     from drift.records.replay import Pace
@@ -46,6 +47,7 @@ def replay_command(
     drift replay monday --engine zeromq --workers 4 --sink counts=counts.jsonl
     drift replay monday --until 1000 --sink text:-
     """
+    need("records", "drift replay")
     from drift.records.reader import Record
     from drift.records.replay import GraphDiffers, dataflow_of, replay
 

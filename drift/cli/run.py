@@ -14,7 +14,7 @@ from drift.cli.options import Output, Printed, engine_options, only_given, outpu
 from drift.cli.progress import ProgressLine
 from drift.cli.specs import TimeOptions, by_name, policies, source_of
 from drift.load import full_place, load_dataflow
-from drift.run import Report, Run, made_run
+from drift.running import Report, Run, made_run
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from drift.records.format import RecordError
 from drift.records.reader import Record
-from drift.run import Run
+from drift.running import Run
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Digest
 from drift_graph.canonical import canonical

@@ -25,7 +25,7 @@ from drift.records.columns import numbers, of_arrow
 from drift.records.format import RecordError
 from drift.records.metas import metas_of
 from drift.records.reader import Record
-from drift.run import Run
+from drift.running import Run
 from drift_graph.canonical import canonical_each
 from drift_graph.errors import DriftError
 from drift_graph.meta import global_time_of, time_of

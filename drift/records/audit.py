@@ -18,7 +18,7 @@ from drift.records.intact import intact_checks
 from drift.records.reader import Record
 from drift.records.replay import changes_since, dataflow_of
 from drift.records.watch import Watch
-from drift.run import ENGINES
+from drift.running import ENGINES
 from drift.streams import Graph
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow

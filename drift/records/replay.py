@@ -18,7 +18,7 @@ from drift.records.changes import Change, compare
 from drift.records.fingerprint import fingerprint
 from drift.records.format import Manifest
 from drift.records.reader import Record
-from drift.run import Run, made_run
+from drift.running import Run, made_run
 from drift.streams import Graph
 from drift_graph import errors
 from drift_graph.errors import GraphError, SettingsError

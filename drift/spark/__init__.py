@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from drift.extras import need
 from drift.spark.sessions import session
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def dataframe(
             payload is a tuple, a dict, an object with such attributes, or the value of the only column.
         partitions: tasks that share the keys, and partitions of the result; None for as many as run at once.
     """
+    need("spark", "drift.spark.dataframe")
     from drift.spark.output import output_frame
 
     return output_frame(graph, sources, spark, sink, columns, times or {}, on_late, partitions, more)
@@ -75,6 +77,7 @@ def register(spark: Any) -> None:
 
     See `drift.spark.datasource.RecordSource` for its options.
     """
+    need("spark", "drift.spark.register")
     from drift.spark.datasource import RecordSource
 
     spark.dataSource.register(RecordSource)
@@ -128,6 +131,7 @@ def stream(
             or "accept" it, where a function that raised was mended.
         more: other fields of `drift.Settings`.
     """
+    need("spark", "drift.spark.stream")
     from drift.engines.base import Settings
     from drift.spark.streaming import Stream
     from drift_graph.graph import Dataflow

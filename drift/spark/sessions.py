@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from drift.extras import need
 from drift.spark.folders import make_folder, remove_folder
 from drift_graph.errors import ProcessError, SettingsError
 
@@ -151,12 +152,10 @@ def _imported() -> Any:
     for name in ("SPARK_HOME",):
         if os.environ.get(name) == "":
             del os.environ[name]  # with an empty one Spark looks for its programs in the root folder
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import pyspark.sql
-    except ImportError as error:
-        raise SettingsError(f"engine='spark' needs pyspark: pip install 'pyspark[sql]' ({error})") from None
+    need("spark", "Spark")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pyspark.sql
     return pyspark.sql
 
 

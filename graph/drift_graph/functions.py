@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
+import os
 import reprlib
 import sys
 import types
 from collections.abc import Callable
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 #: Folders whose frames are ours; each package adds its own when it is imported.
-own_folders: list[str] = [str(Path(__file__).parent)]
+own_folders: list[str] = [__file__.rpartition(os.sep)[0]]  # without pathlib, which takes long to import
 
 
 #: What a call of a user's function may end with and be that step's failure; SystemExit, or it would end the process.

@@ -16,7 +16,6 @@ counts the items that still share it, so a global time is unique per input item 
 
 from __future__ import annotations
 
-import struct
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -124,7 +123,7 @@ class MetaParts:
         return f"time {self.time} source {self.source_rank}{tie}{ordinal} path {path}"
 
 
-_low_halves = [struct.pack(">H", value) for value in range(0x10000)]
+_low_halves = [high + low for high in _bytes for low in _bytes]
 
 
 class ComputedMetas(Sequence[bytes]):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from drift.engines.base import Engine, Progress, Settings, peak_memory_bytes
 from drift.engines.feed import Feed
 from drift.engines.recorded import RecordedFeed, RecordEnds
+from drift.extras import need
 from drift.sinks.base import Sink, as_sink
 from drift.sources.base import Source, as_source
 from drift.sources.frames import FrameSource
@@ -224,6 +225,7 @@ class Run:
     def _make_recorder(
         self, record: Any, place: str, times: Mapping[str, TimePolicy], sources: Mapping[str, Source]
     ) -> Recorder:
+        need("records", "a record")
         from drift.records.describe import describe
         from drift.records.recorder import Recorder, as_recording
 
@@ -456,6 +458,7 @@ def _engine_class(name: str) -> Callable[[Dataflow, Feed, Settings], Engine]:
 
         return ZeromqEngine
     if name == "spark":
+        need("spark", "engine='spark'")
         from drift.spark.engine import SparkEngine
 
         return SparkEngine
