@@ -47,12 +47,11 @@ class StepResult(TypeError):
 
 
 def pair_of(result: Any) -> tuple[Any, Any]:
-    """The (state, output) that a step returned."""
-    try:
-        state, output = result
-    except (TypeError, ValueError):
-        raise StepResult(result) from None
-    return state, output
+    """The (state, output) that a step returned: a sequence of two, which no set, dict or text is."""
+    match result:
+        case state, output:
+            return state, output
+    raise StepResult(result)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

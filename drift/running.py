@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from drift.engines.base import Engine, Progress, Settings, peak_memory_bytes
-from drift.engines.feed import Feed
+from drift.engines.feed import Feed, taker_of_late
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.extras import need
 from drift.sinks.base import Sink, as_sink
@@ -107,6 +107,7 @@ class Run:
         for name, policy in times.items():
             if not isinstance(policy, (ArrivalTime, EventTime)):
                 raise SettingsError(f"times[{name!r}] is {policy!r:.80}, neither ArrivalTime() nor EventTime(...)")
+        take_late = taker_of_late(on_late, self.late.append)
         self._started = time.perf_counter()
         self._seconds: float | None = None
         self._sinks: dict[str, Sink] = {name: as_sink(name, given) for name, given in sinks.items()}
@@ -120,9 +121,8 @@ class Run:
         if record is not None:
             self._recorder = self._make_recorder(record, place, times, opened)
         self._until = until
-        on_late = on_late or self.late.append
         if make_feed is not None:
-            self._feed = make_feed(on_late, settings.batch_items)
+            self._feed = make_feed(take_late, settings.batch_items)
         else:
             self._feed = Feed(
                 watched,
@@ -130,7 +130,7 @@ class Run:
                 watched_times,
                 batch_items=settings.batch_items,
                 in_flight_max=settings.in_flight_max,
-                on_late=on_late,
+                on_late=take_late,
                 on_fed=self._recorder.arrived if self._recorder is not None else None,
                 on_stored=self._recorder.arrived_stored if self._recorder is not None else None,
             )
@@ -418,22 +418,6 @@ def _checked(engine: str, given: Mapping[str, Any]) -> Settings:
     if unknown:
         raise SettingsError(f"run has no setting {unknown}; it has {', '.join(known)}")
     settings = Settings(**given)
-    if settings.digest not in ("xxh3_128", "sha256"):
-        raise SettingsError(f"digest={settings.digest!r} is neither 'xxh3_128' nor 'sha256'")
-    for name in ("workers", "batch_items", "in_flight_max", "purity_first", "purity_every"):
-        value = getattr(settings, name)
-        if type(value) is not int or value < 1:
-            raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
-    if type(settings.check_purity) is not bool:
-        raise SettingsError(f"check_purity={settings.check_purity!r} is neither True nor False")
-    if settings.transport not in ("ipc", "tcp"):
-        raise SettingsError(f"transport={settings.transport!r} is neither 'ipc' nor 'tcp'")
-    for name in ("silence_max_s", "call_max_s"):
-        value = getattr(settings, name)
-        if (type(value) not in (int, float) or value <= 0) and not (name == "call_max_s" and value is None):
-            raise SettingsError(f"{name}={value!r} is not a number of seconds above 0")
-    if settings.partitions is not None and (type(settings.partitions) is not int or settings.partitions < 1):
-        raise SettingsError(f"partitions={settings.partitions!r} is not an int of 1 or more")
     of_spark = (settings.spark, settings.master, settings.partitions, settings.gang)
     if engine != "spark" and of_spark != (None, None, None, False):
         raise SettingsError(f"spark, master, partitions and gang are settings of engine='spark', not of {engine!r}")

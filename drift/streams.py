@@ -183,6 +183,8 @@ class Stream(Generic[T]):
         shown: Callable[..., Any],
     ) -> Stream[U]:
         draft, where = self._graph._draft, caller()
+        if not callable(key):
+            raise GraphError(f"step {name!r} (at {where}) takes a function that gives the key, not {key!r:.80}")
         loop = draft.open_loop(f"{name}.states", where)
         group = draft.add(Group(name, name, where, ScanKey(key), 2), (*self._origins, loop))
         states = draft.add(

@@ -210,7 +210,7 @@ BREAKAGES = [
     one(
         "what the other items complete is not released before the error of one",
         _STREAM,
-        '        late = self._divert(arrived, number, before, seen) if refused is None else 0\n',
+        "        late = self._divert(arrived, number, before, seen) if refused is None else 0\n",
         "        if refused is not None:\n            raise refused\n"
         "        late = self._divert(arrived, number, before, seen)\n",
         LATE,

@@ -238,6 +238,7 @@ def test_flights_have_the_disorder_that_the_example_speaks_of() -> None:
 
 LINES = 40_000
 
+
 def numbered_words(line: tuple[int, str]) -> list[str]:
     return line[1].split()
 

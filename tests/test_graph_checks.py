@@ -216,6 +216,14 @@ def test_a_step_takes_a_function(step: str) -> None:
     refused(make, f"{step} takes a function, not 5", marks=("no function",))
 
 
+@pytest.mark.parametrize(("step", "more"), [("scan", (0, max)), ("count", ()), ("reduce", (max,)), ("group", (2,))])
+def test_a_step_that_goes_by_keys_takes_a_function_for_them(step: str, more: tuple[Any, ...]) -> None:
+    def make(graph: drift.Graph) -> None:
+        getattr(graph.source("in"), step)(5, *more)  # no key
+
+    refused(make, "takes a function", "not 5", marks=("no key",))
+
+
 @pytest.mark.parametrize("name", ["", 5, None])
 def test_a_graph_has_a_name(name: Any) -> None:
     with pytest.raises(drift.GraphError, match="a graph's name is a text"):

@@ -724,6 +724,22 @@ def test_what_a_tombstone_took_from_a_scan_does_not_come_back(monkeypatch: pytes
     assert list(zip(out.metas, out.payloads)) == expected[1:] and out.diffs is None
 
 
+@pytest.mark.parametrize(
+    "pair",
+    [{1, 2}, {1: 2, 3: 4}, "ab", b"ab", (1, 2, 3), (1,), iter((1, 2)), None],
+    ids=lambda pair: type(pair).__name__,
+)
+@pytest.mark.parametrize(("engine", "fused"), [("local", True), ("local", False), ("reference", True)])
+def test_a_scan_takes_a_sequence_of_two_from_its_step_and_nothing_else(engine: str, fused: bool, pair: Any) -> None:
+    graph = drift.Graph("pairs")
+    graph.source("in").scan(one_key, 0, lambda state, n: pair if n == 3 else [state, n], name="step").sink("out")
+    run = drift.run(graph, {"in": [1, 2, 3, 4]}, engine=engine, fused=fused)
+    released: list[Any] = []
+    with pytest.raises(drift.StepError, match="must return \\(next state, output\\)"):
+        released.extend(item.payload for item in run)
+    assert released == [1, 2]
+
+
 def test_a_scan_keeps_one_state_of_what_is_settled() -> None:
     stage = stage_of(lambda stream: stream.scan(few_keys, 0, STEPS["mixing"][1]))
     assert isinstance(stage, ScanStage)

@@ -19,7 +19,9 @@ pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.filterwarning
 
 
 @given(
-    lines=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=40), max_size=20),
+    lines=st.lists(
+        st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=40), min_size=1, max_size=20
+    ),
     cuts=st.lists(st.integers(0, 400), max_size=6),
     items_max=st.integers(1, 9),
 )
@@ -43,6 +45,25 @@ def test_the_port_is_known_before_a_run_and_taken_only_once() -> None:
         source.open()
     with pytest.raises(SettingsError, match=r"cannot listen at 192.0.2.1:0"):
         sources.tcp_lines("192.0.2.1")
+
+
+@pytest.mark.parametrize("how", ["closed", "reset"])
+def test_who_only_looks_whether_somebody_listens_ends_nothing(how: str) -> None:
+    source = sources.tcp_lines()
+    reader = source.open()
+    for _ in range(3):
+        with connected(source) as scan:
+            if how == "reset":
+                scan.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait(reader)
+        assert reader.read(10) == [] and reader.read(10) == []
+    thread = in_thread(send, source.address, b"the real\nsender\n")
+    lines: list[str] = []
+    while wait(reader) and (batch := reader.read(10)) is not None:
+        lines += batch
+    assert lines == ["the real", "sender"]
+    thread.join()
+    reader.close()
 
 
 def test_a_megabyte_line_is_given_and_a_longer_one_refused_by_name() -> None:
@@ -149,12 +170,20 @@ def test_a_line_that_is_cut_off_and_bytes_that_are_not_text_name_the_peer() -> N
 
 def test_a_connection_that_breaks_is_no_end() -> None:
     source = sources.tcp_lines()
-    connection = connected(source)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()  # a reset
-    payloads, fault = fault_of(source)
-    assert payloads == []
-    assert "the connection broke" in fault and "lines may be missing" in fault
+    reader = source.open()
+    with connected(source) as connection:
+        connection.sendall(b"one\n")
+        assert next(filter(None, (reader.read(10) for _ in iter(lambda: wait(reader), None)))) == ["one"]
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it closes with a reset
+    wait(reader)
+    with pytest.raises(InputError, match=r"line 2: the connection broke .* lines may be missing"):
+        reader.read(10)
+    reader.close()
+
+
+def wait(reader: sources.Reader) -> bool:
+    assert select.select(reader.filenos(), (), (), HANG_S)[0]
+    return True
 
 
 def test_who_connects_after_the_end_is_refused() -> None:

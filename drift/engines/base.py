@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import resource
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Algorithm
+from drift_graph.errors import SettingsError
 from drift_graph.meta import BEGINNING
 
 _GC_THRESHOLD = 100_000
@@ -61,6 +63,9 @@ class Settings:
             differ.
         purity_first, purity_every: of each function so many first calls are checked, and every n-th call after them.
         gang: cycles that change keys run on all tasks at once, not in one of them (spark).
+
+    Raises:
+        SettingsError: a value that is none of these.
     """
 
     workers: int = 1
@@ -78,6 +83,27 @@ class Settings:
     purity_first: int = 100
     purity_every: int = 10_000
     gang: bool = False
+
+    def __post_init__(self) -> None:
+        if self.digest not in ("xxh3_128", "sha256"):
+            raise SettingsError(f"digest={self.digest!r} is neither 'xxh3_128' nor 'sha256'")
+        for name in ("workers", "batch_items", "in_flight_max", "purity_first", "purity_every"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
+        for name in ("fused", "check_purity", "gang"):
+            if type(getattr(self, name)) is not bool:
+                raise SettingsError(f"{name}={getattr(self, name)!r} is neither True nor False")
+        if self.transport not in ("ipc", "tcp"):
+            raise SettingsError(f"transport={self.transport!r} is neither 'ipc' nor 'tcp'")
+        for name in ("silence_max_s", "call_max_s"):
+            value = getattr(self, name)
+            if value is None and name == "call_max_s":
+                continue
+            if type(value) not in (int, float) or not 0 < value < math.inf:
+                raise SettingsError(f"{name}={value!r} is not a number of seconds above 0")
+        if self.partitions is not None and (type(self.partitions) is not int or self.partitions < 1):
+            raise SettingsError(f"partitions={self.partitions!r} is not an int of 1 or more")
 
 
 @dataclass

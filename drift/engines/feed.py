@@ -249,6 +249,17 @@ class Feed:
                 stack.callback(inlet.reader.close)
 
 
+def taker_of_late(on_late: Callable[[Late], None] | None, otherwise: Callable[[Late], None]) -> Callable[[Late], None]:
+    """Who takes diverted items: whom the caller named, or `otherwise` where it named nobody.
+
+    Raises:
+        SettingsError: what it named cannot be called.
+    """
+    if on_late is not None and not callable(on_late):
+        raise SettingsError(f"on_late={on_late!r:.80} is not a function that takes a drift.Late")
+    return otherwise if on_late is None else on_late
+
+
 class Gathering:
     """Batches that wait to be processed together, where optimism has proved wasteful.
 

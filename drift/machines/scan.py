@@ -22,7 +22,7 @@ from typing import Any
 from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.grouping import keyed
 from drift.machines.maps import Ports
-from drift.operators import ScanKey, ScanState, State, pair_of
+from drift.operators import ScanKey, ScanState, State, StepResult, pair_of
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import failed_step
@@ -139,8 +139,12 @@ class ScanStage:
             for key, payload in zip(keys, payloads):
                 state = find(key, initial)
                 remember(state)
-                states[key], output = step(state, payload)
-                give(output)
+                match step(state, payload):
+                    case state, output:
+                        states[key] = state
+                        give(output)
+                    case other:
+                        raise StepResult(other)
         except RAISED:  # met again in _change, which says what and where
             done = len(outputs)
             segment = _Segment(metas[:done], keys[:done], payloads[:done], befores[:done], outputs)

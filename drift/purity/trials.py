@@ -154,9 +154,7 @@ def _reordered(value: Any, sets: _Filled) -> Any:
         if all(left is right for left, right in zip(inside, value)):
             return value
         return kind._make(inside) if hasattr(kind, "_make") else kind(inside)
-    changed = [
-        (name, other) for name, inside in _fields_of(value) if (other := _reordered(inside, sets)) is not inside
-    ]
+    changed = [(name, other) for name, inside in _fields_of(value) if (other := _reordered(inside, sets)) is not inside]
     if changed:
         value = copy.copy(value)
         for name, inside in changed:

@@ -154,9 +154,7 @@ class InputRows:
             self._arrived = None  # which is found where they are looked at for themselves
             return None
 
-    def _not_as_arrived(
-        self, rows: Any, codes: Codes, bins: Strings, arrived: ArrivedPart, first: int
-    ) -> Wrong | None:
+    def _not_as_arrived(self, rows: Any, codes: Codes, bins: Strings, arrived: ArrivedPart, first: int) -> Wrong | None:
         count = len(arrived.batches)
         times = columns.numbers(rows.column("time"))
         given = columns.numbers(rows.column("batch"))

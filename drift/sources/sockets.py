@@ -37,7 +37,8 @@ def tcp_lines(
     Args:
         host, port: where to listen, and only this machine can connect to the default; port 0 takes a free one.
         connect: connect there when the run starts, in place of listening; the input ends with the connection.
-        until_closed: the input ends when every connection that was opened is closed, and there was one.
+        until_closed: the input ends when every connection is closed, and one of them had sent something: who only
+            looks whether somebody listens ends nothing.
         line_bytes_max: a longer line ends the run with an InputError.
         connections_max: how many are served at a time; others wait.
 
@@ -116,6 +117,7 @@ class _Peer:
     def __init__(self, connection: socket.socket, address: Any) -> None:
         self.connection = connection
         self.name = f"{address[0]}:{address[1]}"
+        self.has_sent = False
         self.lines = 0
         self.unended: list[bytes] = []  # pieces of a line whose end has not come
         self.unended_bytes = 0
@@ -142,7 +144,7 @@ class _TcpReader:
         if listener is not None:
             self._selector.register(listener, selectors.EVENT_READ, None)
         self._peers: list[_Peer] = []
-        self._accepted = 0
+        self._served = connection is not None  # somebody has sent something, or was asked for it
         self._lines: list[str] = []
         self._at = 0
         self._error: InputError | None = None
@@ -155,7 +157,7 @@ class _TcpReader:
             self._receive()
         batch = self._lines[self._at : self._at + items_max]
         self._at += len(batch)
-        ended = self._until_closed and self._accepted > 0 and not self._peers
+        ended = self._until_closed and self._served and not self._peers
         self._wake.set(self._at < len(self._lines) or (bool(batch) and (self._error is not None or ended)))
         if not batch and self._error is not None:
             raise self._error
@@ -202,7 +204,6 @@ class _TcpReader:
         connection.setblocking(False)
         peer = _Peer(connection, address)
         self._peers.append(peer)
-        self._accepted += 1
         self._selector.register(connection, selectors.EVENT_READ, peer)
         if len(self._peers) == self._connections_max and self._listener is not None:
             self._selector.unregister(self._listener)
@@ -221,7 +222,10 @@ class _TcpReader:
             return
         except OSError as error:
             self._remove(peer)
-            self._fail(peer, f"the connection broke ({error}), so lines may be missing; see what became of the sender")
+            if peer.has_sent or self._listener is None:
+                self._fail(
+                    peer, f"the connection broke ({error}), so lines may be missing; see what became of the sender"
+                )
             return
         if not data:
             self._remove(peer)
@@ -232,6 +236,7 @@ class _TcpReader:
                     f"last line too",
                 )
             return
+        self._served = peer.has_sent = True
         lines = data.split(b"\n")
         peer.unended.append(lines[0])
         if len(lines) > 1:

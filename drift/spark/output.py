@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from drift.engines.base import Settings
-from drift.engines.feed import Feed
+from drift.engines.feed import Feed, taker_of_late
 from drift.records.typed import payload_arrays
 from drift.sources.base import as_source
 from drift.sources.frames import FrameSource
@@ -56,7 +56,7 @@ def output_frame(
         times,
         batch_items=settings.batch_items,
         in_flight_max=settings.in_flight_max,
-        on_late=on_late or _unheard,
+        on_late=taker_of_late(on_late, _unheard),
     )
     try:
         check_finite(feed)
