@@ -135,9 +135,9 @@ BREAKAGES = [
     ),
     one(
         "a gang's first items are tracked at none of their times",
-        _GANG,
-        "sent = self._sent(global_time_of(items[0][0]), self._worker.pass_maps(_parts(items)))",
-        "sent = self._sent(global_time_of(items[-1][0]), self._worker.pass_maps(_parts(items)))",
+        "drift/machines/nodes/node.py",
+        "return global_time_of(min(least_meta(columns.metas) for _, columns in parts))",
+        "return global_time_of(max(max(columns.metas) for _, columns in parts))",
         GANG,
         NO_SPARK,
     ),

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from itertools import compress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import drift
-from drift.engines.base import Settings
 from drift.engines.feed import Feed
-from drift.engines.pacing import Pacing, needs_pace
-from drift.engines.zeromq.roles import AckerLoop, WorkerLoop
-from drift.engines.zeromq.sockets import Transport
-from drift.engines.zeromq.wire import AckMessage, Batch, Codec, Message, MinimalTime
+from drift.machines.nodes.acker import AckerNode
+from drift.machines.nodes.messages import AckMessage, Batch, MinimalTime
+from drift.machines.nodes.node import ACKER, CALLER, Send
+from drift.machines.nodes.pacing import Pacing, needs_pace
+from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
-from drift.machines.worker import Worker
-from drift_graph.item import Columns
+from drift.machines.worker import BARRIER, Worker
+from drift_graph.item import Columns, Failure
 from drift_graph.meta import END_OF_TIME, NumberedMetas, chosen_metas, pack_time
 
 
@@ -96,77 +95,117 @@ def test_over_zeromq_feeding_begins_with_one_item_and_goes_at_the_pace_of_the_ac
     assert paces[0] == 1 < max(paces)
 
 
-class Heard:
-    """In place of an outbox: what was sent."""
-
-    def __init__(self, codec: Codec) -> None:
-        self._codec = codec
-        self.messages: list[Message] = []
-
-    def send(self, frame: bytes) -> None:
-        self.messages.append(self._codec.decode(frame))
-
-
-def test_the_caller_hears_of_a_batch_that_was_fed_and_done_before_the_next_notice(tmp_path: Path) -> None:
+def test_the_caller_hears_of_a_batch_that_was_fed_and_done_before_the_next_notice() -> None:
     """Minimal time may be what it was: without the number of batches the caller would wait for this one for ever."""
-    graph = drift.Graph("numbers")
-    graph.source("numbers").group(key=lambda n: n, window=1).sink("out")
-    acker = AckerLoop(7, Transport(str(tmp_path)), graph.build(), Settings())
-    caller = Heard(Codec(0, 7))
-    acker._barrier = acker._caller = caller  # type: ignore[assignment]
-    acker._others = [caller]  # type: ignore[list-item]
-    for number, next_notice_s in ((1, 0.0), (2, math.inf)):
-        acker._next_notice_s = next_notice_s
-        acker.turn([AckMessage([(pack_time(number), number)], [], items=1)])
-        acker._next_notice_s = next_notice_s
-        acker.turn([AckMessage([(pack_time(number), number)], [])])
-    acker._next_notice_s = 0.0
-    acker.turn([])
-    acker.context.destroy()
-    assert [message.batches for message in caller.messages if isinstance(message, MinimalTime)] == [1, 1, 2]
+    acker = AckerNode(1, [0, CALLER], [CALLER])
+    told: list[int] = []
+    for now_s in (1.0, 1.0001):
+        number = len(told) + 1
+        fed = AckMessage([(pack_time(number), number)], [], items=1)
+        for message in (fed, AckMessage(fed.cells, [])):
+            sends = [send.message for send in acker.turn([message], now_s) if send.to == CALLER]
+            told += [notice.batches for notice in sends if isinstance(notice, MinimalTime)]
+    assert told == [1]
+    assert acker.wake_s == pytest.approx(1.001)
+    sends = acker.turn([], acker.wake_s)
+    assert [send.message.batches for send in sends if isinstance(send.message, MinimalTime)] == [2, 2]
+    assert acker.wake_s == math.inf
+
+
+def test_the_barrier_hears_at_once_and_notices_have_the_least_heartbeat_of_all_sources() -> None:
+    acker = AckerNode(2, [0, CALLER], [CALLER])
+    acker.turn([AckMessage([], [(0, pack_time(3))])], 1.0)
+    sends = acker.turn([AckMessage([(pack_time(2), 7)], [(1, pack_time(4))])], 1.0)
+    assert [send.to for send in sends] == [BARRIER]
+    notice = sends[0].message
+    assert isinstance(notice, MinimalTime)
+    assert (notice.time, notice.heartbeat) == (pack_time(2), pack_time(3))
+
+
+def acks(sends: list[Send]) -> list[AckMessage]:
+    return [send.message for send in sends if send.to == ACKER and isinstance(send.message, AckMessage)]
+
+
+def batches(sends: list[Send]) -> list[Batch]:
+    return [send.message for send in sends if isinstance(send.message, Batch)]
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-def test_a_worker_holds_back_what_neighbours_may_correct_and_nothing_else(tmp_path: Path, mapped: bool) -> None:
+def test_a_worker_holds_back_what_neighbours_may_correct_and_nothing_else(mapped: bool) -> None:
     """What the calling process sends comes in order; where workers run the maps, older items may be on their way."""
     graph = drift.Graph("numbers")
     source = graph.source("numbers")
     (source.map(abs) if mapped else source).group(key=lambda n: n, window=1, name="windows").sink("out")
-    loop = WorkerLoop(0, 7, Transport(str(tmp_path)), graph.build(), Settings(workers=2))
-    acker, others = Heard(Codec(0, 7)), Heard(Codec(0, 7))
-    loop._acker = acker  # type: ignore[assignment]
-    loop._peers = {1: others, -1: others}  # type: ignore[dict-item]
+    node = WorkerNode(Plan(graph.build()), 0, 2)
     metas = NumberedMetas(1000, 200, b"\0\0\0")
     batch = Batch(metas[0], 5, [("windows", Columns(metas, list(range(200)), None))])
-    loop.turn([MinimalTime(pack_time(0), pack_time(500), 0), batch])
-    assert len(acker.messages) == (not mapped)
-    loop.turn([MinimalTime(pack_time(0), metas[0], 0)])
-    loop.context.destroy()
-    assert len(acker.messages) == 1 and len(others.messages) == 1
+    sends = node.turn([MinimalTime(pack_time(0), pack_time(500), 0), batch], 1.0)
+    assert len(sends) == (0 if mapped else 2)
+    sends += node.turn([MinimalTime(pack_time(0), metas[0], 0)], 1.0)
+    assert len(acks(sends)) == 1 and len(batches(sends)) == 1
+    assert node.wake_s == math.inf
 
 
-def test_a_worker_finishes_older_items_before_it_begins_with_newer_ones(tmp_path: Path) -> None:
+def test_a_worker_is_patient_for_as_long_as_five_batches_take_and_then_goes_ahead() -> None:
+    graph = drift.Graph("numbers")
+    graph.source("numbers").map(abs).group(key=lambda n: 0, window=1, name="windows").sink("out")
+    node = WorkerNode(Plan(graph.build()), 0, 2)
+    metas = [NumberedMetas(1000 * at, 200, b"\0\0\0\1") for at in (1, 2)]
+    first, second = (Batch(each[0], 5, [("windows", Columns(each, [0] * 200, None))]) for each in metas)
+    assert node.turn([MinimalTime(pack_time(0), pack_time(0), 0), first], 1.0) == []
+    assert node.wake_s == pytest.approx(1.05)
+    assert node.turn([], 1.04) == []
+    assert len(acks(node.turn([], 1.05))) == 1
+    assert node.turn([second], 3.0, 2.0) == []  # the last one took two seconds, so neighbours may as well
+    assert node.wake_s == pytest.approx(13.0)
+    assert len(acks(node.turn([], 13.0))) == 1
+
+
+def test_a_worker_finishes_older_items_before_it_begins_with_newer_ones() -> None:
     """And looks for older ones again between two batches to be mapped."""
     graph = drift.Graph("numbers")
     graph.source("numbers").map(abs).group(key=lambda n: 0, window=1, name="windows").sink("out")
-    loop = WorkerLoop(0, 7, Transport(str(tmp_path)), graph.build(), Settings(workers=2))
-    acker, others = Heard(Codec(0, 7)), Heard(Codec(0, 7))
-    loop._acker = acker  # type: ignore[assignment]
-    loop._peers = {1: others, -1: others}  # type: ignore[dict-item]
+    node = WorkerNode(Plan(graph.build()), 0, 2)
     raw = [NumberedMetas(1000 * at, 200, b"\0\0\0") for at in (2, 3)]
-    batches = [Batch(metas[0], at, [("numbers", Columns(metas, [0] * 200, None))]) for at, metas in enumerate(raw)]
+    unmapped = [Batch(metas[0], at, [("numbers", Columns(metas, [0] * 200, None))]) for at, metas in enumerate(raw)]
     old = NumberedMetas(1000, 200, b"\0\0\0\1")
     windows = Batch(old[0], 9, [("windows", Columns(old, [0] * 200, None))])
-    loop.turn([*batches, MinimalTime(pack_time(0), old[0], 0), windows])
-    acked = [len(acker.messages)]
-    while loop.poll_ms == 0:
-        loop.turn([])
-        acked.append(len(acker.messages))
-    loop.context.destroy()
-    assert isinstance(first := acker.messages[0], AckMessage) and first.cells[0][0] == old[0]
+    sends = node.turn([*unmapped, MinimalTime(pack_time(0), old[0], 0), windows], 1.0)
+    acked = [len(acks(sends))]
+    while node.wake_s == 1.0:
+        sends += node.turn([], 1.0)
+        acked.append(len(acks(sends)))
     assert acked == [1, 2, 3]
-    granules = [message.cells[0][0] for message in acker.messages if isinstance(message, AckMessage)]
-    assert granules == [old[0], raw[0][0], raw[1][0]]
+    assert [ack.cells[0][0] for ack in acks(sends)] == [old[0], raw[0][0], raw[1][0]]
+
+
+def test_a_batch_that_cannot_be_carried_goes_in_halves_and_an_item_as_a_failure() -> None:
+    """Acks of what goes in its place add up, whatever comes first."""
+    graph = drift.Graph("numbers")
+    graph.source("numbers").map(abs, name="abs").sink("out")
+    plan = Plan(graph.build())
+    node = WorkerNode(plan, 0, 1)
+    metas = NumberedMetas(1000, 3, b"\0\0\0")
+    sends = node.turn([Batch(metas[0], 5, [("numbers", Columns(metas, [1, 2, 3], None))])], 1.0)
+    carried: list[Batch] = []
+    acker = AckerNode(1, [], [])
+    acker.turn([AckMessage([(metas[0], 5)], [])], 1.0)
+    while sends:
+        send = sends.pop()
+        if isinstance(send.message, Batch) and 2 in send.message.parts[0][1].payloads:
+            sends = [*sends, *node.unsent(send, ValueError("2 cannot be carried"))]
+        elif isinstance(send.message, Batch):
+            carried.append(send.message)
+        else:
+            acker.turn([send.message], 1.0)
+    payloads = [payload for batch in carried for _, columns in batch.parts for payload in columns.payloads]
+    assert sorted(payload for payload in payloads if type(payload) is int) == [1, 3]
+    (failure,) = (payload for payload in payloads if type(payload) is Failure)
+    assert failure.step == "abs" and "2 cannot be carried" in failure.message
+    assert acker.table.in_flight == 1
+    acker.turn([AckMessage([(batch.granule, batch.checksum) for batch in carried[1:]], [])], 1.0)
+    acker.turn([AckMessage([(carried[0].granule, carried[0].checksum)], [])], 1.0)
+    assert acker.table.in_flight == 0
 
 
 @pytest.mark.parametrize("mapped", [False, True])

@@ -26,16 +26,8 @@ from zmq.utils.monitor import recv_monitor_message
 import drift
 from drift.engines.zeromq.engine import ZeromqEngine, _Child
 from drift.engines.zeromq.process import _Signs
-from drift.engines.zeromq.wire import (
-    FRAME_BYTES_MAX,
-    AckMessage,
-    Batch,
-    Codec,
-    Finished,
-    MinimalTime,
-    Refused,
-    ReleasedMessage,
-)
+from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Refused
+from drift.machines.nodes.messages import AckMessage, Batch, Finished, MinimalTime, ReleasedMessage
 from drift_barrier.barrier import Released
 from drift_graph.canonical import hash64
 from drift_graph.item import Columns
@@ -453,7 +445,7 @@ def test_a_message_that_is_lost_ends_the_run(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(_Child, "failure", lambda *_: None)  # some may be slow, not hung
     run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=2, batch_items=8, silence_max_s=0.3)
     next(run)
-    boxes = engine_of(run)._receivers
+    boxes = engine_of(run)._carrier.boxes
     monkeypatch.setattr(boxes[0], "send", lambda frame: None)
     with pytest.raises(drift.ProcessError, match="a message was lost"):
         run.finish()
@@ -475,7 +467,7 @@ messages = st.one_of(
         st.lists(st.tuples(st.binary(), st.integers(0, 2**64 - 1))),
         st.lists(st.tuples(st.integers(0, 9), st.binary())),
     ),
-    st.builds(MinimalTime, st.binary(), st.binary(), st.integers(-1, 9)),
+    st.builds(MinimalTime, st.binary(), st.binary(), st.integers(-1, 9), st.integers(0, 9), st.binary()),
     st.builds(ReleasedMessage, st.just(Released(0, [b"m"], [None], "sink")), st.binary()),
     st.builds(Finished, st.text(), st.lists(st.binary())),
 )

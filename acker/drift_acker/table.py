@@ -62,7 +62,7 @@ class AckTable:
             if heartbeat < self._heartbeats[rank]:
                 raise DriftBug(f"the heartbeat of source {rank} went back to {heartbeat.hex()}")
             self._heartbeats[rank] = heartbeat
-        minimal = min(self._heartbeats.values(), default=END_OF_TIME)
+        minimal = self.least_heartbeat
         if cells:
             minimal = min(minimal, cells.peekitem(0)[0])
         if minimal <= self.minimal_time:
@@ -74,6 +74,11 @@ class AckTable:
     def least_in_flight(self) -> bytes:
         """The least granule with something in flight; END_OF_TIME where there is none."""
         return self._cells.peekitem(0)[0] if self._cells else END_OF_TIME
+
+    @property
+    def least_heartbeat(self) -> bytes:
+        """Below it no source sends an item any more."""
+        return min(self._heartbeats.values(), default=END_OF_TIME)
 
     @property
     def in_flight(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from drift.engines.base import Progress, Settings, rare_collections
 from drift.engines.feed import Fed, Feed, Gathering
-from drift.machines.plan import Plan
+from drift.machines.plan import Plan, feeding_step
 from drift.machines.worker import BARRIER, Part, Worker
 from drift_acker.ledger import Ledger, ack_of
 from drift_acker.table import AckTable
@@ -124,8 +124,3 @@ class LocalEngine:
 
     def close(self) -> None:
         self._feed.close()
-
-
-def feeding_step(dataflow: Dataflow, sink: str) -> str:
-    """The step whose items a sink takes, for messages."""
-    return next((dataflow[edge.origin].step for edge in dataflow.edges if edge.target == sink), sink)

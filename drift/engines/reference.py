@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from drift.engines.base import Progress, Settings
 from drift.engines.feed import Feed
-from drift.engines.local import feeding_step
+from drift.machines.plan import feeding_step
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
 from drift_graph.canonical import NoCanonicalForm

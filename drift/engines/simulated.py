@@ -22,9 +22,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from drift.engines.local import feeding_step
 from drift.machines.maps import Ports
-from drift.machines.plan import Plan
+from drift.machines.plan import Plan, feeding_step
 from drift.machines.worker import BARRIER, Part, Router, Worker
 from drift_acker.ledger import Ledger, ack_of
 from drift_acker.table import Ack, AckTable

@@ -125,3 +125,8 @@ def _scan_of(dataflow: Dataflow, group: Group) -> tuple[Map, Map] | None:
     if state is None or output is None or dataflow.consumers(state.name) != (group,):
         return None
     return state, output
+
+
+def feeding_step(dataflow: Dataflow, sink: str) -> str:
+    """The step whose items a sink takes, for messages."""
+    return next((dataflow[edge.origin].step for edge in dataflow.edges if edge.target == sink), sink)

@@ -20,7 +20,7 @@ from drift.machines.maps import Ports
 from drift.machines.plan import Plan
 from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import ComputedMetas, chosen_metas, varint
+from drift_graph.meta import BEGINNING, ComputedMetas, chosen_metas, varint
 from drift_graph.operators import Group
 
 #: A batch of items and where it goes: a source's program, a grouping, a sink, or FAILURES.
@@ -167,10 +167,18 @@ class Worker:
         else:
             self._plan.programs[source].run(columns, ports)
 
-    def settle(self, minimal_time: bytes) -> None:
-        """Nothing below minimal time is in flight: forget what only a change there would need."""
+    def settle(self, minimal_time: bytes, heartbeat: bytes = BEGINNING) -> dict[int, list[Part]]:
+        """Nothing below minimal time is in flight: forget what only a change there would need.
+
+        Args:
+            heartbeat: the least of all sources: no item of the input comes below it any more.
+
+        Returns:
+            What to send for it, as `handle` does.
+        """
         for stage in self._stages.values():
             stage.settle(minimal_time)
+        return {}
 
     def remembered(self) -> list[tuple[str, list[tuple[Any, Any]]]]:
         """For each grouping, by key, what items above all that came so far need, once everything is settled."""

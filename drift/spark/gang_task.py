@@ -12,11 +12,12 @@ attempt are refused: they are seeded with numbers that the tasks of one attempt 
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Any
 
@@ -24,28 +25,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from drift.engines.base import Settings
-from drift.engines.pacing import Pacing
-from drift.engines.zeromq.roles import WorkerLoop
-from drift.engines.zeromq.sockets import Outbox as Box
+from drift.engines.zeromq.roles import Loop, poll_ms
 from drift.engines.zeromq.sockets import Transport, flush_all
-from drift.engines.zeromq.wire import AckMessage, Done, Message, MinimalTime, Pace
-from drift.machines.worker import BARRIER, Part
+from drift.machines.nodes.acker import AckerNode
+from drift.machines.nodes.messages import AckMessage, Done, Message, MinimalTime, Pace
+from drift.machines.nodes.node import ACKER, Send
+from drift.machines.nodes.pacing import Pacing
+from drift.machines.nodes.worker import WorkerNode
+from drift.machines.plan import Plan
+from drift.machines.worker import Part
 from drift.spark.batches import TAKEN_BACK, Inbox, Outbox, Row, error_row, rows_in
 from drift.spark.gang_lines import Lines, TaskLost
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
-from drift_acker.ledger import ack_of
-from drift_acker.table import Ack, AckTable
 from drift_barrier.barrier import Barrier
 from drift_graph.errors import DriftBug, DriftError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 
-_FRAMES_AT_ONCE = 16
 _READY_ITEMS = 4096
 _POLL_MS = 100
-_NOTICE_INTERVAL_S = 0.001
 _LINGER_MS = 10_000
 #: Batches of one task that minimal time has not passed.
 _BATCHES_AHEAD_MAX = 2
@@ -80,21 +79,29 @@ def transport_of(work: Work, address: str) -> Transport:
     return Transport("", work.gang.public_key, work.gang.secret_key, address, work.gang.silence_max_s)
 
 
-class GangLoop(WorkerLoop):
-    """A worker that feeds itself and buffers its own output; see the module."""
+class GangLoop(Loop):
+    """A worker that feeds itself and buffers its own output, and in task 0 the acker; see the module."""
 
     def __init__(
         self, index: int, work: Work, level: int, transport: Transport, batches: Iterable[pa.RecordBatch]
     ) -> None:
         levels = work.opened()
-        settings = Settings(workers=work.targets, fused=work.fused)
-        super().__init__(index, 0, transport, levels.dataflow, settings, only=levels.groups(level))
+        plan = Plan(levels.dataflow, fused=work.fused, only=levels.groups(level))
+        self._worker = WorkerNode(plan, index, work.targets, feeds_itself=True)
+        super().__init__(self._worker, f"worker-{index}", index + 1, 0, transport)
+        self._index = index
         self._levels = levels
         self._feeder = _Feeder(batches, level)
         self._leaving = LevelWorker(levels, level, work.targets, work.bounds)
         self._outbox = Outbox(levels.last, work.targets)
         self._buffers: dict[str, Barrier] = {}
-        self._table: _Table | None = None
+        self._acker: AckerNode | None = None
+        if index == 0:
+            every = range(work.targets)
+            self._acker = AckerNode(work.targets, every, every, barrier=False, pacing=Pacing(_BATCH_ITEMS_MAX))
+        self._to_self: list[Message] = []  # that need no socket
+        self._took_s = 0.0
+        self._done = 0  # tasks that told so to task 0
         self._minimal_time = BEGINNING
         self._settled = BEGINNING
         self._fed: deque[bytes] = deque()  # the last metas of batches that minimal time may not have passed
@@ -109,11 +116,10 @@ class GangLoop(WorkerLoop):
         """Take part in the attempt whose tasks these are."""
         self.codec.reseed(xxhash.xxh64_intdigest(json.dumps(nonces).encode()))
         others = {index: self.connect(each) for index, each in enumerate(addresses) if index != self._index}
-        self._peers = others
-        self._acker = self.connect(addresses[0])
+        self.carrier.boxes.update(others)
+        if self._acker is None:
+            self.carrier.boxes[ACKER] = self.connect(addresses[0])
         self._lines = Lines(dict(others), addresses)
-        if self._index == 0:
-            self._table = _Table(len(addresses), list(others.values()), self._acker)
 
     def output(self) -> Iterator[pa.RecordBatch]:
         """Work to the end; the rows that leave."""
@@ -134,7 +140,12 @@ class GangLoop(WorkerLoop):
         yield from self._feeder.passing()
         yield from self._outbox.rest()
 
-    def turn(self, messages: list[Message]) -> None:
+    def _work(self) -> None:
+        feeds = self._has_room()
+        wake_s = min(self._worker.wake_s, self._acker.wake_s if self._acker is not None else math.inf)
+        self.poller.poll(0 if feeds or self._to_self else poll_ms(wake_s))
+        messages = [*self._to_self, *self.inbox.receive(self._worker.messages_max)]
+        self._to_self = []
         for message in messages:
             if isinstance(message, MinimalTime):
                 self._minimal_time = max(self._minimal_time, message.time)
@@ -142,21 +153,40 @@ class GangLoop(WorkerLoop):
                 self._feeder.batch_items = message.items
             elif isinstance(message, Done):
                 self._note_done(message)
-        super().turn(messages)
-        if self._table is not None:
-            self.poll_ms = min(self.poll_ms, self._table.turn(messages, self.codec.encode))
-
-    def _work(self) -> None:
-        feeds = self._has_room()
-        self.poller.poll(0 if feeds else self.poll_ms)
-        self.turn(list(self.inbox.receive(_FRAMES_AT_ONCE)))
+        now_s = time.monotonic()
+        if messages or now_s >= self._worker.wake_s:
+            self._carry(self._worker.turn(messages, now_s, self._took_s))
+            self._took_s = time.monotonic() - now_s
         if feeds:
             self._feed()
-        flush_all(self.outboxes, self.poller)
+        if self._acker is not None:
+            acks = [message for message in (*messages, *self._to_self) if isinstance(message, AckMessage)]
+            self._to_self = []
+            self._carry(self._acker.turn(acks, time.monotonic()))
+        flush_all(self.carrier.boxes.values(), self.poller)
         self._lines.check()
 
+    def _carry(self, sends: list[Send]) -> None:
+        """Give to the sockets what is for other tasks, and to the buffers what has left."""
+        own = (ACKER, self._index) if self._acker is not None else (self._index,)
+        self._to_self += [send.message for send in sends if send.to in own]
+        self.carrier.carry([send for send in sends if send.to not in own], self._unsent)
+        for name, columns in self._worker.output:
+            buffer = self._buffers.get(name)
+            if buffer is None:
+                buffer = self._buffers[name] = Barrier()
+            buffer.add(name, columns)
+        self._worker.output = []
+
+    def _unsent(self, send: Send, error: Exception) -> list[Send]:
+        sends = self._worker.unsent(send, error)
+        if self._acker is None:
+            return sends
+        self._to_self += [send.message for send in sends if send.to == ACKER]
+        return [send for send in sends if send.to != ACKER]
+
     def _has_room(self) -> bool:
-        if self._feeder.ended or any(box.waiting for box in self.outboxes):
+        if self._feeder.ended or any(box.waiting for box in self.carrier.boxes.values()):
             return False
         while self._fed and self._fed[0] < self._minimal_time:
             self._fed.popleft()
@@ -165,19 +195,8 @@ class GangLoop(WorkerLoop):
     def _feed(self) -> None:
         """The items that come next, and in one ack with them the promise of what comes after."""
         items, promise = self._feeder.take()
-        sent: list[tuple[bytes, int]] = []
-        if items:
-            self._fed += [meta for meta, _, _ in items if meta < promise][-1:]  # minimal time will pass no others yet
-            sent = self._sent(global_time_of(items[0][0]), self._worker.pass_maps(_parts(items)))
-        self._acknowledge(ack_of((), sent, [(self._index, promise)]), len(items) if sent else 0)
-
-    def _sent(self, granule: bytes, sends: dict[int, list[Part]]) -> list[tuple[bytes, int]]:
-        for name, columns in sends.pop(BARRIER, ()):
-            buffer = self._buffers.get(name)
-            if buffer is None:
-                buffer = self._buffers[name] = Barrier()
-            buffer.add(name, columns)
-        return super()._sent(granule, sends)
+        self._fed += [meta for meta, _, _ in items if meta < promise][-1:]  # minimal time will pass no others yet
+        self._carry(self._worker.feed(_parts(items), self._index, promise, time.monotonic()))
 
     def _settle(self) -> None:
         """Let go of what minimal time has passed."""
@@ -197,79 +216,41 @@ class GangLoop(WorkerLoop):
 
     def _note_done(self, message: Done) -> None:
         """In task 0: a task has ended, well or with an error. In others: stop, for one has failed."""
-        if self._table is None:
+        if self._acker is None:
             self._stopped = True
             return
-        self._table.done += 1
+        self._done += 1
         self._lines.forgive(message.worker)
         self._stopped = self._stopped or message.failed
 
     def _finish(self, *, failed: bool) -> None:
         """Tell task 0, which stays until all have told it, and stops the others where one has failed."""
-        table = self._table
-        done = self.codec.encode(Done(self._index, failed))
-        if table is None:
-            self._acker.send(done)
-            while self._acker.waiting:
-                flush_all([self._acker], self.poller)
-                self.poller.poll(self.poll_ms)
+        boxes = self.carrier.boxes
+        done = Done(self._index, failed)
+        if self._acker is None:
+            self._carry([Send(ACKER, done)])
+            while boxes[ACKER].waiting:
+                flush_all([boxes[ACKER]], self.poller)
+                self.poller.poll(_POLL_MS)
                 self._lines.check()
             self._finished = True
             return
         if failed or self._stopped:
-            for box in table.others:
-                box.send(done)
-        while table.done < len(table.others):
-            flush_all(self.outboxes, self.poller)
+            self._carry([Send(other, done) for other in boxes])
+        while self._done < len(boxes):
+            flush_all(boxes.values(), self.poller)
             self.poller.poll(_POLL_MS)
-            for message in self.inbox.receive(_FRAMES_AT_ONCE):
+            for message in self.inbox.receive(self._worker.messages_max):
                 if isinstance(message, Done):
                     self._note_done(message)
             self._lines.check()
 
     def close(self) -> None:
         """Let go of the sockets; where the work was done, once task 0 has been told so."""
-        for box in self.outboxes:
-            box.close(_LINGER_MS if self._finished and box is self._acker else 0)
+        for to, box in self.carrier.boxes.items():
+            box.close(_LINGER_MS if self._finished and to == ACKER else 0)
         self.inbox.socket.close(linger=0)
         self.context.term()
-
-
-class _Table:
-    """Task 0 for all tasks: the acker, and the pace."""
-
-    def __init__(self, tasks: int, others: list[Box], own: Box) -> None:
-        self.done = 0
-        self.others = others
-        self._own = own
-        self._table = AckTable(range(tasks))
-        self._told = BEGINNING, BEGINNING
-        self._next_notice_s = 0.0
-        self._pacing = Pacing(_BATCH_ITEMS_MAX)
-
-    def turn(self, messages: list[Message], encode: Callable[[Message], bytes]) -> int:
-        """Take acks, tell all where minimal time is; milliseconds until there may be more to tell."""
-        table = self._table
-        for message in messages:
-            if isinstance(message, AckMessage):
-                table.handle(Ack(message.cells, message.heartbeats))
-                granule = message.cells[0][0] if message.items else BEGINNING
-                self._pacing.note(message.items, message.tombstones, granule)
-        if self._pacing.judge(table.least_in_flight):
-            for box in (*self.others, self._own):
-                box.send(encode(Pace(self._pacing.batch_items)))
-        news = table.minimal_time, table.least_in_flight
-        if news == self._told:
-            return _POLL_MS
-        now_s = time.monotonic()
-        if now_s < self._next_notice_s and not table.quiet:
-            return 1
-        self._told = news
-        self._next_notice_s = now_s + _NOTICE_INTERVAL_S
-        frame = encode(MinimalTime(*news, -1))
-        for box in (*self.others, self._own):
-            box.send(frame)
-        return _POLL_MS
 
 
 _Item = tuple[bytes, str, Any]

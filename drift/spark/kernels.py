@@ -19,9 +19,9 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drift.engines.local import feeding_step
 from drift.engines.packing import packed_pieces
 from drift.engines.shipping import unpacked
+from drift.machines.plan import feeding_step
 from drift.records.format import RecordError
 from drift.spark.batches import (
     BATCH_ITEMS,

@@ -16,9 +16,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drift.engines.local import feeding_step
 from drift.engines.simulated import Key, Outcome, Simulation
-from drift.machines.plan import Plan
+from drift.machines.plan import Plan, feeding_step
 from drift.testing.schedule import Deviation, Player, Schedule, arrival_order
 from drift_barrier.digest import Digest
 from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of

@@ -26,12 +26,14 @@ import zmq
 from drift.engines import shipping
 from drift.engines.base import Progress, Settings, rare_collections
 from drift.engines.feed import Fed, Feed, Gathering
-from drift.engines.pacing import needs_pace
 from drift.engines.zeromq.control import Fatal, Ready, SignOfLife, UpwardReader, write_block
 from drift.engines.zeromq.process import Order
-from drift.engines.zeromq.roles import Peers, ack_message, batches_of, granule_of
+from drift.engines.zeromq.roles import Carrier, Peers
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
-from drift.engines.zeromq.wire import BreakOff, Codec, Finished, MinimalTime, Pace, ReleasedMessage
+from drift.engines.zeromq.wire import Codec
+from drift.machines.nodes.messages import Batch, BreakOff, Finished, MinimalTime, Pace, ReleasedMessage
+from drift.machines.nodes.node import ACKER, Send, ack_message, granule_of, tracked, unsent_batch
+from drift.machines.nodes.pacing import needs_pace
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Router
 from drift_acker.ledger import Ledger, ack_of
@@ -239,20 +241,24 @@ class ZeromqEngine:
 
     def _send(self, fed: Fed) -> None:
         """Items to the workers, then one ack for them and the source's promise."""
-        sent: list[tuple[bytes, int]] = []
+        sends: list[Send] = []
+        batches: list[Batch] = []
         arrived = fed.arrived
         if arrived.metas:
             columns = Columns(arrived.metas, arrived.payloads, None)
             granule = granule_of([(fed.name, columns)])
             for receiver, parts in self._route(fed.name, columns).items():
-                for tracked, frame in batches_of(parts, receiver, granule, self._ledger, self._codec, self._dataflow):
-                    sent.append(tracked)
-                    self._receivers[receiver].send(frame)
-            if sent:
+                batches.append(Batch(granule, self._ledger.checksum(), parts))
+                sends.append(Send(receiver, batches[-1]))
+            if batches:
                 self._batches += 1
                 self._sent.append((self._batches, granule))
-        ack = ack_of((), sent, [(fed.rank, arrived.heartbeat)])
-        self._acker.send(self._codec.encode(ack_message(ack, len(arrived.metas) if sent else 0)))
+        ack = ack_of((), map(tracked, batches), [(fed.rank, arrived.heartbeat)])
+        sends.append(Send(ACKER, ack_message(ack, len(arrived.metas) if batches else 0)))
+        self._carry(sends)
+
+    def _carry(self, sends: list[Send]) -> None:
+        self._carrier.carry(sends, lambda send, error: unsent_batch(send, error, self._ledger, self._dataflow))
 
     def _route(self, source: str, columns: Columns) -> dict[int, list[Part]]:
         """Maps run on the workers in turn; where a source feeds groupings its items go to their keys."""
@@ -330,11 +336,13 @@ class ZeromqEngine:
         for child in self._children:
             child.order(pickle.dumps(tuple(peers)))
             child.last_sign_s = time.monotonic()  # from now on it gives signs: the last may have been slow to start
-        self._receivers = {index: Outbox(context, transport, each) for index, each in enumerate(workers)}
-        self._receivers[BARRIER] = Outbox(context, transport, peers.barrier)
-        self._acker = Outbox(context, transport, peers.acker)
-        self._sockets += [box.socket for box in (*self._receivers.values(), self._acker)]
-        self._boxes = [*self._receivers.values(), self._acker]
+        boxes = {index: Outbox(context, transport, each) for index, each in enumerate(workers)}
+        boxes[BARRIER] = Outbox(context, transport, peers.barrier)
+        boxes[ACKER] = Outbox(context, transport, peers.acker)
+        self._boxes = list(boxes.values())
+        self._sockets += [box.socket for box in self._boxes]
+        self._carrier = Carrier(self._codec)
+        self._carrier.boxes = boxes
 
     def _check_children(self, ready: Container[object]) -> None:
         """Raise for the first process that died, failed or hung; those that are `ready` have said something."""
@@ -370,7 +378,7 @@ class ZeromqEngine:
 
     def _break_off(self) -> None:
         """All that can be released is, and has come here: have the barrier tell its digest."""
-        self._receivers[BARRIER].send(self._codec.encode(BreakOff()))
+        self._carry([Send(BARRIER, BreakOff())])
         self._await_end()
 
     def _await_end(self) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import zmq
 
-from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Message, Refused
+from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Refused
+from drift.machines.nodes.messages import Message
 
 #: Frames that wait in a socket, for each peer and side. More wait with their sender, whose credit bounds them.
 QUEUE_FRAMES_MAX = 64

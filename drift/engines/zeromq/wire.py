@@ -18,16 +18,26 @@ from __future__ import annotations
 import enum
 import pickle
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import xxhash
 
 from drift.engines.packing import encoded_release, packed_columns, packed_release, unpacked_columns
-from drift.machines.worker import Part
+from drift.machines.nodes.messages import (
+    AckMessage,
+    Batch,
+    BreakOff,
+    Done,
+    Finished,
+    Message,
+    MinimalTime,
+    Oversized,
+    Pace,
+    ReleasedMessage,
+)
 from drift_barrier.barrier import Released
-from drift_barrier.digest import Encoded
 
 VERSION = 1
 #: A longer frame is refused; batches are split so that they fit.
@@ -52,78 +62,6 @@ class Kind(enum.IntEnum):
     BREAK_OFF = 8
 
 
-class Batch(msgspec.Struct, array_like=True):
-    """Items for a worker or the barrier, tracked by the acker at `granule`."""
-
-    granule: bytes
-    checksum: int
-    parts: list[Part]
-
-
-class AckMessage(msgspec.Struct, array_like=True):
-    """One atomic ack; see `drift_acker.table.Ack`.
-
-    Attributes:
-        items: of the input, fed with it.
-        tombstones: made since the last ack of this process.
-    """
-
-    cells: list[tuple[bytes, int]]
-    heartbeats: list[tuple[int, bytes]]
-    items: int = 0
-    tombstones: int = 0
-
-
-class MinimalTime(msgspec.Struct, array_like=True):
-    """Where the acker's table stands.
-
-    Attributes:
-        time: minimal time.
-        in_flight: the least granule with a message in flight; END_OF_TIME where there is none.
-        held_by: rank of the source that holds minimal time, or -1 where a message does.
-        batches: that the calling process had fed, of all that the table knew of.
-    """
-
-    time: bytes
-    in_flight: bytes
-    held_by: int
-    batches: int = 0
-
-
-class ReleasedMessage(msgspec.Struct, array_like=True):
-    """A piece of the output; `encoded` has it as bytes, where they are at hand: on arrival as one, over the blocks."""
-
-    released: Released
-    minimal_time: bytes
-    encoded: Sequence[Encoded] = ()
-
-
-class Finished(msgspec.Struct, array_like=True):
-    """Everything is released that will be; the digest is of all of it."""
-
-    digest: str
-    blocks: list[bytes]
-
-
-class Pace(msgspec.Struct, array_like=True):
-    """How many items may be fed at once; see `drift.engines.pacing`."""
-
-    items: int
-
-
-class BreakOff(msgspec.Struct, array_like=True):
-    """Nothing more will be released, though it is not the end: the barrier answers with `Finished`."""
-
-
-class Done(msgspec.Struct, array_like=True):
-    """A worker that feeds itself has ended; or all are to end, where one has failed."""
-
-    worker: int
-    failed: bool
-
-
-Message = Batch | AckMessage | MinimalTime | ReleasedMessage | Finished | Pace | Done | BreakOff
-
 _kinds: dict[type, Kind] = {
     Batch: Kind.BATCH,
     AckMessage: Kind.ACK,
@@ -144,13 +82,6 @@ _unpack: dict[int, Callable[[Any], Message]] = {
 
 class Refused(Exception):
     """A frame that is not one of this run's; its text says why."""
-
-
-class Oversized(Exception):
-    """A message that is longer than a frame may be."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(f"a message of {size:,} bytes is longer than a frame may be, {FRAME_BYTES_MAX:,} bytes")
 
 
 class Codec:
@@ -186,7 +117,8 @@ class Codec:
         else:
             body = _pack(message)
         if len(body) + _HEADER_BYTES > FRAME_BYTES_MAX:
-            raise Oversized(len(body) + _HEADER_BYTES)
+            size = len(body) + _HEADER_BYTES
+            raise Oversized(f"a message of {size:,} bytes is longer than a frame may be, {FRAME_BYTES_MAX:,} bytes")
         header = _header.pack(_MAGIC, VERSION, kind, self._sender, len(body))
         return header + _checksum.pack(self._sum(header, body)) + body
 

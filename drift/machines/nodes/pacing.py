@@ -58,3 +58,8 @@ class Pacing:
 def needs_pace(plan: Plan, workers: int) -> bool:
     """Whether corrections may go round a cycle through several workers."""
     return workers > 1 and any(map(plan.is_cyclic, plan.components))
+
+
+def pacing_of(plan: Plan, workers: int, items_max: int) -> Pacing | None:
+    """A pacing where there has to be one."""
+    return Pacing(items_max) if needs_pace(plan, workers) else None

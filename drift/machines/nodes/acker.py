@@ -1,0 +1,88 @@
+"""The node of the acker: folds acks into the table, and gives notice of where that stands.
+
+Invariant: the barrier hears at once that minimal time has moved; the others hear all that is new within the notice's
+interval, and that the run has come to its end at once.
+
+Why not at once: workers only forget by it, and wait with more patience than that; one notice for many acks spares them
+the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from drift.machines.nodes.messages import AckMessage, Message, MinimalTime, Pace
+from drift.machines.nodes.node import Node, Send
+from drift.machines.nodes.pacing import Pacing
+from drift.machines.worker import BARRIER
+from drift_acker.table import Ack, AckTable
+from drift_graph.meta import BEGINNING
+
+#: How often the acker tells others than the barrier where it stands.
+_NOTICE_INTERVAL_S = 0.001
+
+
+class AckerNode(Node):
+    """See the module.
+
+    Args:
+        sources: how many sources, or workers that feed themselves, give heartbeats.
+        others: who besides the barrier hears of minimal time, in this order.
+        feeders: who feeds, and hears of the pace.
+        barrier: whether there is one.
+        pacing: of cycles that have to be fed at a pace.
+    """
+
+    def __init__(
+        self,
+        sources: int,
+        others: Sequence[int],
+        feeders: Sequence[int],
+        *,
+        barrier: bool = True,
+        pacing: Pacing | None = None,
+    ) -> None:
+        self.table = AckTable(range(sources))
+        self.receivers = [*others, BARRIER] if barrier else others
+        self._others = others
+        self._feeders = feeders
+        self._has_barrier = barrier
+        self._pacing = pacing
+        self._told = BEGINNING, BEGINNING, BEGINNING, 0
+        self._next_notice_s = -math.inf
+        self._batches = 0  # of the input
+
+    def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
+        table = self.table
+        before = table.minimal_time
+        for message in messages:
+            if isinstance(message, AckMessage):
+                self._fold(message)
+        sends: list[Send] = []
+        if self._pacing is not None and self._pacing.judge(table.least_in_flight):
+            sends += [Send(feeder, Pace(self._pacing.batch_items)) for feeder in self._feeders]
+        news = table.minimal_time, table.least_in_flight, table.least_heartbeat, self._batches
+        self.wake_s = math.inf
+        if news == self._told:
+            return sends
+        held_by = table.held_by()
+        self.held_by_message = held_by is None and not table.quiet
+        rank = -1 if held_by is None else held_by
+        notice = MinimalTime(news[0], news[1], rank, self._batches, news[2])
+        if self._has_barrier and table.minimal_time != before:
+            sends.append(Send(BARRIER, notice))
+        if now_s < self._next_notice_s and not table.quiet:
+            self.wake_s = self._next_notice_s
+            return sends
+        self._told = news
+        self._next_notice_s = now_s + _NOTICE_INTERVAL_S
+        sends += [Send(other, notice) for other in self._others]
+        return sends
+
+    def _fold(self, message: AckMessage) -> None:
+        self.table.handle(Ack(message.cells, message.heartbeats))
+        self._batches += message.items > 0
+        if self._pacing is not None:
+            granule = message.cells[0][0] if message.items else BEGINNING
+            self._pacing.note(message.items, message.tombstones, granule)

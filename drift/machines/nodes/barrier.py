@@ -1,0 +1,85 @@
+"""The node of the output barrier: acknowledges what comes, and releases what minimal time has passed.
+
+Invariant: after its last piece, at the end of time, at a failure or where it is told to break off, it sends the digest,
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drift.machines.nodes.messages import Batch, BreakOff, Finished, Message, MinimalTime, Oversized, ReleasedMessage
+from drift.machines.nodes.node import ACKER, CALLER, Node, Send, ack_message, tracked
+from drift.machines.plan import feeding_step
+from drift_acker.ledger import ack_of
+from drift_barrier.barrier import Barrier, Released
+from drift_barrier.digest import Algorithm, encoded_pieces
+from drift_graph.canonical import of_kind
+from drift_graph.errors import DriftBug, ProcessError
+from drift_graph.graph import Dataflow
+from drift_graph.meta import BEGINNING, END_OF_TIME
+
+
+class BarrierNode(Node):
+    """See the module."""
+
+    receivers = (ACKER, CALLER)
+
+    def __init__(self, dataflow: Dataflow, digest: Algorithm) -> None:
+        self.machine = Barrier(digest, lambda sink: feeding_step(dataflow, sink))
+        self.minimal_time = BEGINNING
+        self._ended = False
+
+    def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
+        consumed: list[tuple[bytes, int]] = []
+        sends: list[Send] = []
+        before = self.minimal_time
+        for message in messages:
+            if isinstance(message, Batch):
+                consumed.append(tracked(message))
+                for name, columns in message.parts:
+                    self.machine.add(name, columns)
+            elif isinstance(message, MinimalTime):
+                self.minimal_time = max(self.minimal_time, message.time)
+            elif isinstance(message, BreakOff) and not self._ended:
+                sends.append(self._finish())
+        if consumed:
+            sends.append(Send(ACKER, ack_message(ack_of(consumed, ()))))
+        if self.minimal_time != before and not self._ended:
+            sends += self._release()
+        return sends
+
+    def unsent(self, send: Send, error: Exception) -> list[Send]:
+        """In place of a piece that is too long its halves."""
+        piece = send.message
+        if not isinstance(error, Oversized) or not isinstance(piece, ReleasedMessage):
+            raise error
+        position, metas, payloads, sinks, its_error = piece.released
+        middle = len(metas) // 2
+        if middle == 0:
+            raise ProcessError("an item of the output is longer than a frame may be") from None
+        halves: list[Send] = []
+        for half, last_error in ((slice(middle), None), (slice(middle, None), its_error)):
+            its_metas, its_payloads = metas[half], of_kind(payloads, payloads[half])
+            its_sinks = sinks if isinstance(sinks, str) else sinks[half]
+            released = Released(position + (half.start or 0), its_metas, its_payloads, its_sinks, last_error)
+            encoded = encoded_pieces(its_metas, its_payloads)
+            halves.append(Send(CALLER, ReleasedMessage(released, piece.minimal_time, encoded)))
+        return halves
+
+    def _release(self) -> list[Send]:
+        sends: list[Send] = []
+        released = self.machine.release(self.minimal_time)
+        if released is not None:
+            sends.append(Send(CALLER, ReleasedMessage(released, self.minimal_time, self.machine.encoded)))
+        failed = released is not None and released.error is not None
+        if failed or self.minimal_time == END_OF_TIME:
+            if len(self.machine) and not failed:
+                raise DriftBug(f"{len(self.machine)} items are left in the barrier at the end of time")
+            sends.append(self._finish())
+        return sends
+
+    def _finish(self) -> Send:
+        self._ended = True
+        digest = self.machine.digest
+        return Send(CALLER, Finished(digest.hexdigest(), digest.blocks))

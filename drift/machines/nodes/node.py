@@ -1,0 +1,128 @@
+"""A node: what one process of a run does, as a machine that is given messages and the time.
+
+Invariant: what a node does hangs on its turns alone: on the messages of each, in order, and on what the clock of its
+process says. It reads no clock, and knows neither sockets nor processes.
+
+Why it matters: a shell around a node is a loop that carries messages and decides nothing, so the simulator, which
+drives the same nodes under a drawn schedule, simulates what runs. Clocks decide when something is done, and never what
+comes of it: so the clocks of two processes may differ by anything.
+
+A shell takes a node's turn when messages have come, and at the latest when the node's `wake_s` is over, though nothing
+has come; sooner does no harm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from drift.machines.nodes.messages import AckMessage, Batch, Message
+from drift.machines.worker import Part
+from drift_acker.ledger import Ledger, ack_of
+from drift_acker.table import Ack
+from drift_barrier.barrier import FAILURES
+from drift_graph.errors import DriftBug
+from drift_graph.failures import unsendable
+from drift_graph.graph import Dataflow
+from drift_graph.item import Columns
+from drift_graph.meta import global_time_of, least_meta, varint
+from drift_graph.operators import Group, Sink
+
+#: Who a message is for, besides a worker's index and BARRIER: the acker, and the calling process.
+ACKER, CALLER = -2, -3
+#: The numbers by which ledgers and frames tell senders apart; worker w has w + 1.
+CALLER_NUMBER, BARRIER_NUMBER, ACKER_NUMBER = 0, 0xFFFE, 0xFFFF
+
+
+class Send(NamedTuple):
+    """A message, and who it is for: a worker's index, BARRIER, ACKER or CALLER."""
+
+    to: int
+    message: Message
+
+
+class Node:
+    """What all nodes are.
+
+    Attributes:
+        messages_max: most messages that it takes in one turn: enough for late items to meet what they correct, few
+            enough to stay responsive.
+        wake_s: the moment on its clock at which it wishes for a turn though nothing comes; math.inf for none.
+        receivers: to whom it sends.
+        tombstones: made so far, by a worker.
+        held_by_message: whether the acker waits for a message, and not for a source.
+    """
+
+    messages_max = 16
+    receivers: Sequence[int] = ()
+    wake_s = math.inf
+    tombstones = 0
+    held_by_message = False
+
+    def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
+        """Handle what has come.
+
+        Args:
+            messages: at most `messages_max`, in the order in which they came.
+            now_s: what the clock says.
+            took_s: how long the last turn took, with the sending of what it returned.
+
+        Returns:
+            What to send, in order.
+        """
+        raise NotImplementedError
+
+    def unsent(self, send: Send, error: Exception) -> list[Send]:
+        """What to send in place of a message that cannot be carried, for example since it is too long."""
+        raise error
+
+
+def granule_of(parts: Iterable[Part]) -> bytes:
+    """The least global time in a source's batch: what all that it causes is tracked at."""
+    return global_time_of(min(least_meta(columns.metas) for _, columns in parts))
+
+
+def tracked(batch: Batch) -> tuple[bytes, int]:
+    """What acks say of a batch."""
+    return batch.granule, batch.checksum
+
+
+def ack_message(ack: Ack, items: int = 0, tombstones: int = 0) -> AckMessage:
+    return AckMessage(list(ack.cells), list(ack.heartbeats), items, tombstones)
+
+
+def unsent_batch(send: Send, error: Exception, ledger: Ledger, dataflow: Dataflow) -> list[Send]:
+    """In place of a batch that cannot be carried its halves; in place of an item, a failure of the step that made it.
+
+    The sender takes the batch back: one more ack says that it was consumed here, and the others sent for it. A failure
+    ends the run where the item stands in the order, and what is before it is released.
+    """
+    batch = send.message
+    if not isinstance(batch, Batch):
+        raise DriftBug(f"{type(batch).__name__} cannot be sent: {error}") from error
+    pieces = _halves(batch.parts) or [[_unsendable(*batch.parts[0], error, dataflow)]]
+    batches = [Batch(batch.granule, ledger.checksum(), parts) for parts in pieces]
+    ack = ack_of([tracked(batch)], map(tracked, batches))
+    return [*(Send(send.to, each) for each in batches), Send(ACKER, ack_message(ack))]
+
+
+def _unsendable(name: str, columns: Columns, error: Exception, dataflow: Dataflow) -> Part:
+    """In place of the one item of a part: a failure of the step that made it."""
+    metas, payloads, diffs = columns
+    way = [operator for operator, _ in dataflow.passed(metas[0]) if not isinstance(operator, Sink)]
+    failure = unsendable(way[-1], error, payloads[0])
+    if isinstance(dataflow[name], Group):  # the item may be on its way to others as well
+        metas = [metas[0] + varint(dataflow.ranks[name])]
+    return FAILURES, Columns(metas, [failure], diffs)
+
+
+def _halves(parts: list[Part]) -> list[list[Part]] | None:
+    if len(parts) > 1:
+        return [parts[: len(parts) // 2], parts[len(parts) // 2 :]]
+    name, (metas, payloads, diffs) = parts[0]
+    middle = len(metas) // 2
+    if middle == 0:
+        return None
+    first = Columns(metas[:middle], payloads[:middle], diffs and diffs[:middle])
+    return [[(name, first)], [(name, Columns(metas[middle:], payloads[middle:], diffs and diffs[middle:]))]]

@@ -1,0 +1,177 @@
+"""The node of a worker: optimistic, with patience.
+
+Invariant: whatever waits, older items go before newer ones that could be corrected by them, and nothing waits for ever.
+A turn's batches are acknowledged in one ack, with all that they caused.
+
+Why patience: large batches for a grouping wait while older items are in flight, for as long as there is other work, and
+then for a while: a neighbour that is only a little behind would have them corrected. Nothing is released later for it:
+minimal time waits as well. What no neighbour sends comes in the order in which it was fed, and does not wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+from drift.machines.nodes.messages import Batch, Message, MinimalTime
+from drift.machines.nodes.node import ACKER, Node, Send, ack_message, granule_of, tracked, unsent_batch
+from drift.machines.plan import Plan
+from drift.machines.worker import BARRIER, Part, Worker
+from drift_acker.ledger import Ledger, ack_of
+from drift_acker.table import Ack
+from drift_graph.meta import BEGINNING
+
+#: How long a worker that has nothing else to do holds items back because older ones are in flight: so long, or what so
+#: many batches take, since neighbours are as busy.
+_PATIENCE_S, _PATIENCE_BATCHES = 0.05, 5
+#: Fewer items than this never wait: to correct them costs less.
+_PATIENT_ITEMS_MIN = 100
+
+
+class WorkerNode(Node):
+    """See the module.
+
+    Args:
+        plan: what to run; where workers feed themselves, of the groupings that they share.
+        index: which of the workers this is.
+        workers: how many there are.
+        feeds_itself: the workers feed themselves, by `feed`, and keep what leaves their groupings.
+
+    Attributes:
+        output: what has left since somebody took it, where it is kept.
+    """
+
+    def __init__(self, plan: Plan, index: int, workers: int, *, feeds_itself: bool = False) -> None:
+        self.machine = Worker(plan, index, workers)
+        self.output: list[Part] = []
+        self.receivers = [*(other for other in range(workers) if other != index), BARRIER, ACKER]
+        self._plan = plan
+        self._index = index
+        self._workers = workers
+        self._keeps_output = feeds_itself
+        self._ledger = Ledger(index + 1)
+        self._groupings = {name for component in plan.components for name in component}
+        # What these give the calling process sends by keys, in order; to all other groupings neighbours send as well.
+        sources = [source.name for source in plan.dataflow.sources]
+        dealt = {name for name in sources if not feeds_itself and not plan.programs[name].has_maps}
+        self._patient = {to for name, program in plan.programs.items() if name not in dealt for to in program.targets}
+        self._unmapped: deque[Batch] = deque()
+        self._waiting: list[tuple[bytes, int, Batch]] = []  # a heap by granule
+        self._came = 0
+        self._waiting_since_s = 0.0
+        self._worked = False  # in the last turn
+        self._batch_s = 0.0  # what that took, when it last did
+        self._in_flight = BEGINNING
+        self._minimal_time = self._heartbeat = BEGINNING
+        self._told_tombstones = 0
+
+    @property
+    def tombstones(self) -> int:  # type: ignore[override]
+        return self.machine.tombstones
+
+    @property
+    def held(self) -> int:
+        """Items and tombstones that are kept or wait."""
+        waiting = [*self._unmapped, *(batch for _, _, batch in self._waiting)]
+        return self.machine.held + sum(len(columns.metas) for batch in waiting for _, columns in batch.parts)
+
+    def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
+        if self._worked:
+            self._batch_s, self._worked = took_s, False
+        sends: list[Send] = []
+        at_once: list[Batch] = []
+        for message in messages:
+            if isinstance(message, Batch):
+                if self._may_wait(message):
+                    self._wait(message, now_s)
+                elif self._workers == 1 or message.parts[0][0] in self._groupings:
+                    at_once.append(message)
+                else:
+                    self._unmapped.append(message)
+            elif isinstance(message, MinimalTime):
+                sends += self._notice(message, now_s)
+        while self._waiting and self._waiting[0][0] <= self._in_flight:
+            at_once.append(heappop(self._waiting)[2])
+        if at_once:
+            sends += self._work(at_once, now_s)
+            self._waiting_since_s = now_s
+        elif self._unmapped:
+            batch = self._unmapped.popleft()
+            self._worked = True
+            sends += self._caused([batch], batch.granule, self.machine.pass_maps(batch.parts), now_s)
+        elif self._waiting and now_s >= self._patient_until_s():
+            sends += self._work([heappop(self._waiting)[2]], now_s)
+        self.wake_s = now_s if self._unmapped else self._patient_until_s() if self._waiting else math.inf
+        return sends
+
+    def feed(self, parts: list[Part], rank: int, heartbeat: bytes, now_s: float) -> list[Send]:
+        """Where a worker feeds itself: its next items, and the heartbeat of what comes after them."""
+        sends, sent = self._sent(granule_of(parts), self.machine.pass_maps(parts), now_s) if parts else ([], [])
+        items = sum(len(columns.metas) for _, columns in parts) if sent else 0
+        return [*sends, self._ack(ack_of((), sent, [(rank, heartbeat)]), items)]
+
+    def unsent(self, send: Send, error: Exception) -> list[Send]:
+        return unsent_batch(send, error, self._ledger, self._plan.dataflow)
+
+    def _notice(self, notice: MinimalTime, now_s: float) -> list[Send]:
+        """Where the acker stands: what can only change below is forgotten, and what was held until then goes on."""
+        self._in_flight = notice.in_flight
+        minimal_time, heartbeat = max(self._minimal_time, notice.time), max(self._heartbeat, notice.heartbeat)
+        if (minimal_time, heartbeat) == (self._minimal_time, self._heartbeat):
+            return []
+        self._minimal_time, self._heartbeat = minimal_time, heartbeat
+        caused = self.machine.settle(minimal_time, heartbeat)
+        if not caused:
+            return []
+        granule = granule_of(part for parts in caused.values() for part in parts)
+        return self._caused([], granule, caused, now_s)
+
+    def _may_wait(self, batch: Batch) -> bool:
+        if self._workers == 1 or self._patient.isdisjoint(name for name, _ in batch.parts):
+            return False
+        return sum(len(columns.metas) for _, columns in batch.parts) >= _PATIENT_ITEMS_MIN
+
+    def _patient_until_s(self) -> float:
+        return self._waiting_since_s + max(_PATIENCE_S, _PATIENCE_BATCHES * self._batch_s)
+
+    def _wait(self, batch: Batch, now_s: float) -> None:
+        if not self._waiting:
+            self._waiting_since_s = now_s
+        self._came += 1
+        heappush(self._waiting, (batch.granule, self._came, batch))
+
+    def _work(self, batches: list[Batch], now_s: float) -> list[Send]:
+        self._worked = True
+        caused = self.machine.handle([part for batch in batches for part in batch.parts])
+        return self._caused(batches, min(batch.granule for batch in batches), caused, now_s)
+
+    def _caused(
+        self, batches: list[Batch], granule: bytes, parts_by_receiver: dict[int, list[Part]], now_s: float
+    ) -> list[Send]:
+        """Send what batches have caused, and acknowledge them."""
+        sends, sent = self._sent(granule, parts_by_receiver, now_s)
+        return [*sends, self._ack(ack_of(map(tracked, batches), sent))]
+
+    def _ack(self, ack: Ack, items: int = 0) -> Send:
+        made, self._told_tombstones = self.tombstones - self._told_tombstones, self.tombstones
+        return Send(ACKER, ack_message(ack, items, made))
+
+    def _sent(
+        self, granule: bytes, parts_by_receiver: dict[int, list[Part]], now_s: float
+    ) -> tuple[list[Send], list[tuple[bytes, int]]]:
+        """Items as batches, those for this worker kept; and what the ack has to say of them."""
+        sends: list[Send] = []
+        sent: list[tuple[bytes, int]] = []
+        for receiver, parts in parts_by_receiver.items():
+            if receiver == BARRIER and self._keeps_output:
+                self.output += parts
+                continue
+            batch = Batch(granule, self._ledger.checksum(), parts)
+            sent.append(tracked(batch))
+            if receiver == self._index:
+                self._wait(batch, now_s)
+            else:
+                sends.append(Send(receiver, batch))
+        return sends, sent
