@@ -287,10 +287,3 @@ def test_a_signature_of_another_key_is_not_taken(record: Path, tmp_path: Path) -
     with pytest.raises(drift.SettingsError, match="never overwritten"):
         make_key(tmp_path / "ours")
     assert (tmp_path / "ours").stat().st_mode & 0o777 == 0o600
-
-
-def test_an_unlisted_file_is_no_part_of_the_record_and_is_told(record: Path) -> None:
-    (record / "output" / "part-00099.parquet").write_bytes(b"")
-    checks = check_intact(record)
-    assert all(not check.troubles for check in checks)
-    assert next(check.found for check in checks if check.result == "noted").startswith("output/part-00099.parquet")

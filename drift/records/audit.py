@@ -12,12 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from drift.records.checks import THE_GRAPH, Audit, Check, Trouble
-from drift.records.format import MANIFEST, Manifest, RecordError, read_manifest
-from drift.records.intact import intact_checks
+from drift.records.checks import FILE_NOT_LISTED, THE_GRAPH, Audit, Check, Trouble
+from drift.records.format import MANIFEST, Manifest, RecordError, Snapshot, read_snapshot
+from drift.records.intact import intact_checks, unreadable
 from drift.records.reader import Record
 from drift.records.replay import changes_since, dataflow_of
 from drift.records.watch import Watch
+from drift.records.writing import as_it_stands
 from drift.running import ENGINES
 from drift.streams import Graph
 from drift_graph.errors import SettingsError
@@ -73,8 +74,7 @@ def audit(
         if engine not in ENGINES:
             raise SettingsError(f"engines has {engine!r}; there are {', '.join(ENGINES)}")
     folder = Path(path.path if isinstance(path, Record) else path)
-    if not (folder / MANIFEST).exists():
-        read_manifest(folder)  # says so
+    snapshot = _snapshot(folder)  # one, for all checks: a record may grow meanwhile
     started, began = datetime.now(UTC).isoformat(), time.perf_counter()
     checks: list[Check] = []
     watch = watch or Watch()
@@ -84,22 +84,27 @@ def audit(
         if on_check is not None:
             on_check(check)
 
-    for check in intact_checks(folder, watch):
-        add(check)
-    for check in _authentic(folder, expect, key):
+    record = None
+    if isinstance(snapshot, RecordError):
+        add(unreadable(snapshot))
+    else:
+        record = Record.at(folder, as_it_stands(folder, snapshot.manifest), classes)
+        record.watch = watch
+        for check in intact_checks(folder, snapshot, watch):
+            add(check)
+    for check in _authentic(folder, record, expect, key):
         add(check)
     if reproduce:
-        for check in _reproduced(folder, graph, engines, workers, seeds, classes, checks, cases, was, watch):
+        for check in _reproduced(record, graph, engines, workers, seeds, checks, cases, was, watch):
             add(check)
     versions = None
-    if reproduce and graph is not None and any(check.what == THE_GRAPH and check.result == "noted" for check in checks):
+    is_other = any(check.what == THE_GRAPH and check.result == "noted" for check in checks)
+    if record is not None and graph is not None and is_other:
         from drift.lineage.versions import versions as compared_with
 
-        record = Record(folder, classes)
-        record.watch = watch
         watch.begin("what another graph would have changed", record.counts)
         versions = compared_with(record, dataflow_of(record, graph), key=by)
-    summary = _summary(folder)
+    summary = summary_of(record.manifest) if record is not None else {}
     signed = key is not None and all(check.result == "ok" for check in checks if check.level == "signed")
     proves, proves_not = _meaning(signed or bool(expect), checks, reproduce)
     return Audit(
@@ -108,12 +113,23 @@ def audit(
     )  # fmt: skip
 
 
-def _authentic(folder: Path, expect: str, key: Any) -> Iterator[Check]:
+def _snapshot(folder: Path) -> Snapshot | RecordError:
+    """The record as it is now, or why it cannot be read.
+
+    Raises:
+        RecordError: there is no record.
+    """
+    try:
+        return read_snapshot(folder)
+    except RecordError as error:
+        if not (folder / MANIFEST).exists():
+            raise
+        return error
+
+
+def _authentic(folder: Path, record: Record | None, expect: str, key: Any) -> Iterator[Check]:
     if expect:
-        try:
-            found = read_manifest(folder).self_hash
-        except RecordError:
-            found = ""
+        found = record.hash if record is not None else ""
         troubles: tuple[Trouble, ...] = ()
         if found != expect:
             text = f"the record has hash {found}, and {expect} was expected: it is another record, or was changed"
@@ -128,26 +144,23 @@ def _authentic(folder: Path, expect: str, key: Any) -> Iterator[Check]:
 
 
 def _reproduced(
-    folder: Path,
+    record: Record | None,
     graph: Graph | Dataflow | str | None,
     engines: Sequence[str],
     workers: Sequence[int],
     seeds: Sequence[int],
-    classes: Sequence[type],
     before: list[Check],
     cases: str | os.PathLike[str] | None,
     was: Graph | Dataflow | str | None,
     watch: Watch,
 ) -> Iterator[Check]:
     bad = [trouble for check in before for trouble in check.troubles if _is_needed(trouble)]
-    if bad:
+    if record is None or bad:
         found = f"not with this record, which is damaged: {bad[0].text}"
         yield Check("reproduced", "the run", "the recorded output", "not checked", found)
         return
     from drift.records.reproduced import Inquiry, check_graph, check_run, check_simulated, check_versions
 
-    record = Record(folder, classes)
-    record.watch = watch
     watch.begin("comparing graphs", record.counts)
     dataflow = dataflow_of(record, graph)
     yield check_graph(record, dataflow)
@@ -184,15 +197,8 @@ def _was(record: Record, was: Graph | Dataflow | str | None) -> Dataflow | None:
 
 
 def _is_needed(trouble: Trouble) -> bool:
-    return trouble.file.startswith(_NEEDED) or trouble.kind == "manifest unreadable"
-
-
-def _summary(folder: Path) -> dict[str, Any]:
-    try:
-        manifest = read_manifest(folder)
-    except RecordError:
-        return {}
-    return summary_of(manifest)
+    needed = trouble.file.startswith(_NEEDED) and trouble.kind != FILE_NOT_LISTED
+    return needed or trouble.kind == "manifest unreadable"
 
 
 def summary_of(manifest: Manifest) -> dict[str, Any]:

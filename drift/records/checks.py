@@ -34,6 +34,8 @@ class Trouble:
     position: int | None = None
 
 
+#: The record is whole, and its folder has more.
+FILE_NOT_LISTED = "file not listed"
 #: Kinds of trouble.
 KINDS = (
     "manifest edited",
@@ -42,6 +44,7 @@ KINDS = (
     "file truncated",
     "file changed",
     "file unreadable",
+    FILE_NOT_LISTED,
     "item missing",
     "item twice",
     "item too many",

@@ -29,7 +29,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import xxhash
@@ -95,7 +95,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
     Attributes:
         state: "running" until it has; "finished": the input ended and all was released; "failed": `error` says why;
-            "stopped": by its caller; "broken off": the process of the run was gone.
+            "stopped": by its caller; "broken off": the process of the run was gone, or the record could not be written
+            on. A manifest says "running" also where its writer was killed: `drift.Record` looks for the writer.
         kind: class of the error.
         by_input: whether it was the input that could not go on, so that a replay ends with the same error.
     """
@@ -193,8 +194,8 @@ def encoded(manifest: Manifest) -> bytes:
     return as_file(sealed(manifest))
 
 
-def as_file(manifest: Manifest) -> bytes:
-    """A manifest that has its hash, as a file."""
+def as_file(manifest: Manifest | Mapping[str, Any]) -> bytes:
+    """A manifest that has its hash, or its fields, as a file."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
 
 
@@ -218,13 +219,29 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         RecordError: there is none, or it cannot be read; whether it was edited is for the audit to say.
     """
-    return read_state(folder)[0]
+    return read_snapshot(folder).manifest
 
 
-def read_state(folder: Path) -> tuple[Manifest, Journal, int]:
-    """The manifest with what its journal adds; that journal; and the size of the manifest's file.
+class Snapshot(NamedTuple):
+    """What a record consisted of at one moment; it stays valid while the record grows.
+
+    Attributes:
+        manifest: with what the journal adds.
+        data: the bytes of manifest.json.
+    """
+
+    manifest: Manifest
+    journal: Journal
+    data: bytes
+
+
+def read_snapshot(folder: Path) -> Snapshot:
+    """The manifest and its journal.
 
     Read in this order, they fit: a journal that was begun after this manifest was replaced does not follow it.
+
+    Raises:
+        RecordError: as `read_manifest`.
     """
     path = folder / MANIFEST
     try:
@@ -251,7 +268,7 @@ def read_state(folder: Path) -> tuple[Manifest, Journal, int]:
     wrong = _wrong_in(manifest)
     if wrong:
         raise RecordError(f"{path} is damaged: {wrong}")
-    return manifest, journal, len(data)
+    return Snapshot(manifest, journal, data)
 
 
 def _grown(manifest: Manifest, journal: Journal) -> Manifest:
@@ -340,9 +357,13 @@ class _Fingerprint(msgspec.Struct):
 def write_safely(path: Path, data: bytes) -> None:
     """Put a file in the place of another in one step: after a crash there is the old one or the new one, whole."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)

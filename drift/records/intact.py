@@ -32,15 +32,18 @@ from drift.records.format import (
     File,
     Manifest,
     RecordError,
+    Snapshot,
+    as_file,
     hash_file,
     hash_of,
     new_hash,
-    read_manifest,
+    read_snapshot,
 )
-from drift.records.journal import JOURNAL, read_journal
+from drift.records.journal import JOURNAL
 from drift.records.metas import GLOBAL_TIME, META, bins_of
 from drift.records.reader import Record
 from drift.records.tables import DAMAGE, ROW_GROUP_ITEMS, check_values, open_table
+from drift.records.unlisted import unlisted_checks
 from drift.records.watch import Watch
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, block_bytes, block_head, hash_block
 
@@ -64,19 +67,24 @@ _AHEAD = 16
 
 def check_intact(path: Path) -> list[Check]:
     """The checks of the level "intact"."""
-    return list(intact_checks(path, Watch()))
-
-
-def intact_checks(path: Path, watch: Watch) -> Iterator[Check]:
-    """The same, each as it is done."""
-    timed = _Timed()
     try:
-        manifest = read_manifest(path)
+        snapshot = read_snapshot(path)
     except RecordError as error:
-        trouble = Trouble("manifest unreadable", str(error), MANIFEST)
-        yield timed("manifest.json", "its format", [trouble], "")
-        return
-    yield timed("manifest.json", "its own hash, and its counts", _manifest_troubles(path, manifest), "unchanged")
+        return [unreadable(error)]
+    return list(intact_checks(path, snapshot, Watch()))
+
+
+def unreadable(error: RecordError) -> Check:
+    """The only check of a record whose manifest cannot be read."""
+    trouble = Trouble("manifest unreadable", str(error), MANIFEST)
+    return Check("intact", "manifest.json", "its format", "trouble", trouble.text, (trouble,))
+
+
+def intact_checks(path: Path, snapshot: Snapshot, watch: Watch) -> Iterator[Check]:
+    """The checks of a record as it was at one moment, each as it is done."""
+    timed = _Timed()
+    manifest = snapshot.manifest
+    yield timed("manifest.json", "its own hash, and its counts", _manifest_troubles(snapshot), "unchanged")
     changed: set[str] = set()
     for table in TABLES:
         files = manifest.of(table)
@@ -93,16 +101,12 @@ def intact_checks(path: Path, watch: Watch) -> Iterator[Check]:
             changed.add(table)
     watch.begin("comparing arrivals", {"input": manifest.items_in, "output": manifest.items_out})
     yield from _check_arrivals(timed, path, manifest)
-    blocks = _blocks(path)
+    blocks = _blocks(path, manifest)
     for table in ("input", "output"):
         watch.begin("hashing items")
         expected = blocks[table] if table not in changed else None
         yield _check_items(timed, path, manifest, table, watch, expected)
-    unlisted = sorted(_unlisted(path, manifest))
-    if unlisted:
-        shown = ", ".join(unlisted[:3]) + (" ..." if len(unlisted) > 3 else "")
-        found = f"{shown}: written too late to be sealed, or put there later; they are not part of the record"
-        yield Check("intact", f"{len(unlisted)} more files in the folder", "the manifest", "noted", found)
+    yield from unlisted_checks(path, manifest)
 
 
 class _Timed:
@@ -118,23 +122,19 @@ class _Timed:
         return Check("intact", what, against, result, found_by(troubles, well), tuple(troubles), seconds)  # type: ignore[arg-type]
 
 
-def _unlisted(path: Path, manifest: Manifest) -> set[str]:
-    listed = {file.path for file in manifest.files}
-    there = {each.relative_to(path).as_posix() for table in TABLES for each in (path / table).glob("*")}
-    return there - listed
-
-
 # The manifest.
 
 
-def _manifest_troubles(path: Path, manifest: Manifest) -> list[Trouble]:
-    plain = msgspec.json.decode((path / MANIFEST).read_bytes())
+def _manifest_troubles(snapshot: Snapshot) -> list[Trouble]:
+    manifest = snapshot.manifest
+    plain = msgspec.json.decode(snapshot.data)
     troubles = _count_troubles(manifest)
-    journal = read_journal(path, plain["self_hash"], manifest.algorithm)
     if hash_of(plain, manifest.algorithm) != plain["self_hash"]:
         text = "manifest.json was edited: it has not the hash that is in it"
-    elif journal.wrong:
-        text = f"{JOURNAL} was edited: {journal.wrong}, and what follows is not read"
+    elif as_file(plain) != snapshot.data:
+        text = "manifest.json was edited: it says what its hash is of, in other bytes than drift writes that in"
+    elif snapshot.journal.wrong:
+        text = f"{JOURNAL} was edited: {snapshot.journal.wrong}, and what follows is not read"
     else:
         return troubles
     if troubles:
@@ -222,10 +222,10 @@ def _check_arrivals(timed: _Timed, path: Path, manifest: Manifest) -> Iterator[C
 _Hashes = list[tuple[int, bytes]]
 
 
-def _blocks(path: Path) -> dict[str, _Hashes | None]:
+def _blocks(path: Path, manifest: Manifest) -> dict[str, _Hashes | None]:
     """Rows and hash of each block of a table; None where they cannot be read: the second pass says why."""
     try:
-        return {**Record(path).block_hashes()}
+        return {**Record.at(path, manifest).block_hashes()}
     except (OSError, pa.ArrowException, ValueError, RecordError):
         return {"input": None, "output": None}
 
@@ -377,7 +377,7 @@ class _Items:
 
     def _expected_blocks(self) -> Iterator[Block]:
         try:
-            yield from Record(self._path).blocks(self._table)
+            yield from Record.at(self._path, self._manifest).blocks(self._table)
         except RecordError as error:
             self.troubles.append(Trouble("file unreadable", f"the blocks cannot be read: {error}", "blocks"))
 

@@ -87,10 +87,10 @@ def read_journal(folder: Path, after: str, algorithm: Algorithm) -> Journal:
 
 
 def _line(data: bytes, algorithm: Algorithm) -> Line | None:
-    """A line whose hash is its own."""
+    """A line whose hash is its own, and which has nothing besides what is hashed, not even a space."""
     try:
         line = msgspec.json.decode(data, type=Line)
-        return line if line.hash == line.hashed(algorithm) else None
+        return line if line.hash == line.hashed(algorithm) and msgspec.json.encode(line) == data else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -13,11 +13,13 @@ import sys
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drift.records.format import Outcome
 from drift.records.inbox import Inbox
 from drift.records.messages import Begin, Finish, Told, decode, telling
+from drift.records.writing import Writing
 from drift_graph.errors import DriftBug, DriftError
 
 if TYPE_CHECKING:
@@ -38,12 +40,19 @@ def write_record(inbox: Inbox) -> RecordWriter | None:
     begin = decode(first)
     if not isinstance(begin, Begin):
         raise DriftBug(f"the writer of a record was first told {type(begin).__name__}")
-    writer = RecordWriter(begin)
+    writing = Writing(Path(begin.folder))
     try:
-        _write(writer, inbox, begin.seal_after_s)
-    except BaseException:
-        writer.abandon()
-        raise
+        writer = RecordWriter(begin)
+        try:
+            _write(writer, inbox, begin.seal_after_s)
+        except BaseException as error:
+            writer.abandon()
+            said = error.strerror if isinstance(error, OSError) and error.strerror else error
+            with suppress(OSError):  # readers see then that nobody writes it
+                writer.break_off(f"the record could not be written on: {said}", datetime.now(UTC).isoformat())
+            raise
+    finally:
+        writing.end()
     return writer
 
 

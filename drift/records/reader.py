@@ -23,20 +23,22 @@ from drift.records import columns
 from drift.records.agreement import wrong_in_arrivals, wrong_in_input
 from drift.records.blocks import Block
 from drift.records.columns import Strings, of_arrow
-from drift.records.format import File, Manifest, RecordError, read_manifest
+from drift.records.format import TABLES, File, Manifest, RecordError, read_manifest
 from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of, wrong_tie
 from drift.records.order import Arrivals
 from drift.records.storable import classes_at
 from drift.records.tables import DAMAGE, check_values, open_table, unread
 from drift.records.typed import Tables
 from drift.records.watch import Watch
+from drift.records.writing import as_it_stands
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
 from drift_graph.item import Item
 from drift_graph.meta import TIME_MAX, TIME_MIN, Metas, NumberedMetas, time_of
-from drift_graph.restore import CannotRestore, Classes, restored, restored_all
+from drift_graph.restore import CannotRestore, Classes, named_classes, restored, restored_all
 from drift_graph.times import Late
 
+Table = Literal["output", "input", "late", "arrivals", "blocks"]
 #: Rows that are made into Python objects at once.
 _ROWS_AT_ONCE = 4 * BLOCK_ITEMS
 
@@ -98,11 +100,22 @@ class Record:
         RecordError: there is no record, or its manifest cannot be read.
     """
 
-    def __init__(self, path: Any, classes: Mapping[str, type] | Sequence[type] = ()) -> None:
-        self.path = Path(path)
-        self.manifest: Manifest = read_manifest(self.path)
+    def __init__(self, path: Any, classes: Classes | Sequence[type] = ()) -> None:
+        folder = Path(path)
+        self._hold(folder, as_it_stands(folder, read_manifest(folder)), classes)
+
+    @classmethod
+    def at(cls, path: Path, manifest: Manifest, classes: Classes | Sequence[type] = ()) -> Record:
+        """The record as a manifest has it that was read before, however it has grown since."""
+        record = object.__new__(cls)
+        record._hold(path, manifest, classes)
+        return record
+
+    def _hold(self, path: Path, manifest: Manifest, classes: Classes | Sequence[type]) -> None:
+        self.path = path
+        self.manifest = manifest
         self.watch = Watch()
-        self._given = dict(classes) if isinstance(classes, Mapping) else {kind.__qualname__: kind for kind in classes}
+        self._given = named_classes(classes)
         self._groups: dict[str, list[tuple[int, int, int]]] = {}
         self._starts = {table: [file.first for file in self.manifest.of(table)] for table in ("output", "input")}
 
@@ -122,6 +135,19 @@ class Record:
     def classes(self) -> Classes:
         """Classes of payloads: those given, and those of loaded modules that the manifest names."""
         return {**classes_at(self.manifest.classes.values()), **self._given}
+
+    def files(self, table: Table = "output") -> list[str]:
+        """Paths of the Parquet files of a table, in order: what the manifest lists, whatever else is in the folder.
+
+        Args:
+            table: "output", "input", "late", "arrivals" or "blocks".
+
+        Raises:
+            SettingsError: there is no such table.
+        """
+        if table not in TABLES:
+            raise SettingsError(f"table={table!r:.80}: a record has {', '.join(map(repr, TABLES))}")
+        return [str(self.path / file.path) for file in self.manifest.of(table)]
 
     @property
     def counts(self) -> dict[str, int]:

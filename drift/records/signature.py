@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from drift.records.checks import Check, Trouble, found_by
-from drift.records.format import MANIFEST, SIGNATURE, RecordError, hash_file, read_state, write_safely
+from drift.records.format import MANIFEST, SIGNATURE, RecordError, hash_file, read_snapshot, write_safely
 from drift.records.journal import JOURNAL
 from drift_graph.errors import SettingsError, SinkError
 
@@ -116,7 +116,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 def _names(folder: Path) -> list[str]:
     """What a record is made of, relative to it."""
-    manifest, journal, _ = read_state(folder)
+    manifest, journal, _ = read_snapshot(folder)
     return [MANIFEST, *([JOURNAL] if journal.lines else []), *(file.path for file in manifest.files)]
 
 

@@ -33,7 +33,7 @@ from drift.records.format import (
     Outcome,
     as_file,
     new_hash,
-    read_state,
+    read_snapshot,
     sealed,
     write_safely,
 )
@@ -203,12 +203,13 @@ class RecordWriter:
         self._arrivals: _Gathered[Arrival] = _Gathered(begin.part_items_max, begin.part_bytes_max)
         self._outputs: _Gathered[Output] = _Gathered(begin.part_items_max, begin.part_bytes_max)
         self._journal = JournalWriter(self._folder, manifest.algorithm)
+        self._has_ended = False
         if input_blocks is None:
             self.manifest = msgspec.structs.replace(manifest, **environment(), **self._digests())
             self._write_manifest()
         else:
-            _, journal, size = read_state(self._folder)
-            self._journal.go_on(journal, size, manifest.growing())
+            _, journal, data = read_snapshot(self._folder)
+            self._journal.go_on(journal, len(data), manifest.growing())
 
     def handle(self, message: Message) -> None:
         if isinstance(message, Arrival):
@@ -364,11 +365,23 @@ class RecordWriter:
         self.manifest.outcome, self.manifest.ended = outcome, ended
         self._seal_tables()
         self._write_manifest()
+        self._has_ended = True
 
     def abandon(self) -> None:
         """Leave what is sealed and remove the rest, where writing has failed."""
         for table in self._tables.values():
             table.abandon()
+
+    def break_off(self, said: str, ended: str) -> None:
+        """Say in the manifest that the record ends with what is sealed, after `abandon`; unless it has ended.
+
+        Raises:
+            OSError: not even that can be written.
+        """
+        if self._has_ended:
+            return
+        self.manifest.outcome, self.manifest.ended = Outcome("broken off", said), ended
+        self._write_manifest()
 
     def _write_manifest(self) -> None:
         self.manifest = sealed(self.manifest)

@@ -25,7 +25,7 @@ import msgpack
 import msgspec
 
 from drift_graph.canonical import NoCanonicalForm, encode_many, stored_each
-from drift_graph.errors import InputError
+from drift_graph.errors import InputError, SettingsError
 
 #: Classes by qualified name.
 Classes = Mapping[str, type]
@@ -35,17 +35,37 @@ class CannotRestore(InputError):
     """Bytes that are no canonical form, or the form of a class that is not known here or cannot be rebuilt."""
 
 
-def restored(data: bytes, classes: Classes | None = None) -> Any:
+def named_classes(classes: Classes | Iterable[type]) -> Classes:
+    """Classes by qualified name, which they also may have been given by.
+
+    Raises:
+        SettingsError: something among them is no class.
+    """
+    if isinstance(classes, Mapping):
+        return classes
+    return {kind.__qualname__: _class(kind) for kind in classes}
+
+
+def _class(kind: type) -> type:
+    if not isinstance(kind, type):
+        raise SettingsError(
+            f"classes has {kind!r:.80}, which is no class; give the classes of the payloads, or a dict of them by name"
+        )
+    return kind
+
+
+def restored(data: bytes, classes: Classes | Iterable[type] | None = None) -> Any:
     """The value whose bytes are given.
 
     Args:
         data: what `canonical` or `stored` gave for one value.
-        classes: enums, dataclasses, Structs and named tuples that may be in it; see `classes_near`.
+        classes: enums, dataclasses, Structs and named tuples that may be in it, or these by qualified name; see
+            `classes_near`.
 
     Raises:
         CannotRestore: see there.
     """
-    values = restored_all(data, classes)
+    values = restored_all(data, named_classes(classes or {}))
     if len(values) != 1:
         raise CannotRestore(f"{len(data)} bytes hold {len(values)} values where one was expected")
     return values[0]

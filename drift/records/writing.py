@@ -1,0 +1,84 @@
+"""Whether a process writes a record at this moment: it holds a lock on a file in the record's folder.
+
+Invariant: of a record whose manifest says "running", the lock is held as long as its writer lives, and not after.
+
+Why a lock: the system lets go of it when its process ends, however that ends, also on another machine that shares the
+folder and after a restart. A process id says nothing there, and may be another process's by now.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from drift.records.format import Manifest, Outcome, RecordError, read_manifest
+
+LOCK = ".writing"
+_GONE = (
+    "who wrote it is gone, without sealing the end: the process that writes the record was killed, its disk was full, "
+    "or the machine stopped"
+)
+
+
+class Writing:
+    """The lock of a process that writes a record, held until `end` or the end of the process.
+
+    Raises:
+        OSError: another process writes it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LOCK
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._file)
+            raise OSError(errno.EBUSY, "another process writes it") from None
+        except OSError:
+            pass  # a file system without locks: readers find that, too, and go by the manifest
+
+    def end(self) -> None:
+        """The manifest says how the record ended, so the lock is not asked any more."""
+        with suppress(OSError):  # a disk that is gone takes the file with it
+            self._path.unlink(missing_ok=True)
+        os.close(self._file)
+
+
+def is_written(folder: Path) -> bool | None:
+    """Whether a process holds the lock; None where that cannot be known."""
+    try:
+        file = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    return False
+
+
+def as_it_stands(folder: Path, manifest: Manifest) -> Manifest:
+    """A manifest that was read from a folder; where it says "running" and nobody writes it, "broken off".
+
+    A record that is written batch by batch stays as it is: nobody need write it between two batches.
+    """
+    if manifest.outcome.state != "running" or "written" in manifest.settings or is_written(folder) is not False:
+        return manifest
+    try:
+        if read_manifest(folder).outcome.state != "running":
+            return manifest  # it has ended since: when this manifest was read, it was running
+    except RecordError:
+        return manifest
+    manifest = Manifest(**{name: getattr(manifest, name) for name in manifest.__struct_fields__})
+    manifest.outcome = Outcome("broken off", _GONE)
+    return manifest
