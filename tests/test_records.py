@@ -434,3 +434,40 @@ def test_what_is_no_record_is_said(tmp_path: Path) -> None:
         drift.Record(tmp_path / "nothing")
     with pytest.raises(drift.InputError, match="is no record"):
         drift.Record(tmp_path)
+
+
+class Opaque:
+    """What has no canonical form, and is no class that a record tries out."""
+
+
+@pytest.mark.parametrize("engine", ["local", "reference"])
+@pytest.mark.parametrize("batch_items", [1, 512])
+@pytest.mark.parametrize("bad", [Opaque(), [Opaque()], {"a": object()}], ids=["object", "in a list", "in a dict"])
+def test_a_payload_without_canonical_form_ends_a_recorded_run_at_its_place(
+    engine: str, batch_items: int, bad: Any, tmp_path: Path
+) -> None:
+    graph = drift.Graph("ones")
+    graph.source("n").map(lambda payload: 1).sink("out")
+    run = drift.run(graph, {"n": [1, 2, bad, 4]}, record=tmp_path / "r", engine=engine, batch_items=batch_items)
+    released: list[int] = []
+    with pytest.raises(
+        drift.PayloadError, match=r"source 'n' has a payload that a record cannot keep: a .*\n  payload"
+    ):
+        released.extend(item.payload for item in run)
+    assert released == [1, 1]
+    record = drift.Record(tmp_path / "r")
+    assert (record.manifest.outcome.state, record.counts) == ("failed", {"input": 2, "output": 2})
+    assert drift.audit(tmp_path / "r", graph).ok
+
+
+@pytest.mark.parametrize("engine", ["local", "reference"])
+def test_a_late_payload_without_canonical_form_is_an_error_of_its_source(engine: str, tmp_path: Path) -> None:
+    graph = drift.Graph("ones")
+    by_time = drift.EventTime(lambda payload: payload[0], lateness=0, late="divert")
+    graph.source("n", time=by_time).map(lambda payload: payload[0]).sink("out")
+    arrived = [(1, 1), (5, 2), (2, Opaque()), (7, 1)]
+    run = drift.run(graph, {"n": arrived}, record=tmp_path / "r", engine=engine, batch_items=1)
+    with pytest.raises(drift.PayloadError, match=r"source 'n' \(a late item\) has a payload that a record cannot keep"):
+        run.finish()
+    assert drift.Record(tmp_path / "r").counts["output"] >= 1
+    assert drift.audit(tmp_path / "r", graph).ok

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from strategies import AWKWARD
 from test_golden import CANONICAL, Colour, Pair, Point, Row
 
+import drift
 from drift_graph.canonical import canonical, encode_many, stored, stored_each
 from drift_graph.restore import CannotRestore, classes_near, restored, restored_all
 
@@ -131,3 +132,11 @@ def test_any_bytes_are_a_value_or_refused(data: bytes) -> None:
 def test_classes_are_found_near_the_functions_of_a_graph() -> None:
     found = classes_near([bad, test_any_bytes_are_a_value_or_refused])
     assert {"Point", "Row", "Pair", "Colour", "Checked"} <= set(found)
+
+
+def test_classes_are_given_as_a_list_or_by_name() -> None:
+    data = canonical(Point(1, 2))
+    for classes in ([Point], (Point,), {"Point": Point}):
+        assert drift.restored(data, classes=classes) == Point(1, 2)
+    with pytest.raises(drift.SettingsError, match="classes has 'Point', which is no class"):
+        drift.restored(data, classes=["Point"])  # type: ignore[list-item]

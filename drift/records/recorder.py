@@ -40,7 +40,7 @@ from drift.records.messages import (
 from drift.records.storable import Storable
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_pieces
-from drift_graph.canonical import encode_metas, stored, stored_each, stored_plain
+from drift_graph.canonical import encode_metas, stored_plain
 from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
 from drift_graph.functions import own_folders
 from drift_graph.meta import NumberedMetas, global_time_of
@@ -170,17 +170,17 @@ class Recorder:
         payloads = arrived.payloads
         data = stored_plain(payloads)
         if data is None:
-            bad = self._storable.check(payloads, f"source {name!r}")
+            data, bad = self._storable.stored(payloads, f"source {name!r}")
             if bad is not None:
                 arrived = _cut(arrived, *bad)
                 payloads = arrived.payloads
-            data = b"".join(stored_each(payloads))
         late: list[LateRow] = []
         for each in arrived.late:
-            bad = self._storable.check([each.payload], f"source {name!r} (a late item)")
+            kept, bad = self._storable.stored([each.payload], f"source {name!r} (a late item)")
             if bad is not None:
-                raise bad[1]
-            late.append(LateRow(each.time, each.heartbeat, each.reason, stored(each.payload)))
+                arrived = arrived._replace(late=arrived.late[: len(late)], error=bad[1])
+                break
+            late.append(LateRow(each.time, each.heartbeat, each.reason, kept))
         first_time, metas = told_metas(arrived.metas)
         self._arrive(Arrival(0, rank, time.time_ns(), len(payloads), first_time, metas, data, arrived.heartbeat, late))
         return arrived

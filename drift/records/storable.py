@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from drift.records.format import NOT_KEPT
-from drift_graph.canonical import NoCanonicalForm, canonical, stored
+from drift_graph.canonical import NoCanonicalForm, canonical, stored, stored_each
 from drift_graph.errors import PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.restore import CannotRestore, restored
@@ -53,12 +53,26 @@ class Storable:
                 if new and not _comes_back(payload, self.classes):
                     raise CannotRestore("what comes back is not equal to it; its == or its constructor tells why")
             except RecursionError:
-                return index, _error(what, payload, NoCanonicalForm(type(payload), ", nested too deep or in itself,"))
+                return index, _error(what, payload, _too_deep(payload))
             except (NoCanonicalForm, CannotRestore) as reason:
                 for kind in self._new([payload]):
                     self.classes.pop(kind.__qualname__, None)
                 return index, _error(what, payload, reason)
         return None
+
+    def stored(self, payloads: Sequence[Any], what: str) -> tuple[bytes, tuple[int, PayloadError] | None]:
+        """The stored bytes, joined, of the payloads before the first that would not come back; and that one, and why.
+
+        Args:
+            what: names where they are from.
+        """
+        bad = self.check(payloads, what)
+        if bad is not None:
+            payloads = payloads[: bad[0]]
+        try:
+            return b"".join(stored_each(payloads)), bad
+        except (NoCanonicalForm, RecursionError):  # one of no class that is tried out, as an object of a library
+            return _before_formless(payloads, what)
 
     def _new(self, payloads: Sequence[Any]) -> set[type]:
         known = self.classes
@@ -81,6 +95,22 @@ class Storable:
                 )
             self.classes[name] = kind
             self.places[name] = f"{kind.__module__}:{name}"
+
+
+def _before_formless(payloads: Sequence[Any], what: str) -> tuple[bytes, tuple[int, PayloadError] | None]:
+    made: list[bytes] = []
+    for index, payload in enumerate(payloads):
+        try:
+            made.append(stored(payload))
+        except NoCanonicalForm as reason:
+            return b"".join(made), (index, _error(what, payload, reason))
+        except RecursionError:
+            return b"".join(made), (index, _error(what, payload, _too_deep(payload)))
+    return b"".join(made), None
+
+
+def _too_deep(payload: Any) -> NoCanonicalForm:
+    return NoCanonicalForm(type(payload), ", nested too deep or in itself,")
 
 
 def _error(what: str, payload: Any, reason: Exception) -> PayloadError:

@@ -30,7 +30,7 @@ from drift.spark.frames import Reading, Way, level_0
 from drift.spark.jobs import Job, answer
 from drift.spark.kernels import Work, through_maps
 from drift.spark.tasks import task
-from drift_graph.canonical import encode_metas, stored_each, stored_plain
+from drift_graph.canonical import encode_metas, stored_plain
 from drift_graph.errors import DriftError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
@@ -140,10 +140,9 @@ def _kept(
         data = stored_plain(items.payloads)
         plain = data is not None
         if data is None:
-            bad = storable.check(items.payloads, f"source {name!r}")
+            data, bad = storable.stored(items.payloads, f"source {name!r}")
             if bad is not None:
                 raise bad[1]
-            data = b"".join(stored_each(items.payloads))
         yield _row((rank, len(items.metas), encode_metas(items.metas), data, plain, promise, None))
 
 

@@ -43,15 +43,14 @@ def named_classes(classes: Classes | Iterable[type]) -> Classes:
     """
     if isinstance(classes, Mapping):
         return classes
-    return {kind.__qualname__: _class(kind) for kind in classes}
-
-
-def _class(kind: type) -> type:
-    if not isinstance(kind, type):
-        raise SettingsError(
-            f"classes has {kind!r:.80}, which is no class; give the classes of the payloads, or a dict of them by name"
-        )
-    return kind
+    named: dict[str, type] = {}
+    for kind in classes:
+        if not isinstance(kind, type):
+            raise SettingsError(
+                f"classes has {kind!r:.80}, which is no class; give those of the payloads, or a dict of them by name"
+            )
+        named[kind.__qualname__] = kind
+    return named
 
 
 def restored(data: bytes, classes: Classes | Iterable[type] | None = None) -> Any:
