@@ -24,6 +24,7 @@ from waiting import HANG_S
 
 import drift
 from drift.engines.shipping import packed
+from drift.engines.surroundings import surroundings
 from drift.records.format import RecordError
 from drift.spark.batches import record_batch, row_of
 from drift.spark.gang import new_keys
@@ -88,7 +89,7 @@ def gang_output(work: Work, level: int, shares: list[list[Any]]) -> list[Any]:
 
 def in_gangs(case: Case, targets: int, items_in_a_row: int = 4096) -> tuple[str, str]:
     """Digest and error of a case whose every level is run by a gang."""
-    work = Work(packed(case.dataflow()), (), True, targets, (), gang=new_keys(HANG_S))
+    work = Work(packed(case.dataflow()), surroundings(), True, targets, (), gang=new_keys(HANG_S))
     levels = work.opened()
     batches: list[Any] = list(run_level(work, 0, [fed(case, items_in_a_row)]))
     for level in range(1, levels.last):
@@ -200,7 +201,7 @@ def test_a_task_that_is_killed_or_stopped_changes_nothing(spark: Any, tmp_path: 
 
 
 def test_a_task_ends_when_another_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    work = Work(packed(looped(lambda item: item)), (), True, 2, (), gang=new_keys())
+    work = Work(packed(looped(lambda item: item)), surroundings(), True, 2, (), gang=new_keys())
     share = shuffled(run_level(work, 0, [record_batch([])]), 2)
     here, gone = (GangLoop(at, work, 1, transport_of(work, "127.0.0.1"), share[at]) for at in range(2))
     addresses = [loop.address("127.0.0.1") for loop in (here, gone)]

@@ -26,6 +26,7 @@ import drift.spark.kernels as kernels_module
 from drift.engines.feed import Feed
 from drift.engines.packing import metas_of, unpacked_pieces
 from drift.engines.shipping import packed
+from drift.engines.surroundings import surroundings
 from drift.records.columns import of_list
 from drift.records.order import Arrivals
 from drift.sources import as_source
@@ -50,7 +51,7 @@ def in_lists(case: Case, targets: int, splits: int, *, held_max: int = 1000, fus
     feed = Feed(dataflow, sources, {}, batch_items=3, in_flight_max=1000, on_late=late.append)
     spool = Spool(feed, held_max)
     tables = list(spool.batches(lambda: None))
-    work = Work(packed(dataflow), (), fused, targets, cuts(spool.firsts, targets), spool.end)
+    work = Work(packed(dataflow), surroundings(), fused, targets, cuts(spool.firsts, targets), spool.end)
     rows = pa.Table.from_batches(tables, schema=ROWS)
     tasks = [rows.slice(at, splits) for at in range(0, len(rows), splits)]
     rows = done(run_level(work, 0, task.to_batches(max_chunksize=2)) for task in tasks)
@@ -175,7 +176,7 @@ def test_a_cycle_gets_at_once_all_that_an_input_item_brings_about(splits: int) -
 def test_of_several_errors_one_is_told_whichever_came_first() -> None:
     graph = drift.Graph("errors")
     graph.source("in0").sink("out")
-    work = Work(packed(graph.build()), (), True, 1, ())
+    work = Work(packed(graph.build()), surroundings(), True, 1, ())
     rows = [error_row(1, drift.InputError(text), key) for text, key in (("b", b"2"), ("a", b"1"), ("c", b"1"))]
     for order in permutations(rows):
         (end,) = run_release(work, [record_batch(list(order))], with_items=False)
@@ -228,7 +229,7 @@ class _Rows(NamedTuple):
 
 
 def rows_of(case: Case, targets: int, order: list[int]) -> _Rows:
-    work = Work(packed(case.dataflow()), (), True, targets, (), repeats="count")
+    work = Work(packed(case.dataflow()), surroundings(), True, targets, (), repeats="count")
     tables: list[tuple[Reading, pa.Table]] = []
     for rank, each in enumerate(case.inputs):
         reading = Pickled(f"in{rank}", rank, each.time, "value", ("c0",), False)
@@ -292,7 +293,7 @@ def test_rows_that_are_kept_for_a_record_are_told_in_order_and_give_the_output_o
 def test_rows_whose_items_cannot_be_sent_or_have_no_time_end_the_run_with_the_least_of_their_errors() -> None:
     graph = drift.Graph("rows")
     graph.source("in", time=drift.EventTime(abs)).map(lambda number: lambda: number, name="opaque").sink("out")
-    work = Work(packed(graph.build()), (), True, 1, (), repeats="count")
+    work = Work(packed(graph.build()), surroundings(), True, 1, (), repeats="count")
     reading = Reading("in", 0, drift.EventTime(abs), "value", ("c0",), False)
 
     def ends_with(*tasks: list[Any]) -> Exception | None:

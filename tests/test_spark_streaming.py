@@ -23,6 +23,7 @@ from strategies import Case, inputs, recipes
 import drift
 import drift.spark
 from drift.engines.shipping import packed
+from drift.engines.surroundings import surroundings
 from drift.spark.batches import ROWS, STATE, Row, record_batch, row_of, rows_in
 from drift.spark.kernels import RangeEnd, Work, run_level
 from drift.spark.levels import Remembering
@@ -73,7 +74,8 @@ def in_micro_batches(case: Case, cuts: list[int], targets: int, whole: list[bool
     ends: list[tuple[int, RangeEnd]] = []
     position = 0
     for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(items)])):
-        work = Work(packed(case.dataflow()), (), True, targets, (), remembers=Remembering(number, whole[number]))
+        remembers = Remembering(number, whole[number])
+        work = Work(packed(case.dataflow()), surroundings(), True, targets, (), remembers=remembers)
         kept, more, position = micro_batch(work, items[begin:end], states, position)
         states = [*kept, *(() if whole[number] else states)]  # the later ones first: their order says nothing
         ends += more

@@ -6,7 +6,6 @@ fixed by who starts it, and which seeds are checked for purity goes by their num
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 from drift import load
 from drift.cli.specs import by_name, source_of
 from drift.engines.beside import ToCaller
+from drift.engines.surroundings import Surroundings
 from drift.purity import PurityCheck
 from drift.testing.case import as_json, load_case, told
 from drift.testing.check import Case, Result, check, in_order, reference
@@ -39,12 +39,12 @@ class Setup:
     """What a process is told first.
 
     Attributes:
-        path: its `sys.path`.
+        around: what it finds of the calling process.
         place: FILE:NAME of a graph, or of a test under `deterministic`; "" for a case that names its own.
         sources: where payloads come from, [NAME=]SPEC; those of other sources are generated.
     """
 
-    path: list[str]
+    around: Surroundings
     place: str
     sources: tuple[str, ...]
     items_max: int
@@ -339,7 +339,7 @@ def main() -> None:
     """Answer until the pipe ends."""
     caller = ToCaller()
     setup: Setup = caller.receive()
-    sys.path[:] = setup.path
+    setup.around.enter()
     try:
         work = Work(setup) if setup.place else None
     except BaseException as error:

@@ -89,10 +89,10 @@ def simulate_command(
         raise SettingsError("--seed, --case, and --seeds or --minutes are three things to run; ask for one")
     from drift.cli.search import Search
     from drift.cli.seeding import Setup
-    from drift.engines import shipping
+    from drift.engines.surroundings import surroundings
 
     count = 1 if seed is not None or case is not None else processes or _cores()
-    setup = Setup(shipping.path(), place, tuple(source_specs), items_max, losses, not no_purity, cases)
+    setup = Setup(surroundings(), place, tuple(source_specs), items_max, losses, not no_purity, cases)
     wanted = _Wanted(place, first_seed, seeds if seeds or minutes else SEEDS, minutes, as_json, quiet)
     with _signals(), Search(setup, count) as search:
         try:

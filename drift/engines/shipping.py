@@ -1,24 +1,30 @@
 """Functions on their way to other processes: a graph's, and classes of the running script that payloads belong to.
 
-Invariant: what `packed` gives, `unpacked` rebuilds in a fresh process that was given `path()`; a class of the running
-script has the same name there, so that payloads of it can be pickled by name.
+Invariant: what `packed` gives, `unpacked` rebuilds in a fresh process with the same surroundings; a class of the
+running script has the same name there, so that payloads of it can be pickled by name.
 
-Why: cloudpickle sends functions of modules by name and those of the running script by value. A module that no finder
-finds by its name, as a test runner may have loaded it, is sent by value as well.
+Why: cloudpickle sends functions of modules by name and those of the running script by value; `by_value` adds what it
+cannot send. A module that no finder finds by its name, as a test runner may have loaded it, is sent by value as well.
+Classes of the script travel one by one: one that cannot be rebuilt harms only those who use it.
 """
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
+from drift.engines.by_value import dumps
+from drift.engines.surroundings import Surroundings
 from drift_graph.errors import GraphError
 from drift_graph.functions import own_folders, user_function
 from drift_graph.graph import Dataflow
@@ -26,6 +32,16 @@ from drift_graph.operators import function_of, place_of
 
 #: Whether this process is importing the user's modules to get at the work it was sent.
 importing = False
+
+#: The running script, also in a process that `multiprocessing` has started for it.
+_MAINS = ("__main__", "__mp_main__")
+
+
+class _Shipped(NamedTuple):
+    """What `packed` packs: the work, and each class of the running script as bytes, or why it cannot be sent."""
+
+    work: bytes
+    classes: dict[str, bytes | str]
 
 
 def packed(dataflow: Dataflow, work: Any = None) -> bytes:
@@ -39,12 +55,11 @@ def packed(dataflow: Dataflow, work: Any = None) -> bytes:
             for module in _unfindable(filter(None, map(function_of, dataflow.operators))):
                 cloudpickle.register_pickle_by_value(module)
                 stack.callback(cloudpickle.unregister_pickle_by_value, module)
-            data: bytes = cloudpickle.dumps((work if work is not None else dataflow, _main_classes()))
-            return data
+            return pickle.dumps(_Shipped(dumps(work if work is not None else dataflow), _main_classes()))
     except Exception as error:
         for operator in dataflow.operators:
             try:
-                cloudpickle.dumps(operator)
+                dumps(operator)
             except Exception as reason:
                 raise GraphError(
                     f"step {operator.step!r} (at {place_of(operator)}) cannot be sent to other processes ({reason}); "
@@ -57,12 +72,62 @@ def packed(dataflow: Dataflow, work: Any = None) -> bytes:
 def unpacked(data: bytes) -> Any:
     """What `packed` was given, in the other process; it imports the modules that the functions are from."""
     global importing
+    shipped: _Shipped = pickle.loads(data)
+    main = sys.modules["__main__"]
+    sys.modules["__mp_main__"] = main
     importing = True
-    work, main_classes = cloudpickle.loads(data)
-    importing = False
-    for name, value in main_classes.items():
-        setattr(sys.modules["__main__"], name, value)
+    try:
+        work = pickle.loads(shipped.work)
+        vars(main)["__getattr__"] = partial(
+            _unknown, {name: _rebuilt(main, name, each) for name, each in shipped.classes.items()}
+        )
+        return work
+    finally:
+        importing = False
+
+
+def rebuilt(data: bytes, surroundings: Surroundings, where: str, *, same_machine: bool = True) -> Any:
+    """`unpacked` in the caller's surroundings, with an error that says where it failed.
+
+    Modules that are imported for it may have changed them, as they did over there; what held last, holds.
+
+    Raises:
+        GraphError: something in it cannot be rebuilt, or a module of the user's cannot be imported.
+    """
+    surroundings.enter(same_machine=same_machine)
+    try:
+        work = unpacked(data)
+    except (Exception, SystemExit) as error:
+        told = GraphError(
+            f"{where} could not rebuild the functions of the graph: {type(error).__name__}: {error}; a module may "
+            f"not be importable there, or a class of the running script cannot be rebuilt: define it in a module that "
+            f"can be imported, or use engine='local'"
+        )
+        told.add_note(traceback.format_exc().rstrip())
+        raise told from error
+    surroundings.enter(same_machine=same_machine)
     return work
+
+
+def _rebuilt(main: ModuleType, name: str, given: bytes | str) -> str:
+    """Have a class of the running script under its name; else why there is none."""
+    if isinstance(given, str):
+        return given
+    try:
+        setattr(main, name, pickle.loads(given))
+    except Exception as error:  # of the user's metaclass, say; told to who asks for the class
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _unknown(reasons: Mapping[str, str], name: str) -> Any:
+    """What the module that stands for the running script says of a name that it does not have."""
+    if reason := reasons.get(name):
+        raise GraphError(
+            f"class {name!r} of the running script cannot be rebuilt in another process ({reason}); define it in a "
+            f"module, which other processes import, or use engine='local'"
+        )
+    raise AttributeError(f"{name!r} of the running script is not known to its other processes, which get its classes")
 
 
 #: -P keeps the current folder off the path until ours is imported: a user's types.py there is not Python's.
@@ -76,31 +141,27 @@ def command(module: str, argument: str) -> list[str]:
     return [sys.executable, *flags, "-P", "-c", _PROGRAM.format(module), argument, *folders]
 
 
-def path() -> list[str]:
-    """`sys.path` for a process that starts elsewhere."""
-    return [entry or str(Path.cwd()) for entry in sys.path]
-
-
-def _main_classes() -> dict[str, Any]:
+def _main_classes() -> dict[str, bytes | str]:
     """Classes that the running script defines: other processes know them under the same name."""
     main = sys.modules["__main__"]
-    classes = {name: each for name, each in vars(main).items() if isinstance(each, type)}
-    return {name: each for name, each in classes.items() if each.__module__ == "__main__" and _can_be_pickled(each)}
+    classes = {name: each for name, each in list(vars(main).items()) if isinstance(each, type)}
+    return {name: _class(each) for name, each in classes.items() if each.__module__ in _MAINS}
 
 
-def _can_be_pickled(value: Any) -> bool:
+def _class(value: Any) -> bytes | str:
     try:
-        cloudpickle.dumps(value)
-    except Exception:  # whatever it says: a payload of this class will say it again
-        return False
-    return True
+        return dumps(value)
+    except Exception as error:  # whatever it says: a payload of this class will say it again
+        return f"{type(error).__name__}: {error}"
 
 
 def _unfindable(functions: Iterable[Callable[..., Any]]) -> list[ModuleType]:
     """The loaded modules of functions that another process could not import by their names."""
     names = {getattr(user_function(function), "__module__", None) for function in functions}
     modules = [sys.modules[name] for name in sorted(filter(None, names)) if name in sys.modules]
-    return [module for module in modules if module.__name__ != "__main__" and not _can_be_found(module)]
+    unfindable = [module for module in modules if module.__name__ not in _MAINS and not _can_be_found(module)]
+    main = sys.modules["__main__"]
+    return [*unfindable, main] if main.__name__ != "__main__" else unfindable  # as multiprocessing has loaded it
 
 
 def _can_be_found(module: ModuleType) -> bool:

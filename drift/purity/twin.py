@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from typing import Any
 
 from drift.engines import shipping
 from drift.engines.beside import Beside, ToCaller
+from drift.engines.surroundings import Surroundings, surroundings
 from drift.purity import trials
 from drift.purity.watch import Subject
 from drift_graph.errors import GraphError, ProcessError
@@ -27,7 +27,7 @@ class Twin:
 
     def __init__(self, work: bytes, hash_seed: int) -> None:
         self._beside = Beside("drift.purity.twin", {"PYTHONHASHSEED": str(hash_seed)})
-        self._beside.send((shipping.path(), work))
+        self._beside.send((surroundings(), work))
         self.close = self._beside.close
         self.ask = self._beside.send
 
@@ -55,18 +55,20 @@ class Twin:
 def main() -> None:
     """Load the functions, then answer until the pipe ends."""
     caller = ToCaller()
-    path, work = caller.receive()
-    sys.path[:] = path
-    subjects, error = _loaded(work)
+    around, work = caller.receive()
+    subjects, error = _loaded(around, work)
     looks = [0] * len(subjects)
     while True:
         request = caller.receive()
         caller.send(error or _answer(subjects, looks, request))
 
 
-def _loaded(work: bytes) -> tuple[list[Subject], Exception | None]:
+def _loaded(around: Surroundings, work: bytes) -> tuple[list[Subject], Exception | None]:
+    around.enter()
     try:
-        return shipping.unpacked(work), None
+        subjects: list[Subject] = shipping.unpacked(work)
+        around.enter()  # a module that was imported for them may have changed something
+        return subjects, None
     except BaseException as error:
         lines = traceback.format_exception_only(error)[-1].strip()
         told = GraphError(

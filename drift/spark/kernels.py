@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import pickle
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drift.engines.packing import packed_pieces
-from drift.engines.shipping import unpacked
+from drift.engines.shipping import rebuilt
+from drift.engines.surroundings import Surroundings
 from drift.machines.plan import feeding_step
 from drift.records.format import RecordError
 from drift.spark.batches import (
@@ -57,7 +57,8 @@ class Work:
 
     Attributes:
         dataflow: packed.
-        path: folders that the driver imports from; those there are on the task's machine are used too.
+        around: what functions find of the driver's process; folders of its path that are on the task's machine are
+            used too.
         targets: how many tasks a level has.
         bounds: metas that cut the output into `targets` ranges, or fewer.
         end: nothing at or above it is released; below END_OF_TIME where an input ended with an error.
@@ -68,7 +69,7 @@ class Work:
     """
 
     dataflow: bytes
-    path: tuple[str, ...]
+    around: Surroundings
     fused: bool
     targets: int
     bounds: tuple[bytes, ...]
@@ -81,16 +82,15 @@ class Work:
 
     def opened(self) -> Levels:
         """The dataflow, in a task."""
-        for folder in self.path:
-            if folder not in sys.path:
-                sys.path.append(folder)
+        dataflow = _dataflow(self.dataflow, self.around)
+        self.around.enter(same_machine=False)  # this process may have run tasks of others since it knows the dataflow
         gc.set_threshold(_GC_THRESHOLD, 20, 100)
-        return Levels(_dataflow(self.dataflow), fused=self.fused, gang=self.gang is not None)
+        return Levels(dataflow, fused=self.fused, gang=self.gang is not None)
 
 
 @lru_cache(maxsize=4)
-def _dataflow(packed: bytes) -> Dataflow:
-    dataflow: Dataflow = unpacked(packed)
+def _dataflow(packed: bytes, around: Surroundings) -> Dataflow:
+    dataflow: Dataflow = rebuilt(packed, around, "a task of Spark", same_machine=False)
     return dataflow
 
 

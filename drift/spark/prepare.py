@@ -6,12 +6,10 @@ cannot read itself; the rest is done when somebody asks for rows.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial, reduce
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +18,7 @@ from drift.engines.base import Settings
 from drift.engines.feed import Feed
 from drift.engines.recorded import RecordedFeed
 from drift.engines.shipping import packed
+from drift.engines.surroundings import surroundings
 from drift.sources.frames import FrameSource
 from drift.spark import frames, pieces
 from drift.spark.batches import DDL, ROWS, shuffled
@@ -79,7 +78,7 @@ class Prepared:
         ]
         work = Work(
             dataflow=packed(dataflow),
-            path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+            around=surroundings(),
             fused=settings.fused,
             targets=targets,
             bounds=(),

@@ -12,17 +12,16 @@ that is done already is passed over.
 from __future__ import annotations
 
 import pickle
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial, reduce
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from drift.engines.base import Settings
 from drift.engines.shipping import packed
+from drift.engines.surroundings import surroundings
 from drift.records.changes import compare
 from drift.records.fingerprint import fingerprint
 from drift.sources.base import as_source
@@ -104,6 +103,7 @@ class Stream:
         self._graph = fingerprint(dataflow, policies)
         self._changed_code = changed_code
         self._settings = settings
+        self._around = surroundings()  # of this thread; micro-batches are begun in another
         self._error: Exception | None = None
         self._accepted: Any = None  # the fingerprint, where it is another than the last one that was written
         self._last: Commit | None = None  # of this process; another may go on from what it wrote
@@ -375,7 +375,7 @@ class Stream:
     def _work(self, partitions: int, bounds: tuple[bytes, ...], remembering: Remembering | None = None) -> Work:
         return Work(
             dataflow=packed(self._dataflow),
-            path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+            around=self._around,
             fused=self._settings.fused,
             targets=partitions,
             bounds=bounds,

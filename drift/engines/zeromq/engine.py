@@ -26,6 +26,7 @@ import zmq
 from drift.engines import shipping
 from drift.engines.base import Progress, Settings, rare_collections
 from drift.engines.feed import Fed, Feed, Gathering
+from drift.engines.surroundings import surroundings
 from drift.engines.zeromq.control import Fatal, Ready, SignOfLife, UpwardReader, write_block
 from drift.engines.zeromq.process import Order
 from drift.engines.zeromq.roles import Carrier, Peers
@@ -308,12 +309,12 @@ class ZeromqEngine:
             transport = Transport("", public_key, secret_key)
         names = {"acker": "acker", "barrier": "barrier"}
         names |= {str(index): f"worker {index}" for index in range(settings.workers)}
-        path = shipping.path()
+        around = surroundings()
         for role, name in names.items():
             self._children.append(_Child(name, role))
         for child in self._children:
             order = Order(child.role, secret, transport, settings)
-            child.order(pickle.dumps((path, order, work)))
+            child.order(pickle.dumps((around, order, work)))
         context = self._context = zmq.Context()
         self._codec = Codec(0, secret)
         self._inbox = Inbox(context, transport, "caller", self._codec)

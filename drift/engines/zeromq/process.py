@@ -21,7 +21,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from drift.engines.base import Settings, peak_memory_bytes
-from drift.engines.shipping import unpacked
+from drift.engines.shipping import rebuilt
 from drift.engines.zeromq.control import Fatal, Ready, read_block, write_upward
 from drift.engines.zeromq.roles import Loop, Peers, make_loop
 from drift.engines.zeromq.sockets import Transport
@@ -109,10 +109,9 @@ def main() -> None:
     if block is None:
         return
     order: Order
-    path, order, work = pickle.loads(block)
-    sys.path[:] = path
+    surroundings, order, work = pickle.loads(block)
     try:
-        dataflow = unpacked(work)
+        dataflow = rebuilt(work, surroundings, f"process {order.role!r} of the run")
         loop = make_loop(order.role, order.secret, order.transport, dataflow, order.settings)
         write_upward(number, Ready(loop.inbox.address))
         peers = read_block(sys.stdin.buffer)

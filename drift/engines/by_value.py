@@ -1,0 +1,213 @@
+"""What cloudpickle cannot send by value: cached functions, msgspec Structs, classes with slots, and some more.
+
+Invariant: what `dumps` gives, `pickle.loads` rebuilds in a fresh process that has this library, also where an object
+refers to itself; what an importable module has by its name is sent by that name.
+
+Why: such an object is rebuilt empty, so that pickle knows it, and filled after that. A cached function of a cycle is
+first a cache around a call of what it will be filled with; a Struct's class is made of its fields alone, which msgspec
+wants at once, and is given its methods later, as cloudpickle does with other classes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import io
+import pickle
+import sys
+import typing
+import weakref
+from collections.abc import Callable
+from types import MemberDescriptorType
+from typing import Any
+
+import cloudpickle
+import msgspec
+from cloudpickle.cloudpickle import (
+    _class_getstate,
+    _class_setstate,
+    _get_or_create_tracker_id,
+    _lookup_class_or_track,
+    _make_skeleton_class,
+)
+
+_Cached = type(functools.lru_cache(len))
+_StructMeta = type(msgspec.Struct)
+
+
+class _Example(msgspec.Struct):
+    field: list[Any] = msgspec.field(default_factory=list)
+
+
+_Factory = type(_Example.__struct_defaults__[0])
+#: Settings of a Struct's class that are keywords of `msgspec.defstruct`.
+_CONFIG = (
+    "frozen", "eq", "order", "array_like", "gc", "repr_omit_defaults", "omit_defaults", "forbid_unknown_fields",
+    "weakref", "dict", "cache_hash", "tag", "tag_field",
+)  # fmt: skip
+_POST_INIT = "__post_init__"
+
+
+def dumps(value: Any) -> bytes:
+    """A pickle of anything that functions and classes of the running script hold on to."""
+    with io.BytesIO() as file:
+        _Pickler(file, protocol=pickle.DEFAULT_PROTOCOL).dump(value)
+        return file.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def reducer_override(self, obj: Any) -> Any:
+        reduce = _reducers.get(type(obj))
+        if reduce is not None and not _is_importable(obj):
+            return reduce(obj)
+        if isinstance(obj, _StructMeta) and obj is not msgspec.Struct and not _is_importable(obj):
+            return _reduced_struct(obj)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0] is _make_skeleton_class:
+            return _reduced_class(obj, *reduced)
+        return reduced
+
+
+def _is_importable(value: Any) -> bool:
+    """Whether a module that other processes can import has it by its name."""
+    name, path = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if name is None or path is None or name == "__main__" or name in cloudpickle.list_registry_pickle_by_value():
+        return False
+    found: Any = sys.modules.get(name)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found is value
+
+
+def _reduced_cached(cached: Any) -> Any:
+    parameters = cached.cache_parameters()
+    state = cached.__wrapped__, {name: each for name, each in vars(cached).items() if name != "__wrapped__"}
+    return _empty_cached, (parameters["maxsize"], parameters["typed"]), state, None, None, _fill_cached
+
+
+def _empty_cached(maxsize: int | None, typed: bool) -> Any:
+    filled: list[Callable[..., Any]] = []
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        return filled[0](*arguments, **named)
+
+    cached = functools.lru_cache(maxsize, typed)(call)
+    vars(cached)["__wrapped__"] = filled  # until it is filled
+    return cached
+
+
+def _fill_cached(cached: Any, state: tuple[Callable[..., Any], dict[str, Any]]) -> None:
+    function, attributes = state
+    cached.__wrapped__.append(function)
+    vars(cached).update(attributes, __wrapped__=function)
+
+
+def _reduced_property(cached: functools.cached_property[Any]) -> Any:
+    state = {name: each for name, each in vars(cached).items() if name not in ("func", "lock")}
+    return functools.cached_property, (cached.func,), state
+
+
+def _reduced_weak(weak: Any) -> Any:
+    return type(weak), (dict(weak.items()),)
+
+
+def _reduced_new_type(given: Any) -> Any:
+    return _new_type, (given.__name__, given.__supertype__, given.__module__)
+
+
+def _new_type(name: str, supertype: Any, module: str) -> Any:
+    make: Any = typing.NewType
+    made = make(name, supertype)
+    made.__module__ = module
+    return made
+
+
+_reducers: dict[type, Callable[[Any], Any]] = {
+    _Cached: _reduced_cached,
+    functools.cached_property: _reduced_property,
+    weakref.WeakKeyDictionary: _reduced_weak,
+    weakref.WeakValueDictionary: _reduced_weak,
+    typing.NewType: _reduced_new_type,
+}
+
+
+def _reduced_class(given: Any, make: Any, arguments: Any, state: Any, *more: Any) -> Any:
+    """A class as cloudpickle has it, without what msgspec notes in it, and with its slots.
+
+    Else its instances would have a dict over there, and pickles of them could not be read here.
+    """
+    *before, namespace, tracker, extra = arguments
+    attributes, slots = state
+    attributes.pop("__msgspec_cache__", None)
+    if "__slots__" in attributes and not (issubclass(given, tuple) and hasattr(given, "_fields")):
+        namespace = {**namespace, "__slots__": attributes.pop("__slots__")}
+        for name in [name for name, each in attributes.items() if type(each) is MemberDescriptorType]:
+            del attributes[name]  # of a private slot, whose name is another
+    return make, (*before, namespace, tracker, extra), (attributes, slots), *more
+
+
+def _reduced_struct(struct: Any) -> Any:
+    own: dict[str, Any] = struct.__annotations__
+    names, defaults = struct.__struct_fields__, struct.__struct_defaults__
+    default_of = dict(zip(reversed(names), reversed(defaults)))
+    fields = [(name, *_default(default_of.get(name, msgspec.NODEFAULT))) for name in names if name in own]
+    encoded = {name: each for name, each in zip(names, struct.__struct_encode_fields__) if name in own}
+    config = {name: getattr(struct.__struct_config__, name) for name in _CONFIG}
+    state, slots = _class_getstate(struct)
+    for name in (*names, "__slots__", "__struct_fields__", "__match_args__"):
+        state.pop(name, None)
+    state["__annotations__"] = own
+    namespace = {
+        name: state.pop(name) for name in ("__qualname__", "__orig_bases__", "__parameters__") if name in state
+    }
+    namespace["__qualname__"] = struct.__qualname__
+    arguments = (
+        struct.__name__,
+        struct.__bases__,
+        struct.__module__,
+        namespace,
+        fields,
+        bool(own) and _takes_keywords_only(struct, own),
+        encoded,
+        config,
+        _POST_INIT in struct.__dict__,
+        _get_or_create_tracker_id(struct),
+    )
+    return _empty_struct, arguments, (state, slots), None, None, _class_setstate
+
+
+def _default(default: Any) -> tuple[str, Any]:
+    if default is msgspec.NODEFAULT:
+        return "", None
+    if type(default) is _Factory:
+        return "default_factory", default.factory
+    return "default", default
+
+
+def _takes_keywords_only(struct: Any, own: dict[str, Any]) -> bool:
+    """All fields of one class body are positional, or none is: those that are not come last, behind all bases'."""
+    parameters = inspect.signature(struct).parameters
+    return any(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in own if name in parameters)
+
+
+def _empty_struct(
+    name: str,
+    bases: tuple[type, ...],
+    module: str,
+    namespace: dict[str, Any],
+    fields: list[tuple[str, str, Any]],
+    kw_only: bool,
+    encoded: dict[str, str],
+    config: dict[str, Any],
+    has_post_init: bool,
+    tracker: str,
+) -> type:
+    """A Struct's class with its fields, whose types and methods come later; the known one where it was made before."""
+    if has_post_init:  # msgspec looks for it now and never again
+        namespace = {**namespace, _POST_INIT: lambda self: known.__dict__[_POST_INIT](self)}
+    given: list[Any] = [(field, Any, msgspec.field(**{kind: value} if kind else {})) for field, kind, value in fields]
+    made = msgspec.defstruct(
+        name, given, bases=bases, module=module, namespace=namespace, kw_only=kw_only, rename=encoded or None, **config
+    )
+    known: type = _lookup_class_or_track(tracker, made)
+    return known

@@ -1,0 +1,140 @@
+"""What functions see of their process besides their arguments: settings that travel to every process of a run.
+
+Invariant: after `Surroundings.enter` a function finds what it would have found in the calling process: the modules, the
+folder, the decimal context, the locale, the time zone, the limits of ints and recursion, the filters of warnings.
+
+Why: these are what the standard library keeps for a whole process and what arithmetic, formatting and parsing go by.
+Environment variables travel where the caller starts the process; Spark's Python processes keep those they were started
+with, but for the time zone. A folder or locale that is not on the machine is an error where it would change a result,
+and is not where nothing can hang on it: the tasks of a cluster are in a folder of their own.
+"""
+
+from __future__ import annotations
+
+import decimal
+import locale
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drift_graph.errors import SettingsError
+
+_CATEGORIES = ("LC_COLLATE", "LC_CTYPE", "LC_MONETARY", "LC_NUMERIC", "LC_TIME", "LC_MESSAGES")
+_TIME_ZONE = "TZ"
+
+
+class Surroundings(NamedTuple):
+    """See the module; it is pickled by itself, before anything of the user's is.
+
+    Attributes:
+        path: `sys.path`, whole.
+        folder: the working directory; "" where it is gone.
+        context: a decimal context's precision, rounding, limits of exponents, capitals, clamp, and traps by name.
+        locales: what `setlocale` gives for each category.
+        time_zone: the variable TZ; None where it is not set.
+        filters: of warnings, the first first.
+    """
+
+    path: tuple[str, ...]
+    folder: str
+    context: tuple[int, str, int, int, int, int, tuple[str, ...]]
+    locales: tuple[tuple[str, str], ...]
+    time_zone: str | None
+    int_digits_max: int
+    recursion_max: int
+    filters: tuple[tuple[str, str, str, str, str, int], ...]
+
+    def enter(self, *, same_machine: bool = True) -> None:
+        """Have them here.
+
+        Args:
+            same_machine: False where this process may be on another one: the path is added to the one there, and the
+                folder is left as it is where it does not exist.
+
+        Raises:
+            SettingsError: this machine lacks the locale.
+        """
+        if same_machine:
+            sys.path[:] = self.path
+        else:
+            sys.path += [entry for entry in self.path if entry not in sys.path]
+        if self.folder and (same_machine or Path(self.folder).is_dir()):
+            os.chdir(self.folder)
+        decimal.setcontext(_context(self.context))
+        _enter_locales(self.locales)
+        if os.environ.get(_TIME_ZONE) != self.time_zone:
+            if self.time_zone is None:
+                del os.environ[_TIME_ZONE]
+            else:
+                os.environ[_TIME_ZONE] = self.time_zone
+            time.tzset()
+        sys.set_int_max_str_digits(self.int_digits_max)
+        sys.setrecursionlimit(self.recursion_max)
+        _enter_filters(self.filters)
+
+
+def surroundings() -> Surroundings:
+    """Those of this process and thread."""
+    try:
+        folder = str(Path.cwd())
+    except OSError:
+        folder = ""
+    context = decimal.getcontext()
+    return Surroundings(
+        tuple(entry or folder for entry in sys.path),
+        folder,
+        (
+            context.prec,
+            context.rounding,
+            context.Emin,
+            context.Emax,
+            context.capitals,
+            context.clamp,
+            tuple(sorted(signal.__name__ for signal, is_trapped in context.traps.items() if is_trapped)),
+        ),
+        tuple((name, locale.setlocale(getattr(locale, name))) for name in _CATEGORIES if hasattr(locale, name)),
+        os.environ.get(_TIME_ZONE),
+        sys.get_int_max_str_digits(),
+        sys.getrecursionlimit(),
+        tuple(_filter(*each) for each in warnings.filters),
+    )
+
+
+def _context(given: tuple[int, str, int, int, int, int, tuple[str, ...]]) -> decimal.Context:
+    precision, rounding, least, most, capitals, clamp, names = given
+    traps: Any = [getattr(decimal, name) for name in names]
+    return decimal.Context(precision, rounding, least, most, capitals, clamp, [], traps)
+
+
+def _enter_locales(locales: tuple[tuple[str, str], ...]) -> None:
+    for name, wanted in locales:
+        category = getattr(locale, name)
+        if locale.setlocale(category) != wanted:
+            try:
+                locale.setlocale(category, wanted)
+            except locale.Error as error:
+                raise SettingsError(
+                    f"the run was begun under {name}={wanted!r}, which a process of it cannot have ({error}): a "
+                    f"function may give something else there; install that locale, or leave setlocale out"
+                ) from None
+
+
+def _filter(action: str, message: Any, category: Any, module: Any, line: int) -> tuple[Any, ...]:
+    """As text: a category is looked up again by its name, and a pattern compiled again."""
+    patterns = ["" if each is None else getattr(each, "pattern", each) for each in (message, module)]
+    return action, patterns[0], category.__module__, category.__qualname__, patterns[1], line
+
+
+def _enter_filters(filters: tuple[tuple[str, str, str, str, str, int], ...]) -> None:
+    if filters == tuple(_filter(*each) for each in warnings.filters):
+        return
+    warnings.resetwarnings()
+    for action, message, owner, name, module, line in filters:
+        category = getattr(sys.modules.get(owner), name, None)
+        if category is None:  # of a module that is not loaded here: nothing can warn with it yet
+            continue
+        action_: Any = action
+        warnings.filterwarnings(action_, message, category, module, line, append=True)
