@@ -572,3 +572,22 @@ def test_a_full_disk_behind_standard_output_is_told_and_is_no_bug(tmp_path: Path
         ended = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, timeout=HANG_S, cwd=tmp_path)
     assert ended.returncode == 7
     assert ended.stderr == "error: standard output cannot be written: No space left on device\n"
+
+
+def test_a_field_is_named_the_same_way_wherever_an_option_takes_one() -> None:
+    from drift.cli.specs import TimeOptions, key_function, policies
+
+    class Trip:
+        minute = 7
+
+    graph = drift.Graph("trips")
+    graph.source("trips").sink("out")
+    rows: list[tuple[str, Any]] = [("0", (7, "x")), ("-1", ["x", 7]), ("minute", {"minute": 7}), ("0", {"0": 7}),
+                                   ("minute", Trip())]  # fmt: skip
+    for field, payload in rows:
+        policy = policies(graph.build(), TimeOptions(event_time=[field], tie=[field]))["trips"]
+        assert isinstance(policy, drift.EventTime) and policy.tie is not None
+        assert policy.time(payload) == policy.tie(payload) == key_function(field)(payload) == 7
+    for field, payload in [("2", (7, "x")), ("hour", {"minute": 7}), ("0", 7), ("hour", Trip())]:
+        with pytest.raises(LookupError, match=f"the payload has no field '{field}'"):
+            key_function(field)(payload)

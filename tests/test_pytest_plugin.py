@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from test_simulate import BROKEN, GRAPH
+from test_simulate import BROKEN, GRAPH, simulate
 from waiting import HANG_S
 
 TESTS = """
@@ -73,6 +73,58 @@ def test_a_failed_case_is_kept_where_it_should_be_told_and_run_again(folder: Pat
     (folder / "words.py").write_text(GRAPH)
     mended = run_pytest(folder, "--drift-case", shown, "--drift-case", str(path))
     assert mended.returncode == 0 and "2 passed, 2 deselected" in mended.stdout
+
+
+OWN_WORDS = (
+    TESTS
+    + """
+from hypothesis import Phase
+quickly = settings(max_examples=20, derandomize=True, phases=[Phase.generate])
+lines = st.lists(st.text("ab ", max_size=8), max_size=8)
+
+@quickly
+@drift.testing.deterministic(words.graph, check_purity=False, lines=lines)
+def test_few(run):
+    assert len(run.output) < int(os.environ.get("MOST", 3))
+
+@quickly
+@drift.testing.deterministic(words.graph, check_purity=False, lines=lines)
+def test_fixture(run, tmp_path_factory):
+    assert len(run.output) < 3
+
+@quickly
+@drift.testing.deterministic(words.graph, check_purity=False, lines=st.just([7]))
+def test_no_text():
+    pass
+"""
+)
+
+
+def test_what_a_test_wants_beyond_the_reference_is_kept_and_told_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "test_words.py").write_text(OWN_WORDS)
+    paths = {}
+    for name in ("test_few", "test_fixture", "test_no_text"):
+        done = run_pytest(folder, "--drift-cases", f"kept-{name}", "-k", name)
+        (path,) = (folder / f"kept-{name}").iterdir()
+        paths[name] = shown = f"kept-{name}/{path.name}"
+        assert f"run it again  drift simulate --case {shown}" in done.stdout, done.stdout
+        assert f"{shown}  test_words.py::{name}" in done.stdout.split("drift cases")[1]
+    few = paths["test_few"]
+    kept = json.loads((folder / few).read_text())
+    assert kept["graph"]["test"] == "test_words.py:test_few" and kept["failure"]["what"] == "the test's own words"
+    again = run_pytest(folder, "--drift-case", few)
+    assert again.returncode == 1 and "the test's own words: AssertionError" in again.stdout
+    told = simulate(folder, "--case", few)
+    assert told.returncode == 8 and "test_words.py:test_few: AssertionError" in told.stderr
+    monkeypatch.setenv("MOST", "1000")
+    assert run_pytest(folder, "--drift-case", few).returncode == 0
+    assert simulate(folder, "--case", few).stdout == "the case does not fail any more\n"
+    no_text = simulate(folder, "--case", paths["test_no_text"])
+    assert no_text.returncode == 8 and "StepError" in no_text.stderr
+    fixture = simulate(folder, "--case", paths["test_fixture"])
+    assert fixture.returncode == 2 and "run it with pytest" in fixture.stderr
 
 
 def test_a_seed_that_fails_says_its_number(folder: Path) -> None:

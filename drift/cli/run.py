@@ -33,7 +33,12 @@ _JSON_FIELDS = (
 )  # fmt: skip
 @output_options
 @engine_options
-@click.option("--event-time", multiple=True, metavar="[NAME=]FIELD|FILE:FUNCTION", help="Time of a source's items.")
+@click.option(
+    "--event-time",
+    multiple=True,
+    metavar="[NAME=]FIELD|FILE:FUNCTION",
+    help="Time of an item; of tuples FIELD is an index.",
+)
 @click.option("--tie", multiple=True, metavar="[NAME=]FIELD|FILE:FUNCTION", help="Separates items of one time.")
 @click.option("--lateness", multiple=True, metavar="[NAME=]N", help="How far items may be behind, in units of time.")
 @click.option("--late", multiple=True, metavar="[NAME=]error|divert", help="What to do with an item behind that.")

@@ -18,8 +18,8 @@ from drift.cli.specs import by_name, source_of
 from drift.engines.beside import ToCaller
 from drift.engines.surroundings import Surroundings
 from drift.purity import PurityCheck
-from drift.testing.case import as_json, load_case, told
-from drift.testing.check import Case, Result, check, in_order, reference
+from drift.testing.case import as_json, check_case, load_case, told
+from drift.testing.check import OF_TEST, Case, Result, check, in_order, reference
 from drift.testing.purity import check_purity, smallest, told_impure
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import ITEMS_MAX, Seeds, counts, drawn
@@ -227,9 +227,11 @@ def _run_case(setup: Setup, path: str) -> Told:
                 check_purity(purity, case)
             except ImpureStep as error:
                 return _told_impure(*smallest(purity, case, error), setup.cases)
-    result = check(case)
+    result = check_case(case)
     if result.failure is None:
         return Told("", "the case does not fail any more")
+    if result.failure.what == OF_TEST:
+        return Told(OF_TEST, f"{case.test}: {result.failure.message}", path, as_json(result))
     small = shrunk(result, items=False)
     assert small.failure is not None
     text, again = told(small, setup.cases)

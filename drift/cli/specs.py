@@ -6,6 +6,7 @@ Invariant: a value NAME=REST belongs to the source or sink of that name; NAME= m
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.times import ArrivalTime, EventTime, TimePolicy
 
+_INDEX = re.compile(r"-?[0-9]+", re.ASCII)
 OnExisting = Literal["continue", "replace", "error"]
 
 _FILES: dict[str, Callable[[str], Source]] = {"text": sources.text, "jsonl": sources.jsonl, "csv": sources.csv}
@@ -160,16 +162,23 @@ def _changed(name: str, policy: TimePolicy, changes: dict[str, Any]) -> EventTim
 
 def key_function(text: str) -> Callable[[Any], Any]:
     """The function that --by names: "FILE:FUNCTION", a field of a dict or of an object, or an index of a tuple."""
-    if ":" in text:
-        return load_function(text)
-    index = int(text) if text.lstrip("-").isdecimal() else None
+    return load_function(text) if ":" in text else lambda payload: _field_of(payload, text)
 
-    def key(payload: Any) -> Any:
-        if index is not None and not isinstance(payload, dict):
-            return payload[index]
-        return payload[text] if isinstance(payload, dict) else getattr(payload, text)
 
-    return key
+def _field_of(payload: Any, text: str) -> Any:
+    """A field of a dict or of an object, or what a tuple or list has at an index.
+
+    Raises:
+        LookupError: there is none.
+    """
+    try:
+        if isinstance(payload, dict):
+            return payload[text]
+        if _INDEX.fullmatch(text):
+            return payload[int(text)]
+        return getattr(payload, text)
+    except (LookupError, TypeError, AttributeError):
+        raise LookupError(f"the payload has no field {text!r}") from None
 
 
 def _whole_number(option: str, text: str) -> int:
@@ -191,10 +200,7 @@ def _field(option: str, field: str, *, whole: bool) -> Callable[[Any], Any]:
     """A function that takes a field out of a payload; in messages its place is the option."""
 
     def value(payload: Any) -> Any:
-        try:
-            found = payload[field]
-        except (LookupError, TypeError):
-            raise LookupError(f"the payload has no field {field!r}") from None
+        found = _field_of(payload, field)
         return int(found) if whole and isinstance(found, str) else found
 
     value.__code__ = value.__code__.replace(co_filename=option, co_firstlineno=1)

@@ -14,6 +14,7 @@ import base64
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -21,7 +22,7 @@ from typing import Annotated, Any
 import msgspec
 import xxhash
 
-from drift.load import load_dataflow
+from drift.load import load_dataflow, load_object
 from drift.streams import Graph
 from drift.testing import recipes
 from drift.testing.check import Case, Result, check, in_order
@@ -55,6 +56,8 @@ def as_json(result: Result) -> dict[str, Any]:
     graph: dict[str, Any] = {"name": case.dataflow.name, "place": case.place}
     if case.recipe is not None:
         graph |= {"place": GENERATED, "recipe": _kept(recipes.as_stored(case.recipe), "recipe")}
+    if case.test:
+        graph["test"] = case.test
     return {
         "format": FORMAT,
         "graph": graph,
@@ -125,7 +128,8 @@ def load_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Case:
         for name, kept in given["inputs"].items()
     }
     schedule = Schedule.from_json(given["schedule"])
-    return Case(dataflow, in_order(dataflow, inputs), schedule, place if recipe is None else "", recipe)
+    test = _found(given["graph"].get("test", ""), path)
+    return Case(dataflow, in_order(dataflow, inputs), schedule, place if recipe is None else "", recipe, test)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -157,6 +161,7 @@ class _Graph(msgspec.Struct):
     name: str
     place: str
     recipe: _Kept | None = None
+    test: str = ""
 
 
 class _Deviation(msgspec.Struct):
@@ -204,7 +209,26 @@ def run_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Result:
     Raises:
         InputError, SettingsError: see `load_case`.
     """
-    return check(load_case(path, graph))
+    return check_case(load_case(path, graph))
+
+
+def check_case(case: Case) -> Result:
+    """`check`, and where the run is the reference's, what the test says that the case is of.
+
+    Raises:
+        SettingsError: the test is not found, or only its test runner can call it.
+    """
+    result = check(case)
+    if result.failure is not None or not case.test:
+        return result
+    test = getattr(load_object(case.test), "drift_test", None)
+    if test is None or test.judge is None:
+        file, _, name = case.test.rpartition(":")
+        why = "takes what only its test runner gives it" if test is not None else "is no test under deterministic now"
+        raise SettingsError(
+            f"the runs are as they should be, and {name} of {file}, which has more to say, {why}: run it with pytest"
+        )
+    return replace(result, failure=test.judge(result))
 
 
 def line_again(path: Path, place: str) -> str:
@@ -212,6 +236,15 @@ def line_again(path: Path, place: str) -> str:
     if not place:
         return f"drift.testing.run_case({str(path)!r}, graph)"
     return f"drift simulate --case {path}"
+
+
+def kept_lines(result: Result, folder: Path | str | None = None) -> tuple[Path | None, list[str]]:
+    """The file of a case, and lines that say how to run it again."""
+    try:
+        path = save_case(result, folder)
+    except (SettingsError, OSError) as reason:
+        return None, [f"no case file  {reason}"]
+    return path, [f"run it again  {line_again(path, result.case.place)}", f"case file     {path}"]
 
 
 def told(result: Result, folder: Path | str | None = None) -> tuple[str, Path | None]:
@@ -234,11 +267,12 @@ def place_of_graph(graph: object, names: Mapping[str, Any]) -> str:
         file = each.get("__file__") or ""
         for name, value in each.items():
             if value is graph and file:
-                return f"{_short(Path(file))}:{name}"
+                return f"{short_path(Path(file))}:{name}"
     return ""
 
 
-def _short(path: Path) -> str:
+def short_path(path: Path) -> str:
+    """A path from the working folder on, where it is in it."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except (ValueError, OSError):

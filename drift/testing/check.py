@@ -30,6 +30,9 @@ from drift_graph.meta import END_OF_TIME
 from drift_graph.reference import Reference
 from drift_graph.times import Arrived, EventTime, Late, SourceMachine, TimePolicy
 
+#: What fails where the run is the reference's, and the test under `deterministic` wants more of it.
+OF_TEST = "the test's own words"
+
 
 class Interrupted(Exception):
     """Raised by a schedule that does not want a run to go on."""
@@ -80,6 +83,7 @@ class Case:
         schedule: how the run goes.
         place: where the graph is found again, "module:name" or "file.py:name"; "" where that is not known.
         recipe: what a generated graph was made of, for a case file; see `drift.testing.recipes`.
+        test: where a test under `deterministic` is found whose own words a run fails; "" where it is the run itself.
     """
 
     dataflow: Dataflow
@@ -87,6 +91,7 @@ class Case:
     schedule: Schedule
     place: str = ""
     recipe: Any = None
+    test: str = ""
 
     @property
     def item_count(self) -> int:
@@ -98,7 +103,7 @@ class Failure:
     """Why a run is wrong.
 
     Attributes:
-        what: a few words: "another output", "another error", "a broken invariant", "an exception".
+        what: a few words: "another output", "another error", "a broken invariant", "an exception", or `OF_TEST`.
         message: what happened.
         position: of the first item that differs, or -1.
         expected, got: that item in the reference and in the run; None where there is none.

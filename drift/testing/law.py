@@ -18,13 +18,16 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from drift.purity import PurityCheck
 from drift.streams import Graph
-from drift.testing.case import place_of_graph, told
+from drift.testing.case import kept_lines, place_of_graph, short_path, told
 from drift.testing.check import (
+    OF_TEST,
     Case,
+    Failure,
     NotDeterministic,
     Output,
     Result,
@@ -70,7 +73,7 @@ class Checked:
         self.result = result
         self.output: list[Item[Any]] = result.output.items()
         self.inputs = result.case.inputs
-        self.schedule = replace(result.case.schedule, deviations=tuple(result.made.values()), noise=0)
+        self.schedule = in_full(result)
         self.error = result.output.error
         self.late: list[Late] = result.outcome.late
         self.tombstones = result.outcome.tombstones
@@ -140,11 +143,18 @@ def deterministic(
 
 
 class Tested(NamedTuple):
-    """What a decorated function tests, for `drift simulate`: the graph, each source's strategy, the graph's place."""
+    """What a decorated function tests, for `drift simulate` and for case files.
+
+    Attributes:
+        strategies: of each source.
+        place: of the graph.
+        judge: what the test says of a run that is the reference's; None where only a test runner can call it.
+    """
 
     dataflow: Dataflow
     strategies: Mapping[str, st.SearchStrategy[Any]]
     place: Callable[[], str]
+    judge: Callable[[Result], Failure | None] | None
 
 
 class _Test:
@@ -177,6 +187,7 @@ class _Test:
         _require_plain(body)
         signature = inspect.signature(body)
         takes_run = "run" in signature.parameters
+        test_place = _place_of_test(body)
         own = [each for name, each in signature.parameters.items() if name != "run"]
         for each in own:
             if each.name in (*self._arguments.values(), _SCHEDULE):
@@ -192,10 +203,26 @@ class _Test:
                         f"st.lists(...)"
                     )
             result = self._checked(given_inputs, kwargs.pop(_SCHEDULE))
+            try:
+                say(result, *args, **kwargs)
+            except Exception as error:
+                error.drift_failed = result, test_place  # type: ignore[attr-defined]
+                raise
+
+        def say(result: Result, *args: Any, **kwargs: Any) -> None:
+            """All that the test says of a run that is the reference's."""
+            __tracebackhide__ = True
+            self._allow(result)
             if takes_run:
-                body(*args, run=Checked(result), **kwargs)
-            else:
-                body(*args, **kwargs)
+                kwargs["run"] = Checked(result)
+            body(*args, **kwargs)
+
+        def judge(result: Result) -> Failure | None:
+            try:
+                say(result)
+            except Exception as error:
+                return _failure(error)
+            return None
 
         functools.update_wrapper(checked, body)
         # Hypothesis keeps failures by a digest of the source, which is the same for all tests that are made here.
@@ -211,9 +238,10 @@ class _Test:
         checked.__annotations__ = {}
         strategies = {self._arguments[name]: strategy for name, strategy in self._strategies.items()}
         shown = _as_if_in(body, checked)
-        return self._called(given(**strategies, **{_SCHEDULE: self._schedule})(shown), checked)
+        tested = Tested(self._dataflow, self._strategies, self._place, None if own else judge)
+        return self._called(given(**strategies, **{_SCHEDULE: self._schedule})(shown), checked, tested)
 
-    def _called(self, test: Callable[..., None], checked: Callable[..., None]) -> Callable[..., None]:
+    def _called(self, test: Callable[..., None], checked: Callable[..., None], tested: Tested) -> Callable[..., None]:
         """What test runners call: the Hypothesis test, and what comes after its last example."""
 
         @functools.wraps(test)
@@ -233,7 +261,7 @@ class _Test:
                     raise
 
         called.hypothesis = test.hypothesis  # type: ignore[attr-defined]
-        called.drift_test = Tested(self._dataflow, self._strategies, self._place)  # type: ignore[attr-defined]
+        called.drift_test = tested  # type: ignore[attr-defined]
         return called
 
     def _run_seeds(self, checked: Callable[..., None], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -286,10 +314,16 @@ class _Test:
                 raise NotDeterministic(f"{result.failure.what}: {result.failure.message}", result)
             first = first or result
         assert first is not None
-        error = first.output.error
-        if error is not None and not self._errors and not (schedule.live and isinstance(error, InputError)):
-            raise error
         return first
+
+    def _allow(self, result: Result) -> None:
+        """
+        Raises:
+            DriftError: the run ended with it, as the reference does, and the test is not of such runs.
+        """
+        error = result.output.error
+        if error is not None and not self._errors and not (result.case.schedule.live and isinstance(error, InputError)):
+            raise error
 
     @contextmanager
     def _purity_checked(self) -> Iterator[None]:
@@ -320,8 +354,30 @@ class _Test:
                 path, lines = told_impure(case)
                 each.add_note("\n".join(lines))
                 each.drift_case = path  # type: ignore[attr-defined]
+            elif hasattr(each, "drift_failed"):
+                result, test = each.drift_failed
+                case = replace(result.case, schedule=in_full(result), place=self._place(), test=test)
+                path, lines = kept_lines(replace(result, case=case, failure=_failure(each)))
+                each.add_note("\n".join(lines))
+                each.drift_case = path  # type: ignore[union-attr]
             elif hasattr(each, "exceptions"):
                 self._tell(each)
+
+
+def in_full(result: Result) -> Schedule:
+    """The schedule of a run with every decision that was not the plainest, whatever drew it."""
+    return replace(result.case.schedule, deviations=tuple(result.made.values()), noise=0)
+
+
+def _failure(error: BaseException) -> Failure:
+    return Failure(OF_TEST, f"{type(error).__name__}: {error}")
+
+
+def _place_of_test(body: Callable[..., Any]) -> str:
+    """ "file.py:name" of a test; "" where it is not at the top of a module."""
+    file = getattr(body, "__globals__", {}).get("__file__")
+    name = getattr(body, "__qualname__", ".")
+    return f"{short_path(Path(file))}:{name}" if file and name.isidentifier() else ""
 
 
 def _require_plain(body: Callable[..., Any]) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from drift.purity import PurityCheck
 from drift.streams import Graph
-from drift.testing.case import line_again, load_case, save_case, told
-from drift.testing.check import Case, Result, check, reference
+from drift.testing.case import check_case, kept_lines, load_case, told
+from drift.testing.check import OF_TEST, Case, Result, check, reference
 from drift.testing.schedule import Schedule
 from drift.testing.shrink import shrunk
-from drift_graph.errors import ImpureStep, SettingsError
+from drift_graph.errors import ImpureStep
 from drift_graph.graph import Dataflow
 
 
@@ -43,11 +43,7 @@ def smallest(purity: PurityCheck, case: Case, error: ImpureStep) -> tuple[Case, 
 
 def told_impure(case: Case, folder: Path | str | None = None) -> tuple[Path | None, list[str]]:
     """The file of a case with an impure step, and lines that say how to run it again."""
-    try:
-        path = save_case(check(case), folder)
-    except (SettingsError, OSError) as reason:
-        return None, [f"no case file  {reason}"]
-    return path, [f"run it again  {line_again(path, case.place)}", f"case file     {path}"]
+    return kept_lines(check(case), folder)
 
 
 def rerun(path: Path | str, graph: Graph | Dataflow | None = None, *, purity: bool = True) -> Result:
@@ -72,7 +68,11 @@ def rerun(path: Path | str, graph: Graph | Dataflow | None = None, *, purity: bo
             except ImpureStep as impure:
                 impure.drift_case = path  # type: ignore[attr-defined]
                 raise
-    result = check(case)
+    result = check_case(case)
+    if result.failure is not None and case.test and result.failure.what == OF_TEST:
+        failed = NotDeterministic(f"{OF_TEST}: {result.failure.message}", result)
+        failed.drift_case = path  # type: ignore[attr-defined]
+        raise failed
     if result.failure is not None:
         message, _ = told(shrunk(result, items=False, payloads=False))
         failed = NotDeterministic(message, result)
