@@ -6,6 +6,7 @@ number, the order of a set, a clock.
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
@@ -21,9 +22,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from waiting import HANG_S
 
 import drift
+from drift.cli.audit import print_audit
 from drift.lineage.divergence import Divergence, compared
 from drift.lineage.page import audit_page
 from drift.lineage.tell import finding_lines
@@ -42,6 +45,7 @@ _numbers = itertools.count()
 GRAPH = """
 import datetime, random, time
 import drift
+from drift.cli.audit import print_audit
 
 def parts(line):
     return line.split()
@@ -228,7 +232,7 @@ def test_what_the_reference_does_not_give_is_a_bug_of_ours(record: Record) -> No
     assert found.verdict.kind == "bug"
     assert f"the reference gives {item.payload!r} where the engine gives 'another: 1'" in found.verdict.text
     found = find_out(record, dataflow, Divergence(item.position, item, None))
-    assert found.verdict.kind == "bug" and "the engine ended before it" in found.verdict.text
+    assert found.verdict.kind == "bug" and "and the engine does not" in found.verdict.text
 
 
 def test_an_engine_at_odds_with_the_reference_is_made_small(
@@ -380,3 +384,70 @@ def test_a_run_that_failed_is_the_same_where_it_fails_again(tmp_path: Path) -> N
     assert (found.divergence.recorded, found.divergence.recomputed) == (None, None)
     assert found.divergence.what == "the recorded run ended with an error, and this one does not"
     assert (found.verdict.kind, found.verdict.step) == ("function", "unrelated")
+
+
+# An item more or less: what is set side by side comes from one input item.
+
+
+def kept(least: int) -> drift.Graph:
+    graph = drift.Graph("kept")
+    graph.source("n").filter(lambda number: number >= least).map(str).sink("out")
+    return graph
+
+
+@pytest.mark.parametrize(("then", "now", "what"), [(3, 2, "added"), (2, 3, "missing")])
+def test_an_item_more_is_set_beside_nothing_and_what_follows_is_the_same(
+    then: int, now: int, what: str, tmp_path: Path
+) -> None:
+    drift.run(kept(then), {"n": range(10)}, record=tmp_path / "r").finish()
+    audit = drift.audit(tmp_path / "r", kept(now))
+    counts = audit.versions.difference.counts
+    assert (counts.same, counts.different, getattr(counts, what)) == (7, 1, 1)
+    finding = next(check.finding for check in audit.checks if check.finding is not None)
+    items = [finding.divergence.recorded, finding.divergence.recomputed]
+    assert [item.payload for item in items] == (["3", "2"] if what == "added" else ["2", "3"])  # at the position
+    paired = [item.payload if item is not None else None for item in finding.divergence.pair]
+    assert paired == ([None, "2"] if what == "added" else ["2", None])
+    assert finding.divergence.in_place.payload == "3"
+    told = finding.as_dict()
+    if what == "added":
+        assert [made.payload for made in finding.lineage.inputs()] == [2] and finding.recorded_lineage is None
+        assert told["recorded"] is None and told["recomputed"]["payload"] == "'2'"
+    else:
+        assert finding.lineage is None and told["recomputed"] is None
+    lines = "\n".join(finding_lines(finding))
+    assert "has the next item, from another input item:  '3'" in lines
+    page = audit_page(audit, "")
+    assert f"1 {what}" in page and "comes from another input item" in page
+
+
+def test_counts_of_what_changed_are_on_top(tmp_path: Path) -> None:
+    drift.run(kept(3), {"n": range(10)}, record=tmp_path / "r").finish()
+    console = Console(file=io.StringIO(), width=200)
+    print_audit(drift.audit(tmp_path / "r", kept(2)), console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[1] == "output of the graph as it is now: 0 changed, 0 missing, 1 added, 7 the same"
+
+
+NOTEBOOK = """
+import sys
+import drift
+from drift.cli.audit import print_audit
+graph = drift.Graph("cells")
+graph.source("n").map(lambda number: number + 1).sink("out")
+drift.run(graph, {"n": range(5)}, record=sys.argv[1]).finish()
+print(drift.audit(sys.argv[1]).ok, [item.payload for item in drift.replay(sys.argv[1])])
+graph = None
+try:
+    drift.audit(sys.argv[1])
+except drift.SettingsError as error:
+    print(error)
+"""
+
+
+def test_a_record_that_was_made_in_a_notebook_is_audited_there(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", NOTEBOOK, str(tmp_path / "r")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
+    first, second = done.stdout.splitlines()
+    assert first == "True [1, 2, 3, 4, 5]", done.stderr
+    assert "was made in a notebook" in second and "'graph', and is not there in this process" in second

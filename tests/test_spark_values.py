@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import drift
 from drift.spark.frames import Reading
 from drift.spark.values import python_values
-from drift_graph.canonical import canonical_each
+from drift_graph.canonical import canonical, canonical_each
 
 COLUMNS: list[tuple[Any, list[Any]]] = [
     (pa.int64(), [0, -(2**63), 2**63 - 1, None]),
@@ -46,6 +46,22 @@ def test_values_are_those_of_arrow(kind: Any, values: list[Any]) -> None:
         found = python_values(part)
         assert found == part.to_pylist(maps_as_pydicts="strict")
         assert [*map(repr, found)] == [*map(repr, part.to_pylist(maps_as_pydicts="strict"))]
+
+
+NOON = datetime.datetime(2024, 1, 2, 12, tzinfo=datetime.UTC)
+ZONED: list[tuple[Any, Any, Any]] = [
+    (pa.timestamp("us", "Asia/Tokyo"), NOON, NOON),
+    (pa.struct([("at", pa.timestamp("us", "Asia/Tokyo"))]), {"at": NOON}, {"at": NOON}),
+    (pa.list_(pa.timestamp("us", "Asia/Tokyo")), [NOON, None], [NOON, None]),
+    (pa.map_(pa.string(), pa.timestamp("us", "Asia/Tokyo")), [("at", NOON)], {"at": NOON}),
+    (pa.timestamp("us"), NOON.replace(tzinfo=None), NOON.replace(tzinfo=None)),
+]
+
+
+@pytest.mark.parametrize(("kind", "given", "wanted"), ZONED, ids=lambda each: str(each)[:30])
+def test_an_instant_is_one_value_whatever_the_zone_of_the_session(kind: Any, given: Any, wanted: Any) -> None:
+    (found,) = python_values(pa.array([given], kind))
+    assert canonical(found) == canonical(wanted)
 
 
 types_of_columns = st.lists(st.sampled_from([int, bool, str, bytes, float, datetime.date]), min_size=1, max_size=4)

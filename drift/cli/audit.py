@@ -119,7 +119,7 @@ def audit_command(
 
 def print_audit(found: Audit, console: Console | None = None) -> None:
     """The table, and what it comes to."""
-    from drift.lineage.tell import finding_lines, versions_lines
+    from drift.lineage.tell import counts_text, finding_lines, versions_lines
 
     console = console or Console(highlight=False)
     record = found.record
@@ -128,6 +128,9 @@ def print_audit(found: Audit, console: Console | None = None) -> None:
         counts = f"{record['items_in']:,} items in, {record['items_out']:,} out"
         head = f"{found.path}: graph {record['graph']!r}, {counts}, on {record['engine']}"
         console.print(escape(f"{head}, started {record['started'][:19]} UTC, {outcome}"), soft_wrap=True)
+    if found.versions is not None:
+        counts = counts_text(found.versions.difference.counts)
+        console.print(f"output of the graph as it is now: {counts}", soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("level", "checked", "against", "result", "found"):
         table.add_column(heading, overflow="fold")

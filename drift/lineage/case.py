@@ -88,7 +88,8 @@ def case_file(
 
 def _cases(dataflow: Dataflow, given: Input, divergence: Divergence, place: str) -> Iterator[Case]:
     """Cases of more and more of the past."""
-    item = divergence.recomputed or divergence.recorded
+    one, other = divergence.pair
+    item = other or one
     meta = item.meta if item is not None else getattr(divergence.error, "meta", b"")
     before = 0
     for states in _STATES:
@@ -169,7 +170,7 @@ def _other(case: Case, divergence: Divergence) -> Result | None:
 
 def _position_of(rows: list[Row], divergence: Divergence) -> int | None:
     """Where the new item is in an output, wherever it stands."""
-    item = divergence.recomputed
+    item = divergence.pair[1]
     if item is None:
         return None
     wanted = canonical(item.payload)
@@ -179,7 +180,7 @@ def _position_of(rows: list[Row], divergence: Divergence) -> int | None:
 
 def _with_new_item(result: Result, divergence: Divergence) -> Result | None:
     """The result, with the new item as what is wrong with it."""
-    position, recorded = _position_of(result.expected.rows, divergence), divergence.recorded
+    position, recorded = _position_of(result.expected.rows, divergence), divergence.pair[0]
     if position is None:
         return None
     row = result.expected.rows[position]

@@ -22,6 +22,7 @@ from drift_barrier.digest import BLOCK_ITEMS, Digest
 from drift_graph.canonical import canonical
 from drift_graph.errors import DriftError
 from drift_graph.item import Item, items
+from drift_graph.meta import global_time_of
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,25 @@ class Divergence:
     recomputed: Item[Any] | None
     error: DriftError | None = None
     same_items: bool = False
+
+    @property
+    def pair(self) -> tuple[Item[Any] | None, Item[Any] | None]:
+        """The recorded item and the computed one that one input item caused, which need not be those of one position.
+
+        Where the items at the position come from two input items, the output of the first of these differs: it has an
+        item too many there, or lacks one. What stands in its place on the other side has nothing to do with it.
+        """
+        recorded, recomputed = self.recorded, self.recomputed
+        if recorded is None or recomputed is None:
+            return recorded, recomputed
+        cause, other = global_time_of(recorded.meta), global_time_of(recomputed.meta)
+        return (recorded if cause <= other else None), (recomputed if other <= cause else None)
+
+    @property
+    def in_place(self) -> Item[Any] | None:
+        """The item at the position that comes from another input item than the difference."""
+        pairs = zip((self.recorded, self.recomputed), self.pair)
+        return next((item for item, paired in pairs if paired is None and item is not None), None)
 
     @property
     def block(self) -> int:
@@ -63,6 +83,8 @@ class Divergence:
             return "the run ends before" + (" with an error" if self.error is not None else "")
         if recorded.meta == recomputed.meta:
             return "another payload at the same place in the order"
+        if None not in self.pair:
+            return "another item from the same input item"
         return "an item is missing" if recomputed.meta > recorded.meta else "an item is there that the record lacks"
 
 

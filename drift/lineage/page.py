@@ -18,6 +18,7 @@ from drift.lineage.beside import NOT_KNOWN, Beside
 from drift.lineage.lineage import Lineage
 from drift.lineage.outputs import KINDS
 from drift.lineage.show import left_out_words, outline, what_of, words_of
+from drift.lineage.tell import counts_text
 from drift.lineage.verdict import Finding
 from drift.lineage.versions import Versions
 from drift.records.format import RecordError, read_manifest
@@ -62,6 +63,7 @@ def audit_page(audit: Any, graph_text: str = "") -> str:
         levels=_LEVELS,
         results=_RESULTS,
         findings=[_finding(what, finding) for what, finding in _merged(findings)],
+        counts=counts_text(versions.difference.counts) if versions is not None else "",
         versions=_versions(versions, sources=not findings) if versions is not None else None,
         graph_text=graph_text,
         kinds=KINDS,

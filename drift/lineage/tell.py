@@ -14,6 +14,7 @@ from drift.lineage.versions import Versions
 from drift.records.changes import Change
 from drift.records.shown import readable
 from drift_graph.functions import safe_text
+from drift_graph.item import Item
 from drift_graph.meta import time_of
 from drift_graph.restore import Classes
 
@@ -61,9 +62,12 @@ def finding_lines(finding: Finding, *, sources: bool = True) -> Iterator[str]:
     """Where a run parts from a record, and why; `sources` with how the sources of functions differ."""
     found, verdict = finding.divergence, finding.verdict
     yield f"position {found.position:,}: {found.what}"
-    for name, item in (("recorded", found.recorded), ("computed", found.recomputed)):
+    for name, item in zip(("recorded", "computed"), found.pair):
         if item is not None:
-            yield f"    {name}  {safe_text(repr, item.payload, _CHARACTERS_MAX)}  sink {item.sink!r}, time {item.time}"
+            yield f"    {name}  {_item_text(item)}"
+    if found.in_place is not None:
+        has = "record" if found.in_place is found.recorded else "run"
+        yield f"    there the {has} has the next item, from another input item:  {_item_text(found.in_place)}"
     if found.error is not None:
         yield f"    the run ended with {type(found.error).__name__}: {str(found.error).splitlines()[0]}"
     yield f"verdict: {verdict.title}"
@@ -85,6 +89,10 @@ def finding_lines(finding: Finding, *, sources: bool = True) -> Iterator[str]:
     if finding.case is not None:
         made = f"made small, {finding.case.items:,} input items: " if finding.case.path is not None else ""
         yield made + finding.case.text
+
+
+def _item_text(item: Item[Any]) -> str:
+    return f"{safe_text(repr, item.payload, _CHARACTERS_MAX)}  sink {item.sink!r}, time {item.time}"
 
 
 def _graph_lines(changes: tuple[Change, ...]) -> Iterator[str]:

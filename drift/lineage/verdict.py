@@ -118,8 +118,9 @@ class Finding:
             "position": found.position,
             "block": found.block,
             "what": found.what,
-            "recorded": item_as_dict(found.recorded),
-            "recomputed": item_as_dict(found.recomputed),
+            "recorded": item_as_dict(found.pair[0]),
+            "recomputed": item_as_dict(found.pair[1]),
+            "in_place": item_as_dict(found.in_place),
             "error": None if found.error is None else str(found.error),
             "verdict": self.verdict.as_dict(),
             "lineage": self.lineage.as_dict() if self.lineage is not None else None,
@@ -167,14 +168,14 @@ def find_out(
     verdict = investigation.verdict()
     if verdict.kind in ("input", "record"):
         return Finding(divergence, verdict)
-    lineage, notes = investigation.lineage(divergence.recomputed)
+    one, other = divergence.pair
+    lineage, notes = investigation.lineage(other)
     failed = lineage is None and isinstance(divergence.error, StepError)
     if failed:
         lineage = investigation.lineage_of_failure()
     recorded: Lineage | None = None
     both: Beside | None = None
     more: tuple[str, ...] = ()
-    one, other = divergence.recorded, divergence.recomputed
     if was is not None and one is not None and failed:
         recorded, more = _Investigation(record, was, divergence, states).lineage(one)
     elif was is not None and one is not None:
@@ -202,7 +203,7 @@ def _both_known(
     """The lineages of then and of now, as far back as it takes to see where they part."""
     then = _Investigation(record, was, divergence, states)
     while True:
-        recorded, notes = then.lineage(divergence.recorded)
+        recorded, notes = then.lineage(divergence.pair[0])
         if recorded is None or lineage is None:
             return recorded, lineage, None, notes
         both = beside(recorded, lineage)
@@ -211,7 +212,7 @@ def _both_known(
             return recorded, lineage, both, notes
         states *= 4
         then, now = (each.with_states(states) for each in (then, now))
-        lineage, _ = now.lineage(divergence.recomputed)
+        lineage, _ = now.lineage(divergence.pair[1])
 
 
 class _Investigation:
@@ -223,7 +224,7 @@ class _Investigation:
         self._states = states
         self._nodes: dict[bytes, Node | None] = {}
         self._unasked = ""  # why functions could not be called again
-        self._items = [item for item in (divergence.recorded, divergence.recomputed) if item is not None]
+        self._items = [item for item in divergence.pair if item is not None]
 
     def with_states(self, states: int) -> _Investigation:
         """The same, further back."""
@@ -382,12 +383,11 @@ class _Investigation:
         error = self._divergence.error
         if isinstance(error, DriftBug):
             return Verdict("bug", str(error))
-        item = self._divergence.recomputed
+        missing, item = self._divergence.pair
         if item is None:
-            missing = self._divergence.recorded
             lineage = self.lineage(missing)[0] if missing is not None and error is None else None
             if missing is not None and lineage is not None and same_payload(lineage, missing):
-                return Verdict("bug", "the reference gives the recorded item, and the engine ended before it")
+                return Verdict("bug", "the reference gives the recorded item, and the engine does not")
             return None
         lineage, _ = self.lineage(item)
         if lineage is None or not same_payload(lineage, item):

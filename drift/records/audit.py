@@ -51,7 +51,8 @@ def audit(
     Args:
         path: the record.
         graph: what to compute, where that is not the graph at the place that the record names. Where it is another
-            graph than the recorded one, `versions` of the result says what it would have changed.
+            graph than the recorded one, or the place has another now, `versions` of the result says what it would have
+            changed.
         reproduce: False checks the files only, and runs nothing.
         engines: that compute it again.
         workers: numbers of them for engine "zeromq", each in turn.
@@ -99,7 +100,7 @@ def audit(
             add(check)
     versions = None
     is_other = any(check.what == THE_GRAPH and check.result == "noted" for check in checks)
-    if record is not None and graph is not None and is_other:
+    if record is not None and is_other:
         from drift.lineage.versions import versions as compared_with
 
         watch.begin("what another graph would have changed", record.counts)

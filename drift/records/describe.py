@@ -18,6 +18,9 @@ from drift_graph.functions import line_of, name_of
 from drift_graph.graph import Dataflow
 from drift_graph.times import EventTime, TimePolicy
 
+#: Before the name of a graph that was made in a notebook, at a prompt, or by `python -c`.
+MAIN = "__main__"
+
 
 def describe(
     dataflow: Dataflow,
@@ -84,7 +87,8 @@ def _said(function: Any) -> str:
 def place_of_graph(graph: Any, dataflow: Dataflow) -> str:
     """ "file.py:name" of a graph that a loaded module has under a name; "" where there is none.
 
-    Modules in whose files its steps were declared are asked first: others may have imported it.
+    In a notebook, where the main module is of no file, it is "__main__:name". Modules in whose files its steps were
+    declared are asked first: others may have imported it.
     """
     files = {operator.where.rpartition(":")[0] for operator in dataflow.operators}
     modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
@@ -92,4 +96,9 @@ def place_of_graph(graph: Any, dataflow: Dataflow) -> str:
         for name, value in list(vars(module).items()):
             if value is graph and module.__file__ is not None:
                 return f"{Path(module.__file__).resolve()}:{name}"
+    main = sys.modules["__main__"]
+    if getattr(main, "__file__", None) is None:
+        for name, value in list(vars(main).items()):
+            if value is graph and not name.startswith("_"):  # of _, __ and _3 a notebook makes its last results
+                return f"{MAIN}:{name}"
     return ""

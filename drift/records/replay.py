@@ -15,6 +15,7 @@ from drift.engines.feed import Feed
 from drift.engines.recorded import RecordedBatch, RecordedFeed
 from drift.load import load_dataflow
 from drift.records.changes import Change, compare
+from drift.records.describe import MAIN
 from drift.records.fingerprint import fingerprint
 from drift.records.format import Manifest
 from drift.records.reader import Record
@@ -159,6 +160,12 @@ def dataflow_of(record: Record, graph: Graph | Dataflow | str | None = None) -> 
     found = _in_main(place)
     if isinstance(found, Graph):
         return found.build()
+    if found is None and place.partition(":")[0] == MAIN:
+        raise SettingsError(
+            f"graph {record.manifest.graph!r} of the record {record.path} was made in a notebook, at a prompt or by "
+            f"`python -c`, as {place.partition(':')[2]!r}, and is not there in this process; run the cell that makes "
+            f"it, or give the graph: drift.audit(PATH, graph), or --graph FILE:NAME"
+        )
     return found if found is not None else load_dataflow(place)
 
 
@@ -166,7 +173,7 @@ def _in_main(place: str) -> Graph | Dataflow | None:
     """The graph of the running script, which is not to run again."""
     main = sys.modules["__main__"]
     file, _, name = place.rpartition(":")
-    if Path(getattr(main, "__file__", None) or "").resolve() != Path(file).resolve():
+    if file != MAIN and Path(getattr(main, "__file__", None) or "").resolve() != Path(file).resolve():
         return None
     found = getattr(main, name, None)
     return found if isinstance(found, (Graph, Dataflow)) else None

@@ -36,7 +36,7 @@ class _NoReader:
         if not self._source.in_spark:
             raise SettingsError(
                 "a source is given a Spark DataFrame, which only engine='spark' reads; for the other engines collect "
-                "it: [row.asDict() for row in frame.collect()]"
+                'it: frame.toArrow().to_pylist(maps_as_pydicts="strict") gives the payloads that Spark gives'
             )
         return None
 
