@@ -13,7 +13,7 @@ _BARRIER, _DIGEST = "barrier/drift_barrier/barrier.py", "barrier/drift_barrier/d
 _CANONICAL, _META = "graph/drift_graph/canonical.py", "graph/drift_graph/meta.py"
 _RANKS, _TIMES = "graph/drift_graph/ranks.py", "graph/drift_graph/times.py"
 _REFERENCE = "graph/drift_graph/reference.py"
-_SIMULATED, _FEED_FILE = "drift/engines/simulated.py", "drift/engines/feed.py"
+_SIMULATED = "drift/engines/simulated.py"
 _CHANGES, _GROUPING = "drift/machines/changes.py", "drift/machines/grouping.py"
 _KEYS, _MAPS = "drift/machines/keys.py", "drift/machines/maps.py"
 _PLAN, _SCAN, _WORKER = "drift/machines/plan.py", "drift/machines/scan.py", "drift/machines/worker.py"
@@ -335,15 +335,15 @@ BREAKAGES = [
     ),
     one(
         "an idle source that promises what the fastest of the others does",
-        _FEED_FILE,
-        "return min((each.promised for each in",
-        "return max((each.promised for each in",
+        "drift/machines/nodes/intake.py",
+        "return min((kept for other",
+        "return max((kept for other",
         IDLE,
         NO_SHELL,
     ),
     one(
         "gathered batches that lose the first of them",
-        _FEED_FILE,
+        "drift/machines/nodes/gathering.py",
         "for fed in several if fed.arrived.metas]",
         "for fed in several[1:] if fed.arrived.metas]",
         (*LAWS, "-k", "local"),
@@ -355,6 +355,30 @@ BREAKAGES = [
         "news = table.minimal_time, table.least_in_flight, table.least_heartbeat, self._batches",
         "news = table.minimal_time, table.least_in_flight, table.least_heartbeat, 0",
         ("tests/test_pacing.py",),
+        NO_SHELL,
+    ),
+    one(
+        "a run that breaks off before all below the error is through",
+        "drift/machines/nodes/feeding.py",
+        "settled = not self._gathering and self.minimal_time == min(self._heartbeats, default=END_OF_TIME)",
+        "settled = not self._gathering",
+        ("tests/test_nodes.py",),
+        NO_SHELL,
+    ),
+    one(
+        "a barrier that breaks off with what it has released so far",
+        "drift/machines/nodes/barrier.py",
+        "self.minimal_time, breaks_off = max(self.minimal_time, message.time), True",
+        "breaks_off = True",
+        ("tests/test_nodes.py",),
+        NO_SHELL,
+    ),
+    one(
+        "batches that are on their way are counted as done",
+        "drift/machines/nodes/feeding.py",
+        "for number, granule in self._sent if number > told or granule >= in_flight]",
+        "for number, granule in self._sent if granule >= in_flight]",
+        ("tests/test_nodes.py",),
         NO_SHELL,
     ),
     one(

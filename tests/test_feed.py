@@ -12,9 +12,9 @@ import pytest
 from waiting import HANG_S
 
 import drift
-from drift.engines.feed import Feed
-from drift.sources.base import as_source
+from drift.machines.nodes.intake import Intake
 from drift_graph.meta import pack_time
+from drift_graph.times import SourceMachine
 
 
 def running_total() -> drift.Graph:
@@ -38,22 +38,6 @@ def test_wholly_shuffled_input_is_not_corrected_batch_by_batch() -> None:
     assert report.digest == wholly_shuffled(engine="reference").finish().digest
     # One key: a batch takes back half of what came before. 200 batches would take back 400,000 outputs.
     assert 0 < report.tombstones < 10 * ITEMS
-
-
-def test_over_zeromq_batches_are_gathered_when_workers_tell_of_waste(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers tell now and then; here it is as if each had told at once that two were taken back for every item."""
-    run = wholly_shuffled(engine="zeromq")
-    engine: Any = run._engine
-    note = engine._note
-
-    def told() -> None:
-        note()
-        engine.progress.tombstones = 2 * engine.progress.items_in
-
-    monkeypatch.setattr(engine, "_note", told)
-    assert run.finish().digest == wholly_shuffled(engine="reference").finish().digest
-    # The first 20, and then each as many as what it may correct: 20, 40, ... 2560 are all but the last.
-    assert engine._batches <= 1 + 8
 
 
 def test_a_live_source_is_never_gathered_for() -> None:
@@ -103,14 +87,12 @@ def test_an_idle_source_promises_no_more_than_the_slowest_of_the_others() -> Non
     graph = drift.Graph("three")
     first, *others = [graph.source(name, time=drift.EventTime(len)) for name in ("idle", "slow", "fast")]
     first.merge(*others).sink("out")
-    dataflow = graph.build()
-    sources = {source.name: as_source(source.name, []) for source in dataflow.sources}
-    feed = Feed(dataflow, sources, {}, batch_items=1, in_flight_max=1, on_late=print)
-    for inlet, promised in zip(feed._inlets, (9, 5, 7)):
-        inlet.promised = pack_time(promised)
-    assert feed._others(feed._inlets[0]) == pack_time(5)
-    assert feed._others(feed._inlets[1]) == pack_time(7)
-    feed.close()
+    machines = [SourceMachine(each.name, rank, each.time) for rank, each in enumerate(graph.build().sources)]
+    intake = Intake(machines, batch_items=1, in_flight_max=1)
+    for rank, heartbeat in enumerate((9, 5, 7)):
+        intake.beat(rank, pack_time(heartbeat))
+    assert intake.least_of_others(0) == pack_time(5)
+    assert intake.least_of_others(1) == pack_time(7)
 
 
 def test_too_little_credit_for_the_lateness_is_an_error_that_says_so() -> None:

@@ -1,7 +1,6 @@
-"""The shell around the source machines: reads, asks the clock, minds credits and idleness.
+"""The sources of a run with their readers: a shell that reads what `Intake` says, and asks the clocks.
 
-Invariant: no source has more than `in_flight_max` unsettled items, and the source furthest behind is read first. What
-ends the input and which late items are told is decided by `Inputs`, whatever is read when.
+Invariant: a reader is read when the intake says so, for as many items as it says, and by nobody else.
 """
 
 from __future__ import annotations
@@ -10,42 +9,18 @@ import contextlib
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from drift.machines.nodes.intake import Fed, Intake
 from drift.sources.base import Reader, Source
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
-from drift_graph.inputs import Inputs
-from drift_graph.item import Columns, joined
-from drift_graph.meta import BEGINNING, END_OF_TIME
-from drift_graph.times import Arrived, EventTime, Late, SourceMachine, TimePolicy
+from drift_graph.times import Arrived, Late, SourceMachine, TimePolicy
 
 if TYPE_CHECKING:
     from drift.records.messages import Stored
 
 _TICK_S = 0.001
-
-
-class Fed(NamedTuple):
-    """What one source has for the dataflow: items, or only a promise."""
-
-    name: str
-    rank: int
-    arrived: Arrived
-
-
-class _Inlet:
-    """One source: its reader, its machine, and when it last gave something."""
-
-    def __init__(self, name: str, source: Source, machine: SourceMachine, rank: int) -> None:
-        self.name = name
-        self.live = source.live
-        self.machine = machine
-        self.rank = rank
-        self.reader: Reader = source.open()
-        self.last_item_s = time.monotonic()
-        self.starved = False  # has input but no credit
-        self.promised = BEGINNING  # its heartbeat while it had not ended
 
 
 class Feed:
@@ -62,7 +37,7 @@ class Feed:
         on_stored: is told what an engine reads of a source by itself, before it computes with it.
 
     Attributes:
-        batch_items: as given, until an engine asks for less at once.
+        intake: decides which source is read, and how much of it; an engine may set how much at once.
         error: what the input ends with, once all sources have come to its place in the order.
         late_items: diverted and told.
     """
@@ -81,59 +56,69 @@ class Feed:
     ) -> None:
         self._on_fed = on_fed
         self.on_stored = on_stored
-        self.batch_items = batch_items
-        self._in_flight_max = in_flight_max
         self._on_late = on_late
         self.sources = sources
-        self._inlets: list[_Inlet] = []
-        self.error: Exception | None = None
         self.late_items = 0
+        self._readers: list[Reader] = []
+        machines: list[SourceMachine] = []
         try:
             for rank, source in enumerate(dataflow.sources):
                 given = sources[source.name]
                 policy = times.get(source.name, source.time)
-                machine = SourceMachine(source.name, rank, policy, live=given.live)
-                self._inlets.append(_Inlet(source.name, given, machine, rank))
+                machines.append(SourceMachine(source.name, rank, policy, live=given.live))
+                self._readers.append(given.open())
         except BaseException:
             self.close()
             raise
-        self._inputs = Inputs([inlet.machine for inlet in self._inlets])
+        self.intake = Intake(machines, batch_items=batch_items, in_flight_max=in_flight_max, now_s=time.monotonic())
+
+    @property
+    def error(self) -> Exception | None:
+        return self.intake.error
+
+    @error.setter
+    def error(self, error: Exception | None) -> None:
+        self.intake.error = error
+
+    @property
+    def batch_items(self) -> int:
+        return self.intake.batch_items
 
     @property
     def finished(self) -> bool:
         """Nothing more will come."""
-        return all(inlet.machine.finished for inlet in self._inlets)
+        return self.intake.finished
 
     @property
     def live(self) -> bool:
         """Some source that may be read is live."""
-        return any(inlet.live for inlet in self._readable())
+        return self.intake.live
 
     @property
     def items_in(self) -> int:
-        return sum(inlet.machine.items_in for inlet in self._inlets)
+        return self.intake.items_in
 
     def unsettled(self, minimal_time: bytes) -> int:
         """Items of all sources at or above minimal time."""
-        return sum(inlet.machine.unsettled(minimal_time) for inlet in self._inlets)
+        return self.intake.unsettled(minimal_time)
 
     def fraction(self) -> float | None:
         """How much of the input has been read, 0 to 1, as far as the sources know."""
-        known = [inlet.reader.fraction() for inlet in self._inlets if hasattr(inlet.reader, "fraction")]
+        known = [reader.fraction() for reader in self._readers if hasattr(reader, "fraction")]
         parts = [part for part in known if part is not None]
-        return min(parts) if parts and len(parts) == len(self._inlets) else None
+        return min(parts) if parts and len(parts) == len(self._readers) else None
 
     def name_of(self, rank: int) -> str:
-        return self._inlets[rank].name
+        return self.intake.machines[rank].name
 
     def policy_of(self, name: str) -> TimePolicy:
         """The time policy of a source in this run."""
-        return next(inlet.machine.policy for inlet in self._inlets if inlet.name == name)
+        return next(machine.policy for machine in self.intake.machines if machine.name == name)
 
     @property
-    def promise(self) -> bytes:
-        """The least promise of all sources."""
-        return min((inlet.machine.heartbeat for inlet in self._inlets), default=END_OF_TIME)
+    def heartbeat(self) -> bytes:
+        """The least of all sources."""
+        return self.intake.heartbeat
 
     def wait(self) -> None:
         """Wait a moment for what live sources and pipes bring."""
@@ -141,8 +126,8 @@ class Feed:
 
     def filenos(self) -> Sequence[int]:
         """What to wait on for live items: that of sources which may be read."""
-        ready = [inlet for inlet in self._readable() if not inlet.starved]
-        return [number for inlet in ready for number in inlet.reader.filenos()]
+        ready = [self._readers[rank] for rank in self.intake.readable() if not self.intake.starved(rank)]
+        return [number for reader in ready for number in reader.filenos()]
 
     def poll(self, minimal_time: bytes) -> list[Fed]:
         """What the sources have now: blocks only where every source that could be read is finite.
@@ -153,100 +138,52 @@ class Feed:
         if self.error is not None:
             return []
         fed: list[Fed] = []
-        readable = self._readable()
-        least = min((inlet.machine.heartbeat for inlet in readable), default=END_OF_TIME)
-        for inlet in sorted(readable, key=lambda inlet: (not inlet.live, inlet.machine.heartbeat != least)):
-            if not self._inputs.may_read(inlet.rank):
-                continue  # another has failed below meanwhile
-            if not inlet.live and inlet.machine.heartbeat != least and (fed or self._finite_behind(least)):
-                continue  # a finite source waits for those behind it, so that their times stay together
-            given = self._read(inlet, minimal_time)
+        for rank, items_max in self.intake.turns(minimal_time):
+            given = self._read(rank, items_max)
             if given is not None:
                 fed.append(given if self._on_fed is None else self._told(given, self._on_fed))
         self._tell_late()
-        self.error = self._inputs.error
+        self.error = self.intake.inputs.error
         return fed
 
-    def _readable(self) -> list[_Inlet]:
-        return [inlet for inlet in self._inlets if self._inputs.may_read(inlet.rank)]
-
     def _tell_late(self) -> None:
-        for late in self._inputs.told():
+        for late in self.intake.inputs.told():
             self.late_items += 1
             self._on_late(late)
 
-    def _finite_behind(self, least: bytes) -> bool:
-        return any(
-            not inlet.live and inlet.machine.heartbeat == least and not inlet.starved for inlet in self._readable()
-        )
-
-    def _read(self, inlet: _Inlet, minimal_time: bytes) -> Fed | None:
-        machine = inlet.machine
-        before = machine.heartbeat
-        room = self._in_flight_max - machine.unsettled(minimal_time) - self._inputs.held(inlet.rank)
-        inlet.starved = room <= 0
+    def _read(self, rank: int, items_max: int) -> Fed | None:
+        machine = self.intake.machines[rank]
         try:
-            payloads = inlet.reader.read(min(room, self.batch_items)) if room > 0 else []
+            payloads = self._readers[rank].read(items_max)
         except DriftError as error:
-            self._inputs.fail(inlet.rank, error)
+            self.intake.inputs.fail(rank, error)
             return None
         except Exception as error:
             failed = InputError(
-                f"source {inlet.name!r} raised {type(error).__name__} after {machine.items_in} items: {error}"
+                f"source {machine.name!r} raised {type(error).__name__} after {machine.items_in} items: {error}"
             )
             failed.__cause__ = error
-            self._inputs.fail(inlet.rank, failed)
+            self.intake.inputs.fail(rank, failed)
             return None
-        if payloads is None:
-            inlet.promised = machine.above_all_seen()
-            return Fed(inlet.name, inlet.rank, Arrived([], [], machine.finish(), [], None))
-        now_ms = time.time_ns() // 1_000_000 if inlet.live else 0
-        if payloads:
-            inlet.last_item_s = time.monotonic()
-            arrived = machine.take(payloads, now_ms)
-            self._inputs.divert(inlet.rank, arrived.late)
-            if arrived.error is not None:
-                self._inputs.fail(inlet.rank, arrived.error)
-            inlet.promised = machine.heartbeat
-            return Fed(inlet.name, inlet.rank, arrived)
-        if inlet.starved:
-            return None
-        heartbeat = machine.tick(now_ms)
-        idle_after_ms = machine.policy.idle_after_ms if isinstance(machine.policy, EventTime) else None
-        if idle_after_ms is not None and (time.monotonic() - inlet.last_item_s) * 1000 >= idle_after_ms:
-            heartbeat = machine.idle(self._others(inlet))
-        inlet.promised = heartbeat
-        return Fed(inlet.name, inlet.rank, Arrived([], [], heartbeat, [], None)) if heartbeat > before else None
+        now_ms = time.time_ns() // 1_000_000 if machine.live else 0
+        return self.intake.give(rank, payloads, now_ms, time.monotonic())
 
     def _told(self, given: Fed, on_fed: Callable[[str, int, Arrived], Arrived]) -> Fed:
         arrived = on_fed(*given)
         if arrived is given.arrived:
             return given
         if arrived.error is not None:
-            self._inputs.fail(given.rank, arrived.error)
+            self.intake.inputs.fail(given.rank, arrived.error)
         return given._replace(arrived=arrived)
 
-    def _others(self, inlet: _Inlet) -> bytes:
-        """The least promise of the other sources; one that has ended counts with the last it made before."""
-        return min((each.promised for each in self._inlets if each is not inlet), default=BEGINNING)
-
-    def out_of_credit(self) -> SettingsError | None:
+    def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
         """The error to end with where nothing is being processed and no source may be read."""
-        readable = self._readable()
-        stuck = [inlet for inlet in readable if inlet.starved]
-        if not stuck or len(stuck) < len(readable):
-            return None
-        holder = min(stuck, key=lambda inlet: inlet.machine.heartbeat)
-        return SettingsError(
-            f"source {holder.name!r} has {self._in_flight_max} items that its own promise holds back, and may read no "
-            f"more: its time policy ({holder.machine.policy.label}) keeps more items unsettled than in_flight_max "
-            f"allows; raise in_flight_max or lower the lateness"
-        )
+        return self.intake.out_of_credit(minimal_time)
 
     def close(self) -> None:
         with contextlib.ExitStack() as stack:
-            for inlet in self._inlets:
-                stack.callback(inlet.reader.close)
+            for reader in self._readers:
+                stack.callback(reader.close)
 
 
 def taker_of_late(on_late: Callable[[Late], None] | None, otherwise: Callable[[Late], None]) -> Callable[[Late], None]:
@@ -258,53 +195,3 @@ def taker_of_late(on_late: Callable[[Late], None] | None, otherwise: Callable[[L
     if on_late is not None and not callable(on_late):
         raise SettingsError(f"on_late={on_late!r:.80} is not a function that takes a drift.Late")
     return otherwise if on_late is None else on_late
-
-
-class Gathering:
-    """Batches that wait to be processed together, where optimism has proved wasteful.
-
-    Where most of what is processed is taken back, by items that come later with earlier times, every batch does most of
-    the work again. Then the next ones are gathered until they are as many as what they may correct: so the work grows
-    with the items times the logarithm of their number, not with its square. A live source is not waited for.
-    """
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-        self._waiting: list[Fed] = []
-        self._items = 0
-        self._wasteful = False
-
-    def add(self, fed: list[Fed]) -> None:
-        """What the feed gave."""
-        self._waiting += fed
-        self._items += sum(len(each.arrived.metas) for each in fed)
-
-    def is_due(self, minimal_time: bytes, *, more: bool) -> bool:
-        """Whether to go on with what has been gathered; `more` where the feed has just given something."""
-        if not self._waiting:
-            return False
-        if not self._wasteful or not more or self._feed.finished or self._feed.error is not None:
-            return True
-        return 2 * self._items >= self._feed.unsettled(minimal_time)
-
-    def take(self) -> list[Fed]:
-        """What has been gathered: one batch and the last promise for each source."""
-        by_rank: dict[int, list[Fed]] = {}
-        for fed in self._waiting:
-            by_rank.setdefault(fed.rank, []).append(fed)
-        self._waiting, self._items = [], 0
-        return [_as_one(several) for several in by_rank.values()]
-
-    def learn(self, items: int, tombstones: int) -> None:
-        """What was processed since the last time, and how much of what was sent before was taken back for it."""
-        if items:
-            self._wasteful = 2 * tombstones > items
-
-
-def _as_one(several: list[Fed]) -> Fed:
-    if len(several) == 1:
-        return several[0]
-    name, rank, last = several[-1]
-    batches = [Columns(fed.arrived.metas, fed.arrived.payloads, None) for fed in several if fed.arrived.metas]
-    metas, payloads, _ = joined(batches) if batches else Columns([], [], None)
-    return Fed(name, rank, last._replace(metas=metas, payloads=payloads))

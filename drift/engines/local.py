@@ -10,7 +10,9 @@ import select
 from collections.abc import Iterator, Sequence
 
 from drift.engines.base import Progress, Settings, rare_collections
-from drift.engines.feed import Fed, Feed, Gathering
+from drift.engines.feed import Feed
+from drift.machines.nodes.gathering import Gathering
+from drift.machines.nodes.intake import Fed
 from drift.machines.plan import Plan, feeding_step
 from drift.machines.worker import BARRIER, Part, Worker
 from drift_acker.ledger import Ledger, ack_of
@@ -47,7 +49,7 @@ class LocalEngine:
 
     def _released(self) -> Iterator[Released]:
         feed, barrier = self._feed, self._barrier
-        gathering = Gathering(feed)
+        gathering = Gathering(feed.intake)
         while True:
             fed = feed.poll(self._acker.minimal_time)
             gathering.add(fed)
@@ -68,7 +70,7 @@ class LocalEngine:
                 raise feed.error
             if self._acker.minimal_time == END_OF_TIME:
                 return
-            if not fed and (error := feed.out_of_credit()) is not None:
+            if not fed and (error := feed.out_of_credit(self._acker.minimal_time)) is not None:
                 raise error
 
     def _process(self, fed: list[Fed]) -> None:
@@ -86,7 +88,7 @@ class LocalEngine:
         made = self._worker.handle(parts).get(BARRIER, ())
         for name, columns in made:
             self._barrier.add(name, columns)
-        self._feed.batch_items = self._few_enough(parts, made)
+        self._feed.intake.batch_items = self._few_enough(parts, made)
         acker.handle(ack_of(message, ()))
         self._worker.settle(acker.minimal_time)
 

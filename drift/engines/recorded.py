@@ -8,12 +8,14 @@ Why it gives the same output: global times and promises are all that an engine g
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from drift.engines.feed import Fed, Feed
-from drift_graph.errors import InputError, SettingsError
+from drift.engines.feed import Feed
+from drift.machines.nodes.intake import Fed
+from drift_graph.errors import InputError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.times import ArrivalTime, Arrived, Late, SourceMachine
@@ -77,7 +79,7 @@ class RecordedFeed(Feed):
         ends: bool = True,
     ) -> None:
         nothing = {source.name: _Nothing(paced) for source in dataflow.sources}
-        super().__init__(dataflow, nothing, {}, batch_items=batch_items, in_flight_max=1, on_late=on_late)
+        super().__init__(dataflow, nothing, {}, batch_items=batch_items, in_flight_max=sys.maxsize, on_late=on_late)
         self._batches = self._cut(iter(batches))
         self._next: RecordedBatch | None = None
         self._paced = paced
@@ -93,7 +95,7 @@ class RecordedFeed(Feed):
         for batch in batches:
             rank, arrived, at_ns = batch
             count = len(arrived.metas)
-            before = self._inlets[rank].machine.heartbeat
+            before = self.intake.machines[rank].heartbeat
             start = 0
             while start < count or not count:
                 end = min(start + self.batch_items, count)
@@ -127,12 +129,9 @@ class RecordedFeed(Feed):
             return []
         rank, arrived, _ = self._next
         self._next = None
-        inlet = self._inlets[rank]
-        inlet.machine.repeat(arrived)
-        inlet.promised = arrived.heartbeat
-        self._inputs.divert(rank, arrived.late)
+        fed = self.intake.repeat(rank, arrived)
         self._tell_late()
-        return [Fed(inlet.name, rank, arrived)]
+        return [fed]
 
     def _is_due(self, at_ns: int) -> bool:
         now_ns = time.monotonic_ns()
@@ -145,9 +144,6 @@ class RecordedFeed(Feed):
 
     def filenos(self) -> Sequence[int]:
         return ()
-
-    def out_of_credit(self) -> SettingsError | None:
-        return None
 
 
 class RecordedMachine(SourceMachine):

@@ -49,7 +49,7 @@ class ReferenceEngine:
             if progress.minimal_time == END_OF_TIME:
                 return
             if not fed:
-                if (error := feed.out_of_credit()) is not None:
+                if (error := feed.out_of_credit(progress.minimal_time)) is not None:
                     raise error
                 select.select(feed.filenos(), (), (), 0.001)
 

@@ -95,7 +95,7 @@ class Spool:
             if not fed and feed.error is None:
                 feed.wait()
         if feed.error is not None:
-            self.error, self.end = feed.error, feed.promise
+            self.error, self.end = feed.error, feed.heartbeat
             for name, sorter in sorters.items():
                 yield from self._cut(name, sorter.add([], [], END_OF_TIME))
 

@@ -25,30 +25,24 @@ import zmq
 
 from drift.engines import shipping
 from drift.engines.base import Progress, Settings, rare_collections
-from drift.engines.feed import Fed, Feed, Gathering
+from drift.engines.feed import Feed
 from drift.engines.surroundings import surroundings
 from drift.engines.zeromq.control import Fatal, Ready, SignOfLife, UpwardReader, write_block
 from drift.engines.zeromq.process import Order
 from drift.engines.zeromq.roles import Carrier, Peers
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
 from drift.engines.zeromq.wire import Codec
-from drift.machines.nodes.messages import Batch, BreakOff, Finished, MinimalTime, Pace, ReleasedMessage
-from drift.machines.nodes.node import ACKER, Send, ack_message, granule_of, tracked, unsent_batch
-from drift.machines.nodes.pacing import needs_pace
+from drift.machines.nodes.feeding import FeedNode
+from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Send
 from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER, Part, Router
-from drift_acker.ledger import Ledger, ack_of
+from drift.machines.worker import BARRIER
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded
 from drift_graph.errors import GraphError, ProcessError, SettingsError, StepError
 from drift_graph.graph import Dataflow
-from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING
 
 _TICK_MS = 1  # while a live source may need its promise moved
 _WAIT_MS = 100
-#: Batches of a source that may be on their way, for each worker and one more.
-_BATCHES_AHEAD_MAX = 2
 _STOP_S = 2.0
 _START_S = 60.0
 
@@ -150,22 +144,12 @@ class ZeromqEngine:
         self._dataflow = dataflow
         self._feed = feed
         self._settings = settings
-        self._plan = Plan(dataflow, fused=settings.fused)
-        self._router = Router(self._plan, settings.workers)
-        self._ledger = Ledger(0)
+        self._node = FeedNode(Plan(dataflow, fused=settings.fused), settings.workers, feed.intake)
         self._children: list[_Child] = []
         self._folder = ""
         self._context: zmq.Context[Any] | None = None
         self._poller = zmq.Poller()
-        self._finished: Finished | None = None
         self._encoded: Sequence[Encoded] = ()
-        self._sent: list[tuple[int, bytes]] = []  # number and granule of batches that may not be processed yet
-        self._batches = 0
-        self._in_flight = BEGINNING
-        self._told_batches = 0
-        self._given = (
-            0  # items handed to workers, which take turns of batch_items: live ones do not overtake each other
-        )
         self._quiet_since_s: float | None = None
         self._closed = False
         self._sockets: list[zmq.Socket[bytes]] = []
@@ -180,96 +164,43 @@ class ZeromqEngine:
 
     def _released(self) -> Iterator[Released]:
         self._start()
-        feed, progress, poller = self._feed, self.progress, self._poller
-        gathering = Gathering(feed)
-        paced = needs_pace(self._plan, self._settings.workers)
-        if paced:
-            feed.batch_items = 1  # until the acker says otherwise
-        elif not any(self._plan.programs[source.name].has_maps for source in self._dataflow.sources):
-            feed.batch_items *= self._settings.workers  # who share each batch
-        learned = 0, 0  # items in and tombstones when the gathering last learned of them
+        feed, node, progress, poller = self._feed, self._node, self.progress, self._poller
         while True:
-            may_feed = not feed.finished and feed.error is None and self._has_room()
-            fed = feed.poll(progress.minimal_time) if may_feed else []
-            gathering.add(fed)
-            if self._has_room() and gathering.is_due(progress.minimal_time, more=bool(fed)):
-                for each in gathering.take():
-                    self._send(each)
+            may_read = node.may_read(stuck=self._stuck)
+            fed = feed.poll(node.minimal_time) if may_read else []
+            self._carry(node.feed(fed, stuck=self._stuck))
             flush_all(self._boxes, poller)
-            self._watch(feed.filenos() if may_feed else ())
+            self._watch(feed.filenos() if may_read else ())
             busy = bool(fed) and not feed.live
             ready = dict(poller.poll(0 if busy else _TICK_MS if feed.live else _WAIT_MS))
             came = False
-            for message in self._inbox.receive(64):
-                if isinstance(message, ReleasedMessage):
-                    came = True
-                    progress.minimal_time = max(progress.minimal_time, message.minimal_time)
-                    progress.items_out = message.released.position + len(message.released.metas)
-                    self._encoded = message.encoded
-                    yield message.released
-                    if message.released.error is not None:
-                        self._await_end()
-                        raise message.released.error
-                elif isinstance(message, MinimalTime):
-                    came = True
-                    progress.minimal_time = max(progress.minimal_time, message.time)
-                    self._in_flight, self._told_batches = message.in_flight, message.batches
-                    progress.held_by = f"source {feed.name_of(message.held_by)}" if message.held_by >= 0 else ""
-                elif isinstance(message, Pace):
-                    feed.batch_items = message.items
-                elif isinstance(message, Finished):
-                    self._finished = message
+            for message in self._inbox.receive(node.messages_max):
+                came = True
+                self._carry(node.turn([message], time.monotonic()))
+                for piece in node.take_released():
+                    progress.minimal_time = node.minimal_time
+                    progress.items_out = piece.released.position + len(piece.released.metas)
+                    self._encoded = piece.encoded
+                    yield piece.released
             self._note()
-            if progress.tombstones != learned[1] and not paced:
-                gathering.learn(progress.items_in - learned[0], progress.tombstones - learned[1])
-                learned = progress.items_in, progress.tombstones
-            if self._finished is not None:
-                if feed.error is not None:
-                    raise feed.error
+            if node.finished is not None:
+                if node.error is not None:
+                    raise node.error
                 return
             self._check_children(ready)
-            if feed.error is not None and self._is_quiet(came or bool(fed)):
-                self._break_off()
-                raise feed.error
             if not came and not fed:
                 yield Released(progress.items_out, [], [], "")
-                if (error := feed.out_of_credit()) is not None and self._is_quiet(False):
-                    self._break_off()
-                    raise error
                 self._check_for_losses()
             else:
                 self._quiet_since_s = None
 
-    def _send(self, fed: Fed) -> None:
-        """Items to the workers, then one ack for them and the source's promise."""
-        sends: list[Send] = []
-        batches: list[Batch] = []
-        arrived = fed.arrived
-        if arrived.metas:
-            columns = Columns(arrived.metas, arrived.payloads, None)
-            granule = granule_of([(fed.name, columns)])
-            for receiver, parts in self._route(fed.name, columns).items():
-                batches.append(Batch(granule, self._ledger.checksum(), parts))
-                sends.append(Send(receiver, batches[-1]))
-            if batches:
-                self._batches += 1
-                self._sent.append((self._batches, granule))
-        ack = ack_of((), map(tracked, batches), [(fed.rank, arrived.heartbeat)])
-        sends.append(Send(ACKER, ack_message(ack, len(arrived.metas) if batches else 0)))
-        self._carry(sends)
+    @property
+    def _stuck(self) -> bool:
+        """Some socket does not take what was sent."""
+        return any(box.waiting for box in self._boxes)
 
     def _carry(self, sends: list[Send]) -> None:
-        self._carrier.carry(sends, lambda send, error: unsent_batch(send, error, self._ledger, self._dataflow))
-
-    def _route(self, source: str, columns: Columns) -> dict[int, list[Part]]:
-        """Maps run on the workers in turn; where a source feeds groupings its items go to their keys."""
-        if self._plan.programs[source].has_maps:
-            worker = self._given // self._settings.batch_items % self._settings.workers
-            self._given += len(columns.metas)
-            return {worker: [(source, columns)]}
-        ports: dict[str, list[Columns]] = {}
-        self._plan.programs[source].run(columns, ports)
-        return self._router.route(ports)
+        self._carrier.carry(sends, self._node.unsent)
 
     def _watch(self, numbers: Sequence[int]) -> None:
         """Have the poller wake for live items of the sources that may be read, and of no others."""
@@ -279,14 +210,6 @@ class ZeromqEngine:
             for number in set(numbers).difference(self._watched):
                 self._poller.register(number, zmq.POLLIN)
             self._watched = set(numbers)
-
-    def _has_room(self) -> bool:
-        """Whether the workers are near enough to the end of what they were given to be given more."""
-        if any(box.waiting for box in self._boxes):
-            return False
-        told, in_flight = self._told_batches, self._in_flight
-        self._sent = [(number, granule) for number, granule in self._sent if number > told or granule >= in_flight]
-        return len(self._sent) < _BATCHES_AHEAD_MAX * (self._settings.workers + 1)
 
     # Its processes.
 
@@ -316,7 +239,7 @@ class ZeromqEngine:
             order = Order(child.role, secret, transport, settings)
             child.order(pickle.dumps((around, order, work)))
         context = self._context = zmq.Context()
-        self._codec = Codec(0, secret)
+        self._codec = Codec(CALLER_NUMBER, secret)
         self._inbox = Inbox(context, transport, "caller", self._codec)
         self._sockets.append(self._inbox.socket)
         self._poller.register(self._inbox.socket, zmq.POLLIN)
@@ -357,10 +280,6 @@ class ZeromqEngine:
             if failure is not None:
                 raise failure
 
-    def _is_quiet(self, active: bool) -> bool:
-        """Whether nothing is being processed: minimal time has come to what the sources promise, and stays."""
-        return not active and all(child.sign.idle for child in self._children) and bool(self.progress.held_by)
-
     def _check_for_losses(self) -> None:
         """Every process waits, and yet the acker waits for a message: it will not come."""
         signs = [child.sign for child in self._children]
@@ -377,22 +296,10 @@ class ZeromqEngine:
                 f"minimal time is held by a message that does not come; everything released before stands. Run again"
             )
 
-    def _break_off(self) -> None:
-        """All that can be released is, and has come here: have the barrier tell its digest."""
-        self._carry([Send(BARRIER, BreakOff())])
-        self._await_end()
-
-    def _await_end(self) -> None:
-        """After the last piece, wait for the barrier's digest."""
-        while self._finished is None:
-            ready = dict(self._poller.poll(_WAIT_MS))
-            for message in self._inbox.receive(64):
-                if isinstance(message, Finished):
-                    self._finished = message
-            self._check_children(ready)
-
     def _note(self) -> None:
         progress, feed = self.progress, self._feed
+        progress.minimal_time = self._node.minimal_time
+        progress.held_by = f"source {feed.name_of(self._node.held_by)}" if self._node.held_by >= 0 else ""
         progress.items_in = feed.items_in
         progress.late_items = feed.late_items
         progress.fraction = feed.fraction()
@@ -407,10 +314,10 @@ class ZeromqEngine:
         progress.held_by = busiest.name if busiest.sign.call[0] else progress.held_by
 
     def hexdigest(self) -> str:
-        return self._finished.digest if self._finished is not None else ""
+        return self._node.finished.digest if self._node.finished is not None else ""
 
     def blocks(self) -> list[bytes]:
-        return self._finished.blocks if self._finished is not None else []
+        return self._node.finished.blocks if self._node.finished is not None else []
 
     def encoded(self) -> Sequence[Encoded]:
         """The items of the last piece as bytes, where they came so: a record keeps them."""

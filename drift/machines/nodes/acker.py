@@ -52,6 +52,7 @@ class AckerNode(Node):
         self._told = BEGINNING, BEGINNING, BEGINNING, 0
         self._next_notice_s = -math.inf
         self._batches = 0  # of the input
+        self._tombstones = 0
 
     def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
         table = self.table
@@ -69,7 +70,7 @@ class AckerNode(Node):
         held_by = table.held_by()
         self.held_by_message = held_by is None and not table.quiet
         rank = -1 if held_by is None else held_by
-        notice = MinimalTime(news[0], news[1], rank, self._batches, news[2])
+        notice = MinimalTime(news[0], news[1], rank, self._batches, news[2], self._tombstones)
         if self._has_barrier and table.minimal_time != before:
             sends.append(Send(BARRIER, notice))
         if now_s < self._next_notice_s and not table.quiet:
@@ -83,6 +84,7 @@ class AckerNode(Node):
     def _fold(self, message: AckMessage) -> None:
         self.table.handle(Ack(message.cells, message.heartbeats))
         self._batches += message.items > 0
+        self._tombstones += message.tombstones
         if self._pacing is not None:
             granule = message.cells[0][0] if message.items else BEGINNING
             self._pacing.note(message.items, message.tombstones, granule)

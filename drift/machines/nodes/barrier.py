@@ -33,7 +33,7 @@ class BarrierNode(Node):
     def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
         consumed: list[tuple[bytes, int]] = []
         sends: list[Send] = []
-        before = self.minimal_time
+        before, breaks_off = self.minimal_time, False
         for message in messages:
             if isinstance(message, Batch):
                 consumed.append(tracked(message))
@@ -41,12 +41,14 @@ class BarrierNode(Node):
                     self.machine.add(name, columns)
             elif isinstance(message, MinimalTime):
                 self.minimal_time = max(self.minimal_time, message.time)
-            elif isinstance(message, BreakOff) and not self._ended:
-                sends.append(self._finish())
+            elif isinstance(message, BreakOff):
+                self.minimal_time, breaks_off = max(self.minimal_time, message.time), True
         if consumed:
             sends.append(Send(ACKER, ack_message(ack_of(consumed, ()))))
         if self.minimal_time != before and not self._ended:
             sends += self._release()
+        if breaks_off and not self._ended:
+            sends.append(self._finish())
         return sends
 
     def unsent(self, send: Send, error: Exception) -> list[Send]:

@@ -49,6 +49,7 @@ class MinimalTime(msgspec.Struct, array_like=True):
         held_by: rank of the source that holds minimal time, or -1 where a message does.
         batches: that the calling process had fed, of all that the table knew of.
         heartbeat: the least of all sources: no item of the input comes below it any more.
+        tombstones: that all workers have told of so far.
     """
 
     time: bytes
@@ -56,6 +57,7 @@ class MinimalTime(msgspec.Struct, array_like=True):
     held_by: int
     batches: int = 0
     heartbeat: bytes = b""
+    tombstones: int = 0
 
 
 class ReleasedMessage(msgspec.Struct, array_like=True):
@@ -80,7 +82,9 @@ class Pace(msgspec.Struct, array_like=True):
 
 
 class BreakOff(msgspec.Struct, array_like=True):
-    """Nothing more will be released, though it is not the end: the barrier answers with `Finished`."""
+    """The run ends at a minimal time before the end: the barrier releases to there, and answers with `Finished`."""
+
+    time: bytes
 
 
 class Done(msgspec.Struct, array_like=True):

@@ -1,0 +1,164 @@
+"""The node of the calling process: feeds what its sources give, and takes what is released.
+
+Invariant: of what it feeds, so many batches at most are on their way; and where it breaks off, everything has been
+released that will be.
+
+Why: a batch counts as on its way until a notice that knew of it says that nothing as old is in flight. What holds
+minimal time, where the input breaks off, is a heartbeat: once a notice has come to the least that was sent, nothing is
+in flight below, and the barrier, which is told how far that is, releases the rest and answers with its digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drift.machines.maps import Ports
+from drift.machines.nodes.gathering import Gathering
+from drift.machines.nodes.intake import Fed, Intake
+from drift.machines.nodes.messages import Batch, BreakOff, Finished, Message, MinimalTime, Pace, ReleasedMessage
+from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Node, Send, ack_message, granule_of, tracked, unsent_batch
+from drift.machines.nodes.pacing import needs_pace
+from drift.machines.plan import Plan
+from drift.machines.worker import BARRIER, Part, Router
+from drift_acker.ledger import Ledger, ack_of
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, END_OF_TIME
+
+#: Batches that may be on their way, for each worker and one more.
+_BATCHES_AHEAD_MAX = 2
+
+
+class FeedNode(Node):
+    """See the module.
+
+    Args:
+        plan: what the workers run.
+        workers: how many there are.
+        intake: the run's sources; how much is read of them at once is this node's to say.
+
+    Attributes:
+        minimal_time: as far as it has heard.
+        held_by: rank of the source that holds it, or -1.
+        finished: the last message of the run.
+        error: what the run ends with: a failure that was released, an error of the input, or that no source may be read
+            any more.
+    """
+
+    messages_max = 64
+
+    def __init__(self, plan: Plan, workers: int, intake: Intake) -> None:
+        self.receivers = [*range(workers), BARRIER, ACKER]
+        self.minimal_time = BEGINNING
+        self.held_by = -1
+        self._released: list[ReleasedMessage] = []
+        self.finished: Finished | None = None
+        self.error: Exception | None = None
+        self._plan = plan
+        self._workers = workers
+        self._intake = intake
+        self._ledger = Ledger(CALLER_NUMBER)
+        self._router = Router(plan, workers)
+        self._gathering = Gathering(intake)
+        self._paced = needs_pace(plan, workers)
+        self._turn_items = intake.batch_items  # that one worker maps before the next has its turn
+        if self._paced:
+            intake.batch_items = 1  # until the acker says otherwise
+        elif not any(plan.programs[machine.name].has_maps for machine in intake.machines):
+            intake.batch_items *= workers  # who share each batch
+        self._heartbeats = [BEGINNING] * len(intake.machines)  # that were sent
+        self._sent: list[tuple[int, bytes]] = []  # number and granule of batches that may not be processed yet
+        self._batches = self._items = 0
+        self._mapped = 0  # items handed to workers in turn: live ones do not overtake each other
+        self._learned = 0, 0, 0  # batches, items and tombstones when the gathering last learned of them
+        self._breaks_off = False
+
+    def may_read(self, *, stuck: bool = False) -> bool:
+        """Whether the sources are to be read now; `stuck` where messages have not left yet that were sent before."""
+        return self.error is None and not self._intake.finished and self._intake.error is None and self._room(stuck)
+
+    def feed(self, fed: list[Fed], *, stuck: bool = False) -> list[Send]:
+        """What the sources gave, if anything; what goes on of it and of what was gathered."""
+        self._gathering.add(fed)
+        sends: list[Send] = []
+        if self._room(stuck) and self._gathering.is_due(self.minimal_time, more=bool(fed)):
+            for each in self._gathering.take():
+                sends += self._feed(each)
+        return sends + self._end()
+
+    def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
+        for message in messages:
+            if isinstance(message, MinimalTime):
+                self._notice(message)
+            elif isinstance(message, ReleasedMessage):
+                self.minimal_time = max(self.minimal_time, message.minimal_time)
+                self._released.append(message)
+                self.error = message.released.error or self.error
+            elif isinstance(message, Pace):
+                self._intake.batch_items = message.items
+            elif isinstance(message, Finished):
+                self.finished = message
+        return self._end()
+
+    def take_released(self) -> list[ReleasedMessage]:
+        """The pieces of the output that have come since the last time."""
+        released, self._released = self._released, []
+        return released
+
+    def unsent(self, send: Send, error: Exception) -> list[Send]:
+        return unsent_batch(send, error, self._ledger, self._plan.dataflow)
+
+    def _feed(self, fed: Fed) -> list[Send]:
+        """Items to the workers, then one ack for them and the source's heartbeat."""
+        name, rank, arrived = fed
+        batches: list[Batch] = []
+        sends: list[Send] = []
+        if arrived.metas:
+            columns = Columns(arrived.metas, arrived.payloads, None)
+            granule = granule_of([(name, columns)])
+            for receiver, parts in self._route(name, columns).items():
+                batches.append(Batch(granule, self._ledger.checksum(), parts))
+                sends.append(Send(receiver, batches[-1]))
+            if batches:
+                self._batches += 1
+                self._items += len(arrived.metas)
+                self._sent.append((self._batches, granule))
+        self._heartbeats[rank] = arrived.heartbeat
+        ack = ack_of((), map(tracked, batches), [(rank, arrived.heartbeat)])
+        return [*sends, Send(ACKER, ack_message(ack, len(arrived.metas) if batches else 0))]
+
+    def _route(self, source: str, columns: Columns) -> dict[int, list[Part]]:
+        """Maps run on the workers in turn; where a source feeds groupings its items go to their keys."""
+        program = self._plan.programs[source]
+        if program.has_maps:
+            worker = self._mapped // self._turn_items % self._workers
+            self._mapped += len(columns.metas)
+            return {worker: [(source, columns)]}
+        ports: Ports = {}
+        program.run(columns, ports)
+        return self._router.route(ports)
+
+    def _room(self, stuck: bool) -> bool:
+        """Whether the workers are near enough to the end of what they were given to be given more."""
+        return not stuck and len(self._sent) < _BATCHES_AHEAD_MAX * (self._workers + 1)
+
+    def _notice(self, notice: MinimalTime) -> None:
+        self.minimal_time = max(self.minimal_time, notice.time)
+        self.held_by = notice.held_by
+        told, in_flight = notice.batches, notice.in_flight
+        self._sent = [(number, granule) for number, granule in self._sent if number > told or granule >= in_flight]
+        batches, items, tombstones = self._learned
+        through = self._sent[0][0] - 1 if self._sent else self._batches
+        if through > batches and not self._paced:  # of what was fed until the last time, all corrections are known
+            self._gathering.learn(self._items - items, notice.tombstones - tombstones)
+            self._learned = self._batches, self._items, notice.tombstones
+
+    def _end(self) -> list[Send]:
+        """Break off, where the input has come to an error and everything below it is through."""
+        settled = not self._gathering and self.minimal_time == min(self._heartbeats, default=END_OF_TIME)
+        if self._breaks_off or self.error is not None or not settled:
+            return []
+        self.error = self._intake.error or self._intake.out_of_credit(self.minimal_time)
+        if self.error is None:
+            return []
+        self._breaks_off = True
+        return [Send(BARRIER, BreakOff(self.minimal_time))]

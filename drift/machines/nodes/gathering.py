@@ -1,0 +1,62 @@
+"""Batches that wait to be processed together, where optimism has proved wasteful.
+
+Invariant: nothing waits for what will not come: all goes on where the input has ended, or a live source has nothing.
+
+Why: where most of what is processed is taken back, by items that come later with earlier times, every batch does most
+of the work again. Then the next ones are gathered until they are as many as what they may correct: so the work grows
+with the items times the logarithm of their number, not with its square.
+"""
+
+from __future__ import annotations
+
+from drift.machines.nodes.intake import Fed, Intake
+from drift_graph.item import Columns, joined
+
+
+class Gathering:
+    """See the module."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._waiting: list[Fed] = []
+        self._items = 0
+        self._wasteful = False
+
+    def __len__(self) -> int:
+        """How many batches and heartbeats wait."""
+        return len(self._waiting)
+
+    def add(self, fed: list[Fed]) -> None:
+        """What the sources gave."""
+        self._waiting += fed
+        self._items += sum(len(each.arrived.metas) for each in fed)
+
+    def is_due(self, minimal_time: bytes, *, more: bool) -> bool:
+        """Whether to go on with what has been gathered; `more` where the sources have just given something."""
+        if not self._waiting:
+            return False
+        if not self._wasteful or not more or self._intake.finished or self._intake.error is not None:
+            return True
+        return 2 * self._items >= self._intake.unsettled(minimal_time)
+
+    def take(self) -> list[Fed]:
+        """What has been gathered: one batch and the last heartbeat for each source."""
+        by_rank: dict[int, list[Fed]] = {}
+        for fed in self._waiting:
+            by_rank.setdefault(fed.rank, []).append(fed)
+        self._waiting, self._items = [], 0
+        return [_as_one(several) for several in by_rank.values()]
+
+    def learn(self, items: int, tombstones: int) -> None:
+        """What was processed since the last time, and how much of what was sent before was taken back for it."""
+        if items:
+            self._wasteful = 2 * tombstones > items
+
+
+def _as_one(several: list[Fed]) -> Fed:
+    if len(several) == 1:
+        return several[0]
+    name, rank, last = several[-1]
+    batches = [Columns(fed.arrived.metas, fed.arrived.payloads, None) for fed in several if fed.arrived.metas]
+    metas, payloads, _ = joined(batches) if batches else Columns([], [], None)
+    return Fed(name, rank, last._replace(metas=metas, payloads=payloads))

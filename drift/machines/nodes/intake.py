@@ -1,0 +1,168 @@
+"""The sources of a run without their readers: which may be read, how much, and what a reading gives to the dataflow.
+
+Invariant: no source has more than `in_flight_max` unsettled items, and the source furthest behind is read first. What
+ends the input and which late items are told is decided by `Inputs`, whatever is read when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from drift_graph.errors import SettingsError
+from drift_graph.inputs import Inputs
+from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.times import Arrived, EventTime, SourceMachine
+
+
+class Fed(NamedTuple):
+    """What one source has for the dataflow: items, or only a heartbeat."""
+
+    name: str
+    rank: int
+    arrived: Arrived
+
+
+class Intake:
+    """See the module.
+
+    Args:
+        machines: of all sources, by rank.
+        batch_items: most items of a source at once.
+        in_flight_max: most unsettled items of a source.
+        now_s: what the clock says at first.
+
+    Attributes:
+        batch_items: as given, until somebody asks for less at once.
+        error: what the input ends with, once all sources have come to its place in the order.
+    """
+
+    def __init__(
+        self, machines: Sequence[SourceMachine], *, batch_items: int, in_flight_max: int, now_s: float = 0.0
+    ) -> None:
+        self.machines = machines
+        self.inputs = Inputs(machines)
+        self.batch_items = batch_items
+        self.error: Exception | None = None
+        self._in_flight_max = in_flight_max
+        self._starved = [False] * len(machines)  # has input but no credit
+        self._last_item_s = [now_s] * len(machines)
+        self._kept = [BEGINNING] * len(machines)  # their heartbeats while they had not ended
+        self._given = 0
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more will come."""
+        return all(machine.finished for machine in self.machines)
+
+    @property
+    def live(self) -> bool:
+        """Some source that may be read is live."""
+        return any(self.machines[rank].live for rank in self.readable())
+
+    @property
+    def items_in(self) -> int:
+        return sum(machine.items_in for machine in self.machines)
+
+    @property
+    def heartbeat(self) -> bytes:
+        """The least of all sources."""
+        return min((machine.heartbeat for machine in self.machines), default=END_OF_TIME)
+
+    def unsettled(self, minimal_time: bytes) -> int:
+        """Items of all sources at or above minimal time."""
+        return sum(machine.unsettled(minimal_time) for machine in self.machines)
+
+    def readable(self) -> list[int]:
+        """Ranks of the sources that have not ended, and whose items may matter."""
+        return [rank for rank in range(len(self.machines)) if self.inputs.may_read(rank)]
+
+    def starved(self, rank: int) -> bool:
+        """Whether a source had no credit when it was last to be read."""
+        return self._starved[rank]
+
+    def room(self, rank: int, minimal_time: bytes) -> int:
+        """How many items a source may give now, if it is read as far as its credit goes."""
+        return self._in_flight_max - self.machines[rank].unsettled(minimal_time) - self.inputs.held(rank)
+
+    def turns(self, minimal_time: bytes) -> Iterator[tuple[int, int]]:
+        """Sources to read, one after the other: the rank and the most items; each is to be read before the next."""
+        if self.error is not None:
+            return
+        machines, given = self.machines, self._given
+        readable = self.readable()
+        least = min((machines[rank].heartbeat for rank in readable), default=END_OF_TIME)
+        for rank in sorted(readable, key=lambda rank: (not machines[rank].live, machines[rank].heartbeat != least)):
+            if not self.inputs.may_read(rank):
+                continue  # another has failed below meanwhile
+            machine = machines[rank]
+            if not machine.live and machine.heartbeat != least and (self._given > given or self._finite_behind(least)):
+                continue  # a finite source waits for those behind it, so that their times stay together
+            room = self.room(rank, minimal_time)
+            self._starved[rank] = room <= 0
+            if room > 0:
+                yield rank, min(room, self.batch_items)
+
+    def _finite_behind(self, least: bytes) -> bool:
+        behind = (rank for rank in self.readable() if self.machines[rank].heartbeat == least)
+        return any(not self.machines[rank].live and not self._starved[rank] for rank in behind)
+
+    def give(self, rank: int, payloads: list[Any] | None, now_ms: int, now_s: float) -> Fed | None:
+        """What a source gives to the dataflow, where it was read.
+
+        Args:
+            payloads: what it had; None where its input has ended.
+            now_ms: what the clock of the day says, for live sources.
+            now_s: what the process's clock says.
+        """
+        machine = self.machines[rank]
+        before = machine.heartbeat
+        if payloads is None:
+            self._kept[rank] = machine.above_all_seen()
+            return self._fed(rank, Arrived([], [], machine.finish(), [], None))
+        if payloads:
+            self._last_item_s[rank] = now_s
+            arrived = machine.take(payloads, now_ms)
+            self.inputs.divert(rank, arrived.late)
+            if arrived.error is not None:
+                self.inputs.fail(rank, arrived.error)
+            self._kept[rank] = machine.heartbeat
+            return self._fed(rank, arrived)
+        heartbeat = machine.tick(now_ms)
+        idle_after_ms = machine.policy.idle_after_ms if isinstance(machine.policy, EventTime) else None
+        if idle_after_ms is not None and (now_s - self._last_item_s[rank]) * 1000 >= idle_after_ms:
+            heartbeat = machine.idle(self.least_of_others(rank))
+        self._kept[rank] = heartbeat
+        return self.beat(rank, heartbeat) if heartbeat > before else None
+
+    def beat(self, rank: int, heartbeat: bytes) -> Fed:
+        """A source gives a heartbeat and no items."""
+        self._kept[rank] = heartbeat
+        return self._fed(rank, Arrived([], [], heartbeat, [], None))
+
+    def repeat(self, rank: int, arrived: Arrived) -> Fed:
+        """A source gives what it gave in the run that is replayed."""
+        self.machines[rank].repeat(arrived)
+        self._kept[rank] = arrived.heartbeat
+        self.inputs.divert(rank, arrived.late)
+        return self._fed(rank, arrived)
+
+    def _fed(self, rank: int, arrived: Arrived) -> Fed:
+        self._given += 1
+        return Fed(self.machines[rank].name, rank, arrived)
+
+    def least_of_others(self, rank: int) -> bytes:
+        """The least heartbeat of the other sources; one that has ended counts with the last it made before."""
+        return min((kept for other, kept in enumerate(self._kept) if other != rank), default=BEGINNING)
+
+    def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
+        """The error to end with where no source may be read, and nothing is processed that would change it."""
+        readable = self.readable()
+        if not readable or any(self.room(rank, minimal_time) > 0 for rank in readable):
+            return None
+        holder = min((self.machines[rank] for rank in readable), key=lambda machine: machine.heartbeat)
+        return SettingsError(
+            f"source {holder.name!r} has {self._in_flight_max} items that its own promise holds back, and may read no "
+            f"more: its time policy ({holder.policy.label}) keeps more items unsettled than in_flight_max "
+            f"allows; raise in_flight_max or lower the lateness"
+        )

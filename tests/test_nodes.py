@@ -1,0 +1,129 @@
+"""What the nodes of a run decide, turn by turn: credit, gathering, where a run breaks off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import drift
+from drift.machines.nodes.barrier import BarrierNode
+from drift.machines.nodes.feeding import FeedNode
+from drift.machines.nodes.intake import Intake
+from drift.machines.nodes.messages import AckMessage, Batch, BreakOff, Finished, MinimalTime, ReleasedMessage
+from drift.machines.nodes.node import ACKER, CALLER, Send
+from drift.machines.plan import Plan
+from drift.machines.worker import BARRIER
+from drift_graph.errors import InputError, SettingsError
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, END_OF_TIME, NumberedMetas, pack_time
+from drift_graph.times import SourceMachine
+
+
+def mapped() -> drift.Dataflow:
+    graph = drift.Graph("mapped")
+    graph.source("numbers", time=drift.EventTime(int, lateness=3000)).map(abs).sink("out")
+    return graph.build()
+
+
+def feeding(batch_items: int = 10, in_flight_max: int = 1000, workers: int = 1) -> tuple[FeedNode, Intake]:
+    dataflow = mapped()
+    machines = [SourceMachine(source.name, rank, source.time) for rank, source in enumerate(dataflow.sources)]
+    intake = Intake(machines, batch_items=batch_items, in_flight_max=in_flight_max)
+    return FeedNode(Plan(dataflow), workers, intake), intake
+
+
+def fed(node: FeedNode, intake: Intake, numbers: Sequence[int] | None) -> list[Send]:
+    """What the node sends for items of its source; None at the end of the input."""
+    given = intake.give(0, None if numbers is None else list(numbers), 0, 0.0)
+    return node.feed([] if given is None else [given])
+
+
+def batches(sends: list[Send]) -> list[Batch]:
+    return [send.message for send in sends if isinstance(send.message, Batch)]
+
+
+def items(sends: list[Send]) -> int:
+    return sum(len(columns.metas) for batch in batches(sends) for _, columns in batch.parts)
+
+
+def notice(batches: int, in_flight: bytes = END_OF_TIME, time: bytes = BEGINNING, tombstones: int = 0) -> MinimalTime:
+    return MinimalTime(time, in_flight, 0, batches, BEGINNING, tombstones)
+
+
+def test_so_many_batches_are_on_their_way_and_no_more_until_a_notice_that_knows_of_them() -> None:
+    node, intake = feeding()
+    granules = []
+    while node.may_read():
+        (batch,) = batches(fed(node, intake, [len(granules)]))
+        granules.append(batch.granule)
+    assert len(granules) == 4
+    node.turn([notice(2)], 0.0)  # none of the two is in flight, and of the others the acker has not heard
+    assert node.may_read()
+    for number in (4, 5):
+        assert node.may_read()
+        fed(node, intake, [number])
+    node.turn([notice(4, granules[2])], 0.0)
+    assert not node.may_read()
+    node.turn([notice(4, granules[3])], 0.0)
+    assert node.may_read()
+    assert not node.may_read(stuck=True)
+
+
+def test_batches_are_gathered_where_most_is_taken_back_and_not_where_little_is() -> None:
+    node, intake = feeding(batch_items=20)
+    sizes: list[int] = []
+    tombstones = 0
+    for start in range(2000, 0, -20):  # each before the last
+        sent = items(fed(node, intake, range(start, start + 20)))
+        if sent:
+            sizes.append(sent)
+            tombstones += 2 * sent
+            node.turn([notice(len(sizes), tombstones=tombstones)], 0.0)
+    assert sizes == [20, 20, 40, 80, 160, 320, 640]
+    assert items(fed(node, intake, [3])) == 0
+    assert items(fed(node, intake, None)) == 721  # the end is not waited for
+
+
+def test_where_nothing_is_taken_back_any_more_nothing_is_gathered_any_more() -> None:
+    node, intake = feeding(batch_items=20)
+    tombstones = 0
+    for number in range(1, 9):
+        sent = items(fed(node, intake, range(20 * number, 20 * number + 20)))
+        assert sent == (0 if number in (4, 5) else 60 if number == 6 else 20)
+        tombstones += 40 if number == 3 else 0
+        node.turn([notice(node._batches, tombstones=tombstones)], 0.0)
+
+
+def test_a_run_breaks_off_where_all_below_the_error_is_through_and_tells_how_far_that_is() -> None:
+    node, intake = feeding()
+    fed(node, intake, [2000])
+    intake.inputs.fail(0, InputError("the file is cut off"))
+    intake.error = intake.inputs.error
+    assert node.feed([]) == []
+    assert node.turn([notice(1, in_flight=pack_time(2000))], 0.0) == []
+    heartbeat = intake.machines[0].heartbeat
+    assert node.turn([notice(1, in_flight=pack_time(2000), time=heartbeat)], 0.0) == [
+        Send(BARRIER, BreakOff(heartbeat))
+    ]
+    assert node.feed([]) == node.turn([notice(1, time=heartbeat)], 0.0) == []
+    assert isinstance(node.error, InputError) and not node.may_read()
+
+
+def test_a_run_without_credit_ends_once_nothing_is_processed_that_would_give_some() -> None:
+    node, intake = feeding(in_flight_max=2)
+    fed(node, intake, [2000, 2001])
+    assert node.turn([notice(1, in_flight=pack_time(2000))], 0.0) == [] and node.error is None
+    node.turn([notice(1, time=intake.machines[0].heartbeat)], 0.0)
+    assert isinstance(node.error, SettingsError)
+
+
+def test_a_barrier_that_breaks_off_releases_what_it_had_not_heard_of_and_answers_once() -> None:
+    """The notice of minimal time and the order to break off come on two ways."""
+    node = BarrierNode(mapped(), "xxh3_128")
+    metas = NumberedMetas(1000, 4, b"\0\0\0")
+    (ack,) = node.turn([Batch(metas[0], 5, [("out", Columns(metas, [1, 2, 3, 4], None))])], 0.0)
+    assert ack.to == ACKER and isinstance(ack.message, AckMessage)
+    released, finished = node.turn([BreakOff(metas[2])], 0.0)
+    assert released.to == finished.to == CALLER
+    assert isinstance(released.message, ReleasedMessage) and released.message.released.payloads == [1, 2]
+    assert isinstance(finished.message, Finished) and finished.message.digest == node.machine.digest.hexdigest()
+    assert node.turn([MinimalTime(metas[3], metas[3], 0)], 0.0) == []
