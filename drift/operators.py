@@ -9,11 +9,14 @@ else the item causes and before the next item.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from drift_graph.functions import brief, same_function
+from drift_graph.later import Later
+from drift_graph.meta import PHASE_TIMERS
+from drift_graph.operators import as_sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,18 @@ class State:
 
     key: Any
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A note that a step has put at a later time, on its way back to the grouping of its process."""
+
+    key: Any
+    note: Any
+
+
+#: What comes back to a grouping over a feedback edge, in place of an item.
+_returned = frozenset({State, Timer})
 
 
 class _ByValue:
@@ -65,7 +80,7 @@ class ScanKey(_ByValue):
         return self.key
 
     def __call__(self, payload: Any) -> Any:
-        return payload.key if type(payload) is State else self.key(payload)
+        return payload.key if type(payload) in _returned else self.key(payload)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -133,3 +148,116 @@ class ReduceStep(_ByValue):
     def __call__(self, state: tuple[Any, ...], payload: Any) -> tuple[tuple[Any], tuple[Any, Any]]:
         value = self.function(state[0], payload) if state else payload
         return (value,), (self.key(payload), value)
+
+
+class ProcessResult(TypeError):
+    """A function of a process gave back something else than a state and outputs."""
+
+    def __init__(self, result: object) -> None:
+        super().__init__(
+            f"a function of process returned {brief(result, 200)}; it must return (next state, outputs), where outputs is "
+            f"a list or a tuple, some of them drift.at(time, note) for itself"
+        )
+
+
+def state_and_outputs(result: Any) -> tuple[Any, Sequence[Any]]:
+    """The next state, and the outputs and timers, that a function of a process returned."""
+    if type(result) is not tuple or len(result) != 2:
+        raise ProcessResult(result)
+    state, outputs = result
+    if type(outputs) is not list and type(outputs) is not tuple:
+        if outputs is None:
+            return state, ()
+        try:
+            outputs = as_sequence(outputs)
+        except TypeError:
+            raise ProcessResult(result) from None
+    return state, outputs
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Process(_ByValue):
+    """What a process does: its functions, and where its timers stand in the order of a time.
+
+    Args:
+        key: of an item.
+        initial: the state of a key that has none.
+        on_item: (state, payload, time) -> (next state, outputs).
+        on_time: (state, note, time) -> (next state, outputs).
+        phase: of its timers; above those of the steps before it.
+    """
+
+    key: Callable[[Any], Any]
+    initial: Any
+    on_item: Callable[[Any, Any, int], tuple[Any, Sequence[Any]]]
+    on_time: Callable[[Any, Any, int], tuple[Any, Sequence[Any]]]
+    phase: int = PHASE_TIMERS
+
+    def timer(self, key: Any, asked: Later[Any]) -> Later[Timer]:
+        """A `drift.at(time, note)` of one of the functions, as it goes round."""
+        return Later(asked.time, Timer(key, asked.payload), self.phase, asked.rounds)
+
+    def stepped(self, window: tuple[Any, ...], time: int) -> tuple[Any, Sequence[Any]] | None:
+        """What a window gives; None for one that ends in a state, or whose state is still on its way."""
+        last = window[-1]
+        if type(last) is State:
+            return None
+        state = self.initial
+        if len(window) > 1:
+            if type(window[-2]) is not State:
+                return None
+            state = window[-2].value
+        if type(last) is Timer:
+            return state_and_outputs(self.on_time(state, last.note, time))
+        return state_and_outputs(self.on_item(state, last, time))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _OfProcess(_ByValue):
+    process: Process
+
+    @property
+    def user_function(self) -> Callable[..., Any]:
+        return self.process.on_item
+
+    def key_of(self, last: Any) -> Any:
+        return last.key if type(last) is Timer else self.process.key(last)
+
+
+class ProcessState(_OfProcess):
+    """A window of a process -> the next state, to be fed back."""
+
+    __slots__ = ()
+
+    def __call__(self, window: tuple[Any, ...], time: int) -> tuple[State, ...]:
+        stepped = self.process.stepped(window, time)
+        return (State(self.key_of(window[-1]), stepped[0]),) if stepped else ()
+
+    def shown(self, window: tuple[Any, ...]) -> str:
+        """A window as an error message shows it."""
+        state = window[-2].value if len(window) > 1 and type(window[-2]) is State else self.process.initial
+        last = window[-1]
+        return f"{'note ' + brief(last.note) if type(last) is Timer else brief(last)}, with state {brief(state)}"
+
+
+class ProcessTimers(_OfProcess):
+    """A window of a process -> the notes for itself, at later times, to be fed back."""
+
+    __slots__ = ()
+
+    def __call__(self, window: tuple[Any, ...], time: int) -> list[Later[Timer]]:
+        stepped = self.process.stepped(window, time)
+        if stepped is None:
+            return []
+        key = self.key_of(window[-1])
+        return [self.process.timer(key, each) for each in stepped[1] if type(each) is Later]
+
+
+class ProcessOutput(_OfProcess):
+    """A window of a process -> its outputs."""
+
+    __slots__ = ()
+
+    def __call__(self, window: tuple[Any, ...], time: int) -> list[Any]:
+        stepped = self.process.stepped(window, time)
+        return [each for each in stepped[1] if type(each) is not Later] if stepped else []

@@ -26,6 +26,31 @@ class Ledger:
         return xxhash.xxh64_intdigest(self._sender.to_bytes(2, "big") + self._sent.to_bytes(8, "big")) or 1
 
 
+class LaterHeld:
+    """What a worker's later items are tracked by while they wait for their time: a message to itself.
+
+    Attributes:
+        granule: the least of their global times, or one before it; None where nothing waits. What a worker sends is
+            tracked at this at the most, since an item may bring a timer that waits to come.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._message: tuple[bytes, int] | None = None
+
+    @property
+    def granule(self) -> bytes | None:
+        return None if self._message is None else self._message[0]
+
+    def moved(self, least: bytes | None) -> tuple[list[tuple[bytes, int]], list[tuple[bytes, int]]]:
+        """What the next ack consumes and sends, so that all is tracked that waits now."""
+        before = self._message
+        if least == self.granule:
+            return [], []
+        self._message = None if least is None else (least, self._ledger.checksum())
+        return [before] if before else [], [self._message] if self._message else []
+
+
 def ack_of(
     consumed: Iterable[tuple[bytes, int]],
     sent: Iterable[tuple[bytes, int]],

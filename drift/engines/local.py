@@ -15,7 +15,7 @@ from drift.machines.nodes.gathering import Gathering
 from drift.machines.nodes.intake import Fed
 from drift.machines.plan import Plan, feeding_step
 from drift.machines.worker import BARRIER, Part, Worker
-from drift_acker.ledger import Ledger, ack_of
+from drift_acker.ledger import LaterHeld, Ledger, ack_of
 from drift_acker.table import AckTable
 from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Encoded
@@ -40,6 +40,7 @@ class LocalEngine:
         self._worker = Worker(plan)
         self._acker = AckTable(range(len(dataflow.sources)))
         self._ledger = Ledger(0)
+        self._held = LaterHeld(self._ledger)
         self._barrier = Barrier(settings.digest, lambda sink: feeding_step(dataflow, sink))
 
     def released(self) -> Iterator[Released]:
@@ -66,6 +67,13 @@ class LocalEngine:
             elif not fed and feed.error is None and (feed.live or feed.filenos()):
                 yield Released(barrier.position, [], [], "")
                 select.select(feed.filenos(), (), (), _TICK_S)
+            while self._worker.is_due:
+                self._process([])
+                released = barrier.release(self._acker.minimal_time)
+                self._note()
+                yield released or Released(barrier.position, [], [], "")
+                if released is not None and released.error is not None:
+                    raise released.error
             if feed.error is not None:
                 raise feed.error
             if self._acker.minimal_time == END_OF_TIME:
@@ -85,12 +93,14 @@ class LocalEngine:
             message = [(global_time_of(least), self._ledger.checksum())]
         acker = self._acker
         acker.handle(ack_of((), message, beats))
+        self._worker.settle(acker.minimal_time, acker.least_heartbeat)
         made = self._worker.handle(parts).get(BARRIER, ())
         for name, columns in made:
             self._barrier.add(name, columns)
         self._feed.intake.batch_items = self._few_enough(parts, made)
-        acker.handle(ack_of(message, ()))
-        self._worker.settle(acker.minimal_time)
+        done, waits = self._held.moved(self._worker.least_later)
+        acker.handle(ack_of([*message, *done], waits))
+        self._worker.settle(acker.minimal_time, acker.least_heartbeat)
 
     def _few_enough(self, taken: Sequence[Part], made: Sequence[Part]) -> int:
         """How many items to read at once, where these became those: as many as stay in the processor's cache.

@@ -22,7 +22,8 @@ from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import RAISED
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure
-from drift_graph.meta import global_time_of, varint
+from drift_graph.later import placed
+from drift_graph.meta import global_time_of, time_of, varint
 from drift_graph.operators import Group, Map, Operator, Sink
 
 
@@ -142,9 +143,10 @@ class Tracer:
         meta = node.meta + varint(rank)
         try:
             if isinstance(operator, Map):
+                ending = varint(rank)
                 return [
-                    self._child(operator, meta + varint(index), child, (node,))
-                    for index, child in enumerate(operator.children(node.payload))
+                    self._child(operator, *placed(node.meta, ending + varint(index), child), (node,))
+                    for index, child in enumerate(operator.children(node.payload, time_of(node.meta)))
                 ]
             assert isinstance(operator, Group)
             if len(node.meta) > META_BYTES_MAX:

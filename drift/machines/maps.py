@@ -4,13 +4,15 @@ Invariant: an item that goes through a program gets the same meta and payloads a
 raises for a payload gives a Failure in its place, and what other payloads give is not touched.
 
 Why: a map's children get `rank | index`, which depends on the map and the child only. For the maps that give at most
-one child the index is 0, so the bytes of a whole chain are known beforehand and are appended once, at its end.
+one child the index is 0, so the bytes of a whole chain are known beforehand and are appended once, at its end. Children
+at later times leave a map as a batch of their own, so that batches of ordinary ones stay in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, compress
+from operator import not_
 from typing import Any, NamedTuple
 
 from drift.machines.changes import Difference
@@ -19,7 +21,18 @@ from drift_graph.failures import failed_step
 from drift_graph.functions import RAISED
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined
-from drift_graph.meta import ChildMetas, Metas, NumberedMetas, child_suffixes, varint, with_suffix
+from drift_graph.later import Later, Undeclared, placed
+from drift_graph.meta import (
+    ChildMetas,
+    Metas,
+    NumberedMetas,
+    child_suffixes,
+    is_later,
+    time_of,
+    times_of,
+    varint,
+    with_suffix,
+)
 from drift_graph.operators import Map, Operator, Sink, as_sequence
 
 
@@ -63,20 +76,27 @@ class _Step:
         self._children: Sequence[bytes] = child_suffixes(rank, 64)
         self._rank_number = rank
 
-    def run(self, piece: _Piece, ports: Ports) -> _Piece:
+    def run(self, piece: _Piece, ports: Ports) -> Sequence[_Piece]:
         """The items that this map makes of a batch; failures go to their port."""
+        made = Later.made
         try:
-            return self._run(piece)
+            out = self._run(piece)
+            if Later.made != made and not self.operator.later:
+                _refuse_later(out.payloads)
+            return (out,) if not self.operator.later else self._apart(out)
         except RAISED:
             return self._run_one_by_one(piece, ports)
 
     def _run(self, piece: _Piece) -> _Piece:
         metas, suffix, payloads, diffs = piece
-        function, arity = self.operator.function, self.operator.arity
+        arity = self.operator.arity
+        results = self._called(metas, payloads)
+        if self.operator.later:
+            return self._placed(piece, [(each,) for each in results] if arity == "one" else map(as_sequence, results))
         if arity == "one":
-            return _Piece(metas, suffix + self._only_child, called(function, payloads), diffs)
+            return _Piece(metas, suffix + self._only_child, results, diffs)
         if arity == "keep":
-            kept = called(bool, called(function, payloads))
+            kept = called(bool, results)
             if all(kept):
                 return _Piece(metas, suffix + self._only_child, payloads, diffs)
             return _Piece(
@@ -85,10 +105,49 @@ class _Step:
                 list(compress(payloads, kept)),
                 None if diffs is None else list(compress(diffs, kept)),
             )
-        families: list[Sequence[Any]] = called(function, payloads)
+        families: list[Sequence[Any]] = results
         if not set(map(type, families)) <= {list, tuple}:
             families = list(map(as_sequence, families))
         return self._flat(metas, suffix, families, diffs)
+
+    def _called(self, metas: Metas, payloads: list[Any]) -> list[Any]:
+        if not self.operator.timed:
+            return called(self.operator.function, payloads)
+        results = list(map(self.operator.function, payloads, times_of(metas)))
+        if len(results) != len(payloads):
+            raise RuntimeError("the function raised StopIteration")
+        return results
+
+    def _placed(self, piece: _Piece, families: Iterable[Sequence[Any]]) -> _Piece:
+        """Children of which some may be at later times, each with its whole meta."""
+        metas: list[bytes] = []
+        payloads: list[Any] = []
+        diffs: list[int] | None = None if piece.diffs is None else []
+        for at, (meta, family) in enumerate(zip(piece.metas, families)):
+            parent = meta + piece.suffix
+            for index, child in enumerate(family):
+                where, payload = placed(parent, self._rank + varint(index), child)
+                metas.append(where)
+                payloads.append(payload)
+                if diffs is not None:
+                    diffs.append(piece.diffs[at])  # type: ignore[index]
+        return _Piece(metas, b"", payloads, diffs)
+
+    def _apart(self, piece: _Piece) -> Sequence[_Piece]:
+        """Ordinary children and later ones in batches of their own."""
+        later = list(map(is_later, piece.metas))
+        if not any(later) or all(later):
+            return (piece,)
+        ordinary = list(map(not_, later))
+        return [
+            _Piece(
+                list(compress(piece.metas, chosen)),
+                b"",
+                list(compress(piece.payloads, chosen)),
+                None if piece.diffs is None else list(compress(piece.diffs, chosen)),
+            )
+            for chosen in (ordinary, later)
+        ]
 
     def _flat(self, metas: Metas, suffix: bytes, families: list[Sequence[Any]], diffs: list[int] | None) -> _Piece:
         longest = max(map(len, families), default=0)
@@ -106,26 +165,31 @@ class _Step:
             None if diffs is None else [diff for diff, family in zip(diffs, families) for _ in family],
         )
 
-    def _run_one_by_one(self, piece: _Piece, ports: Ports) -> _Piece:
+    def _run_one_by_one(self, piece: _Piece, ports: Ports) -> Sequence[_Piece]:
         """The same where some payloads make the function raise."""
         metas: list[bytes] = []
+        payloads: list[Any] = []
         families: list[Sequence[Any]] = []
         diffs: list[int] = []
         failures = Difference()
         for meta, payload, diff in zip(piece.metas, piece.payloads, piece.diffs or [1] * len(piece.metas)):
             try:
-                family = self.operator.children(payload)
+                family = self.operator.children(payload, time_of(meta))
             except RAISED as error:
                 failures.metas.append(meta + piece.suffix + self._rank)
                 failures.payloads.append(failed_step(self.operator, error, payload))
                 failures.diffs.append(diff)
             else:
                 metas.append(meta)
+                payloads.append(payload)
                 families.append(family)
                 diffs.append(diff)
         if failures.metas:
             ports.setdefault(FAILURES, []).append(failures.columns())
-        return self._flat(metas, piece.suffix, families, diffs if piece.diffs is not None else None)
+        known = diffs if piece.diffs is not None else None
+        if self.operator.later:
+            return self._apart(self._placed(_Piece(metas, piece.suffix, payloads, known), families))
+        return (self._flat(metas, piece.suffix, families, known),)
 
 
 class Program:
@@ -162,7 +226,8 @@ class Program:
             if len(pieces) > 1:  # where branches meet: go on as one, or n diamonds in a row would make 2**n batches
                 pieces = [_joined(pieces)]
             for piece in pieces:
-                _hand_on(step.run(piece, ports), step.maps, step.ports, waiting, ports)
+                for made in step.run(piece, ports):
+                    _hand_on(made, step.maps, step.ports, waiting, ports)
 
 
 def _hand_on(
@@ -173,6 +238,11 @@ def _hand_on(
             waiting[at].append(piece)
         for name, rank in targets:
             ports.setdefault(name, []).append(piece.columns(rank))
+
+
+def _refuse_later(payloads: list[Any]) -> None:
+    if Later in set(map(type, payloads)):
+        raise Undeclared
 
 
 def _joined(pieces: list[_Piece]) -> _Piece:

@@ -3,7 +3,7 @@
 Invariant: a plan gives the same metas and payloads as the graph's operators one by one, fused or not.
 
 Why: only two things are fused. Maps between two stages become a program, which computes the same bytes. A grouping
-of window 2 with the two maps of a scan, which nothing else listens to, becomes one `ScanStage`.
+whose cycle is one of `fusing.forms`, to which nothing else listens, becomes the one stage of that form.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from drift.machines.fusing import Fused, fused_form
 from drift.machines.grouping import GroupStage
 from drift.machines.maps import Program
-from drift.machines.scan import ScanStage
-from drift.operators import ScanKey, ScanOutput, ScanState
+from drift.machines.stage import Stage
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Group, Map
-
-Stage = GroupStage | ScanStage
 
 
 class Plan:
@@ -36,22 +34,24 @@ class Plan:
 
     def __init__(self, dataflow: Dataflow, *, fused: bool = True, only: Collection[str] | None = None) -> None:
         self.dataflow = dataflow
-        self._scans: dict[str, tuple[Map, Map]] = {}
+        self._fused: dict[str, Fused] = {}
         groups = [operator for operator in dataflow.operators if isinstance(operator, Group)]
         if fused:
             for group in groups:
-                cycle = _scan_of(dataflow, group)
-                if cycle:
-                    self._scans[group.name] = cycle
+                form = fused_form(dataflow, group)
+                if form is not None:
+                    self._fused[group.name] = form
         self.programs = {source.name: Program(dataflow, source.name) for source in dataflow.sources}
         for group in groups:
-            start = self._scans[group.name][1].name if group.name in self._scans else group.name
+            start = self._fused[group.name].output if group.name in self._fused else group.name
             self.programs[group.name] = Program(dataflow, start)
         self.components = [
             component
             for component in self._components([group.name for group in groups])
             if only is None or component[0] in only
         ]
+        #: Whether items may come to a stage long before their time, so that they are held.
+        self.holds_later = any(isinstance(each, Map) and each.later for each in dataflow.operators)
 
     def stages(self) -> dict[str, Stage]:
         """New machines for every grouping, for one worker."""
@@ -62,10 +62,8 @@ class Plan:
             for name in component:
                 group = self.dataflow[name]
                 assert isinstance(group, Group)
-                if name in self._scans:
-                    state, output = self._scans[name]
-                    ranked = ranks[name], ranks[state.name], ranks[output.name]
-                    stages[name] = ScanStage(group, state, output, ranked, cyclic=cyclic)
+                if name in self._fused:
+                    stages[name] = self._fused[name].make(cyclic)
                 else:
                     stages[name] = GroupStage(group, ranks[name], cyclic=cyclic)
         return stages
@@ -74,7 +72,7 @@ class Plan:
         """The key function of a grouping, for items that come from outside its own cycle."""
         group = self.dataflow[name]
         assert isinstance(group, Group)
-        return group.key.key if name in self._scans and isinstance(group.key, ScanKey) else group.key
+        return self._fused[name].key if name in self._fused else group.key
 
     def is_cyclic(self, component: tuple[str, ...]) -> bool:
         """Whether items of a component can come back to it."""
@@ -107,24 +105,6 @@ class Plan:
                 visit(name)
         return found[::-1]
 
-
-def _scan_of(dataflow: Dataflow, group: Group) -> tuple[Map, Map] | None:
-    """The state map and the output map of a grouping that is the heart of a scan."""
-    if not isinstance(group.key, ScanKey) or group.window != 2:
-        return None
-    state, output = None, None
-    for consumer in dataflow.consumers(group.name):
-        if not isinstance(consumer, Map):
-            return None
-        if isinstance(consumer.function, ScanState):
-            state = consumer
-        elif isinstance(consumer.function, ScanOutput):
-            output = consumer
-        else:
-            return None
-    if state is None or output is None or dataflow.consumers(state.name) != (group,):
-        return None
-    return state, output
 
 
 def feeding_step(dataflow: Dataflow, sink: str) -> str:

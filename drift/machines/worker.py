@@ -4,7 +4,9 @@ Invariant: what a worker sends for a set of messages is the difference between w
 now; nothing it sends is at a lower meta than the least it was given.
 
 Why: a component of the graph runs once, on everything that has come for it. Only where items come back to it does
-it run item by item, least meta first, as the reference does, so that an item finds the states before it.
+it run item by item, least meta first, as the reference does, so that an item finds the states before it. Later items wait
+before their grouping until their time has come; a worker that holds some tells the least of them (`least_later`), and is
+given a turn when some are due (`is_due`).
 """
 
 from __future__ import annotations
@@ -17,10 +19,13 @@ from typing import Any
 from drift.machines.grouping import keyed
 from drift.machines.keys import Partitioner
 from drift.machines.maps import Ports
+from drift.machines.pending import Pending, split
 from drift.machines.plan import Plan
+from drift.machines.process import ProcessStage
+from drift.machines.stage import Stage, TimedStage
 from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import BEGINNING, ComputedMetas, chosen_metas, varint
+from drift_graph.meta import BEGINNING, ComputedMetas, chosen_metas, global_time_of, varint
 from drift_graph.operators import Group
 
 #: A batch of items and where it goes: a source's program, a grouping, a sink, or FAILURES.
@@ -102,7 +107,7 @@ def _shares(columns: Columns, owners: list[int]) -> Iterator[tuple[int, Columns]
         yield worker, share
 
 
-def _in_order(batches: list[Columns]) -> list[Columns]:
+def _in_order(batches: Sequence[Columns]) -> Sequence[Columns]:
     """The batches themselves, where their metas are computed and they follow each other; else one, sorted by meta."""
     if len(batches) > 1 and all(isinstance(columns.metas, ComputedMetas) for columns in batches):
         ordered = sorted(batches, key=lambda columns: columns.metas[0])
@@ -125,6 +130,9 @@ class Worker:
         self._index = index
         self._router = Router(plan, workers)
         self._stages = plan.stages()
+        self._timed: list[TimedStage] = [each for each in self._stages.values() if isinstance(each, ProcessStage)]
+        self._pending = {name: Pending() for name in self._stages} if plan.holds_later else {}
+        self._heartbeat = self._minimal_time = BEGINNING
         self._cyclic = {component: plan.is_cyclic(component) for component in plan.components}
         self.tombstones = 0
 
@@ -135,16 +143,36 @@ class Worker:
         ports: Ports = {}
         for name, columns in parts:
             if name in self._stages:
-                waiting.setdefault(name, []).append(columns)
+                self._await(name, columns, waiting)
             else:
                 self._run_program(name, columns, ports)
         self._send(ports, waiting, sends)
+        for name, pending in self._pending.items():
+            if due := pending.take(self._heartbeat, self._minimal_time):
+                waiting.setdefault(name, []).extend(due)
         for component in self._plan.components:
             if self._cyclic[component]:
                 self._run_cycle(component, waiting, sends)
-            elif component[0] in waiting:
-                self._run_stage(component[0], waiting.pop(component[0]), waiting, sends)
+                continue
+            name = component[0]
+            if name in waiting:
+                self._run_stage(name, waiting.pop(name), waiting, sends)
+            self._fire(name, waiting, sends)
         return {receiver: _gathered(parts) for receiver, parts in sends.items()}
+
+    @property
+    def least_later(self) -> bytes | None:
+        """The least global time of an item that waits here for its time, or one before it; None where none waits."""
+        held = [stage.least_timer for stage in self._timed] + [each.least for each in self._pending.values()]
+        least = min((meta for meta in held if meta is not None), default=None)
+        return None if least is None else global_time_of(least)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether items that waited here have come to their time: `handle` takes them."""
+        return any(stage.is_due for stage in self._timed) or any(
+            each.is_due(self._heartbeat, self._minimal_time) for each in self._pending.values()
+        )
 
     def pass_maps(self, parts: Sequence[Part]) -> dict[int, list[Part]]:
         """Only run sources' batches through their maps, and find whose the items for groupings are.
@@ -167,18 +195,20 @@ class Worker:
         else:
             self._plan.programs[source].run(columns, ports)
 
-    def settle(self, minimal_time: bytes, heartbeat: bytes = BEGINNING) -> dict[int, list[Part]]:
+    def settle(self, minimal_time: bytes, heartbeat: bytes = BEGINNING) -> None:
         """Nothing below minimal time is in flight: forget what only a change there would need.
 
         Args:
-            heartbeat: the least of all sources: no item of the input comes below it any more.
-
-        Returns:
-            What to send for it, as `handle` does.
+            minimal_time: as the acker has it.
+            heartbeat: the least of all sources: later items below it are due, once `handle` is called.
         """
+        self._minimal_time = max(self._minimal_time, minimal_time)
         for stage in self._stages.values():
             stage.settle(minimal_time)
-        return {}
+        if heartbeat > self._heartbeat:
+            self._heartbeat = heartbeat
+            for timed in self._timed:
+                timed.heartbeat = heartbeat
 
     def remembered(self) -> list[tuple[str, list[tuple[Any, Any]]]]:
         """For each grouping, by key, what items above all that came so far need, once everything is settled."""
@@ -191,17 +221,27 @@ class Worker:
     @property
     def held(self) -> int:
         """Items and tombstones kept for changes that may still come."""
-        return sum(stage.held for stage in self._stages.values())
+        return sum(stage.held for stage in self._stages.values()) + sum(map(len, self._pending.values()))
 
-    def _run_stage(self, name: str, batches: list[Columns], waiting: Ports, sends: dict[int, list[Part]]) -> None:
+    def _run_stage(self, name: str, batches: Sequence[Columns], waiting: Ports, sends: dict[int, list[Part]]) -> None:
         ports: Ports = {}
         stage = self._stages[name]
-        for columns in _in_order(batches):
-            out = stage.process(columns, ports)
-            if out.diffs is not None:
-                self.tombstones += out.diffs.count(-1)
-            self._plan.programs[name].run(out, ports, stage.suffix)
+        for columns in _in_order(batches) if batches else ():
+            self._run_program_of(stage, name, stage.process(columns, ports), ports)
         self._send(ports, waiting, sends)
+
+    def _fire(self, name: str, waiting: Ports, sends: dict[int, list[Part]]) -> None:
+        """The timers of a stage that are due come."""
+        stage = self._stages[name]
+        if isinstance(stage, ProcessStage) and stage.is_due:
+            ports: Ports = {}
+            self._run_program_of(stage, name, stage.fire(ports), ports)
+            self._send(ports, waiting, sends)
+
+    def _run_program_of(self, stage: Stage, name: str, out: Columns, ports: Ports) -> None:
+        if out.diffs is not None:
+            self.tombstones += out.diffs.count(-1)
+        self._plan.programs[name].run(out, ports, stage.suffix)
 
     def _run_cycle(self, component: tuple[str, ...], waiting: Ports, sends: dict[int, list[Part]]) -> None:
         """Run the stages of a cycle meta by meta, the least first, until nothing comes back to this worker.
@@ -219,6 +259,10 @@ class Worker:
                         pushed += 1
                         heappush(heap, (meta, name, pushed, payload, diff))
             if not heap:
+                for name in component:
+                    self._fire(name, waiting, sends)
+                if any(name in waiting for name in component):
+                    continue
                 return
             least, name = heap[0][:2]
             metas, payloads, diffs = [], [], []
@@ -238,4 +282,14 @@ class Worker:
                 sends.setdefault(worker, []).extend(parts)
                 continue
             for name, columns in parts:
-                waiting.setdefault(name, []).append(columns)
+                self._await(name, columns, waiting)
+
+    def _await(self, name: str, columns: Columns, waiting: Ports) -> None:
+        """A batch for a grouping of this worker, whose later items may have to wait for their time."""
+        now: Columns | None = columns
+        if self._pending and not isinstance(columns.metas, ComputedMetas):
+            now, later = split(columns, self._heartbeat)
+            if later is not None:
+                self._pending[name].add(later)
+        if now is not None:
+            waiting.setdefault(name, []).append(now)

@@ -12,6 +12,14 @@ the same part; and an operator only ever appends.
 
 Ranks, ties, ordinals and indices are varints. The tie separates items of one time (0 in arrival time), the ordinal
 counts the items that still share it, so a global time is unique per input item and can be cut off any meta.
+
+An item that a map puts at a later time has a global time of another form, above every input item of its time:
+
+    global_time = time | 0xFF | round | phase (1 byte) | root | hops | identity (16 bytes)
+
+`root` is the global time of the input item at the start of the chain, `hops` says the how many-eth later item of the
+chain it is, and `identity` is a hash of the meta that the item would have as an ordinary child of its parent. So it is
+unique, hangs on nothing but the parent, and is of bounded length. Its path begins with the map that made it.
 """
 
 from __future__ import annotations
@@ -23,12 +31,24 @@ from itertools import accumulate, compress, islice
 from operator import lt
 from typing import overload
 
+import xxhash
+
 TIME_MIN = -(2**63)
 TIME_MAX = 2**63 - 1
 
 #: Below every global time, and above every global time: the heartbeats of a source before its start and after its end.
 BEGINNING = b""
-END_OF_TIME = b"\xff" * 9
+END_OF_TIME = b"\xff" * 10
+
+#: The time of what comes after all input of all sources.
+END = TIME_MAX
+
+#: Phases of a moment: later items of one time and round come by phase. In between, one for each step with timers that
+#: an item may pass one after the other.
+PHASE_STATE, PHASE_ITEMS, PHASE_TIMERS, PHASE_TIMERS_MAX, PHASE_ROUND_END = 0, 1, 2, 0xFE, 0xFF
+
+_LATER = 0xFF  # in place of a source rank, whose varint never begins so
+_IDENTITY_BYTES = 16
 
 _ONE_BYTE_MAX = 0xF7
 _SHOWN_MAX = 30
@@ -77,9 +97,68 @@ def global_time(time: int, source_rank: int, tie: int, ordinal: int) -> bytes:
 
 def global_time_of(meta: bytes) -> bytes:
     """The global time that a meta starts with."""
-    end = _skip_varint(meta, 8)
-    end = _skip_varint(meta, end)
-    return meta[: _skip_varint(meta, end)]
+    if meta[8] == _LATER:
+        return meta[: _skip_varint(meta, _root_end(meta)) + _IDENTITY_BYTES]
+    return meta[: _input_end(meta, 0)]
+
+
+def root_of(meta: bytes) -> bytes:
+    """The global time of the input item that an item goes back to: of a later item, not its own."""
+    if meta[8] == _LATER:
+        return meta[_root_start(meta) : _root_end(meta)]
+    return meta[: _input_end(meta, 0)]
+
+
+def is_later(meta: bytes) -> bool:
+    """Whether a meta is of a later item, or of what one has caused."""
+    return meta[8] == _LATER
+
+
+def moment_of(meta: bytes) -> bytes:
+    """Time, round and phase of a later item: what the global times of all later items of one moment begin with."""
+    return meta[: _root_start(meta)]
+
+
+def round_of(meta: bytes) -> int:
+    """The round of an item, 0 for one that no iteration has turned on."""
+    return read_varint(meta, 9)[0] if meta[8] == _LATER else 0
+
+
+def hops_of(meta: bytes) -> int:
+    """How many later items are in the chain from the input item to this one, itself included."""
+    return read_varint(meta, _root_end(meta))[0] if meta[8] == _LATER else 0
+
+
+def _input_end(meta: bytes, start: int) -> int:
+    """Where the global time of an input item ends that begins at `start`."""
+    return _skip_varint(meta, _skip_varint(meta, _skip_varint(meta, start + 8)))
+
+
+def _root_start(meta: bytes) -> int:
+    return _skip_varint(meta, 9) + 1
+
+
+def _root_end(meta: bytes) -> int:
+    return _input_end(meta, _root_start(meta))
+
+
+def later_meta(parent: bytes, ending: bytes, time: int, phase: int, rounds: int = 0) -> bytes | None:
+    """The meta of a child that a map puts at a later moment; None where that is not later, so that it is an ordinary one.
+
+    Args:
+        parent: meta of the item that the map was given.
+        ending: what the map appends for an ordinary child: its rank and the child's index.
+        time: where to put it; at the parent's own time it stays in the parent's round.
+        phase: of the moment, 0 to 255.
+        rounds: so many rounds later than the parent, at the parent's time.
+    """
+    head = pack_time(time)
+    parents_round = round_of(parent) if head == parent[:8] else 0
+    moment = head + b"\xff" + varint(parents_round + rounds) + _bytes[phase]
+    if moment <= parent[: len(moment)]:
+        return None
+    chain = root_of(parent) + varint(hops_of(parent) + 1)
+    return moment + chain + xxhash.xxh3_128_digest(parent + ending) + ending
 
 
 def place_of(meta: bytes) -> bytes:
@@ -99,15 +178,22 @@ def with_ordinal(meta: bytes, ordinal: int) -> bytes:
 
 
 class MetaParts:
-    """A meta taken apart, for people: time, source rank, tie, ordinal, and the numbers of the path."""
+    """A meta taken apart, for people: time, source rank, tie, ordinal, and the numbers of the path.
 
-    __slots__ = ("time", "source_rank", "tie", "ordinal", "path")
+    Of a later item source rank, tie and ordinal are those of the input item it goes back to, whose time is `root_time`.
+    """
+
+    __slots__ = ("time", "source_rank", "tie", "ordinal", "path", "root_time", "round", "hops")
 
     def __init__(self, meta: bytes) -> None:
         self.time = time_of(meta)
-        self.source_rank, at = read_varint(meta, 8)
-        self.tie, at = read_varint(meta, at)
-        self.ordinal, at = read_varint(meta, at)
+        root = root_of(meta)
+        self.root_time = time_of(root)
+        self.round, self.hops = round_of(meta), hops_of(meta)
+        self.source_rank, at = read_varint(root, 8)
+        self.tie, at = read_varint(root, at)
+        self.ordinal, at = read_varint(root, at)
+        at = len(global_time_of(meta))
         path: list[int] = []
         while at < len(meta):
             number, at = read_varint(meta, at)
@@ -120,7 +206,10 @@ class MetaParts:
         path = ".".join(map(str, self.path[:_SHOWN_MAX])) or "-"
         if len(self.path) > _SHOWN_MAX:
             path += f"... ({len(self.path):,} numbers)"
-        return f"time {self.time} source {self.source_rank}{tie}{ordinal} path {path}"
+        time = "END" if self.time == END and self.hops else self.time
+        since = f" round {self.round}" if self.round else ""
+        since += f", later, set at time {self.root_time}," if self.hops else ""
+        return f"time {time}{since} source {self.source_rank}{tie}{ordinal} path {path}"
 
 
 _low_halves = [high + low for high in _bytes for low in _bytes]
@@ -426,6 +515,14 @@ def with_suffix(metas: Metas, suffix: bytes) -> Metas:
 def is_increasing(metas: Metas) -> bool:
     """Whether every meta is above the one before it."""
     return isinstance(metas, ComputedMetas) or all(map(lt, metas, islice(metas, 1, None)))
+
+
+def times_of(metas: Metas) -> Sequence[int]:
+    """The time of each meta."""
+    if type(metas) is NumberedMetas:
+        return range(metas.first_time, metas.first_time + metas.length)
+    least = TIME_MIN
+    return [int.from_bytes(meta[:8], "big") + least for meta in metas]
 
 
 def count_upto(metas: Metas, last: bytes) -> int:

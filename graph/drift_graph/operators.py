@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from drift_graph.functions import line_of, name_of, same_function, user_function
+from drift_graph.later import Later, Undeclared
 from drift_graph.times import TimePolicy
 
 Arity = Literal["many", "one", "keep"]
@@ -47,30 +48,36 @@ class Map(Operator):
     """A pure function from one payload to a sequence of payloads.
 
     `arity` says how `function` gives the sequence: "many" returns it, "one" returns its only member, "keep" returns
-    whether the payload itself is the only member or there is none.
+    whether the payload itself is the only member or there is none. Members may be `Later` ones where `later` says so.
+    `timed`: the function takes the item's time as well.
     """
 
-    function: Callable[[Any], Any]
+    function: Callable[..., Any]
     arity: Arity = "many"
+    later: bool = False
+    timed: bool = False
 
-    def children(self, payload: Any) -> Sequence[Any]:
-        """The meaning of the map, for one payload."""
-        result = self.function(payload)
-        if self.arity == "one":
-            return (result,)
+    def children(self, payload: Any, time: int) -> Sequence[Any]:
+        """The meaning of the map, for one payload and its time."""
+        result = self.function(payload, time) if self.timed else self.function(payload)
         if self.arity == "keep":
             return (payload,) if result else ()
-        return as_sequence(result)
+        family = (result,) if self.arity == "one" else as_sequence(result)
+        if not self.later and any(type(child) is Later for child in family):
+            raise Undeclared
+        return family
+
+    @property
+    def _traits(self) -> tuple[object, ...]:
+        return self.name, self.arity, self.later, self.timed
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Map)
-            and (self.name, self.arity) == (other.name, other.arity)
-            and same_function(self.function, other.function)
+            isinstance(other, Map) and self._traits == other._traits and same_function(self.function, other.function)
         )
 
     def __hash__(self) -> int:
-        return hash((self.name, self.arity))
+        return hash(self._traits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +129,7 @@ def label_of(operator: Operator) -> str:
     function = function_of(operator)
     called = name_of(function) if function is not None else ""
     if isinstance(operator, Map):
-        return f"map {operator.arity} {called}"
+        return f"map {operator.arity} {called}{' into the future' if operator.later else ''}"
     if isinstance(operator, Group):
         return f"group window {operator.window} by {called}"
     if isinstance(operator, Source):

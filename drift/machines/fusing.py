@@ -1,0 +1,70 @@
+"""Cycles that run as one loop: how each is known in a graph, and the stage that stands for it.
+
+Invariant: a fused form sends the metas and payloads that its operators would send one by one.
+
+Why: a form is taken only where nothing but the operators of the cycle listens to the grouping, and nothing but the grouping
+to what they feed back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from drift.machines.process import ProcessStage
+from drift.machines.scan import ScanStage
+from drift.machines.stage import Stage
+from drift.operators import ProcessOutput, ProcessState, ProcessTimers, ScanKey, ScanOutput, ScanState
+from drift_graph.graph import Dataflow
+from drift_graph.operators import Group, Map
+
+
+class Fused(NamedTuple):
+    """A cycle as one stage.
+
+    Attributes:
+        output: name of the map whose output the stage gives.
+        key: of items that come from outside the cycle.
+        make: a new stage, where the argument says whether items may come back to it by a longer way.
+    """
+
+    output: str
+    key: Callable[[Any], Any]
+    make: Callable[[bool], Stage]
+
+
+def fused_form(dataflow: Dataflow, group: Group) -> Fused | None:
+    """The form of the cycle that a grouping is the heart of, if it is one."""
+    if not isinstance(group.key, ScanKey) or group.window != 2:
+        return None
+    by_function: dict[type, Map] = {}
+    for consumer in dataflow.consumers(group.name):
+        if not isinstance(consumer, Map):
+            return None
+        by_function[type(consumer.function)] = consumer
+    for functions, form in forms.items():
+        if set(by_function) == set(functions):
+            maps = [by_function[function] for function in functions]
+            if all(dataflow.consumers(fed_back.name) == (group,) for fed_back in maps[:-1]):
+                return form(dataflow, group, *maps)
+    return None
+
+
+def _scan(dataflow: Dataflow, group: Group, state: Map, output: Map) -> Fused:
+    ranks = dataflow.ranks[group.name], dataflow.ranks[state.name], dataflow.ranks[output.name]
+    assert isinstance(group.key, ScanKey)
+    return Fused(output.name, group.key.key, lambda cyclic: ScanStage(group, state, output, ranks, cyclic=cyclic))
+
+
+def _process(dataflow: Dataflow, group: Group, state: Map, timers: Map, output: Map) -> Fused:
+    first, second, third, fourth = (dataflow.ranks[each.name] for each in (group, state, timers, output))
+    ranks = first, second, third, fourth
+    process = state.function.process  # type: ignore[attr-defined]
+    return Fused(output.name, process.key, lambda cyclic: ProcessStage(group, state, process, ranks, cyclic=cyclic))
+
+
+#: By the functions of the maps that listen to the grouping, what they feed back first and their output last.
+forms: dict[tuple[type, ...], Callable[..., Fused]] = {
+    (ScanState, ScanOutput): _scan,
+    (ProcessState, ProcessTimers, ProcessOutput): _process,
+}

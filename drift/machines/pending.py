@@ -1,0 +1,100 @@
+"""Later items that wait for their time, before a grouping.
+
+Invariant: every item and tombstone that was added is taken exactly once, when the bound that it waits for has passed it.
+
+Why: batches are kept sorted in a heap by their first meta; what is below a bound is cut off. Nothing hangs on when an item
+is taken, since groupings correct themselves: it is a matter of speed, for a later item that was processed at once would be
+corrected by every item that comes before its time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from heapq import heappop, heappush
+
+from drift_graph.item import Columns, sorted_by_meta
+from drift_graph.meta import Metas, is_later, moment_of, round_of
+
+
+class Pending:
+    """Later items for one grouping."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[bytes, int, Columns]] = []
+        self._added = 0
+
+    def __len__(self) -> int:
+        return sum(len(columns.metas) for _, _, columns in self._heap)
+
+    @property
+    def least(self) -> bytes | None:
+        """The least meta that waits."""
+        return self._heap[0][0] if self._heap else None
+
+    def add(self, columns: Columns) -> None:
+        """Items and tombstones, sorted by meta."""
+        self._added += 1
+        heappush(self._heap, (columns.metas[0], self._added, columns))
+
+    def is_due(self, heartbeat: bytes, minimal_time: bytes) -> bool:
+        """Whether `take` would give something."""
+        if not self._heap or self._heap[0][0] >= heartbeat:
+            return False
+        return any(_due(columns.metas[:1], heartbeat, minimal_time) for _, _, columns in self._heap)
+
+    def take(self, heartbeat: bytes, minimal_time: bytes) -> list[Columns]:
+        """What has come to its time: below the heartbeat; of a round, when minimal time has reached it."""
+        taken: list[Columns] = []
+        rounds: list[Columns] = []
+        while self._heap and self._heap[0][0] < heartbeat:
+            _, _, columns = heappop(self._heap)
+            end = _due(columns.metas, heartbeat, minimal_time)
+            if end:
+                taken.append(_cut(columns, 0, end))
+            if end < len(columns.metas):
+                rest = _cut(columns, end, len(columns.metas))
+                if rest.metas[0] < heartbeat:
+                    rounds.append(rest)
+                else:
+                    self.add(rest)
+        for columns in rounds:
+            self.add(columns)
+        return taken
+
+
+def _due(metas: Metas, heartbeat: bytes, minimal_time: bytes) -> int:
+    """How many of sorted later metas have come to their time."""
+    end = bisect_left(metas, heartbeat)
+    for at in range(end):
+        if round_of(metas[at]) and moment_of(metas[at]) > minimal_time:
+            return at
+    return end
+
+
+def split(columns: Columns, heartbeat: bytes) -> tuple[Columns | None, Columns | None]:
+    """A batch for a grouping: what it gets now, and what waits, sorted by meta."""
+    if not any(is_later(meta) and meta >= heartbeat for meta in columns.metas):
+        return columns, None
+    waits = [is_later(meta) and meta >= heartbeat for meta in columns.metas]
+    if all(waits):
+        return None, sorted_by_meta(columns)
+    now, later = (
+        [at for at, each in enumerate(waits) if each is not chosen] for chosen in (True, False)
+    )
+    return _chosen(columns, now), sorted_by_meta(_chosen(columns, later))
+
+
+def _chosen(columns: Columns, indices: list[int]) -> Columns:
+    metas, payloads, diffs = columns
+    return Columns(
+        [metas[at] for at in indices],
+        [payloads[at] for at in indices],
+        None if diffs is None else [diffs[at] for at in indices],
+    )
+
+
+def _cut(columns: Columns, start: int, end: int) -> Columns:
+    if start == 0 and end == len(columns.metas):
+        return columns
+    metas, payloads, diffs = columns
+    return Columns(metas[start:end], payloads[start:end], None if diffs is None else diffs[start:end])

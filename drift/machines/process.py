@@ -1,0 +1,431 @@
+"""A process fused into one loop: of each key a state, its timers, and enough of the past to take an item in between.
+
+Invariant: after `process` or `fire`, the state of a key and what was sent for it, counting tombstones, are those of
+stepping through its items and timers in the order of their metas from `initial`; timers at or above both the heartbeat
+and the key's last item excepted, which have not come yet.
+
+Why: keys do not know of each other, so each is stepped through by itself: a timer comes before the key's next item that is
+above it, or when the sources are past it. Every step leaves a node that is linked to the one before. Where an item comes
+below others of its key, the nodes above it are undone, the timers that they set die, those that they fired live again, and
+the key is stepped through anew from there; the difference is sent.
+
+What is kept: the last node of each key, and those that are not settled. A key that is settled, without timers, and in its
+initial state is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from drift.machines.changes import NOTHING, Debts, Difference
+from drift.machines.grouping import keyed
+from drift.machines.maps import Ports
+from drift.operators import Process, State, Timer, state_and_outputs
+from drift_barrier.barrier import FAILURES
+from drift_graph.canonical import same
+from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
+from drift_graph.functions import RAISED
+from drift_graph.item import Columns, Failure
+from drift_graph.later import Later, placed
+from drift_graph.meta import BEGINNING, END_OF_TIME, time_of, times_of, varint
+from drift_graph.operators import Group, Map
+
+#: In place of a state after a step that raised: what comes after it in its key gives nothing until that is corrected.
+_BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
+
+_sequences = frozenset({list, tuple})
+
+#: So many nodes more than there are keys may be kept before settled ones are looked for.
+_NODES_KEPT_MIN = 4096
+
+# A node is a list, since one is made for each item:
+_META, _PAYLOAD, _STATE, _OUTPUTS, _TIMERS_SET, _HEAP, _BEFORE = range(7)
+_Node = list[Any]
+
+
+class _Due:
+    """A timer: alive while it is set and has not come."""
+
+    __slots__ = ("meta", "timer", "alive")
+
+    def __init__(self, meta: bytes, timer: Timer) -> None:
+        self.meta = meta
+        self.timer = timer
+        self.alive = True
+
+    def __lt__(self, other: _Due) -> bool:
+        return self.meta < other.meta
+
+
+class ProcessStage:
+    """The machine of one process on one worker.
+
+    Args:
+        group: its grouping.
+        state: the map whose failure stands for that of a call.
+        process: its functions.
+        ranks: of the grouping, the state's map, the timers' map and the output's map.
+
+    Attributes:
+        heartbeat: what all sources are past: timers below it come.
+    """
+
+    suffix = b""
+
+    def __init__(
+        self, group: Group, state: Map, process: Process, ranks: tuple[int, int, int, int], *, cyclic: bool = False
+    ) -> None:
+        self._group_suffix, state_rank, self._timers_rank, output_rank = map(varint, ranks)
+        self._cyclic = cyclic
+        self._failure_suffix = self._group_suffix + state_rank
+        self._output_head = self._group_suffix + output_rank
+        self._first_output = self._output_head + varint(0)
+        self._keys = Group(group.name, group.step, group.where, process.key, 2)  # timers never leave this stage
+        self._group = group
+        self._state_map = state
+        self._process = process
+        self.heartbeat = BEGINNING
+        self._nodes: dict[Any, _Node] = {}
+        self._nodes_kept = 0
+        self._sweep_at = _NODES_KEPT_MIN
+        self._timers: list[tuple[bytes, int, Any, _Due]] = []  # a heap over all keys
+        self._timers_set = 0
+        self._debts = Debts(group.step)
+        self._settled = BEGINNING
+
+    # What comes.
+
+    def process(self, columns: Columns, ports: Ports) -> Columns:
+        """Take a batch sorted by meta; the outputs to send and take back, in any order, with their whole metas."""
+        columns, keys = keyed(self._keys, self._group_suffix, columns, ports, endless=self._cyclic)
+        metas, payloads, diffs = columns
+        out, failures = Difference(), Difference()
+        if diffs is None and not self._debts:
+            changes = self._append(metas, keys, payloads, out, failures)
+        else:
+            changes = {}
+            for key, meta, payload, diff in zip(keys, metas, payloads, diffs or [1] * len(metas)):
+                changes.setdefault(key, []).append((meta, payload, diff))
+        for key, changed in changes.items():
+            self._change(key, changed, out, failures)
+        return self._leaving(out, failures, ports)
+
+    def fire(self, ports: Ports) -> Columns:
+        """Timers below the heartbeat come, in order; what they give."""
+        out, failures = Difference(), Difference()
+        timers, heartbeat = self._timers, self.heartbeat
+        while timers and timers[0][0] < heartbeat:
+            _, _, key, due = heappop(timers)
+            if due.alive:
+                self._fire(key, self._nodes[key], due, out, failures)
+        return self._leaving(out, failures, ports)
+
+    @property
+    def least_timer(self) -> bytes | None:
+        """The meta of the first timer that has not come; or, where that was taken back, one before it."""
+        return self._timers[0][0] if self._timers else None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether timers are below the heartbeat."""
+        return bool(self._timers) and self._timers[0][0] < self.heartbeat
+
+    def _append(
+        self, metas: Sequence[bytes], keys: Sequence[Any], payloads: list[Any], out: Difference, failures: Difference
+    ) -> dict[Any, list[tuple[bytes, Any, int]]]:
+        """Step through a batch, as far as items are above all others of their key; the rest, by key."""
+        nodes, on_item, initial = self._nodes, self._process.on_item, self._process.initial
+        find, first_output = nodes.get, self._first_output
+        rest: dict[Any, list[tuple[bytes, Any, int]]] = {}
+        send_meta, send_payload, send_diff = out.metas.append, out.payloads.append, out.diffs.append
+        made = 0
+        for meta, key, payload, time in zip(metas, keys, payloads, times_of(metas)):
+            node = find(key)
+            if node is None:
+                state, heap = initial, None
+            else:
+                if node[0] >= meta or (rest and key in rest):
+                    rest.setdefault(key, []).append((meta, payload, 1))
+                    continue
+                heap = node[5]
+                if heap and heap[0].meta < meta:
+                    node = self._fire_below(key, node, meta, out, failures)
+                state = node[2]
+            try:
+                if state is _BLOCKED:
+                    raise _Blocked
+                result = on_item(state, payload, time)
+                if type(result) is tuple and len(result) == 2 and type(result[1]) in _sequences:
+                    state, outputs = result
+                else:
+                    state, outputs = state_and_outputs(result)
+            except RAISED as error:
+                self._block(key, meta, payload, node, error, failures)
+                continue
+            made += 1
+            if not outputs:
+                nodes[key] = [meta, payload, state, (), (), heap, node]
+            elif len(outputs) == 1 and type(outputs[0]) is not Later:
+                nodes[key] = [meta, payload, state, outputs, (), heap, node]
+                send_meta(meta + first_output)
+                send_payload(outputs[0])
+                send_diff(1)
+            else:
+                nodes[key] = fresh = [meta, payload, state, outputs, (), heap, node]
+                self._give(key, fresh, outputs)
+                for where, output in self._sent(fresh):
+                    out.replace(where, NOTHING, output)
+        self._nodes_kept += made
+        return rest
+
+    def _give(self, key: Any, node: _Node, outputs: Sequence[Any]) -> None:
+        """Set the timers among what a step gave, and keep its outputs."""
+        plain: list[Any] = []
+        timers: list[_Due] = []
+        for each in outputs:
+            if type(each) is not Later:
+                plain.append(each)
+                continue
+            ending = self._timers_rank + varint(len(timers))
+            meta, timer = placed(node[_META] + self._group_suffix, ending, self._process.timer(key, each))
+            timers.append(_Due(meta, timer))
+        node[_OUTPUTS] = plain
+        if timers:
+            node[_TIMERS_SET] = timers
+            for due in timers:
+                self._set(key, node, due)
+
+    def _set(self, key: Any, node: _Node, due: _Due) -> None:
+        if node[_HEAP] is None:
+            node[_HEAP] = []
+        heappush(node[_HEAP], due)
+        self._timers_set += 1
+        heappush(self._timers, (due.meta, self._timers_set, key, due))
+
+    def _fire_below(self, key: Any, node: _Node, bound: bytes, out: Difference, failures: Difference) -> _Node:
+        """A key's timers below a bound come; its last node then."""
+        heap = node[_HEAP]
+        while heap and heap[0].meta < bound:
+            if heap[0].alive:
+                self._fire(key, self._nodes[key], heap[0], out, failures)
+            else:
+                heappop(heap)
+        return self._nodes[key]
+
+    def _fire(self, key: Any, node: _Node, due: _Due, out: Difference, failures: Difference) -> None:
+        """One timer comes, the first of its key."""
+        heap = node[_HEAP]
+        while heap and not heap[0].alive:
+            heappop(heap)
+        assert heap and heap[0] is due
+        heappop(heap)
+        due.alive = False
+        self._step(key, node, due.meta, due, out, failures)
+
+    def _step(
+        self, key: Any, node: _Node | None, meta: bytes, payload: Any, out: Difference, failures: Difference
+    ) -> None:
+        """An item or a timer above all of its key."""
+        fresh: _Node = [meta, payload, None, (), (), None if node is None else node[_HEAP], node]
+        state = self._process.initial if node is None else node[_STATE]
+        self._nodes_kept += 1
+        try:
+            if state is _BLOCKED:
+                raise _Blocked
+            if len(meta) > META_BYTES_MAX:
+                raise endless_cycle(self._group)
+            if type(payload) is _Due:
+                result = self._process.on_time(state, payload.timer.note, time_of(meta))
+            else:
+                result = self._process.on_item(state, payload, time_of(meta))
+            fresh[_STATE], outputs = state_and_outputs(result)
+        except RAISED as error:
+            self._block(key, meta, payload, node, error, failures)
+            return
+        self._nodes[key] = fresh
+        if outputs:
+            self._give(key, fresh, outputs)
+            for where, output in self._sent(fresh):
+                out.replace(where, NOTHING, output)
+
+    def _block(
+        self, key: Any, meta: bytes, payload: Any, node: _Node | None, error: BaseException, failures: Difference
+    ) -> None:
+        """A step has raised, or stands behind one that has."""
+        heap = None if node is None else node[_HEAP]
+        self._nodes[key] = fresh = [meta, payload, _BLOCKED, (), (), heap, node]
+        if not isinstance(error, _Blocked):
+            before = self._process.initial if node is None else node[_STATE]
+            last = payload.timer if type(payload) is _Due else payload
+            fresh[_OUTPUTS] = (failed_step(self._state_map, error, (State(None, before), last)),)
+            for where, failure in self._sent(fresh):
+                failures.replace(where, NOTHING, failure)
+
+    def _sent(self, node: _Node) -> list[tuple[bytes, Any]]:
+        """What was sent for a node, a failure among it, with metas."""
+        outputs = node[_OUTPUTS]
+        if node[_STATE] is _BLOCKED:
+            return [(node[_META] + self._failure_suffix, failure) for failure in outputs]
+        head = node[_META] + self._output_head
+        return [(head + varint(index), output) for index, output in enumerate(outputs)]
+
+    # What comes below others of its key.
+
+    def _change(
+        self, key: Any, changes: list[tuple[bytes, Any, int]], out: Difference, failures: Difference
+    ) -> None:
+        """Undo what is at or above the first change, and step through it anew."""
+        first = changes[0][0]
+        undone: list[_Node] = []
+        node = self._nodes.get(key)
+        while node is not None and node[_META] >= first:
+            undone.append(node)
+            node = node[_BEFORE]
+        undone.reverse()
+        items = self._undo(key, node, undone)
+        for meta, payload, diff in changes:
+            self._apply(items, meta, payload, diff)
+        if node is None:
+            self._nodes.pop(key, None)
+        else:
+            self._nodes[key] = node
+        given, failed = Difference(), Difference()
+        for meta, payload in items:
+            last = self._nodes.get(key)
+            if last is not None and last[_HEAP]:
+                last = self._fire_below(key, last, meta, given, failed)
+            self._step(key, last, meta, payload, given, failed)
+        last = self._nodes.get(key)
+        if last is not None and last[_HEAP]:
+            self._fire_below(key, last, self.heartbeat, given, failed)
+        before = [each for old in undone for each in self._sent(old)]
+        _difference([each for each in before if type(each[1]) is not Failure], given, out)
+        _difference([each for each in before if type(each[1]) is Failure], failed, failures)
+
+    def _undo(self, key: Any, node: _Node | None, undone: Sequence[_Node]) -> list[tuple[bytes, Any]]:
+        """Take nodes back; the items that they stood for."""
+        self._nodes_kept -= len(undone)
+        items: list[tuple[bytes, Any]] = []
+        dead: set[int] = set()
+        for each in undone:
+            for due in each[_TIMERS_SET]:
+                due.alive = False
+                dead.add(id(due))
+        for each in undone:
+            if type(each[_PAYLOAD]) is not _Due:
+                items.append((each[_META], each[_PAYLOAD]))
+            elif id(each[_PAYLOAD]) not in dead:
+                assert node is not None
+                each[_PAYLOAD].alive = True
+                self._set(key, node, each[_PAYLOAD])
+        return items
+
+    def _apply(self, items: list[tuple[bytes, Any]], meta: bytes, payload: Any, diff: int) -> None:
+        """An item or a tombstone among a key's items that are not settled."""
+        at = _position(items, meta)
+        if diff == 1:
+            if not self._debts.settles(meta, payload):
+                items.insert(at, (meta, payload))
+            return
+        while at < len(items) and items[at][0] == meta and not same(items[at][1], payload):
+            at += 1
+        if at < len(items) and items[at][0] == meta:
+            del items[at]
+        else:
+            self._debts.owe(meta, payload)
+
+    def _leaving(self, out: Difference, failures: Difference, ports: Ports) -> Columns:
+        if failures.metas:
+            ports.setdefault(FAILURES, []).append(failures.columns())
+        return out.columns()
+
+    # What is kept.
+
+    def settle(self, minimal_time: bytes) -> None:
+        """Nothing below minimal time will change any more."""
+        self._settled = minimal_time
+        if self._nodes_kept > self._sweep_at or minimal_time == END_OF_TIME:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Let go of nodes that are settled, but for the last of each key, and of keys that are as if they had never been."""
+        settled, initial = self._settled, self._process.initial
+        kept = 0
+        for key, node in list(self._nodes.items()):
+            each = node
+            while each is not None and each[_META] >= settled:
+                kept += 1
+                each = each[_BEFORE]
+            if each is None:
+                continue
+            kept += 1
+            each[_PAYLOAD], each[_OUTPUTS], each[_TIMERS_SET], each[_BEFORE] = None, (), (), None
+            if each is node and not _alive(node[_HEAP]) and (node[_STATE] is initial or same(node[_STATE], initial)):
+                del self._nodes[key]
+                kept -= 1
+        self._nodes_kept = kept
+        self._sweep_at = max(_NODES_KEPT_MIN, 2 * kept)
+
+    def remembered(self) -> list[tuple[Any, Any]]:
+        """Of each key what later items need, once everything is settled: its state, and its timers in order."""
+        kept = []
+        for key, node in self._nodes.items():
+            timers = [(due.meta, due.timer) for due in sorted(_alive(node[_HEAP]))]
+            if node[_STATE] is not _BLOCKED and (timers or not same(node[_STATE], self._process.initial)):
+                kept.append((key, (node[_STATE], timers)))
+        return kept
+
+    def recall(self, remembered: Iterable[tuple[Any, Any]]) -> None:
+        """Go on, before any item, where a machine ended that remembered this."""
+        for key, (state, timers) in remembered:
+            self._nodes[key] = node = [BEGINNING, None, state, (), (), None, None]
+            for meta, timer in timers:
+                self._set(key, node, _Due(meta, timer))
+
+    @property
+    def held(self) -> int:
+        """Items that are not settled, timers that have not come, and tombstones that wait for their items."""
+        held = len(self._debts) + sum(len(_alive(node[_HEAP])) for node in self._nodes.values())
+        for node in self._nodes.values():
+            each: _Node | None = node
+            while each is not None and each[_META] >= self._settled:
+                held += 1
+                each = each[_BEFORE]
+        return held
+
+
+class _Blocked(Exception):
+    """In place of a call behind one that has raised."""
+
+
+def _alive(heap: list[_Due] | None) -> list[_Due]:
+    return [due for due in heap if due.alive] if heap else []
+
+
+def _position(items: Sequence[tuple[bytes, Any]], meta: bytes) -> int:
+    """Where a meta is, or would be, among items in order."""
+    low, high = 0, len(items)
+    while low < high:
+        middle = (low + high) // 2
+        if items[middle][0] < meta:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _difference(before: Iterable[tuple[bytes, Any]], given: Difference, into: Difference) -> None:
+    """Send what makes the outputs `before` into those given."""
+    old = dict(before)
+    for meta, payload in zip(given.metas, given.payloads):
+        known = old.pop(meta, NOTHING)
+        if type(payload) is Failure and known is not NOTHING:  # two are equal in other words as well
+            if payload.message != known.message:
+                into.replace(meta, known, NOTHING)
+                into.replace(meta, NOTHING, payload)
+        else:
+            into.replace(meta, known, payload)
+    for meta, payload in old.items():
+        into.replace(meta, payload, NOTHING)
