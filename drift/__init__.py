@@ -23,6 +23,7 @@ __all__ = [
     "Dataflow",
     "DriftBug",
     "DriftError",
+    "END",
     "EventTime",
     "Feedback",
     "Graph",
@@ -31,6 +32,7 @@ __all__ = [
     "InputError",
     "Item",
     "Late",
+    "Later",
     "LateItem",
     "PayloadError",
     "ProcessError",
@@ -44,10 +46,12 @@ __all__ = [
     "SinkError",
     "StepError",
     "Stream",
+    "at",
     "audit",
     "canonical",
     "diff",
     "explain",
+    "next_round",
     "replay",
     "restored",
     "run",
@@ -92,6 +96,10 @@ if _TYPE_CHECKING:
     from drift_graph.errors import StepError as StepError
     from drift_graph.graph import Dataflow as Dataflow
     from drift_graph.item import Item as Item
+    from drift_graph.later import Later as Later
+    from drift_graph.later import at as at
+    from drift_graph.later import next_round as next_round
+    from drift_graph.meta import END as END
     from drift_graph.restore import restored as restored
     from drift_graph.times import ArrivalTime as ArrivalTime
     from drift_graph.times import EventTime as EventTime
@@ -116,6 +124,8 @@ _NAMES = {
     ),
     "drift_graph.graph": ("Dataflow",),
     "drift_graph.item": ("Item",),
+    "drift_graph.later": ("Later", "at", "next_round"),
+    "drift_graph.meta": ("END",),
     "drift_graph.restore": ("restored",),
     "drift_graph.times": ("ArrivalTime", "EventTime", "Late"),
 }  # fmt: skip

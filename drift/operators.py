@@ -155,8 +155,8 @@ class ProcessResult(TypeError):
 
     def __init__(self, result: object) -> None:
         super().__init__(
-            f"a function of process returned {brief(result, 200)}; it must return (next state, outputs), where outputs is "
-            f"a list or a tuple, some of them drift.at(time, note) for itself"
+            f"a function of process returned {brief(result, 200)}; it must return (next state, outputs), where outputs "
+            f"is a list or a tuple, some of them drift.at(time, note) for itself"
         )
 
 

@@ -7,14 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from drift.operators import CountStep, ReduceStep, ScanKey, ScanOutput, ScanState
+from drift.operators import (
+    CountStep,
+    Process,
+    ProcessOutput,
+    ProcessState,
+    ProcessTimers,
+    ReduceStep,
+    ScanKey,
+    ScanOutput,
+    ScanState,
+)
 from drift_graph.errors import GraphError, SettingsError
 from drift_graph.functions import caller, name_of
 from drift_graph.graph import Dataflow, Draft
+from drift_graph.later import Later
+from drift_graph.meta import PHASE_TIMERS, PHASE_TIMERS_MAX
 from drift_graph.operators import Arity, Group, Map, Sink, Source
 from drift_graph.times import ArrivalTime, EventTime, TimePolicy
 
@@ -96,19 +108,29 @@ class Graph:
 class Stream(Generic[T]):
     """Items of one or more steps of a graph. Every method adds a step and returns its stream."""
 
-    def __init__(self, graph: Graph, origins: tuple[str, ...]) -> None:
+    def __init__(self, graph: Graph, origins: tuple[str, ...], timed_steps: int = 0) -> None:
         self._graph = graph
         self._origins = origins
+        self._timed_steps = timed_steps  # so many steps with timers are before this, one after the other
 
     # The core.
 
-    def flat_map(self, function: Callable[[T], Iterable[U]], *, name: str | None = None) -> Stream[U]:
+    def flat_map(
+        self,
+        function: Callable[..., Iterable[U | Later[U]]],
+        *,
+        name: str | None = None,
+        with_time: bool = False,
+        later: bool = False,
+    ) -> Stream[U]:
         """The core map: each payload becomes any number of payloads, in the order `function` gives them.
 
         Args:
             function: pure; returns a list, a tuple or another iterable, but no text, dict or set.
+            with_time: `function` takes the item's time as well: `function(payload, time)`.
+            later: it may return `drift.at(time, payload)` in place of a payload, for a child at a later time.
         """
-        return self._map(function, "many", name, "flat_map")
+        return self._map(function, "many", name, "flat_map", with_time, later)
 
     def group(self, key: Callable[[T], Any], window: int, *, name: str | None = None) -> Stream[tuple[T, ...]]:
         """The core grouping: each item becomes the tuple of the last `window` payloads with its key, itself the last.
@@ -125,7 +147,8 @@ class Stream(Generic[T]):
         """The items of several streams, each where its meta puts it."""
         for other in others:
             self._check_graph(other)
-        return Stream(self._graph, sum((other._origins for other in others), self._origins))
+        timed_steps = max(stream._timed_steps for stream in (self, *others))
+        return Stream(self._graph, sum((other._origins for other in others), self._origins), timed_steps)
 
     def feed(self, loop: Feedback[T]) -> None:
         """Close a feedback edge: the items of this stream come back as those of `loop`."""
@@ -142,13 +165,22 @@ class Stream(Generic[T]):
 
     # Sugar.
 
-    def map(self, function: Callable[[T], U], *, name: str | None = None) -> Stream[U]:
-        """Each payload becomes one: a core map with one child."""
-        return self._map(function, "one", name, "map")
+    def map(
+        self,
+        function: Callable[..., U | Later[U]],
+        *,
+        name: str | None = None,
+        with_time: bool = False,
+        later: bool = False,
+    ) -> Stream[U]:
+        """Each payload becomes one: a core map with one child. `with_time` and `later` are as for `flat_map`."""
+        return self._map(function, "one", name, "map", with_time, later)
 
-    def filter(self, predicate: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
-        """Payloads for which `predicate` is true: a core map with one child or none."""
-        return self._map(predicate, "keep", name, "filter")
+    def filter(
+        self, predicate: Callable[..., object], *, name: str | None = None, with_time: bool = False
+    ) -> Stream[T]:
+        """Payloads for which `predicate` is true: a core map with one child or none; `with_time` as for `flat_map`."""
+        return self._map(predicate, "keep", name, "filter", with_time)
 
     def scan(
         self, key: Callable[[T], Any], initial: S, step: Callable[[S, T], tuple[S, U]], *, name: str | None = None
@@ -161,6 +193,31 @@ class Stream(Generic[T]):
             step: pure; (state, payload) -> (next state, output). It returns a new state and leaves the old as it is.
         """
         return self._scan(key, initial, step, self._name(name, "scan", step), step)
+
+    def process(
+        self,
+        key: Callable[[T], Any],
+        initial: S,
+        on_item: Callable[[S, T, int], tuple[S, Sequence[U | Later[Any]]]],
+        on_time: Callable[[S, Any, int], tuple[S, Sequence[U | Later[Any]]]],
+        *,
+        name: str | None = None,
+    ) -> Stream[U]:
+        """A state for each key, with timers: what Flink calls a keyed process function.
+
+        A core cycle of a grouping of window 2 over states, items and notes, and three maps, run as one loop. A state
+        that equals `initial` is forgotten, so memory follows the keys that live.
+
+        Args:
+            key: pure; see `group`.
+            initial: the state of a key that has none. It must not be changed in place.
+            on_item: pure; (state, payload, time of the item) -> (next state, outputs). Outputs is a list or a tuple;
+                `drift.at(time, note)` in it is no output but a timer: the key's `on_time` is called with the note when
+                all items up to that time have come.
+            on_time: pure; (state, note, time) -> (next state, outputs), timers among them.
+        """
+        given = Process(key, initial, on_item, on_time, PHASE_TIMERS + self._timed_steps)
+        return self._process(given, self._name(name, "process", on_item))
 
     def count(self, key: Callable[[T], K], *, name: str | None = None) -> Stream[tuple[K, int]]:
         """For each item (its key, how many items of that key so far, itself included): a scan."""
@@ -192,15 +249,43 @@ class Stream(Generic[T]):
         )
         draft.close_loop(loop, (states.name,))
         out = draft.add(Map(f"{name}.output", name, where, ScanOutput(initial, step, shown), "many"), (group.name,))
-        return Stream(self._graph, (out.name,))
+        return Stream(self._graph, (out.name,), self._timed_steps)
 
-    def _map(self, function: Callable[[T], Any], arity: Arity, name: str | None, kind: str) -> Stream[Any]:
+    def _process(self, process: Process, name: str) -> Stream[Any]:
+        draft, where = self._graph._draft, caller()
+        if process.phase > PHASE_TIMERS_MAX:
+            raise GraphError(
+                f"step {name!r} (at {where}) is behind {self._timed_steps} steps with timers; 252 is the most"
+            )
+        states, timers = draft.open_loop(f"{name}.states", where), draft.open_loop(f"{name}.notes", where)
+        key = ScanKey(process.key)
+        group = draft.add(Group(name, name, where, key, 2), (*self._origins, states, timers))
+        for loop, suffix, function, later in (
+            (states, "state", ProcessState(process), False),
+            (timers, "timers", ProcessTimers(process), True),
+        ):
+            added = draft.add(Map(f"{name}.{suffix}", name, where, function, "many", later, True), (group.name,))
+            draft.close_loop(loop, (added.name,))
+        out = draft.add(
+            Map(f"{name}.output", name, where, ProcessOutput(process), "many", False, True), (group.name,)
+        )
+        return Stream(self._graph, (out.name,), self._timed_steps + 1)
+
+    def _map(
+        self,
+        function: Callable[..., Any],
+        arity: Arity,
+        name: str | None,
+        kind: str,
+        with_time: bool = False,
+        later: bool = False,
+    ) -> Stream[Any]:
         where = caller()
-        return self._add(Map(self._name(name, kind, function), "", where, function, arity))
+        return self._add(Map(self._name(name, kind, function), "", where, function, arity, later, with_time))
 
     def _add(self, operator: Map | Group) -> Stream[Any]:
         added = self._graph._draft.add(dataclasses.replace(operator, step=operator.name), self._origins)
-        return Stream(self._graph, (added.name,))
+        return Stream(self._graph, (added.name,), self._timed_steps)
 
     def _name(self, name: str | None, kind: str, function: Callable[..., Any]) -> str:
         if not callable(function):

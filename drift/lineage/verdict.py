@@ -461,7 +461,7 @@ def _call_again(operator: Operator, made: Node) -> None:
     """
     try:
         if isinstance(operator, Map):
-            operator.children(made.parents[0].payload)
+            operator.children(made.parents[0].payload, time_of(made.parents[0].meta))
         elif isinstance(operator, Group):
             for parent in made.parents:
                 operator.key(parent.payload)

@@ -2,8 +2,8 @@
 
 Invariant: a fused form sends the metas and payloads that its operators would send one by one.
 
-Why: a form is taken only where nothing but the operators of the cycle listens to the grouping, and nothing but the grouping
-to what they feed back.
+Why: a form is taken only where nothing but the operators of the cycle listens to the grouping, and nothing but the
+grouping to what they feed back.
 """
 
 from __future__ import annotations

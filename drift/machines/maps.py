@@ -10,7 +10,7 @@ at later times leave a map as a batch of their own, so that batches of ordinary 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, compress
 from operator import not_
 from typing import Any, NamedTuple

@@ -4,13 +4,13 @@ Invariant: after `process` or `fire`, the state of a key and what was sent for i
 stepping through its items and timers in the order of their metas from `initial`; timers at or above both the heartbeat
 and the key's last item excepted, which have not come yet.
 
-Why: keys do not know of each other, so each is stepped through by itself: a timer comes before the key's next item that is
-above it, or when the sources are past it. Every step leaves a node that is linked to the one before. Where an item comes
-below others of its key, the nodes above it are undone, the timers that they set die, those that they fired live again, and
-the key is stepped through anew from there; the difference is sent.
+Why: keys do not know of each other, so each is stepped through by itself: a timer comes before the key's next item that
+is above it, or when the sources are past it. Every step leaves a node that is linked to the one before. Where an item
+comes below others of its key, the nodes above it are undone, the timers that they set die, those that they fired live
+again, and the key is stepped through anew from there; the difference is sent.
 
-What is kept: the last node of each key, and those that are not settled. A key that is settled, without timers, and in its
-initial state is forgotten.
+What is kept: the last node of each key, and those that are not settled. A key that is settled, without timers, and in
+its initial state is forgotten.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import RAISED
 from drift_graph.item import Columns, Failure
 from drift_graph.later import Later, placed
-from drift_graph.meta import BEGINNING, END_OF_TIME, time_of, times_of, varint
+from drift_graph.meta import BEGINNING, END_OF_TIME, Metas, time_of, times_of, varint
 from drift_graph.operators import Group, Map
 
 #: In place of a state after a step that raised: what comes after it in its key gives nothing until that is corrected.
@@ -133,7 +133,7 @@ class ProcessStage:
         return bool(self._timers) and self._timers[0][0] < self.heartbeat
 
     def _append(
-        self, metas: Sequence[bytes], keys: Sequence[Any], payloads: list[Any], out: Difference, failures: Difference
+        self, metas: Metas, keys: Sequence[Any], payloads: list[Any], out: Difference, failures: Difference
     ) -> dict[Any, list[tuple[bytes, Any, int]]]:
         """Step through a batch, as far as items are above all others of their key; the rest, by key."""
         nodes, on_item, initial = self._nodes, self._process.on_item, self._process.initial
@@ -350,7 +350,7 @@ class ProcessStage:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Let go of nodes that are settled, but for the last of each key, and of keys that are as if they had never been."""
+        """Let go of settled nodes, but for the last of each key, and of keys that are as if they had never been."""
         settled, initial = self._settled, self._process.initial
         kept = 0
         for key, node in list(self._nodes.items()):

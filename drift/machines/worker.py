@@ -4,9 +4,9 @@ Invariant: what a worker sends for a set of messages is the difference between w
 now; nothing it sends is at a lower meta than the least it was given.
 
 Why: a component of the graph runs once, on everything that has come for it. Only where items come back to it does
-it run item by item, least meta first, as the reference does, so that an item finds the states before it. Later items wait
-before their grouping until their time has come; a worker that holds some tells the least of them (`least_later`), and is
-given a turn when some are due (`is_due`).
+it run item by item, least meta first, as the reference does, so that an item finds the states before it. Later items
+wait before their grouping until their time has come; a worker that holds some tells the least of them (`least_later`),
+and is given a turn when some are due (`is_due`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Invariant: where a later child stands in the order hangs on its parent's meta, the map and the child's index alone.
 
-Why: `placed` computes its meta from these, and from the moment that the function asked for. So a tombstone of the parent
-becomes the tombstone of the child, and it changes nothing in the output when, or on which worker, the child is processed.
+Why: `placed` computes its meta from these, and from the moment that the function asked for. So a tombstone of the
+parent becomes the tombstone of the child, and it changes nothing in the output when, or on which worker, the child is
+processed.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def at(time: int, payload: T) -> Later[T]:
     """A child that comes at `time`, after every input item of that time; for functions of steps with `later=True`.
 
     Args:
-        time: in the unit of the source's time policy; `drift.END` comes after all input. At or below the time of an item
-            that is itself later, the child is an ordinary one and comes right after its parent.
+        time: in the unit of the source's time policy; `drift.END` comes after all input. Below its parent's time, or at
+            that of a parent that is itself later, the child is an ordinary one and comes right after its parent.
         payload: of the child.
 
     Raises:

@@ -143,7 +143,7 @@ def _root_end(meta: bytes) -> int:
 
 
 def later_meta(parent: bytes, ending: bytes, time: int, phase: int, rounds: int = 0) -> bytes | None:
-    """The meta of a child that a map puts at a later moment; None where that is not later, so that it is an ordinary one.
+    """The meta of a child that a map puts at a later moment; None where that is not later: an ordinary child.
 
     Args:
         parent: meta of the item that the map was given.

@@ -19,7 +19,7 @@ from drift.machines.nodes.messages import Batch, Message, MinimalTime
 from drift.machines.nodes.node import ACKER, Node, Send, ack_message, granule_of, tracked, unsent_batch
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Worker
-from drift_acker.ledger import Ledger, ack_of
+from drift_acker.ledger import LaterHeld, Ledger, ack_of
 from drift_acker.table import Ack
 from drift_graph.meta import BEGINNING
 
@@ -52,6 +52,7 @@ class WorkerNode(Node):
         self._workers = workers
         self._keeps_output = feeds_itself
         self._ledger = Ledger(index + 1)
+        self._later = LaterHeld(self._ledger)
         self._groupings = {name for component in plan.components for name in component}
         # What these give the calling process sends by keys, in order; to all other groupings neighbours send as well.
         sources = [source.name for source in plan.dataflow.sources]
@@ -91,19 +92,20 @@ class WorkerNode(Node):
                 else:
                     self._unmapped.append(message)
             elif isinstance(message, MinimalTime):
-                sends += self._notice(message, now_s)
+                self._notice(message)
         while self._waiting and self._waiting[0][0] <= self._in_flight:
             at_once.append(heappop(self._waiting)[2])
-        if at_once:
+        if at_once or self.machine.is_due:
             sends += self._work(at_once, now_s)
             self._waiting_since_s = now_s
         elif self._unmapped:
             batch = self._unmapped.popleft()
             self._worked = True
-            sends += self._caused([batch], batch.granule, self.machine.pass_maps(batch.parts), now_s)
+            sends += self._caused([batch], self.machine.pass_maps(batch.parts), now_s)
         elif self._waiting and now_s >= self._patient_until_s():
             sends += self._work([heappop(self._waiting)[2]], now_s)
-        self.wake_s = now_s if self._unmapped else self._patient_until_s() if self._waiting else math.inf
+        has_more = self._unmapped or self.machine.is_due
+        self.wake_s = now_s if has_more else self._patient_until_s() if self._waiting else math.inf
         return sends
 
     def feed(self, parts: list[Part], rank: int, heartbeat: bytes, now_s: float) -> list[Send]:
@@ -115,18 +117,13 @@ class WorkerNode(Node):
     def unsent(self, send: Send, error: Exception) -> list[Send]:
         return unsent_batch(send, error, self._ledger, self._plan.dataflow)
 
-    def _notice(self, notice: MinimalTime, now_s: float) -> list[Send]:
-        """Where the acker stands: what can only change below is forgotten, and what was held until then goes on."""
+    def _notice(self, notice: MinimalTime) -> None:
+        """Where the acker stands: what can only change below is forgotten, and later items become due."""
         self._in_flight = notice.in_flight
         minimal_time, heartbeat = max(self._minimal_time, notice.time), max(self._heartbeat, notice.heartbeat)
-        if (minimal_time, heartbeat) == (self._minimal_time, self._heartbeat):
-            return []
-        self._minimal_time, self._heartbeat = minimal_time, heartbeat
-        caused = self.machine.settle(minimal_time, heartbeat)
-        if not caused:
-            return []
-        granule = granule_of(part for parts in caused.values() for part in parts)
-        return self._caused([], granule, caused, now_s)
+        if (minimal_time, heartbeat) != (self._minimal_time, self._heartbeat):
+            self._minimal_time, self._heartbeat = minimal_time, heartbeat
+            self.machine.settle(minimal_time, heartbeat)
 
     def _may_wait(self, batch: Batch) -> bool:
         if self._workers == 1 or self._patient.isdisjoint(name for name, _ in batch.parts):
@@ -145,14 +142,16 @@ class WorkerNode(Node):
     def _work(self, batches: list[Batch], now_s: float) -> list[Send]:
         self._worked = True
         caused = self.machine.handle([part for batch in batches for part in batch.parts])
-        return self._caused(batches, min(batch.granule for batch in batches), caused, now_s)
+        return self._caused(batches, caused, now_s)
 
-    def _caused(
-        self, batches: list[Batch], granule: bytes, parts_by_receiver: dict[int, list[Part]], now_s: float
-    ) -> list[Send]:
-        """Send what batches have caused, and acknowledge them."""
-        sends, sent = self._sent(granule, parts_by_receiver, now_s)
-        return [*sends, self._ack(ack_of(map(tracked, batches), sent))]
+    def _caused(self, batches: list[Batch], caused: dict[int, list[Part]], now_s: float) -> list[Send]:
+        """Send what batches have caused, and later items that came to their time; and acknowledge all."""
+        granules = [batch.granule for batch in batches]
+        if self._later.granule is not None:
+            granules.append(self._later.granule)
+        sends, sent = self._sent(min(granules), caused, now_s)
+        done, waits = self._later.moved(self.machine.least_later)
+        return [*sends, self._ack(ack_of([*map(tracked, batches), *done], [*sent, *waits]))]
 
     def _ack(self, ack: Ack, items: int = 0) -> Send:
         made, self._told_tombstones = self.tombstones - self._told_tombstones, self.tombstones
