@@ -20,7 +20,18 @@ import drift
 from drift.machines.keys import Partitioner, identities
 from drift_barrier.digest import Digest
 from drift_graph.canonical import canonical, hash64
-from drift_graph.meta import END_OF_TIME, NumberedMetas, global_time, pack_time, varint
+from drift_graph.meta import (
+    END,
+    END_OF_TIME,
+    NumberedMetas,
+    global_time,
+    global_time_of,
+    hops_of,
+    later_meta,
+    pack_time,
+    root_of,
+    varint,
+)
 
 
 class Colour(enum.Enum):
@@ -64,7 +75,7 @@ def test_times_and_global_times_keep_their_bytes() -> None:
     assert pack_time(-(2**63)).hex() == "0000000000000000"
     assert pack_time(-1).hex() == "7fffffffffffffff"
     assert pack_time(0).hex() == "8000000000000000"
-    assert END_OF_TIME.hex() == "ff" * 9
+    assert END_OF_TIME.hex() == "ff" * 10
     assert global_time(0, 0, 0, 0).hex() == "8000000000000000000000"
     assert global_time(-1, 3, 300, 1).hex() == "7fffffffffffffff03f9012c01"
     assert global_time(1_700_000_000_000, 1, 2**63, 2).hex() == "8000018bcfe5680001ff800000000000000002"
@@ -72,6 +83,20 @@ def test_times_and_global_times_keep_their_bytes() -> None:
         "800000000000ffff010000",
         "8000000000010000010000",
     ]
+
+
+def test_metas_of_later_items_keep_their_bytes() -> None:
+    item = global_time(5, 1, 0, 2) + varint(7)
+    timer = later_meta(item, varint(3) + varint(0), 9, 2)
+    assert timer is not None
+    assert timer.hex() == LATER
+    assert global_time_of(timer) == timer[:-2] and root_of(timer) == global_time(5, 1, 0, 2) and hops_of(timer) == 1
+    following = later_meta(timer, varint(3) + varint(1), END, 2)
+    assert following is not None and len(following) == len(timer) and hops_of(following) == 2
+    assert global_time(9, 247, 2**64 - 1, 2**64 - 1) < timer < global_time(10, 0, 0, 0) < following < END_OF_TIME
+
+
+LATER = "8000000000000009ff0002800000000000000501000201" "92459b51d86c846b3c88712534536471" "0300"
 
 
 CANONICAL: list[tuple[Any, str]] = [

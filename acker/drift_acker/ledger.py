@@ -27,7 +27,7 @@ class Ledger:
 
 
 class LaterHeld:
-    """What a worker's later items are tracked by while they wait for their time: a message to itself.
+    """What the later items of a worker are tracked by while they wait for their time.
 
     Attributes:
         granule: the least of their global times, or one before it; None where nothing waits. What a worker sends is
@@ -36,29 +36,30 @@ class LaterHeld:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._message: tuple[bytes, int] | None = None
+        self._tracked: tuple[bytes, int] | None = None
 
     @property
     def granule(self) -> bytes | None:
-        return None if self._message is None else self._message[0]
+        return None if self._tracked is None else self._tracked[0]
 
-    def moved(self, least: bytes | None) -> tuple[list[tuple[bytes, int]], list[tuple[bytes, int]]]:
-        """What the next ack consumes and sends, so that all is tracked that waits now."""
-        before = self._message
+    def moved(self, least: bytes | None) -> list[tuple[bytes, int]]:
+        """What the next ack says of it, so that all is tracked that waits now."""
+        before = self._tracked
         if least == self.granule:
-            return [], []
-        self._message = None if least is None else (least, self._ledger.checksum())
-        return [before] if before else [], [self._message] if self._message else []
+            return []
+        self._tracked = None if least is None else (least, self._ledger.checksum())
+        return [each for each in (before, self._tracked) if each is not None]
 
 
 def ack_of(
     consumed: Iterable[tuple[bytes, int]],
     sent: Iterable[tuple[bytes, int]],
     heartbeats: Sequence[tuple[int, bytes]] = (),
+    waiting: Sequence[tuple[bytes, int]] = (),
 ) -> Ack:
     """One atomic ack of (granule, checksum) pairs."""
     cells: dict[bytes, int] = {}
     for pairs in (consumed, sent):
         for granule, checksum in pairs:
             cells[granule] = cells.get(granule, 0) ^ checksum
-    return Ack(sorted(cells.items()), heartbeats)
+    return Ack(sorted(cells.items()), heartbeats, waiting)

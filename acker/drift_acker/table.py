@@ -27,10 +27,13 @@ class Ack(NamedTuple):
         cells: (granule, XOR of the checksums of all messages consumed and sent at that granule).
         heartbeats: (source rank, its promise after the batch); a source reports both at once, so its message is
             in the table before its promise goes past it.
+        waiting: (granule, XOR of the checksums of what began and ceased to wait there for its time); later items that a
+            worker holds back minimal time, but are not in flight.
     """
 
     cells: Sequence[tuple[bytes, int]]
     heartbeats: Sequence[tuple[int, bytes]] = ()
+    waiting: Sequence[tuple[bytes, int]] = ()
 
 
 class AckTable:
@@ -38,6 +41,7 @@ class AckTable:
 
     def __init__(self, sources: Iterable[int]) -> None:
         self._cells: SortedDict[bytes, int] = SortedDict()
+        self._waiting: SortedDict[bytes, int] = SortedDict()
         self._heartbeats: dict[int, bytes] = dict.fromkeys(sources, BEGINNING)
         self.minimal_time = BEGINNING
 
@@ -47,8 +51,23 @@ class AckTable:
         Raises:
             DriftBug: for an ack below minimal time, or a heartbeat that goes back.
         """
-        cells = self._cells
-        for granule, checksum in ack.cells:
+        self._fold(self._cells, ack.cells)
+        self._fold(self._waiting, ack.waiting)
+        for rank, heartbeat in ack.heartbeats:
+            if heartbeat < self._heartbeats[rank]:
+                raise DriftBug(f"the heartbeat of source {rank} went back to {heartbeat.hex()}")
+            self._heartbeats[rank] = heartbeat
+        minimal = self.least_heartbeat
+        for cells in (self._cells, self._waiting):
+            if cells:
+                minimal = min(minimal, cells.peekitem(0)[0])
+        if minimal <= self.minimal_time:
+            return None
+        self.minimal_time = minimal
+        return minimal
+
+    def _fold(self, cells: SortedDict[bytes, int], folded: Iterable[tuple[bytes, int]]) -> None:
+        for granule, checksum in folded:
             if granule < self.minimal_time:
                 raise DriftBug(
                     f"an ack at {granule.hex()} is below minimal time {self.minimal_time.hex()}: released too early"
@@ -58,17 +77,6 @@ class AckTable:
                 cells[granule] = left
             else:
                 cells.pop(granule, None)
-        for rank, heartbeat in ack.heartbeats:
-            if heartbeat < self._heartbeats[rank]:
-                raise DriftBug(f"the heartbeat of source {rank} went back to {heartbeat.hex()}")
-            self._heartbeats[rank] = heartbeat
-        minimal = self.least_heartbeat
-        if cells:
-            minimal = min(minimal, cells.peekitem(0)[0])
-        if minimal <= self.minimal_time:
-            return None
-        self.minimal_time = minimal
-        return minimal
 
     @property
     def least_in_flight(self) -> bytes:
@@ -82,8 +90,8 @@ class AckTable:
 
     @property
     def in_flight(self) -> int:
-        """How many granules have something in flight."""
-        return len(self._cells)
+        """How many granules have something in flight, or waiting for its time."""
+        return len(self._cells) + len(self._waiting)
 
     @property
     def quiet(self) -> bool:
@@ -93,4 +101,4 @@ class AckTable:
     def held_by(self) -> int | None:
         """Rank of the source whose promise is minimal time; None where a message in flight holds it back."""
         rank, least = min(self._heartbeats.items(), key=lambda pair: (pair[1], pair[0]))
-        return rank if not self._cells or least <= self._cells.peekitem(0)[0] else None
+        return rank if least <= self.minimal_time else None

@@ -98,8 +98,7 @@ class LocalEngine:
         for name, columns in made:
             self._barrier.add(name, columns)
         self._feed.intake.batch_items = self._few_enough(parts, made)
-        done, waits = self._held.moved(self._worker.least_later)
-        acker.handle(ack_of([*message, *done], waits))
+        acker.handle(ack_of(message, (), (), self._held.moved(self._worker.least_later)))
         self._worker.settle(acker.minimal_time, acker.least_heartbeat)
 
     def _few_enough(self, taken: Sequence[Part], made: Sequence[Part]) -> int:

@@ -35,7 +35,7 @@ from drift_graph.errors import DriftBug, DriftError, GraphError, ImpureStep, Inp
 from drift_graph.functions import RAISED, safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
-from drift_graph.meta import MetaParts, global_time_of
+from drift_graph.meta import MetaParts, global_time_of, time_of
 from drift_graph.operators import Group, Map, Operator, label_of
 
 _CHARACTERS_MAX = 2000

@@ -354,7 +354,7 @@ class ProcessStage:
         settled, initial = self._settled, self._process.initial
         kept = 0
         for key, node in list(self._nodes.items()):
-            each = node
+            each: _Node | None = node
             while each is not None and each[_META] >= settled:
                 kept += 1
                 each = each[_BEFORE]

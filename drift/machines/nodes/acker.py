@@ -82,7 +82,7 @@ class AckerNode(Node):
         return sends
 
     def _fold(self, message: AckMessage) -> None:
-        self.table.handle(Ack(message.cells, message.heartbeats))
+        self.table.handle(Ack(message.cells, message.heartbeats, message.waiting))
         self._batches += message.items > 0
         self._tombstones += message.tombstones
         if self._pacing is not None:

@@ -38,6 +38,7 @@ class AckMessage(msgspec.Struct, array_like=True):
     heartbeats: list[tuple[int, bytes]]
     items: int = 0
     tombstones: int = 0
+    waiting: Sequence[tuple[bytes, int]] = ()
 
 
 class MinimalTime(msgspec.Struct, array_like=True):

@@ -89,7 +89,7 @@ def tracked(batch: Batch) -> tuple[bytes, int]:
 
 
 def ack_message(ack: Ack, items: int = 0, tombstones: int = 0) -> AckMessage:
-    return AckMessage(list(ack.cells), list(ack.heartbeats), items, tombstones)
+    return AckMessage(list(ack.cells), list(ack.heartbeats), items, tombstones, list(ack.waiting))
 
 
 def unsent_batch(send: Send, error: Exception, ledger: Ledger, dataflow: Dataflow) -> list[Send]:

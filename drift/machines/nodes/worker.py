@@ -150,8 +150,8 @@ class WorkerNode(Node):
         if self._later.granule is not None:
             granules.append(self._later.granule)
         sends, sent = self._sent(min(granules), caused, now_s)
-        done, waits = self._later.moved(self.machine.least_later)
-        return [*sends, self._ack(ack_of([*map(tracked, batches), *done], [*sent, *waits]))]
+        waiting = self._later.moved(self.machine.least_later)
+        return [*sends, self._ack(ack_of(map(tracked, batches), sent, (), waiting))]
 
     def _ack(self, ack: Ack, items: int = 0) -> Send:
         made, self._told_tombstones = self.tombstones - self._told_tombstones, self.tombstones
