@@ -69,7 +69,7 @@ def check(dataflow: drift.Dataflow, made: Made) -> None:
             assert made.before == 1 + (0 if made.starts else made.made_of[0].before)
     else:
         (payload,) = payloads
-        assert same(operator.children(payload)[made.child or 0], made.payload)
+        assert same(operator.children(payload, made.time)[made.child or 0], made.payload)
 
 
 def _makes(operator: Any, made: Made) -> bool:

@@ -1,4 +1,4 @@
-"""A record of format 2, as it was written once: every later drift reads it, and finds it intact.
+"""A record of format 3, as it was written once: every later drift reads it, and finds it intact.
 
 `python tests/test_records_golden.py FOLDER` writes one anew, for a new format; the old ones stay.
 """
@@ -23,7 +23,7 @@ from drift.records.process import write_record
 from drift_graph.canonical import canonical, encode_many, encode_metas, stored
 from drift_graph.meta import END_OF_TIME, global_time, pack_time, varint
 
-FOLDER = Path(__file__).parent / "data" / "record-2"
+FOLDER = Path(__file__).parent / "data" / "record-3"
 INPUT: list[Any] = [{"z": 1, "a": (2, [3])}, "text", -(2**70), frozenset({1.5})]
 OUTPUT: list[Any] = [("text", 1), None, ("text", 2)]
 METAS = [global_time(5 + number, 0, 2**63 + number, 0) for number in range(4)]
@@ -55,9 +55,9 @@ def record(request: pytest.FixtureRequest, tmp_path: Path) -> drift.Record:
     return drift.Record(tmp_path)
 
 
-def test_a_record_of_format_2_is_read(record: drift.Record) -> None:
+def test_a_record_of_format_3_is_read(record: drift.Record) -> None:
     manifest = record.manifest
-    assert (manifest.format, manifest.codec, manifest.classes) == (2, "canonical-msgpack-1", {"Trip": "graph:Trip"})
+    assert (manifest.format, manifest.codec, manifest.classes) == (3, "canonical-msgpack-1", {"Trip": "graph:Trip"})
     assert (manifest.items_in, manifest.late_items, manifest.items_out) == (4, 1, 3)
     assert manifest.digest == "a92bca7b7d24e65e30b0106ad5c813d2"
     assert manifest.input_digest == "a2c8b3c2694207699529d7971b382f5b"
@@ -84,7 +84,7 @@ FILES = [
 ]  # fmt: skip
 
 
-def test_the_checks_of_a_block_are_those_of_format_2(record: drift.Record) -> None:
+def test_the_checks_of_a_block_are_those_of_format_3(record: drift.Record) -> None:
     blocks = list(record.blocks("output"))
     assert [(block.number, block.rows) for block in blocks] == [(0, 3)]
     sums = [sum(data) % 256 | len(data) % 256 << 8 for data in map(canonical, OUTPUT)]

@@ -74,7 +74,8 @@ def _operator(dataflow: Dataflow, operator: Operator, times: Mapping[str, TimePo
 
 def _parameters(operator: Operator, policy: TimePolicy | None) -> dict[str, Any]:
     if isinstance(operator, Map):
-        return {"arity": operator.arity}
+        traits = {"later": operator.later, "timed": operator.timed}
+        return {"arity": operator.arity} | {name: True for name, given in traits.items() if given}
     if isinstance(operator, Group):
         return {"window": operator.window}
     if isinstance(policy, EventTime):

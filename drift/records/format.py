@@ -38,8 +38,8 @@ from drift.records.journal import Journal, read_journal, sync_folder
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import InputError
 
-#: Of the format; a reader refuses a record of another one. Format 1 was before the first release.
-VERSION = 2
+#: Of the format; a reader refuses a record of another one. Formats 1 and 2 were before the first release.
+VERSION = 3
 CODEC = "canonical-msgpack-1"
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
