@@ -13,6 +13,10 @@ from drift_graph.errors import SettingsError
 _MODULES = {
     "spark": ("pyspark", "pandas", "pyarrow", "numpy"),
     "records": ("numpy", "pyarrow"),
+    "tables": ("numpy", "pyarrow"),
+    "pandas": ("pandas", "pyarrow"),
+    "polars": ("polars", "pyarrow"),
+    "duckdb": ("duckdb", "pyarrow"),
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -32,6 +32,11 @@ from drift_graph.item import Item, items
 from drift_graph.times import ArrivalTime, EventTime, Late, TimePolicy
 
 if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+    import pyarrow
+
     from drift.purity import PurityCheck
     from drift.records.recorder import Recorder, Recording
 
@@ -167,6 +172,64 @@ class Run:
         for _ in self._pieces:
             pass
         return self.report
+
+    def to_arrow(
+        self, *, of: str | None = None, columns: Sequence[str] | Mapping[str, Any] | None = None
+    ) -> pyarrow.Table:
+        """Run to the end, and give what comes as a pyarrow.Table, with a typed column for each field of the payloads.
+
+        Fields are those of dicts, dataclasses, msgspec Structs and named tuples; those of a tuple are called "0", "1"
+        ..., and a payload that has none is in `value`. Before them are `position`, `sink` and `time` (of the source, as
+        a number); a field of such a name is `payload.NAME`. Items that were taken from the run before are not in it.
+
+        Args:
+            of: the sink whose items are wanted; those of all sinks if None.
+            columns: what the fields are called, of tuples in their order; or their Arrow types by name.
+
+        Raises:
+            PayloadError: payloads have not these fields, or no one type holds the values of a field.
+        """
+        need("tables", "to_arrow")
+        from drift.tables import table_of
+
+        if of is not None:
+            _check_names("sink", {sink.name for sink in self.dataflow.sinks}, {of: None}, self.dataflow)
+        return table_of(self._pieces, of, columns)
+
+    def to_pandas(
+        self, *, of: str | None = None, columns: Sequence[str] | Mapping[str, Any] | None = None
+    ) -> pandas.DataFrame:
+        """As `to_arrow`, as a DataFrame of pandas."""
+        need("pandas", "to_pandas")
+        return self.to_arrow(of=of, columns=columns).to_pandas()
+
+    def to_polars(
+        self, *, of: str | None = None, columns: Sequence[str] | Mapping[str, Any] | None = None
+    ) -> polars.DataFrame:
+        """As `to_arrow`, as a DataFrame of Polars."""
+        need("polars", "to_polars")
+        import polars
+
+        frame = polars.from_arrow(self.to_arrow(of=of, columns=columns))
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def to_duckdb(
+        self,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        *,
+        of: str | None = None,
+        columns: Sequence[str] | Mapping[str, Any] | None = None,
+    ) -> duckdb.DuckDBPyRelation:
+        """As `to_arrow`, as a relation of DuckDB, to be asked: `run.to_duckdb().filter("n > 3")`.
+
+        Args:
+            connection: where the relation is to be; DuckDB's default connection if None.
+        """
+        need("duckdb", "to_duckdb")
+        import duckdb
+
+        return (connection or duckdb.default_connection()).from_arrow(self.to_arrow(of=of, columns=columns))
 
     @property
     def progress(self) -> Progress:

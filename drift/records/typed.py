@@ -12,8 +12,10 @@ second time; so they are made when asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -65,8 +67,9 @@ def values_of(payloads: list[Any], names: Sequence[str], of: str) -> list[list[A
         return [list(values) for values in zip(*payloads)]
     if kinds == {dict}:
         return [[payload.get(name) for payload in payloads] for name in names]
-    if all(hasattr(payload, name) for payload in payloads for name in names):
-        return [[getattr(payload, name) for payload in payloads] for name in names]
+    if names and not kinds & {dict, tuple}:
+        with suppress(AttributeError):
+            return [list(map(attrgetter(name), payloads)) for name in names]
     if len(names) == 1 and tuple not in kinds:
         return [payloads]
     for payload in payloads:
@@ -84,12 +87,22 @@ def values_of(payloads: list[Any], names: Sequence[str], of: str) -> list[list[A
     ]
 
 
-def names_in(payloads: Iterable[Any]) -> list[str]:
+def names_in(payloads: Sequence[Any]) -> list[str]:
     """Names of the fields that payloads have; those of a tuple are numbered."""
     names: dict[str, None] = {}
-    for payload in payloads:
+    for payload in _shapes(payloads):
         names |= dict.fromkeys(_names(payload))
     return list(names)
+
+
+def _shapes(payloads: Sequence[Any]) -> Iterable[Any]:
+    """One payload, or more, of each kind that there is: all others have the fields of one of them."""
+    kinds = dict(zip(map(type, payloads), payloads))
+    if len(kinds) == 1 and dict in kinds:
+        return dict(zip(map(tuple, payloads), payloads)).values()
+    if len(kinds) == 1 and tuple in kinds:
+        return (max(payloads, key=len),)
+    return payloads if kinds.keys() & {dict, tuple} else kinds.values()
 
 
 def _names(payload: Any) -> Sequence[str]:
@@ -111,18 +124,21 @@ class Tables:
     Args:
         of: what the payloads are of, for errors.
         wanted: names of the columns, or their types by name; None for what the payloads have.
+
+    Attributes:
+        pieces: what has been made.
     """
 
     def __init__(self, of: str, wanted: Sequence[str] | Mapping[str, pa.DataType] | None) -> None:
         self._of = of
         self._names = None if wanted is None else list(wanted)
         self._types = dict(wanted) if isinstance(wanted, Mapping) else {}
-        self._pieces: list[pa.Table] = []
+        self.pieces: list[pa.Table] = []
 
     def add(self, items: Mapping[str, pa.Array], payloads: list[Any]) -> None:
         """The next items: what is known of them, and their payloads."""
         names = self._names if self._names is not None else names_in(payloads)
-        if self._names is None and any(type(payload) is tuple for payload in payloads):
+        if self._names is None and tuple in set(map(type, payloads)):
             self._names = names  # tuples of other lengths are others, where a dict may lack a field
         values = [payloads] if names == [VALUE] else values_of(payloads, names, self._of)
         arrays = dict(items)
@@ -130,7 +146,7 @@ class Tables:
             kind = self._types.get(name)
             column = _inferred(each, name, self._of) if kind is None else _array(each, pa.field(name, kind), self._of)
             arrays[f"payload.{name}" if name in items else name] = column
-        self._pieces.append(pa.table(arrays))
+        self.pieces.append(pa.table(arrays))
 
     def table(self) -> pa.Table:
         """All of them.
@@ -138,10 +154,10 @@ class Tables:
         Raises:
             PayloadError: a field has values of types that no column holds.
         """
-        if not self._pieces:
+        if not self.pieces:
             return pa.table({name: pa.array([], pa.null()) for name in self._names or ()})
         try:
-            return pa.concat_tables(self._pieces, promote_options="permissive")
+            return pa.concat_tables(self.pieces, promote_options="permissive")
         except pa.ArrowTypeError as error:
             raise PayloadError(f"{self._of!r}: {error}; {_DECLARE}", step=self._of) from None
 

@@ -3,6 +3,7 @@
 from drift.sources.base import IterableSource, Reader, Source, as_source
 from drift.sources.files import csv, jsonl, text
 from drift.sources.sockets import tcp_lines
+from drift.sources.tables import table
 from drift.sources.threads import live
 from drift.sources.zeromq import zmq_pull
 
@@ -14,6 +15,7 @@ __all__ = [
     "csv",
     "jsonl",
     "live",
+    "table",
     "tcp_lines",
     "text",
     "zmq_pull",

@@ -112,11 +112,11 @@ def as_source(name: str, given: Any) -> Source:
         raise SettingsError(f"source {name!r} is given a dict, which would be its keys only; use .items() or .values()")
     if isinstance(given, (set, frozenset)):
         raise SettingsError(f"source {name!r} is given a set, whose order changes from run to run; use sorted(...)")
-    if hasattr(given, "itertuples"):
-        raise SettingsError(
-            f"source {name!r} is given a {type(given).__name__}, which would be its column names; use "
-            f"frame.to_dict('records') for dicts, or frame.itertuples(index=False, name=None) for tuples"
-        )
+    if any(hasattr(type(given), of_tables) for of_tables in ("itertuples", "iter_rows", "__arrow_c_stream__")):
+        from drift.sources.tables import is_table, table
+
+        if is_table(given):
+            return table(given)
     if isinstance(given, Iterable):
         return IterableSource(given)
     raise SettingsError(f"source {name!r} is given {given!r:.80}, which is neither an iterable nor a drift source")

@@ -35,8 +35,8 @@ class _NoReader:
     def read(self, items_max: int) -> list[Any] | None:
         if not self._source.in_spark:
             raise SettingsError(
-                "a source is given a Spark DataFrame, which only engine='spark' reads; for the other engines collect "
-                'it: frame.toArrow().to_pylist(maps_as_pydicts="strict") gives the payloads that Spark gives'
+                "a source is given a Spark DataFrame, which only engine='spark' reads, without an order; for the other "
+                "engines sort it and collect it: drift.sources.table(frame.orderBy(...).toArrow())"
             )
         return None
 

@@ -28,13 +28,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from drift.arrow import payloads_of, python_values
 from drift.records.metas import packed_times
 from drift.sources.frames import FrameSource, Payload
 from drift.spark.batches import DDL
 from drift.spark.jobs import answer
 from drift.spark.kernels import Refused, Work, through_maps
 from drift.spark.tasks import task
-from drift.spark.values import python_values
 from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of, hash64, same
 from drift_graph.errors import DriftError, InputError, ProcessError, SettingsError
 from drift_graph.functions import safe_text
@@ -128,13 +128,8 @@ class Reading:
 
     def payloads(self, batch: pa.RecordBatch) -> list[Any]:
         """The payloads of rows."""
-        columns = [python_values(batch.column(index)) for index in range(len(self.columns))]
-        if self.payload == "value":
-            return columns[0]
-        if self.payload == "tuple":
-            return list(zip(*columns)) if columns else [()] * batch.num_rows
-        names = self.columns
-        return [dict(zip(names, row)) for row in zip(*columns)] if columns else [{} for _ in range(batch.num_rows)]
+        columns = [batch.column(index) for index in range(len(self.columns))]
+        return payloads_of(columns, self.columns, self.payload, batch.num_rows)
 
     def forms(self, batch: pa.RecordBatch, payloads: list[Any]) -> list[bytes] | None:
         """The canonical bytes of payloads of rows, where the types of the columns say how they are made; else None."""

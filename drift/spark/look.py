@@ -15,12 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from drift.arrow import python_values
 from drift.spark.frames import TIME, Reading, Way, placed
 from drift.spark.jobs import answer
 from drift.spark.kernels import Work
 from drift.spark.pieces import overlapping
 from drift.spark.tasks import task
-from drift.spark.values import python_values
 from drift_graph.meta import pack_time
 from drift_graph.times import EventTime
 

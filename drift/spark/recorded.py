@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from drift.arrow import python_values
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.records import columns
 from drift.records.metas import GLOBAL_TIME, metas_of
@@ -26,7 +27,6 @@ from drift.spark.batches import DDL
 from drift.spark.kernels import Work, through_maps
 from drift.spark.pieces import Piece, in_pieces, overlapping, read_by_tasks
 from drift.spark.tasks import task
-from drift.spark.values import python_values
 from drift_graph.inputs import told_at_last
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time

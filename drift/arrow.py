@@ -1,0 +1,129 @@
+"""Columns of Arrow as Python values, and rows of them as payloads: the same wherever a table is from.
+
+Invariant: equal data give equal values, and so one digest, whatever wrote the table: pandas, Polars, Spark, Parquet.
+Moments are in microseconds, those with a zone in UTC; a column of categories has their values; what is missing is None.
+
+Why: each column is first cast to the one type that stands for all of its kind, and a cast that would lose something is
+an error.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from drift.sources.frames import Payload
+from drift_graph.errors import InputError
+
+_kinds = pa.types
+
+
+def payloads_of(columns: Sequence[pa.Array], names: Sequence[str], payload: Payload, count: int) -> list[Any]:
+    """The rows of a table as payloads.
+
+    Raises:
+        InputError: a value has no place in Python.
+    """
+    values = [_named(name, column) for name, column in zip(names, columns)]
+    if payload == "value":
+        return values[0]
+    if payload == "tuple":
+        return list(zip(*values)) if values else [()] * count
+    return [dict(zip(names, row)) for row in zip(*values)] if values else [{} for _ in range(count)]
+
+
+def _named(name: str, column: pa.Array) -> list[Any]:
+    try:
+        return python_values(column)
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise InputError(
+            f"column {name!r}, of type {column.type}, has a value that Python has not: {error}; cast the column, for "
+            f"instance nanoseconds to microseconds or to a number"
+        ) from error
+
+
+def python_values(column: pa.Array) -> list[Any]:
+    """The values of a column: those of `to_pylist(maps_as_pydicts="strict")` once it is cast, most ten times sooner."""
+    kind = _common(column.type)
+    if kind != column.type:
+        column = _cast(column, kind)
+    if _kinds.is_string(kind) or _kinds.is_binary(kind):
+        return _listed(column)
+    if _kinds.is_integer(kind) or _kinds.is_floating(kind) or _kinds.is_boolean(kind):
+        if not column.null_count:
+            return _listed(column)
+        values = _listed(column.fill_null(False if _kinds.is_boolean(kind) else 0))
+        for at in column.is_null().to_numpy(zero_copy_only=False).nonzero()[0]:
+            values[at] = None
+        return values
+    found: list[Any] = column.to_pylist(maps_as_pydicts="strict")
+    return _in_utc(found, kind) if _has_zone(kind) else found
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if isinstance(column, pa.ExtensionArray):
+        return _cast(column.storage, kind)
+    if _kinds.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column if column.type == kind else column.cast(kind)
+
+
+def _common(kind: pa.DataType) -> pa.DataType:
+    """The type that stands for all which hold the same values."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _common(kind.storage_type)
+    if _kinds.is_dictionary(kind):
+        return _common(kind.value_type)
+    if _kinds.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if _kinds.is_duration(kind):
+        return pa.duration("us")
+    if _kinds.is_time(kind):
+        return pa.time64("us")
+    if _kinds.is_date64(kind):
+        return pa.date32()
+    if _kinds.is_float16(kind):
+        return pa.float32()
+    if _kinds.is_large_string(kind) or kind == pa.string_view():
+        return pa.string()
+    if _kinds.is_large_binary(kind) or _kinds.is_fixed_size_binary(kind) or kind == pa.binary_view():
+        return pa.binary()
+    if _kinds.is_list(kind) or _kinds.is_large_list(kind) or _kinds.is_fixed_size_list(kind):
+        return pa.list_(_common(kind.value_type))
+    if _kinds.is_map(kind):
+        return pa.map_(_common(kind.key_type), _common(kind.item_type))
+    if _kinds.is_struct(kind):
+        return pa.struct([(field.name, _common(field.type)) for field in kind])
+    return kind
+
+
+def _has_zone(kind: pa.DataType) -> bool:
+    """Whether there are moments with a zone in it, which is UTC by now."""
+    if _kinds.is_timestamp(kind):
+        return kind.tz is not None
+    return any(_has_zone(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _in_utc(values: list[Any], kind: pa.DataType) -> list[Any]:
+    """Values whose zone is Python's own UTC, whichever library of zones Arrow found."""
+    if _kinds.is_timestamp(kind):
+        return [None if value is None else value.replace(tzinfo=datetime.UTC) for value in values]
+    return [_with_utc(value) for value in values]
+
+
+def _with_utc(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):
+        return value if value.tzinfo is None else value.replace(tzinfo=datetime.UTC)
+    if isinstance(value, list):
+        return list(map(_with_utc, value))
+    if isinstance(value, dict):
+        return {_with_utc(key): _with_utc(each) for key, each in value.items()}
+    return value
+
+
+def _listed(column: pa.Array) -> list[Any]:
+    found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return found

@@ -1,0 +1,132 @@
+"""Rows of tables as payloads: what sources of DataFrames and of Parquet files share.
+
+Invariant: every row before one that has no payload is given before the error, which names the row; and what is given
+does not depend on how the table was cut into batches.
+
+Why: where a batch cannot be made into payloads, its rows are taken one by one up to the one that is at fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from drift.sources.frames import Payload
+from drift_graph.errors import InputError, SettingsError
+from drift_graph.functions import safe_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class RowsReader:
+    """Reads batches of Arrow.
+
+    Args:
+        name: of the table, for errors.
+        batches: in order, as they are in the table.
+        make: the payloads of a batch.
+        rows: how many there are in all, if that is known.
+        close: lets go of what the batches are read from.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        batches: Iterator[pa.RecordBatch],
+        make: Callable[[pa.RecordBatch], list[Any]],
+        rows: int | None = None,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._name = name
+        self._batches = batches
+        self._make = make
+        self._rows = rows
+        self._close = close
+        self._batch: pa.RecordBatch | None = None
+        self._at = 0
+        self._given = 0
+        self._error: Exception | None = None
+
+    def read(self, items_max: int) -> list[Any] | None:
+        if self._error is not None:
+            raise self._error
+        while self._batch is None or self._at >= self._batch.num_rows:
+            self._batch, self._at = next(self._batches, None), 0
+            if self._batch is None:
+                return None
+        piece = self._batch.slice(self._at, items_max)
+        try:
+            payloads = self._make(piece)
+        except InputError:
+            payloads = self._up_to_the_fault(piece)
+            if not payloads and self._error is not None:
+                raise self._error from None
+        self._at += len(payloads)
+        self._given += len(payloads)
+        return payloads
+
+    def _up_to_the_fault(self, piece: pa.RecordBatch) -> list[Any]:
+        payloads: list[Any] = []
+        for at in range(piece.num_rows):
+            try:
+                payloads += self._make(piece.slice(at, 1))
+            except InputError as error:
+                self._error = InputError(f"{self._name}, row {self._given + at + 1}: {error}")
+                self._error.__cause__ = error.__cause__
+                break
+        return payloads
+
+    def filenos(self) -> Sequence[int]:
+        return ()
+
+    def fraction(self) -> float | None:
+        """How much of the table has been read, 0 to 1."""
+        return self._given / self._rows if self._rows else None
+
+    def close(self) -> None:
+        self._batch = None
+        self._close()
+
+
+def maker(name: str, columns: Sequence[str], payload: Payload, kind: Any) -> Callable[[pa.RecordBatch], list[Any]]:
+    """What makes payloads of batches with these columns.
+
+    Args:
+        kind: what each payload must be, for instance a dataclass or a msgspec Struct; None for what `payload` gives.
+    """
+    from drift.arrow import payloads_of
+
+    if payload == "value" and len(columns) != 1:
+        raise InputError(f"{name}: payload='value' takes a table of one column, and this has {', '.join(columns)}")
+    if payload == "dict" and len(set(columns)) < len(columns):
+        raise InputError(f"{name}: two columns have one name: {', '.join(columns)}; payload='tuple' takes them")
+
+    def make(batch: pa.RecordBatch) -> list[Any]:
+        payloads = payloads_of(batch.columns, columns, payload, batch.num_rows)
+        return payloads if kind is None else _converted(payloads, kind)
+
+    return make
+
+
+def check_payload(function: str, payload: str, kind: Any) -> None:
+    """
+    Raises:
+        SettingsError: the arguments of a source of rows are none.
+    """
+    if payload not in ("dict", "tuple", "value"):
+        raise SettingsError(f"{function} payload={payload!r:.80} is neither 'dict', 'tuple' nor 'value'")
+    try:
+        msgspec.json.Decoder(Any if kind is None else kind)
+    except TypeError as error:
+        raise SettingsError(f"{function} type={kind!r:.80}: {error}") from None
+
+
+def _converted(payloads: list[Any], kind: Any) -> list[Any]:
+    try:
+        return msgspec.convert(payloads, list[kind])
+    except msgspec.ValidationError as error:
+        shown = safe_text(repr, payloads[0], 200)
+        raise InputError(f"it is no {getattr(kind, '__qualname__', kind)}: {error}; it is {shown}") from None

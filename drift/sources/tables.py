@@ -1,0 +1,84 @@
+"""Tables in memory: DataFrames of pandas and Polars, tables of Arrow, relations of DuckDB.
+
+Invariant: a table gives its rows in their order, and equal tables equal payloads, whichever library made them.
+
+Why: every table is read as batches of Arrow, through the one way from its columns to Python values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from drift.extras import need
+from drift.sources.base import Reader
+from drift.sources.frames import Payload
+from drift.sources.rows import RowsReader, check_payload, maker
+from drift_graph.errors import InputError, SettingsError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def table(frame: Any, *, payload: Literal["dict", "tuple", "value"] = "dict", type: Any = None) -> TableSource:
+    """A table as a source: each row is a payload, in the order of the table; a DataFrame by itself is one as well.
+
+    Moments are datetimes in microseconds, in UTC where they have a zone; what is missing (null, of pandas NaN and NaT
+    too) is None; categories are their values; structs are dicts. The index of a DataFrame of pandas is no column.
+
+    Args:
+        frame: a DataFrame of pandas or Polars, a table or batch of PyArrow, a relation of DuckDB: what has Arrow's
+            stream interface. A DataFrame of Spark is one after `frame.toArrow()`.
+        payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column.
+        type: what each row must be, for instance a dataclass or a msgspec Struct; the dict is made so.
+    """
+    need("tables", "drift.sources.table")
+    check_payload("table", payload, type)
+    if not is_table(frame):
+        raise SettingsError(
+            f"drift.sources.table({frame!r:.80}) is given neither a DataFrame of pandas or Polars nor a table of Arrow"
+        )
+    return TableSource(frame, payload, type)
+
+
+def is_table(given: Any) -> bool:
+    """Whether it has rows that Arrow can read."""
+    kind = type(given)
+    has_columns = hasattr(kind, "columns") or hasattr(kind, "schema")
+    return has_columns and any(hasattr(kind, name) for name in ("__arrow_c_stream__", "__arrow_c_array__"))
+
+
+class TableSource:
+    """See `table`."""
+
+    live = False
+
+    def __init__(self, frame: Any, payload: Payload, kind: Any) -> None:
+        self._frame = frame
+        self._payload = payload
+        self._kind = kind
+
+    def open(self) -> Reader:
+        name = f"the {type(self._frame).__name__}"
+        columns, batches = _batches(name, self._frame)
+        rows = getattr(self._frame, "num_rows", None) or getattr(self._frame, "height", None)
+        return RowsReader(
+            name, batches, maker(name, columns, self._payload, self._kind), rows if type(rows) is int else None
+        )
+
+    def __repr__(self) -> str:
+        return f"table({type(self._frame).__name__})"
+
+
+def _batches(name: str, frame: Any) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    import pyarrow as pa
+
+    try:
+        if hasattr(frame, "itertuples"):  # of pandas, whose index would be a column
+            frame = pa.Table.from_pandas(frame, preserve_index=False)
+        if isinstance(frame, pa.RecordBatch):
+            return frame.schema.names, iter([frame])
+        reader = pa.RecordBatchReader.from_stream(frame)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{name} is no table to Arrow: {error}; give its columns one type each") from error
+    return reader.schema.names, iter(reader)

@@ -1,0 +1,225 @@
+"""The output of a run as a table, and tables as sources: typed columns, and one digest wherever the data are from."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import duckdb
+import msgspec
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import drift
+from drift import InputError, PayloadError, SettingsError
+
+
+class Named(NamedTuple):
+    word: str
+    n: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    word: str
+    n: int
+
+
+class Struct(msgspec.Struct, frozen=True):
+    word: str
+    n: int
+
+
+def echo(*sinks: str) -> drift.Graph:
+    graph = drift.Graph("echo")
+    given = graph.source("rows")
+    for sink in sinks or ("out",):
+        given.sink(sink)
+    return graph
+
+
+def as_dict(word: str, n: int) -> dict[str, Any]:
+    return {"word": word, "n": n}
+
+
+@pytest.mark.parametrize("make", [Named, Data, Struct, as_dict])
+@pytest.mark.parametrize("engine", ["local", "reference", "zeromq"])
+def test_fields_are_typed_columns_behind_position_sink_and_time(make: Callable[[str, int], Any], engine: Any) -> None:
+    table = drift.run(echo(), {"rows": [make("a", 1), make("b", 2)]}, engine=engine).to_arrow()
+    assert [f"{field.name}: {field.type}" for field in table.schema] == [
+        "position: int64", "sink: string", "time: int64", "word: string", "n: int64"
+    ]  # fmt: skip
+    assert table.to_pylist() == [
+        {"position": 0, "sink": "out", "time": 0, "word": "a", "n": 1},
+        {"position": 1, "sink": "out", "time": 1, "word": "b", "n": 2},
+    ]
+
+
+def test_tuples_get_the_names_that_are_given_and_values_are_one_column() -> None:
+    run = drift.run(echo(), {"rows": [("a", 1)]})
+    assert run.to_arrow(columns={"word": pa.string(), "n": pa.int8()}).schema.field("n").type == pa.int8()
+    assert drift.run(echo(), {"rows": [("a", 1)]}).to_arrow().column_names[3:] == ["0", "1"]
+    assert drift.run(echo(), {"rows": [7, 8]}).to_arrow().column("value").to_pylist() == [7, 8]
+    assert drift.run(echo(), {"rows": [{"time": 5}]}).to_arrow().column("payload.time").to_pylist() == [5]
+    assert drift.run(echo(), {"rows": []}).to_arrow().column_names[:3] == ["position", "sink", "time"]
+
+
+def test_of_several_sinks_one_or_all() -> None:
+    rows = {"rows": list(range(10_000))}
+    table = drift.run(echo("one", "other"), rows).to_arrow(of="other")
+    assert set(table.column("sink").to_pylist()) == {"other"}
+    assert table.column("value").to_pylist() == rows["rows"] == table.column("time").to_pylist()
+    both = drift.run(echo("one", "other"), rows).to_arrow()
+    assert both.column("position").to_pylist() == list(range(20_000))
+    with pytest.raises(SettingsError, match="has no sink 'third'; it has 'one', 'other'"):
+        drift.run(echo("one", "other"), rows).to_arrow(of="third")
+
+
+def test_more_rows_than_are_gathered_at_once_in_event_time() -> None:
+    rows = [{"at": -at, "n": at} for at in range(100_000)]
+    policy = drift.EventTime(time=lambda row: row["at"], lateness=100_000)
+    table = drift.run(echo(), {"rows": rows}, times={"rows": policy}).to_arrow()
+    assert table.column("time").to_pylist() == list(range(-99_999, 1)) == table.column("at").to_pylist()
+
+
+def test_what_no_type_holds_says_what_to_do() -> None:
+    with pytest.raises(PayloadError, match="no one type holds the values of 'value'"):
+        drift.run(echo(), {"rows": [1, "a"]}).to_arrow()
+
+
+def test_pandas_polars_and_duckdb() -> None:
+    def run() -> drift.Run:
+        return drift.run(echo(), {"rows": [Struct("a", 1), Struct("b", 2)]})
+
+    assert run().to_pandas()["word"].tolist() == ["a", "b"]
+    assert run().to_polars()["n"].sum() == 3
+    assert run().to_duckdb().filter("n > 1").project("word").fetchall() == [("b",)]
+    own = duckdb.connect()
+    assert run().to_duckdb(own).fetchall() == [(0, "out", 0, "a", 1), (1, "out", 1, "b", 2)]
+    own.close()
+
+
+# Tables as sources.
+
+UTC = datetime.UTC
+ROWS: list[dict[str, Any]] = [
+    {
+        "n": 1, "x": 0.5, "word": "a", "at": datetime.datetime(2024, 3, 1, 12, 30, 1, 250000),
+        "zoned": datetime.datetime(2024, 3, 1, 12, 30, tzinfo=UTC), "day": datetime.date(2024, 3, 1),
+        "paid": Decimal("1.50"), "kind": "x", "ok": True, "raw": b"\x00",
+        "took": datetime.timedelta(milliseconds=5), "parts": [1, 2], "place": {"a": 1},
+    },
+    {
+        "n": 2, "x": None, "word": None, "at": None, "zoned": None, "day": None, "paid": None, "kind": "y", "ok": False,
+        "raw": None, "took": None, "parts": [], "place": {"a": None},
+    },
+]  # fmt: skip
+SCHEMA = pa.schema([
+    ("n", pa.int64()), ("x", pa.float64()), ("word", pa.string()), ("at", pa.timestamp("us")),
+    ("zoned", pa.timestamp("us", "UTC")), ("day", pa.date32()), ("paid", pa.decimal128(10, 2)), ("kind", pa.string()),
+    ("ok", pa.bool_()), ("raw", pa.binary()), ("took", pa.duration("us")), ("parts", pa.list_(pa.int64())),
+    ("place", pa.struct([("a", pa.int64())])),
+])  # fmt: skip
+ARROW = pa.Table.from_pylist(ROWS, SCHEMA)
+
+
+def in_other_types() -> pa.Table:
+    """The same data as other libraries and files have them."""
+    others = {
+        "n": pa.int32(), "word": pa.large_string(), "at": pa.timestamp("ns"),
+        "zoned": pa.timestamp("ms", "America/New_York"), "kind": pa.dictionary(pa.int8(), pa.string()),
+        "day": pa.date64(), "raw": pa.large_binary(), "took": pa.duration("ns"), "parts": pa.large_list(pa.int32()),
+    }  # fmt: skip
+    return ARROW.cast(pa.schema([pa.field(field.name, others.get(field.name, field.type)) for field in SCHEMA]))
+
+
+SOURCES: dict[str, Callable[[], Any]] = {
+    "dicts": lambda: ROWS,
+    "arrow": lambda: ARROW,
+    "arrow in other types": in_other_types,
+    "a batch": lambda: ARROW.combine_chunks().to_batches()[0],
+    "pandas": lambda: ARROW.to_pandas(types_mapper=pd.ArrowDtype),
+    "pandas with objects": lambda: ARROW.drop_columns(["place"]).to_pandas(),  # which has 1.0 beside None there
+    "polars": lambda: pl.from_arrow(ARROW),
+    "duckdb": lambda: duckdb.connect().from_arrow(ARROW.drop_columns(["took"])),  # whose intervals have months
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_equal_data_give_one_digest_wherever_they_are_from(source: str) -> None:
+    frame = SOURCES[source]()
+    left_out = {"pandas with objects": "place", "duckdb": "took"}.get(source)
+    rows = [{name: row[name] for name in row if name != left_out} for row in ROWS]
+    expected = drift.run(echo(), {"rows": rows})
+    assert [item.payload for item in expected] == rows
+    for engine in ("local", "reference", "zeromq"):
+        run = drift.run(echo(), {"rows": frame}, engine=engine)  # type: ignore[arg-type]
+        assert [item.payload for item in run] == rows
+        assert run.digest == expected.digest, engine
+
+
+def test_equal_data_give_one_digest_on_spark_as_its_own_frame_and_as_tables(spark: Any) -> None:
+    names = [name for name in SCHEMA.names if name not in ("took",)]
+    arrow = ARROW.select(names)
+    expected = drift.run(echo(), {"rows": arrow}).finish().digest
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+        frame = spark.createDataFrame(arrow.to_pylist(), _spark_schema(names))
+        ordered = drift.spark.source(frame, order_by="n")
+        assert drift.run(echo(), {"rows": ordered}, engine="spark").finish().digest == expected
+        assert drift.run(echo(), {"rows": frame.orderBy("n").toArrow()}).finish().digest == expected
+        assert drift.run(echo(), {"rows": arrow}, engine="spark").finish().digest == expected
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def _spark_schema(names: list[str]) -> str:
+    kinds = {
+        "n": "long", "x": "double", "word": "string", "at": "timestamp_ntz", "zoned": "timestamp", "day": "date",
+        "paid": "decimal(10,2)", "kind": "string", "ok": "boolean", "raw": "binary", "parts": "array<long>",
+        "place": "struct<a: long>",
+    }  # fmt: skip
+    return ", ".join(f"{name} {kinds[name]}" for name in names)
+
+
+def test_rows_as_tuples_as_values_and_as_a_type() -> None:
+    frame = pl.DataFrame({"word": ["a", "b"], "n": [1, 2]})
+    assert _payloads(drift.sources.table(frame, payload="tuple")) == [("a", 1), ("b", 2)]
+    assert _payloads(drift.sources.table(frame.select("n"), payload="value")) == [1, 2]
+    assert _payloads(drift.sources.table(frame, type=Struct)) == [Struct("a", 1), Struct("b", 2)]
+    assert _payloads(drift.sources.table(frame.to_pandas(), type=Data)) == [Data("a", 1), Data("b", 2)]
+
+
+def _payloads(source: Any) -> list[Any]:
+    return [item.payload for item in drift.run(echo(), {"rows": source}, batch_items=1)]
+
+
+def test_a_row_that_has_no_payload_is_named_and_those_before_it_are_out() -> None:
+    ns = pa.array([0, 1_000, 1], pa.int64()).cast(pa.timestamp("ns"))
+    run = drift.run(echo(), {"rows": pa.table({"at": ns})})
+    items = []
+    with pytest.raises(InputError, match=r"the Table, row 3: column 'at', of type timestamp\[ns\]"):
+        items.extend(run)
+    assert len(items) == 2
+    words = pl.DataFrame({"word": ["a", "b"], "n": [1, None]})
+    run = drift.run(echo(), {"rows": drift.sources.table(words, type=Struct)})
+    with pytest.raises(InputError, match="the DataFrame, row 2: it is no Struct: Expected `int`, got `null`"):
+        list(run)
+    assert run.report.items_out == 1
+
+
+def test_what_is_no_table_is_refused() -> None:
+    with pytest.raises(SettingsError, match="is given neither a DataFrame of pandas or Polars nor a table of Arrow"):
+        drift.sources.table([1, 2])
+    with pytest.raises(SettingsError, match="payload='list' is neither 'dict', 'tuple' nor 'value'"):
+        drift.sources.table(ARROW, payload="list")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="two columns have one name: a, a"):
+        drift.run(echo(), {"rows": pa.table([[1], [2]], names=["a", "a"])}).finish()
+    with pytest.raises(InputError, match="payload='value' takes a table of one column"):
+        drift.run(echo(), {"rows": drift.sources.table(ARROW, payload="value")}).finish()
