@@ -151,7 +151,7 @@ CANONICAL: list[tuple[Any, str]] = [
     (complex(1, -0.0), "c71211cb3ff0000000000000cb8000000000000000"),
     (fractions.Fraction(1, 3), "c70312312f33"),
     (Colour.RED, "c70b0ca6436f6c6f7572a3524544"),
-    (Point(1, 2.0, "ignored"), "c7140da5506f696e74a17801a179cb4000000000000000"),
+    (Point(1, 2.0, "ignored"), "c7210da5506f696e74a17801a179cb4000000000000000a46e6f7465a769676e6f726564"),
     (Pair(1, "two"), "c7150fa450616972a46c65667401a57269676874a374776f"),
     (Row("a", 2), "c7110ea3526f77a46e616d65a161a473697a6502"),
 ]

@@ -46,5 +46,6 @@ class _Showing(Restoring):
             return super()._extension(code, body)
         name, *rest = self.values(body)
         if code == _ENUM:
-            return _Text(f"{name}.{rest[0]}")
-        return _Text(f"{name}({', '.join(f'{field}={value!r}' for field, value in zip(rest[::2], rest[1::2]))})")
+            return _Text(f"{name}.{rest[0]}" if type(rest[0]) is str else f"{name}({rest[0]})")
+        pairs = [*zip(rest[:-1:2], rest[1::2]), *(rest[-1].items() if len(rest) % 2 else ())]
+        return _Text(f"{name}({', '.join(f'{field}={value!r}' for field, value in pairs)})")

@@ -9,17 +9,15 @@ one that can be found by its module and name. Scalars and tuples need no look.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-import msgspec
-
 from drift.records.format import NOT_KEPT
 from drift_graph.canonical import NoCanonicalForm, canonical, stored, stored_each
+from drift_graph.content import shape_of
 from drift_graph.errors import PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.restore import CannotRestore, restored
@@ -158,16 +156,9 @@ def _gather(values: Sequence[Any], found: set[type], depth: int) -> None:
         elif issubclass(kind, enum.Enum):
             found.add(kind)
             continue
-        elif dataclasses.is_dataclass(kind):
+        elif (shape := shape_of(kind)) is not None:
             found.add(kind)
-            names = [field.name for field in dataclasses.fields(kind) if field.compare]
-            inside = [getattr(each, name) for each in these for name in names]
-        elif issubclass(kind, msgspec.Struct):
-            found.add(kind)
-            inside = [getattr(each, name) for each in these for name in kind.__struct_fields__]
-        elif issubclass(kind, tuple) and hasattr(kind, "_fields"):
-            found.add(kind)
-            inside = list(chain.from_iterable(these))
+            inside = list(chain.from_iterable(map(shape.content, these)))
         else:
             continue
         if inside:

@@ -1,8 +1,9 @@
 """Canonical bytes: one byte string for each payload, the same in every process, on every machine.
 
 Invariant: two payloads have equal canonical bytes exactly when they have the same types and the same values all the
-way down (a dataclass by the fields it compares); the bytes do not depend on hash seed, set order, dict insertion,
-object identity or process.
+way down, whatever a function could tell them apart by: all fields of a dataclass and its other attributes, the bits of
+a flag, the time zone of a moment. The bytes do not depend on hash seed, set order, dict insertion, object identity or
+process. What cannot be told so is refused by the name of its class.
 
 Why: the form is MessagePack (github.com/msgpack/msgpack, spec.md) in its shortest encodings, where each value says
 its type and length. What MessagePack cannot tell apart is an extension: tuples are plain arrays, so lists are
@@ -15,13 +16,13 @@ and it gives the very bytes that joining `canonical(value)` gives.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import decimal
 import enum
 import fractions
 import struct
 import uuid
+import zoneinfo
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from operator import ne
@@ -30,6 +31,8 @@ from typing import Any
 import msgspec
 import xxhash
 
+from drift_graph.content import shape_of
+from drift_graph.functions import safe_text
 from drift_graph.meta import ComputedMetas, Metas
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -57,15 +60,18 @@ def of_kind(values: list[Any], chosen: list[Any]) -> list[Any]:
     return chosen if type(values) is list else type(values)(chosen)
 
 
+_USE = (
+    "; use numbers, text, bytes, None, tuples, lists, dicts, sets, dates, Decimal, UUID, Enum, dataclasses or msgspec "
+    "Structs, or convert it before it becomes a payload"
+)
+
+
 class NoCanonicalForm(TypeError):
     """Raised with the type that has none; whoever knows the step turns it into a PayloadError."""
 
-    def __init__(self, kind: type, how: str = "") -> None:
+    def __init__(self, kind: type, how: str = "", why: str = "") -> None:
         name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-        super().__init__(
-            f"a {name}{how} has no canonical form; use numbers, text, bytes, None, tuples, lists, dicts, sets, dates, "
-            f"Decimal, UUID, Enum, dataclasses or msgspec Structs, or convert it before it becomes a payload"
-        )
+        super().__init__(f"a {name}{how} has no canonical form{': ' + why if why else _USE}")
         self.kind = kind
 
 
@@ -303,6 +309,37 @@ def _text(value: object) -> bytes:
     return str(value).encode()
 
 
+def _uuid(value: uuid.UUID) -> bytes:
+    """Its bytes, and where it is known how it was made, a byte for that."""
+    return value.bytes if value.is_safe is uuid.SafeUUID.unknown else value.bytes + bytes((value.is_safe.value & 1,))
+
+
+def _zone(zone: datetime.tzinfo | None) -> str | tuple[str] | None:
+    """The name of a fixed offset, or the key of a zone, in a tuple; what else there is may act in any way."""
+    if zone is None:
+        return None
+    kind = type(zone)
+    if kind is datetime.timezone:
+        return str(zone)
+    if kind is zoneinfo.ZoneInfo and zone.key is not None:  # type: ignore[attr-defined]
+        return (zone.key,)  # type: ignore[attr-defined]
+    raise NoCanonicalForm(
+        kind,
+        " as the time zone of a moment",
+        "nothing says how it acts; use zoneinfo.ZoneInfo with a key or datetime.timezone, for instance "
+        "moment.astimezone(datetime.timezone.utc)",
+    )
+
+
+def _member(kind: type[enum.Enum], value: enum.Enum) -> str | int:
+    """The name of a member; the bits of a flag, of which there are more than members."""
+    if issubclass(kind, enum.Flag):
+        return int(value._value_)
+    if kind._member_map_.get(value._name_) is not value:
+        raise NoCanonicalForm(kind, why=f"{safe_text(repr, value, 80)} is no member of it; make it one")
+    return value._name_
+
+
 def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes]:
     """The function from a value to its bytes, with that for maps."""
 
@@ -338,14 +375,8 @@ def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes
     def sorted_items(values: Iterable[Any]) -> bytes:
         return b"".join(sorted(map(form, values)))
 
-    def isoformat(value: datetime.datetime | datetime.date | datetime.time) -> bytes:
-        zone = getattr(value, "tzinfo", None)
-        fold = getattr(value, "fold", 0)
-        return items((value.isoformat(), str(zone) if zone is not None else None, fold))
-
-    def named(value: Any, fields: Iterable[tuple[str, Any]]) -> bytes:
-        """A class by its qualified name (not its module: a script is `__main__` only when it is run) and its fields."""
-        return items((type(value).__qualname__, *chain.from_iterable(fields)))
+    def isoformat(value: datetime.datetime | datetime.time) -> bytes:
+        return items((value.isoformat(), _zone(value.tzinfo), value.fold))
 
     extensions: dict[type, tuple[int, Callable[[Any], bytes]]] = {
         list: (1, items),
@@ -353,11 +384,11 @@ def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes
         frozenset: (3, sorted_items),
         # 4: an int beyond 64 bits; 5: text with lone surrogates
         datetime.datetime: (6, isoformat),
-        datetime.date: (7, isoformat),
+        datetime.date: (7, lambda value: items((value.isoformat(), None, 0))),
         datetime.time: (8, isoformat),
         datetime.timedelta: (9, lambda value: items((value.days, value.seconds, value.microseconds))),
         decimal.Decimal: (10, lambda value: items(value.as_tuple())),
-        uuid.UUID: (11, lambda value: value.bytes),
+        uuid.UUID: (11, _uuid),
         # 12 to 15: enums, dataclasses, structs, named tuples
         bytearray: (16, bytes),
         complex: (17, lambda value: items((value.real, value.imag))),
@@ -365,16 +396,15 @@ def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes
     }
 
     def by_family(kind: type, value: Any) -> bytes:
-        if isinstance(value, enum.Enum):
-            return _extension(12, items((kind.__qualname__, value.name)))
-        if dataclasses.is_dataclass(value):
-            fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare)
-            return _extension(13, named(value, fields))
-        if isinstance(value, msgspec.Struct):
-            return _extension(14, named(value, ((name, getattr(value, name)) for name in value.__struct_fields__)))
-        if isinstance(value, tuple) and hasattr(kind, "_fields"):
-            return _extension(15, named(value, zip(kind._fields, value)))
-        raise NoCanonicalForm(kind)
+        """A class by its qualified name (not its module: a script is `__main__` only when it runs) and its content."""
+        if issubclass(kind, enum.Enum):
+            return _extension(12, items((kind.__qualname__, _member(kind, value))))
+        shape = shape_of(kind)
+        if shape is None:
+            raise NoCanonicalForm(kind)
+        if shape.refused or not shape.fits(value):
+            raise NoCanonicalForm(kind, why=shape.refused or "it has more entries, or fewer, than its class has names")
+        return _extension(shape.code, items((kind.__qualname__, *shape.content(value))))
 
     return form
 

@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from drift_graph.canonical import Forms, of_kind
+from drift_graph.content import identified_by
 from drift_graph.meta import ComputedMetas, Metas, interleaved, is_increasing, joined_metas, time_of
 
 T = TypeVar("T")
@@ -135,3 +136,6 @@ class Failure:
     message: str = field(compare=False)
     where: str = field(compare=False)
     trace: str = field(compare=False, default="")
+
+
+identified_by(Failure, ("step", "kind"))

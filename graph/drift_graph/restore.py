@@ -23,6 +23,7 @@ from typing import Any
 
 import msgpack
 import msgspec
+from msgspec.structs import force_setattr
 
 from drift_graph.canonical import NoCanonicalForm, encode_many, stored_each
 from drift_graph.errors import InputError, SettingsError
@@ -137,7 +138,7 @@ class Restoring:
         if code == 5:
             return body.decode("utf-8", "surrogatepass")
         if code == 11:
-            return uuid.UUID(bytes=body)
+            return uuid.UUID(bytes=body[:16], is_safe=_SAFE[body[16:]])
         if code == 16:
             return bytearray(body)
         if code == 18:
@@ -173,19 +174,21 @@ def _time(parts: list[Any]) -> datetime.time:
     return _zoned(datetime.time.fromisoformat(text), zone, fold)  # type: ignore[return-value]
 
 
-def _zoned(moment: Any, zone: str | None, fold: int) -> datetime.datetime | datetime.time:
+def _zoned(moment: Any, zone: str | tuple[str] | None, fold: int) -> datetime.datetime | datetime.time:
     """A moment in its own zone: the isoformat has its offset, and only that."""
     moment = moment.replace(fold=fold)
+    if isinstance(zone, tuple):
+        try:
+            return moment.replace(tzinfo=zoneinfo.ZoneInfo(*zone))  # type: ignore[no-any-return]
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+            raise CannotRestore(f"time zone {zone[0]!r} is not known on this machine; install tzdata") from None
     if zone is None or str(moment.tzinfo) == zone:
         return moment  # type: ignore[no-any-return]
-    try:
-        return moment.replace(tzinfo=zoneinfo.ZoneInfo(zone))  # type: ignore[no-any-return]
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
-        offset = moment.utcoffset()
-        if offset is None:
-            raise CannotRestore(f"time zone {zone!r} is not known on this machine; install tzdata") from None
-        return moment.replace(tzinfo=datetime.timezone(offset, zone))  # type: ignore[no-any-return]
+    return moment.replace(tzinfo=datetime.timezone(moment.utcoffset(), zone))  # type: ignore[no-any-return]
 
+
+#: By what follows the bytes of a UUID.
+_SAFE = {b"": uuid.SafeUUID.unknown, b"\0": uuid.SafeUUID.safe, b"\1": uuid.SafeUUID.unsafe}
 
 #: Built from the values in the body.
 _extensions: dict[int, Callable[[list[Any]], Any]] = {
@@ -201,46 +204,53 @@ _extensions: dict[int, Callable[[list[Any]], Any]] = {
 def _enum(kind: type, parts: list[Any]) -> Any:
     if not issubclass(kind, enum.Enum):
         raise CannotRestore(f"class {kind.__qualname__!r} is no Enum here")
-    return kind[parts[0]]
+    return kind(parts[0]) if issubclass(kind, enum.Flag) else kind[parts[0]]
 
 
-def _fields(parts: list[Any]) -> dict[str, Any]:
-    return dict(zip(parts[::2], parts[1::2], strict=True))
+def _content(parts: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields, and attributes that are none."""
+    others = parts[-1] if len(parts) % 2 else {}
+    if any(name[:2] == "__" for name in others):
+        raise CannotRestore(f"attributes {', '.join(map(repr, others))} are not the user's")
+    return dict(zip(parts[:-1:2], parts[1::2])), others
 
 
 def _dataclass(kind: type, parts: list[Any]) -> Any:
-    """Its fields are set as they were; its __init__ and __post_init__ have run before, when it was made."""
+    """Its attributes are set as they were; its __init__ and __post_init__ have run before, when it was made."""
     if not dataclasses.is_dataclass(kind):
         raise CannotRestore(f"class {kind.__qualname__!r} is no dataclass here")
-    values = _fields(parts)
+    fields, others = _content(parts)
+    missing = [field.name for field in dataclasses.fields(kind) if field.init and field.name not in fields]
+    if missing:
+        raise CannotRestore(
+            f"class {kind.__qualname__!r} has a field {missing[0]!r} here, of which the bytes say nothing"
+        )
     value = object.__new__(kind)
-    for field in dataclasses.fields(kind):
-        object.__setattr__(value, field.name, values.get(field.name) if field.compare else _default_of(kind, field))
+    for name, each in (*fields.items(), *others.items()):
+        object.__setattr__(value, name, each)
     return value
-
-
-def _default_of(kind: type, field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    raise CannotRestore(
-        f"field {field.name!r} of {kind.__qualname__} does not compare, so it is not kept; give it a default, or let "
-        f"it compare"
-    )
 
 
 def _struct(kind: type, parts: list[Any]) -> Any:
     if not issubclass(kind, msgspec.Struct):
         raise CannotRestore(f"class {kind.__qualname__!r} is no msgspec Struct here")
-    return kind(**_fields(parts))
+    fields, others = _content(parts)
+    value = kind(**{name: fields[name] for name in kind.__struct_fields__ if name in fields})
+    for name, each in fields.items():  # its __post_init__ may have changed them
+        force_setattr(value, name, each)
+    if others:
+        value.__dict__.update(others)
+    return value
 
 
 def _named_tuple(kind: type, parts: list[Any]) -> Any:
     if not issubclass(kind, tuple):
         raise CannotRestore(f"class {kind.__qualname__!r} is no named tuple here")
-    values = _fields(parts)
-    return tuple.__new__(kind, [values[name] for name in kind._fields])  # type: ignore[attr-defined]
+    fields, others = _content(parts)
+    value = tuple.__new__(kind, [fields[name] for name in kind._fields])  # type: ignore[attr-defined]
+    if others:
+        value.__dict__.update(others)
+    return value
 
 
 #: Built from a class and what follows its name.
