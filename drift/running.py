@@ -136,6 +136,7 @@ class Run:
                 batch_items=settings.batch_items,
                 in_flight_max=settings.in_flight_max,
                 on_late=take_late,
+                on_read=self._recorder.read if self._recorder is not None else None,
                 on_fed=self._recorder.arrived if self._recorder is not None else None,
                 on_stored=self._recorder.arrived_stored if self._recorder is not None else None,
             )

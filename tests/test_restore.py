@@ -90,6 +90,12 @@ def test_the_code_of_a_dataclass_is_not_run() -> None:
     assert restored(data, {"Checked": Checked}).count == 5
 
 
+def with_attribute(name: str) -> bytes:
+    value = WithoutDefault(1, 2)
+    value.__dict__[name] = 3
+    return canonical(value)
+
+
 def bad() -> list[tuple[str, bytes, str]]:
     return [
         ("nothing", b"", "0 values"),
@@ -109,7 +115,12 @@ def bad() -> list[tuple[str, bytes, str]]:
         ("deep extensions", b"\xc8\x00\x01\x01" * 3, "end within a value|no canonical bytes"),
         ("a class not named", canonical(Point(1, 2.0, "x")), "class 'Point' is not known"),
         ("a class of another family", canonical(Pair(1, "x")).replace(b"Pair", b"Rows"), "no named tuple"),
-        ("a lost field", canonical(WithoutDefault(1, 2)), "give it a default"),
+        (
+            "a field too few",
+            canonical(WithoutDefault(1, 2)).replace(b"\xa4lost\x02", b"").replace(b"\xc7\x1b", b"\xc7\x15"),
+            "has a field 'lost' here",
+        ),
+        ("an attribute of the language", with_attribute("__class__"), "are not the user's"),
         ("no such enum member", canonical(Colour.RED).replace(b"RED", b"ROT"), "no canonical bytes"),
     ]
 

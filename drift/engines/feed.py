@@ -9,7 +9,7 @@ import contextlib
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drift.machines.nodes.intake import Fed, Intake
 from drift.sources.base import Reader, Source
@@ -33,7 +33,8 @@ class Feed:
         batch_items: most items read from a source at once.
         in_flight_max: most unsettled items of a source.
         on_late: takes the items that a policy diverts.
-        on_fed: is told what a source hands over, before the engine has it, and gives what the engine is to have.
+        on_read: is given what a source has read, and gives back what is to be taken, and the error that comes after it.
+        on_fed: is told what a source hands over, before the engine has it.
         on_stored: is told what an engine reads of a source by itself, before it computes with it.
 
     Attributes:
@@ -51,9 +52,11 @@ class Feed:
         batch_items: int,
         in_flight_max: int,
         on_late: Callable[[Late], None],
-        on_fed: Callable[[str, int, Arrived], Arrived] | None = None,
+        on_read: Callable[[str, list[Any]], tuple[list[Any], Exception | None]] | None = None,
+        on_fed: Callable[[str, int, Arrived], None] | None = None,
         on_stored: Callable[[Stored], None] | None = None,
     ) -> None:
+        self._on_read = on_read
         self._on_fed = on_fed
         self.on_stored = on_stored
         self._on_late = on_late
@@ -141,7 +144,8 @@ class Feed:
         for rank, items_max in self.intake.turns(minimal_time):
             given = self._read(rank, items_max)
             if given is not None:
-                fed.append(given if self._on_fed is None else self._told(given, self._on_fed))
+                self._told(given)
+                fed.append(given)
         self._tell_late()
         self.error = self.intake.inputs.error
         return fed
@@ -165,16 +169,20 @@ class Feed:
             failed.__cause__ = error
             self.intake.inputs.fail(rank, failed)
             return None
+        refused = None
+        if payloads and self._on_read is not None:
+            payloads, refused = self._on_read(machine.name, payloads)
         now_ms = time.time_ns() // 1_000_000 if machine.live else 0
-        return self.intake.give(rank, payloads, now_ms, time.monotonic())
+        given = None
+        if payloads or refused is None:
+            given = self.intake.give(rank, payloads, now_ms, time.monotonic())
+        if refused is not None and (given is None or given.arrived.error is None):
+            self.intake.inputs.fail(rank, refused)
+        return given
 
-    def _told(self, given: Fed, on_fed: Callable[[str, int, Arrived], Arrived]) -> Fed:
-        arrived = on_fed(*given)
-        if arrived is given.arrived:
-            return given
-        if arrived.error is not None:
-            self.intake.inputs.fail(given.rank, arrived.error)
-        return given._replace(arrived=arrived)
+    def _told(self, given: Fed) -> None:
+        if self._on_fed is not None:
+            self._on_fed(*given)
 
     def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
         """The error to end with where nothing is being processed and no source may be read."""

@@ -40,10 +40,10 @@ from drift.records.messages import (
 from drift.records.storable import Storable
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_pieces
-from drift_graph.canonical import encode_metas, stored_plain
+from drift_graph.canonical import encode_metas, stored, stored_each, stored_plain
 from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
 from drift_graph.functions import own_folders
-from drift_graph.meta import NumberedMetas, global_time_of
+from drift_graph.meta import NumberedMetas
 from drift_graph.times import Arrived
 
 #: The writer needs little of drift, so the package is there without what it imports; and it reads before it imports the
@@ -117,6 +117,7 @@ class Recorder:
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
         self._torn = False
+        self._read = 0, b""  # how many payloads were read last, and their bytes
         self._batch = 0
         self._promises: dict[int, Arrival] = {}
         self._open_items = 0  # of the output's last block
@@ -162,28 +163,27 @@ class Recorder:
 
     # What the run says.
 
-    def arrived(self, name: str, rank: int, arrived: Arrived) -> Arrived:
-        """A source's batch, before the engine has it; returns what the engine is to have.
-
-        That is less where a payload cannot be kept: the items before it, with the error that ends the run.
-        """
-        payloads = arrived.payloads
+    def read(self, name: str, payloads: list[Any]) -> tuple[list[Any], PayloadError | None]:
+        """What a source has read, before it is looked at; less of it, and an error, where a payload cannot be kept."""
+        bad = None
         data = stored_plain(payloads)
         if data is None:
             data, bad = self._storable.stored(payloads, f"source {name!r}")
-            if bad is not None:
-                arrived = _cut(arrived, *bad)
-                payloads = arrived.payloads
-        late: list[LateRow] = []
-        for each in arrived.late:
-            kept, bad = self._storable.stored([each.payload], f"source {name!r} (a late item)")
-            if bad is not None:
-                arrived = arrived._replace(late=arrived.late[: len(late)], error=bad[1])
-                break
-            late.append(LateRow(each.time, each.heartbeat, each.reason, kept))
+        if bad is not None:
+            payloads = payloads[: bad[0]]
+        self._read = len(payloads), data
+        return payloads, bad[1] if bad is not None else None
+
+    def arrived(self, name: str, rank: int, arrived: Arrived) -> None:
+        """What a source makes of what it has read, before the engine has it."""
+        count, data = self._read
+        if len(arrived.payloads) != count:  # some were late, or one was refused
+            data = b"".join(stored_each(arrived.payloads))
+        late = [LateRow(each.time, each.heartbeat, each.reason, stored(each.payload)) for each in arrived.late]
         first_time, metas = told_metas(arrived.metas)
-        self._arrive(Arrival(0, rank, time.time_ns(), len(payloads), first_time, metas, data, arrived.heartbeat, late))
-        return arrived
+        self._arrive(
+            Arrival(0, rank, time.time_ns(), len(arrived.payloads), first_time, metas, data, arrived.heartbeat, late)
+        )
 
     def arrived_stored(self, given: Stored) -> None:
         """A source's batch, as bytes; whoever made them has seen that such payloads can be kept."""
@@ -350,14 +350,3 @@ def _check_free(folder: Path) -> None:
         )
     if folder.exists() and not folder.is_dir():
         raise SettingsError(f"record={str(folder)!r} is a file; give a folder that is not there")
-
-
-def _cut(arrived: Arrived, index: int, error: PayloadError) -> Arrived:
-    """The items before the one at an index; the promise is not above what is left out."""
-    least = min(global_time_of(meta) for meta in arrived.metas[index:])
-    return arrived._replace(
-        metas=arrived.metas[:index],
-        payloads=arrived.payloads[:index],
-        heartbeat=min(arrived.heartbeat, least),
-        error=error,
-    )

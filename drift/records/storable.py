@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any
 
 from drift.records.format import NOT_KEPT
-from drift_graph.canonical import NoCanonicalForm, canonical, stored, stored_each
+from drift_graph.canonical import NoCanonicalForm, stored, stored_each
 from drift_graph.content import shape_of
 from drift_graph.errors import PayloadError
 from drift_graph.functions import safe_text
@@ -49,7 +49,7 @@ class Storable:
                 new = self._new([payload])
                 self._learn(new)
                 if new and not _comes_back(payload, self.classes):
-                    raise CannotRestore("what comes back is not equal to it; its == or its constructor tells why")
+                    raise CannotRestore("what comes back is another value; its constructor tells why")
             except RecursionError:
                 return index, _error(what, payload, _too_deep(payload))
             except (NoCanonicalForm, CannotRestore) as reason:
@@ -117,7 +117,7 @@ def _error(what: str, payload: Any, reason: Exception) -> PayloadError:
 
 def _comes_back(payload: Any, classes: dict[str, type]) -> bool:
     again = restored(stored(payload), classes)
-    return type(again) is type(payload) and (again == payload or canonical(again) == canonical(payload))
+    return type(again) is type(payload) and stored(again) == stored(payload)
 
 
 def _found(module: str, name: str) -> Any:

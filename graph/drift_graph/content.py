@@ -53,7 +53,7 @@ class Shape:
         self._has_dict = kind.__dictoffset__ != 0
         self.refused = ""
         family = _NATIVE[code]
-        native = next((base for base in kind.__mro__ if _has_own_memory(base, family)), None)
+        native = next((base for base in reversed(kind.__mro__) if _has_own_memory(base, family)), None)
         if native is not None:
             self.refused = (
                 f"it is also a {native.__qualname__}, and what that holds is in no field; make it a field "
