@@ -14,6 +14,7 @@ _CANONICAL, _META = "graph/drift_graph/canonical.py", "graph/drift_graph/meta.py
 _RANKS, _TIMES = "graph/drift_graph/ranks.py", "graph/drift_graph/times.py"
 _REFERENCE = "graph/drift_graph/reference.py"
 _SIMULATED = "drift/engines/simulated.py"
+_LOG = "drift/machines/log.py"
 _CHANGES, _GROUPING = "drift/machines/changes.py", "drift/machines/grouping.py"
 _KEYS, _MAPS = "drift/machines/keys.py", "drift/machines/maps.py"
 _PLAN, _SCAN, _WORKER = "drift/machines/plan.py", "drift/machines/scan.py", "drift/machines/worker.py"
@@ -233,16 +234,29 @@ BREAKAGES = [
         MACHINES,
     ),
     one(
-        "segments of a scan dropped one too early",
-        _SCAN,
-        "self._segments and self._segments[0].metas[-1] < minimal_time",
-        "self._segments and self._segments[0].metas[0] < minimal_time",
+        "what was logged dropped at its first item",
+        _LOG,
+        "insort(self._lasts, (metas[-1], number)",
+        "insort(self._lasts, (metas[0], number)",
     ),
     one(
-        "a history dropped before the segments that it corrects",
-        _SCAN,
-        "                or history.segments_read > self._segments_gone  # they may",
-        "                or False  #",
+        "what was drawn from the log drawn again",
+        _LOG,
+        "return self._places.pop(key, ())",
+        "return self._places.get(key, ())",
+        MACHINES,
+    ),
+    one(
+        "items below others of their key taken for in order",
+        _LOG,
+        "            keys.update(segment.keys[at:])",
+        "            keys.update(segment.keys[at + 1 :])",
+    ),
+    one(
+        "what was drawn back in the log after a cut",
+        _LOG,
+        "        if self._places is None:\n            at = bisect_left",
+        "        if True:\n            self._places = None\n            at = bisect_left",
         MACHINES,
     ),
     one("debts of a scan not kept", _SCAN, "                self._debts.owe(meta, payload)", "                pass"),

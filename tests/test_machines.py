@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import compress
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import assume, example, given
@@ -33,7 +34,7 @@ from strategies import (
 )
 
 import drift
-import drift.machines.scan as scan_module
+import drift.machines.log as log_module
 from drift.engines.packing import in_forms
 from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.grouping import GroupStage
@@ -608,6 +609,19 @@ def one_at_a_meta(came: Counter[tuple[int, bytes]]) -> bool:
 
 
 def check_stage(
+    data: st.DataObject,
+    make: Callable[[], Stage],
+    naive: Callable[[list[tuple[bytes, Any]]], list[tuple[bytes, Any]]],
+) -> None:
+    """Also where what is kept is cut and looked through as early as can be, which takes more items by default."""
+    if data.draw(st.booleans()):
+        check_made_stage(data, make(), naive)
+        return
+    with mock.patch.multiple(log_module, _CUT_ITEMS_MIN=1, _HISTORIES_KEPT_MIN=0, _ABOVE_ITEMS_MIN=0):
+        check_made_stage(data, make(), naive)
+
+
+def check_made_stage(
     data: st.DataObject, stage: Stage, naive: Callable[[list[tuple[bytes, Any]]], list[tuple[bytes, Any]]]
 ) -> None:
     """Feed a stage changes in drawn batches, tombstones before their items as well, settling on the way."""
@@ -654,16 +668,17 @@ def check_stage(
 def test_a_grouping_sends_what_makes_its_windows_right(
     window: int, key: Callable[[Any], Any], data: st.DataObject
 ) -> None:
-    stage = stage_of(lambda stream: stream.group(key, window))
-    check_stage(data, stage, partial(naive_windows, window=window, key=key))
+    check_stage(
+        data, lambda: stage_of(lambda stream: stream.group(key, window)), partial(naive_windows, window=window, key=key)
+    )
 
 
 @given(st.sampled_from(sorted(STEPS)), st.sampled_from([one_key, few_keys, same_payload]), st.data())
 def test_a_scan_sends_what_makes_its_outputs_right(step: str, key: Callable[[Any], Any], data: st.DataObject) -> None:
     initial, function = STEPS[step]
-    stage = stage_of(lambda stream: stream.scan(key, initial, function))
-    assert isinstance(stage, ScanStage)
-    check_stage(data, stage, partial(naive_scan, initial=initial, step=function, key=key))
+    make = partial(stage_of, lambda stream: stream.scan(key, initial, function))
+    assert isinstance(make(), ScanStage)
+    check_stage(data, make, partial(naive_scan, initial=initial, step=function, key=key))
 
 
 @pytest.mark.parametrize("window", [1, 2, 5])
@@ -674,7 +689,7 @@ def test_a_grouping_keeps_no_more_of_the_settled_than_it_needs(window: int) -> N
         stage.process(columns_of([(number, number, 1) for number in range(start, start + 10)]), {})
         stage.settle(meta_at(start + 10))
         assert stage.held == 0
-        assert not stage._log and not stage._buckets
+        assert not len(stage._log) and not stage._buckets
     assert stage.remembered() == ([(None, tuple(range(1001 - window, 1000)))] if window > 1 else [])
 
 
@@ -688,8 +703,52 @@ def test_a_bucket_that_is_never_settled_keeps_no_more_than_it_needs(window: int)
         stage.process(columns_of(late[:5]), {})
         stage.settle(meta_at(start + 8))
         assert stage.held == 2
-        assert not stage._log
-        assert all(len(metas) <= window - 1 + 20 for metas, _ in stage._buckets.values())
+        assert len(stage._log) <= 1
+        assert all(len(bucket.metas) <= window - 1 + 20 for bucket in stage._buckets.values())
+
+
+@pytest.mark.parametrize("key", [one_key, few_keys, same_payload])
+@pytest.mark.parametrize(
+    "grow",
+    [lambda stream, key: stream.group(key, 3), lambda stream, key: stream.scan(key, *STEPS["mixing"])],
+    ids=["group", "scan"],
+)
+@pytest.mark.parametrize("far_at_once", [1, 50])
+def test_an_item_far_ahead_keeps_itself_and_nothing_that_comes_with_it_or_after_it(
+    grow: Callable[[drift.Stream[Any], Any], drift.Stream[Any]], key: Callable[[Any], Any], far_at_once: int
+) -> None:
+    stage = stage_of(lambda stream: grow(stream, key))
+    for start in range(0, 20_000, 200):
+        batch = [(number, number, 1) for number in range(start, start + 200)]
+        if start // 200 < far_at_once:
+            batch.append((10**6 + start, start, 1))
+        stage.process(columns_of(batch), {})
+        stage.settle(meta_at(start + 200))
+    histories = stage._histories if isinstance(stage, ScanStage) else stage._buckets
+    logged = sum(len(segment.metas) for segment in stage._log._segments.values())
+    assert stage.held == far_at_once
+    assert logged + sum(len(history.metas) for history in histories.values()) <= 16 * far_at_once + 1000
+    assert len(histories) <= 256 + 2 * far_at_once
+    stage.settle(END_OF_TIME)
+    assert stage.held == 0 and not len(stage._log)
+
+
+def test_a_barrier_lets_go_of_what_it_released_where_an_item_of_the_batch_is_far_ahead() -> None:
+    barrier = Barrier()
+    for start in range(0, 2000, 20):
+        batch = [(number, number, 1) for number in range(start, start + 20)]
+        barrier.add("out", columns_of([*batch, (10**6 + start, start, 1)]))
+        barrier.release(meta_at(start + 20))
+    assert len(barrier) == 100 and sum(len(run.metas) for _, _, run in barrier._heap) == 100
+    assert all(len(run.payloads) == 1 for _, _, run in barrier._heap)
+
+
+def test_a_source_lets_go_of_what_is_settled_where_an_item_of_the_batch_is_far_ahead() -> None:
+    machine = SourceMachine("in", 0, drift.EventTime(lambda time: time, lateness=10**9))
+    for start in range(0, 2000, 20):
+        machine.take([*range(start, start + 20), 10**6 + start])
+        assert machine.unsettled(global_time(start + 20, 0, 0, 0)) == start // 20 + 1
+    assert sum(len(metas) for _, _, metas, _ in machine._sent) == 100
 
 
 def test_a_scan_takes_back_several_items_of_a_key_though_the_state_after_the_first_is_the_same() -> None:
@@ -714,7 +773,7 @@ def test_a_scan_takes_back_several_items_of_a_key_though_the_state_after_the_fir
 
 def test_what_a_tombstone_took_from_a_scan_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the memory of it seems settled while the batch that it came in is not."""
-    monkeypatch.setattr(scan_module, "_HISTORIES_KEPT_MIN", 0)
+    monkeypatch.setattr(log_module, "_HISTORIES_KEPT_MIN", 0)
     stage = stage_of(lambda stream: stream.scan(one_key, 0, STEPS["mixing"][1]))
     stage.process(columns_of([(1, 1, 1), (9, 9, 1)]), {})
     stage.process(columns_of([(9, 9, -1)]), {})
@@ -749,7 +808,7 @@ def test_a_scan_keeps_one_state_of_what_is_settled() -> None:
         stage.process(columns_of(late[:5]), {})
         stage.settle(meta_at(start + 10))
         assert stage.held == 0
-        assert len(stage._segments) <= 1
+        assert len(stage._log) <= 1
         assert all(len(history.metas) <= 100 for history in stage._histories.values())
     assert len(stage._states) == 3
 

@@ -65,6 +65,14 @@ class _Run:
         self.metas, self.payloads, self.diffs = sorted_by_meta(columns)
         self.start = 0
 
+    def pass_to(self, start: int) -> None:
+        """What is before `start` is gone, its memory too where that is half of it: an item far ahead stays long."""
+        self.start = start
+        if 2 * start > len(self.metas):
+            self.metas, self.payloads = self.metas[start:], of_kind(self.payloads, self.payloads[start:])
+            self.diffs = self.diffs[start:] if self.diffs is not None else None
+            self.start = 0
+
 
 class Barrier:
     """The barrier's machine: `add` batches as they come, `release` when minimal time moves.
@@ -179,14 +187,13 @@ class Barrier:
         """Take what is below a bound out of every run."""
         taken: list[tuple[str, Columns]] = []
         heap = self._heap
-        rests: list[_Run] = []
+        rests: list[tuple[_Run, int]] = []
         while heap and heap[0][0] < bound:
             run = heappop(heap)[2]
             start, end = run.start, len(run.metas)
             if run.metas[-1] >= bound:
                 end = bisect_left(run.metas, bound, start)
-                run.start = end
-                rests.append(run)
+                rests.append((run, end))
             if start == 0 and end == len(run.metas):
                 columns = Columns(run.metas, run.payloads, run.diffs)
             else:
@@ -196,7 +203,8 @@ class Barrier:
                 self._tombstones_held -= columns.diffs.count(-1)
             self._held -= end - start
             taken.append((run.sink, columns))
-        for run in rests:
+        for run, end in rests:
+            run.pass_to(end)
             self._push(run)
         return taken
 

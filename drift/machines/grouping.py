@@ -2,35 +2,49 @@
 
 Invariant: after `process`, for every item of a bucket the window that was sent for it, counting tombstones, is the
 one that its bucket gives now, and the last of them is kept; what is settled is kept in no other way, but for a few
-items of a bucket that is not.
+items of some buckets.
 
-Why: a batch above everything before it, which no tombstone can have waited for, changes no window that was sent: each
-new one is the key's last one with an item more, and the batch is logged until it is settled. Where an item comes below,
-what was logged is put into buckets. The buckets that change are compared before and after the whole batch, from the
-first change to `window - 1` items past the last, and the difference is sent.
+Why: items above all others of their keys, which no tombstone can have waited for, change no window that was sent: each
+new one is the key's last one with an item more, and the items are logged until they are settled. Where an item comes
+below others, what was logged of its key is put into a bucket. The buckets that change are compared before and after
+the whole batch, from the first change to `window - 1` items past the last, and the difference is sent.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.keys import identities
+from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports, called
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import Plain, are_plain, same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import RAISED
 from drift_graph.item import Columns, joined
-from drift_graph.meta import BEGINNING, Metas, count_upto, varint
+from drift_graph.meta import BEGINNING, varint
 from drift_graph.operators import Group
 
 _Change = tuple[bytes, Any, int]
-_Bucket = tuple[list[bytes], list[Any]]
-_NO_BUCKET: _Bucket = [], []
+
+
+class _Bucket:
+    """The items of one key that are not settled, apart from those that are only logged, and some before them."""
+
+    __slots__ = ("metas", "payloads", "drawn_to")
+
+    def __init__(self) -> None:
+        self.metas: list[bytes] = []
+        self.payloads: list[Any] = []
+        self.drawn_to = 0
+
+    def begin(self, payloads: Sequence[Any]) -> None:
+        """With settled items, which are below all that may come."""
+        self.metas += [BEGINNING] * len(payloads)
+        self.payloads += payloads
 
 
 def keyed(
@@ -73,12 +87,9 @@ class GroupStage:
         self._kept = 1 - group.window or 1  # from this index on the next window has the last one's payloads
         self._windows: dict[Any, tuple[Any, ...]] = {}
         self._plain = True  # as far as has been seen, windows are made of plain payloads
-        self._log: deque[tuple[Metas, Sequence[Any], list[tuple[Any, ...]]]] = deque()
+        self._log = Log()
         self._buckets: dict[Any, _Bucket] = {}
-        self._touched: deque[tuple[bytes, Iterable[Any]]] = deque()
         self._debts = Debts(group.step)
-        self._last = BEGINNING
-        self._settled = BEGINNING
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Take a batch sorted by meta; the windows to send and take back, whose metas still lack the suffix."""
@@ -87,15 +98,20 @@ class GroupStage:
         if not metas:
             return columns
         self._plain = self._plain and are_plain(payloads)
-        at = count_upto(metas, self._last) if diffs is None else len(metas)
-        self._last = max(self._last, metas[-1])
-        if not at:
-            return self._append(metas, keys, payloads)
-        corrected = self._correct(metas[:at], keys[:at], payloads[:at], diffs)
-        return joined([corrected, self._append(metas[at:], keys[at:], payloads[at:])]) if at < len(metas) else corrected
+        batch = Keyed(metas, keys, payloads)
+        if diffs is None and not self._debts:
+            changed, rest = self._log.parted(batch, self._buckets)
+        else:
+            self._log.note(metas)
+            changed, rest = batch, None
+        if not changed.metas:
+            return self._append(batch)
+        corrected = self._correct(changed, diffs)
+        return joined([corrected, self._append(rest)]) if rest is not None and rest.metas else corrected
 
-    def _append(self, metas: Metas, keys: Sequence[Any], payloads: list[Any]) -> Columns:
-        """Windows of items above all others, which are logged."""
+    def _append(self, batch: Keyed) -> Columns:
+        """Windows of items above all others of their keys, which are logged."""
+        metas, keys, payloads = batch
         last, kept = self._windows, self._kept
         find = last.get
         windows: list[tuple[Any, ...]] = Plain() if self._plain else []
@@ -103,40 +119,43 @@ class GroupStage:
         for key, payload in zip(keys, payloads):
             last[key] = window = (*find(key, ())[kept:], payload)
             give(window)
-        self._log.append((metas, keys, windows))
+        self._log.append(metas, keys, windows)
         return Columns(metas, windows, None)
 
-    def _correct(self, metas: Metas, keys: Sequence[Any], payloads: list[Any], diffs: Sequence[int] | None) -> Columns:
+    def _correct(self, batch: Keyed, diffs: Sequence[int] | None) -> Columns:
         """Items and tombstones anywhere in the order."""
-        self._draw()
+        metas, keys, payloads = batch
         changes: dict[Any, list[_Change]] = {}
         for key, meta, payload, diff in zip(keys, metas, payloads, diffs or [1] * len(metas)):
             changes.setdefault(key, []).append((meta, payload, diff))
         difference = Difference()
         for key, changed in changes.items():
-            bucket = self._buckets.get(key)
-            if bucket is None:
-                bucket = self._buckets[key] = _settled_bucket(self._windows.get(key, ()))
+            bucket = self._bucket(key)
             self._change(bucket, changed, difference)
-            self._windows[key] = tuple(bucket[1][-self._window :])
-        self._touched.append((metas[-1], changes))
+            self._windows[key] = tuple(bucket.payloads[-self._window :])
         return difference.columns()
 
-    def _draw(self) -> None:
-        """Put what was logged into buckets."""
-        buckets = self._buckets
-        for metas, keys, windows in self._log:
-            for key, meta, window in zip(keys, metas, windows):
-                bucket = buckets.get(key)
-                if bucket is None:
-                    bucket = buckets[key] = _settled_bucket(window[:-1])
-                bucket[0].append(meta)
-                bucket[1].append(window[-1])
-            self._touched.append((metas[-1], dict.fromkeys(keys)))
-        self._log.clear()
+    def _bucket(self, key: Any) -> _Bucket:
+        """The bucket of a key with all that was logged of it, and of what is settled no more than windows need."""
+        bucket = self._buckets.get(key)
+        is_new = bucket is None
+        if bucket is None:
+            bucket = self._buckets[key] = _Bucket()
+        for meta, window in self._log.draw(key, bucket):
+            if is_new and not bucket.metas:
+                bucket.begin(window[:-1])
+            bucket.metas.append(meta)
+            bucket.payloads.append(window[-1])
+        if is_new and not bucket.metas:
+            bucket.begin(self._windows.get(key, ()))
+        settled = bisect_left(bucket.metas, self._log.settled)
+        if settled >= self._window:
+            gone = settled - self._window + 1
+            del bucket.metas[:gone], bucket.payloads[:gone]
+        return bucket
 
-    def _change(self, bucket: tuple[list[bytes], list[Any]], changes: list[_Change], difference: Difference) -> None:
-        metas, payloads = bucket
+    def _change(self, bucket: _Bucket, changes: list[_Change], difference: Difference) -> None:
+        metas, payloads = bucket.metas, bucket.payloads
         first = bisect_left(metas, changes[0][0])
         keep = max(first - self._window + 1, 0)  # from here on the old bucket is needed, to know the old windows
         old_metas, old_payloads = metas[keep:], payloads[keep:]
@@ -192,21 +211,8 @@ class GroupStage:
 
     def settle(self, minimal_time: bytes) -> None:
         """Nothing below minimal time will change any more: forget what only a change there would need."""
-        self._settled = minimal_time
-        while self._touched and self._touched[0][0] < minimal_time:
-            for key in self._touched.popleft()[1]:
-                self._trim(key, minimal_time)
-        while self._log and self._log[0][0][-1] < minimal_time:
-            self._log.popleft()
-
-    def _trim(self, key: Any, minimal_time: bytes) -> None:
-        metas, payloads = self._buckets.get(key, _NO_BUCKET)
-        settled = bisect_left(metas, minimal_time)
-        if settled == len(metas):
-            self._buckets.pop(key, None)
-        elif settled >= self._window:
-            gone = settled - self._window + 1
-            del metas[:gone], payloads[:gone]
+        self._log.settle(minimal_time)
+        self._buckets = self._log.unsettled(self._buckets)
 
     def remembered(self) -> list[tuple[Any, Any]]:
         """Of each key what later items need, once everything is settled: its last `window - 1` payloads."""
@@ -222,11 +228,4 @@ class GroupStage:
     @property
     def held(self) -> int:
         """Items that are not settled, and tombstones that wait for theirs."""
-        metas: list[Metas] = [logged for logged, _, _ in self._log]
-        metas += [bucket for bucket, _ in self._buckets.values()]
-        return len(self._debts) + sum(len(each) - bisect_left(each, self._settled) for each in metas)
-
-
-def _settled_bucket(payloads: Sequence[Any]) -> _Bucket:
-    """A bucket of settled items: below all that may come."""
-    return [BEGINNING] * len(payloads), list(payloads)
+        return len(self._debts) + self._log.held(self._buckets)

@@ -3,24 +3,23 @@
 Invariant: after `process`, the state of a key and the outputs sent for its items, counting tombstones, are those of
 stepping through the key's items in the order of their metas from `initial`.
 
-Why: a batch that lies above everything before it is stepped through in one loop and logged as a segment. An item
-below that gets a history of its key, drawn from the segments; the history is stepped again from the item on, until a
-recomputed state is the same as the old one, from where nothing can differ.
+Why: items that lie above all of their keys before them are stepped through in one loop and logged. An item below
+that gets a history of its key, drawn from the log; the history is stepped again from the item on, until a recomputed
+state is the same as the old one, from where nothing can differ.
 
-What a state costs, and when it is forgotten: a segment or a history goes when minimal time has passed it. Then the
+What a state costs, and when it is forgotten: what was logged or drawn goes when minimal time has passed it. Then the
 last state of a key is all that is kept of it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.grouping import keyed
+from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports
 from drift.operators import ScanKey, ScanState, State, StepResult, pair_of
 from drift_barrier.barrier import FAILURES
@@ -28,52 +27,28 @@ from drift_graph.canonical import same
 from drift_graph.failures import failed_step
 from drift_graph.functions import RAISED
 from drift_graph.item import Columns, Failure, joined
-from drift_graph.meta import BEGINNING, Metas, count_upto, varint
+from drift_graph.meta import varint
 from drift_graph.operators import Group, Map
 
 #: In place of a state after a step that raised: what comes after it in its key gives nothing until that is corrected.
 _BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 
 
+_NONE = Keyed([], [], [])
 _SETTLED_KEPT_MAX = 32  # settled items that a history may keep until it is cut
-_HISTORIES_KEPT_MIN = 256  # histories that may stay, settled or not, until they are looked through
-
-
-class _Segment:
-    """A batch that was stepped through in one go: its items in the order of metas, all above those logged before."""
-
-    __slots__ = ("metas", "keys", "payloads", "befores", "outputs", "_places")
-
-    def __init__(
-        self, metas: Metas, keys: Sequence[Any], payloads: list[Any], befores: list[Any], outputs: list[Any]
-    ) -> None:
-        self.metas = metas
-        self.keys = keys
-        self.payloads = payloads
-        self.befores = befores
-        self.outputs = outputs
-        self._places: dict[Any, list[int]] | None = None
-
-    def places(self, key: Any) -> Sequence[int]:
-        """Indices of the items with a key."""
-        if self._places is None:
-            self._places = {}
-            for index, each in enumerate(self.keys):
-                self._places.setdefault(each, []).append(index)
-        return self._places.get(key, ())
 
 
 class _History:
-    """The items of one key that are not settled, apart from those in segments it has not read yet."""
+    """The items of one key that are not settled, apart from those in segments that it was not drawn from yet."""
 
-    __slots__ = ("metas", "payloads", "befores", "outputs", "segments_read")
+    __slots__ = ("metas", "payloads", "befores", "outputs", "drawn_to")
 
     def __init__(self) -> None:
         self.metas: list[bytes] = []
         self.payloads: list[Any] = []
         self.befores: list[Any] = []
         self.outputs: list[Any] = []
-        self.segments_read = 0
+        self.drawn_to = 0
 
 
 class ScanStage:
@@ -99,14 +74,10 @@ class ScanStage:
         self._step = state.function.step
         self._initial = state.function.initial
         self._states: dict[Any, Any] = {}
-        self._segments: deque[_Segment] = deque()
-        self._segments_gone = 0
+        self._log = Log()
         self._histories: dict[Any, _History] = {}
-        self._histories_kept = _HISTORIES_KEPT_MIN
         self._debts = Debts(group.step)
         self._blocked_keys: dict[Any, None] = {}
-        self._last = BEGINNING
-        self._settled = BEGINNING
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Take a batch sorted by meta; the outputs to send and take back, whose metas still lack the suffix."""
@@ -114,22 +85,27 @@ class ScanStage:
         metas, payloads, diffs = columns
         if not metas:
             return columns
-        plain = diffs is None and not self._debts and not self._blocked_keys
-        at = count_upto(metas, self._last) if plain else len(metas)
-        self._last = max(self._last, metas[-1])
+        batch = Keyed(metas, keys, payloads)
+        if diffs is None and not self._debts and not self._blocked_keys:
+            changed, rest = self._log.parted(batch, self._histories)
+        else:
+            self._log.note(metas)
+            changed, rest = batch, _NONE
         sent: list[Columns] = []
-        if at:
-            sent.append(self._change(metas[:at], keys[:at], payloads[:at], diffs, ports))
-        if at < len(metas) and not self._blocked_keys:
-            segment = self._run(metas, keys, payloads) if not at else self._run(metas[at:], keys[at:], payloads[at:])
-            sent.append(Columns(segment.metas, segment.outputs, None))
-            at += len(segment.metas)
-        if at < len(metas):  # a step has raised
-            sent.append(self._change(metas[at:], keys[at:], payloads[at:], None, ports))
+        if changed.metas:
+            sent.append(self._change(changed, diffs, ports))
+        if rest.metas and not self._blocked_keys:
+            outputs = self._run(rest)
+            done = len(outputs)
+            sent.append(Columns(rest.metas[:done], outputs, None))
+            rest = Keyed(rest.metas[done:], rest.keys[done:], rest.payloads[done:])
+        if rest.metas:  # a step has raised
+            sent.append(self._change(rest, None, ports))
         return joined(sent)
 
-    def _run(self, metas: Metas, keys: Sequence[Any], payloads: list[Any]) -> _Segment:
-        """Step through items above all others, up to the first whose step raises, and log them."""
+    def _run(self, batch: Keyed) -> list[Any]:
+        """Step through items above all others of their keys, up to the first whose step raises, and log them."""
+        metas, keys, payloads = batch
         states, step, initial = self._states, self._step, self._initial
         find = states.get
         befores: list[Any] = []
@@ -147,22 +123,14 @@ class ScanStage:
                         raise StepResult(other)
         except RAISED:  # met again in _change, which says what and where
             done = len(outputs)
-            segment = _Segment(metas[:done], keys[:done], payloads[:done], befores[:done], outputs)
-        else:
-            segment = _Segment(metas, keys, payloads, befores, outputs)
+            metas, keys, payloads, befores = metas[:done], keys[:done], payloads[:done], befores[:done]
         if outputs:
-            self._segments.append(segment)
-        return segment
+            self._log.append(metas, keys, payloads, befores, outputs)
+        return outputs
 
-    def _change(
-        self,
-        metas: Metas,
-        keys: Sequence[Any],
-        payloads: Sequence[Any],
-        diffs: Sequence[int] | None,
-        ports: Ports,
-    ) -> Columns:
+    def _change(self, batch: Keyed, diffs: Sequence[int] | None, ports: Ports) -> Columns:
         """Items and tombstones anywhere in the order."""
+        metas, keys, payloads = batch
         changes: dict[Any, list[tuple[bytes, Any, int]]] = {}
         for key, meta, payload, diff in zip(keys, metas, payloads, diffs or [1] * len(metas)):
             changes.setdefault(key, []).append((meta, payload, diff))
@@ -243,15 +211,12 @@ class ScanStage:
         history = self._histories.get(key)
         if history is None:
             history = self._histories[key] = _History()
-        for segment in islice(self._segments, max(history.segments_read - self._segments_gone, 0), None):
-            for index in segment.places(key):
-                if segment.metas[index] >= self._settled:
-                    history.metas.append(segment.metas[index])
-                    history.payloads.append(segment.payloads[index])
-                    history.befores.append(segment.befores[index])
-                    history.outputs.append(segment.outputs[index])
-        history.segments_read = self._segments_gone + len(self._segments)
-        settled = bisect_left(history.metas, self._settled)
+        for meta, payload, before, output in self._log.draw(key, history):
+            history.metas.append(meta)
+            history.payloads.append(payload)
+            history.befores.append(before)
+            history.outputs.append(output)
+        settled = bisect_left(history.metas, self._log.settled)
         if settled > _SETTLED_KEPT_MAX:
             del history.metas[:settled], history.payloads[:settled], history.befores[:settled]
             del history.outputs[:settled]
@@ -259,18 +224,8 @@ class ScanStage:
 
     def settle(self, minimal_time: bytes) -> None:
         """Nothing below minimal time will change any more: forget it, but for the last states."""
-        self._settled = minimal_time
-        while self._segments and self._segments[0].metas[-1] < minimal_time:
-            self._segments.popleft()
-            self._segments_gone += 1
-        if len(self._histories) > self._histories_kept:
-            self._histories = {
-                key: history
-                for key, history in self._histories.items()
-                if (history.metas and history.metas[-1] >= minimal_time)
-                or history.segments_read > self._segments_gone  # they may have what a tombstone took from the history
-            }
-            self._histories_kept = max(_HISTORIES_KEPT_MIN, 2 * len(self._histories))
+        self._log.settle(minimal_time)
+        self._histories = self._log.unsettled(self._histories)
 
     def remembered(self) -> list[tuple[Any, Any]]:
         """Of each key what later items need, once everything is settled: its state."""
@@ -283,9 +238,7 @@ class ScanStage:
     @property
     def held(self) -> int:
         """Items that are not settled, and tombstones that wait for theirs."""
-        metas: list[Metas] = [segment.metas for segment in self._segments]
-        metas += [history.metas for history in self._histories.values()]
-        return len(self._debts) + sum(len(each) - bisect_left(each, self._settled) for each in metas)
+        return len(self._debts) + self._log.held(self._histories)
 
 
 def _replace(meta: bytes, old: Any, new: Any, outputs: Difference, failures: Difference) -> None:

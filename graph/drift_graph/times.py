@@ -276,6 +276,8 @@ class SourceMachine:
             end = bisect_left(metas, minimal_time, settled)
             self._unsettled -= end - settled
             if end < len(metas):
+                if 2 * end > len(metas):  # else one far ahead would keep what was settled with it
+                    metas, end = metas[end:], 0
                 heappush(sent, (metas[end], number, metas, end))
         return self._unsettled
 

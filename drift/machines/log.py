@@ -1,0 +1,216 @@
+"""What a stage has done in order and may have to do again: batches of items, until they are settled.
+
+Invariant: of an item that is not settled there is one copy, here or with what was drawn from here. What is drawn of a
+key comes in the order of its metas. What is kept follows the number of items that are not settled, wherever they are.
+
+Why: a segment is a batch whose items lie above all that were logged of their keys before, and a draw takes them out.
+A segment goes when its last item is settled, and is cut each time half of what is left of it is: so one item far
+ahead keeps itself, and neither the rest of its batch nor any batch after it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import compress
+from operator import not_
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from drift_graph.meta import BEGINNING, Metas, count_upto
+
+_CUT_ITEMS_MIN = 16  # a shorter segment stays whole
+_ABOVE_ITEMS_MIN = 64  # items above a batch that are looked at, and four times as many as it has
+_HISTORIES_KEPT_MIN = 256  # histories that may stay, settled or not, until they are looked through
+
+
+class Keyed(NamedTuple):
+    """A batch of items in the order of their metas, with the identities of their keys."""
+
+    metas: Metas
+    keys: Sequence[Any]
+    payloads: list[Any]
+
+
+class History(Protocol):
+    """What was drawn of one key, and changed since.
+
+    Attributes:
+        metas: of its items.
+        drawn_to: number of the first segment that was not looked into for it.
+    """
+
+    metas: list[bytes]
+    drawn_to: int
+
+
+H = TypeVar("H", bound=History)
+
+
+class _Segment:
+    """What is left of a batch: its items that are neither settled nor drawn, and some that are."""
+
+    __slots__ = ("number", "metas", "keys", "columns", "_places")
+
+    def __init__(self, number: int, metas: Metas, keys: Sequence[Any], columns: tuple[Sequence[Any], ...]) -> None:
+        self.number = number
+        self.metas = metas
+        self.keys = keys
+        self.columns = columns
+        self._places: dict[Any, list[int]] | None = None  # by key, where items are that were not drawn
+
+    def take(self, key: Any) -> Sequence[int]:
+        """Where the items of a key are, which leave the segment by this."""
+        if self._places is None:
+            self._places = {}
+            for index, each in enumerate(self.keys):
+                self._places.setdefault(each, []).append(index)
+        return self._places.pop(key, ())
+
+    def cut(self, settled: bytes) -> None:
+        """Let go of what is settled or was drawn."""
+        if self._places is None:
+            at = bisect_left(self.metas, settled)
+            self.metas, self.keys = self.metas[at:], self.keys[at:]
+            self.columns = tuple(column[at:] for column in self.columns)
+            return
+        metas, keys = self.metas, self.keys
+        kept = sorted(index for places in self._places.values() for index in places if metas[index] >= settled)
+        self._places = None
+        self.metas, self.keys = [metas[index] for index in kept], [keys[index] for index in kept]
+        self.columns = tuple([column[index] for index in kept] for column in self.columns)
+
+    def held(self, settled: bytes) -> int:
+        if self._places is None:
+            return len(self.metas) - bisect_left(self.metas, settled)
+        return sum(self.metas[index] >= settled for places in self._places.values() for index in places)
+
+
+class Log:
+    """The segments of one stage.
+
+    Attributes:
+        settled: minimal time, as far as the stage has been told.
+    """
+
+    def __init__(self) -> None:
+        self.settled = BEGINNING
+        self._segments: dict[int, _Segment] = {}  # by number, in the order of these
+        self._numbered = 0
+        self._lasts: list[tuple[bytes, int]] = []  # the last meta of each segment, sorted
+        self._lasts_gone = 0  # from the front of them
+        self._cuts: list[tuple[bytes, int]] = []  # a heap: when to cut a segment
+        self._last = BEGINNING
+        self._histories_kept = _HISTORIES_KEPT_MIN
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def append(self, metas: Metas, keys: Sequence[Any], *columns: Sequence[Any]) -> None:
+        """Log a batch whose items lie above all that were logged of their keys."""
+        number = self._numbered
+        self._numbered += 1
+        segment = self._segments[number] = _Segment(number, metas, keys, columns)
+        insort(self._lasts, (metas[-1], number), self._lasts_gone)
+        self._cut_later(segment)
+
+    def parted(self, batch: Keyed, histories: Mapping[Any, History]) -> tuple[Keyed, Keyed]:
+        """The items that may lie below others of their key, and those that lie above all of theirs."""
+        metas, keys, payloads = batch
+        at = count_upto(metas, self._last)
+        self._last = max(self._last, metas[-1])
+        if not at:
+            return Keyed([], [], []), batch
+        ahead = self._keys_above(metas[0], _ABOVE_ITEMS_MIN + 4 * at)
+        if ahead is None:
+            return Keyed(metas[:at], keys[:at], payloads[:at]), Keyed(metas[at:], keys[at:], payloads[at:])
+        for key in histories.keys() & set(keys):
+            if histories[key].metas and histories[key].metas[-1] >= metas[0]:
+                ahead.add(key)
+        below = list(map(ahead.__contains__, keys[:at])) + [False] * (len(metas) - at)
+        if not any(below):
+            return Keyed([], [], []), batch
+        above = list(map(not_, below))
+        first, second = (
+            Keyed(list(compress(metas, chosen)), list(compress(keys, chosen)), list(compress(payloads, chosen)))
+            for chosen in (below, above)
+        )
+        return first, second
+
+    def note(self, metas: Metas) -> None:
+        """Items and tombstones with these metas came, and were not parted."""
+        self._last = max(self._last, metas[-1])
+
+    def _keys_above(self, meta: bytes, items_max: int) -> set[Any] | None:
+        """Keys of the items at a meta or above, and perhaps others; None where these are too many to look at."""
+        keys: set[Any] = set()
+        for index in range(len(self._lasts) - 1, self._lasts_gone - 1, -1):
+            last, number = self._lasts[index]
+            if last < meta:
+                break
+            segment = self._segments.get(number)
+            if segment is None:
+                continue
+            at = bisect_left(segment.metas, meta)
+            items_max -= len(segment.metas) - at
+            if items_max < 0:
+                return None
+            keys.update(segment.keys[at:])
+        return keys
+
+    def draw(self, key: Any, history: History) -> Iterator[tuple[Any, ...]]:
+        """The items of a key that are not settled and were not drawn before: (meta, its value in each column)."""
+        found = []
+        for segment in reversed(self._segments.values()):
+            if segment.number < history.drawn_to:
+                break
+            found.append(segment)
+        history.drawn_to = self._numbered
+        for segment in reversed(found):
+            for index in segment.take(key):
+                if segment.metas[index] >= self.settled:
+                    yield segment.metas[index], *(column[index] for column in segment.columns)
+
+    def settle(self, minimal_time: bytes) -> None:
+        """Nothing below minimal time will change any more: forget it."""
+        self.settled = minimal_time
+        lasts, gone = self._lasts, self._lasts_gone
+        while gone < len(lasts) and lasts[gone][0] < minimal_time:
+            self._segments.pop(lasts[gone][1], None)
+            gone += 1
+        if 2 * gone > len(lasts):
+            del lasts[:gone]
+            gone = 0
+        self._lasts_gone = gone
+        while self._cuts and self._cuts[0][0] < minimal_time:
+            segment = self._segments.get(heappop(self._cuts)[1])
+            if segment is not None:
+                segment.cut(minimal_time)
+                self._cut_later(segment)
+
+    def _cut_later(self, segment: _Segment) -> None:
+        items = len(segment.metas)
+        if items >= _CUT_ITEMS_MIN:
+            heappush(self._cuts, (segment.metas[items // 2], segment.number))
+        elif not items:
+            del self._segments[segment.number]
+
+    def unsettled(self, histories: dict[Any, H]) -> dict[Any, H]:
+        """The histories without those that are settled, which are looked for where they have become many.
+
+        What was drawn for these does not come back.
+        """
+        if len(histories) <= self._histories_kept:
+            return histories
+        left = {
+            key: history for key, history in histories.items() if history.metas and history.metas[-1] >= self.settled
+        }
+        self._histories_kept = max(_HISTORIES_KEPT_MIN, 2 * len(left))
+        return left
+
+    def held(self, histories: Mapping[Any, History]) -> int:
+        """Items that are not settled, here and in histories."""
+        in_histories = sum(
+            len(history.metas) - bisect_left(history.metas, self.settled) for history in histories.values()
+        )
+        return in_histories + sum(segment.held(self.settled) for segment in self._segments.values())
