@@ -185,13 +185,13 @@ BREAKAGES = [
     one(
         "windows of an item in between not corrected",
         _GROUPING,
-        "        at = count_upto(metas, self._last) if",
-        "        at = 0 if",
+        "        if not changed.metas:\n            return self._append(batch)",
+        "        if diffs is None:\n            return self._append(batch)",
     ),
     one(
         "a grouping's last window not corrected with its bucket",
         _GROUPING,
-        "            self._windows[key] = tuple(bucket[1][-self._window :])\n",
+        "            self._windows[key] = tuple(bucket.payloads[-self._window :])\n",
         "",
     ),
     one(
@@ -261,10 +261,10 @@ BREAKAGES = [
     ),
     one("debts of a scan not kept", _SCAN, "                self._debts.owe(meta, payload)", "                pass"),
     one(
-        "a scan that takes every batch for the last",
-        _SCAN,
-        "        self._last = max(self._last, metas[-1])",
-        "        self._last = metas[-1]",
+        "a stage that takes every batch for the last",
+        _LOG,
+        "        at = count_upto(metas, self._last)\n        self._last = max(self._last, metas[-1])",
+        "        at = count_upto(metas, self._last)\n        self._last = metas[-1]",
     ),
     one("a state after a failed step", _SCAN, "                self._blocked_keys[key] = None", "                pass"),
     one(
