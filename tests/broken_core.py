@@ -169,6 +169,7 @@ BREAKAGES = [
         _GROUPING,
         "gone = settled - self._window + 1",
         "gone = settled - self._window + 2",
+        MACHINES,
     ),
     one(
         "debts of a grouping not kept",

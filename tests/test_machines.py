@@ -694,17 +694,23 @@ def test_a_grouping_keeps_no_more_of_the_settled_than_it_needs(window: int) -> N
 
 
 @pytest.mark.parametrize("window", [1, 2, 5])
-def test_a_bucket_that_is_never_settled_keeps_no_more_than_it_needs(window: int) -> None:
+@pytest.mark.parametrize("unsettled", [0, 2])
+def test_a_bucket_that_is_never_settled_keeps_no_more_than_it_needs_and_no_less(window: int, unsettled: int) -> None:
     stage = stage_of(lambda stream: stream.group(one_key, window))
     assert isinstance(stage, GroupStage)
+    sent: Counter[tuple[bytes, Any]] = Counter()
     for start in range(0, 1000, 10):
         late = [(number, number, 1) for number in range(start, start + 10)]
-        stage.process(columns_of(late[5:]), {})
-        stage.process(columns_of(late[:5]), {})
-        stage.settle(meta_at(start + 8))
-        assert stage.held == 2
+        for part in (late[5:], late[:5]):
+            out = stage.process(columns_of(part), {})
+            for meta, windows, diff in zip(out.metas, out.payloads, out.diffs or [1] * len(out.metas)):
+                sent[meta, windows] += diff
+        stage.settle(meta_at(start + 10 - unsettled))
+        assert stage.held == unsettled
         assert len(stage._log) <= 1
         assert all(len(bucket.metas) <= window - 1 + 20 for bucket in stage._buckets.values())
+    items = [(meta_at(number), number) for number in range(1000)]
+    assert +sent == Counter(naive_windows(items, window, one_key))
 
 
 @pytest.mark.parametrize("key", [one_key, few_keys, same_payload])
@@ -771,16 +777,20 @@ def test_a_scan_takes_back_several_items_of_a_key_though_the_state_after_the_fir
     ]
 
 
-def test_what_a_tombstone_took_from_a_scan_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the memory of it seems settled while the batch that it came in is not."""
+@pytest.mark.parametrize("cut_items_min", [1, 16])
+def test_what_a_tombstone_took_from_a_scan_does_not_come_back(
+    monkeypatch: pytest.MonkeyPatch, cut_items_min: int
+) -> None:
+    """Also where the memory of it seems settled while the batch that it came in is not, and is cut or is not."""
     monkeypatch.setattr(log_module, "_HISTORIES_KEPT_MIN", 0)
+    monkeypatch.setattr(log_module, "_CUT_ITEMS_MIN", cut_items_min)
     stage = stage_of(lambda stream: stream.scan(one_key, 0, STEPS["mixing"][1]))
-    stage.process(columns_of([(1, 1, 1), (9, 9, 1)]), {})
+    stage.process(columns_of([(1, 1, 1), (2, 2, 1), (9, 9, 1)]), {})
     stage.process(columns_of([(9, 9, -1)]), {})
     stage.settle(meta_at(5))
     out = stage.process(columns_of([(8, 8, 1)]), {})
-    expected = naive_scan([(meta_at(1), 1), (meta_at(8), 8)], 0, STEPS["mixing"][1], one_key)
-    assert list(zip(out.metas, out.payloads)) == expected[1:] and out.diffs is None
+    expected = naive_scan([(meta_at(n), n) for n in (1, 2, 8)], 0, STEPS["mixing"][1], one_key)
+    assert list(zip(out.metas, out.payloads)) == expected[2:] and out.diffs is None
 
 
 @pytest.mark.parametrize(

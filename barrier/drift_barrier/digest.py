@@ -108,4 +108,8 @@ class Digest:
         return hash_block(self.algorithm, b"".join(blocks)).hex()
 
     def _open_block(self) -> bytes:
-        return hash_block(self.algorithm, block_bytes(self._count, b"".join(self._metas), b"".join(self._payloads)))
+        hashing = hashlib.sha256() if self.algorithm == "sha256" else xxhash.xxh3_128()
+        head, between = block_head(self._count)
+        for piece in (head, *self._metas, between, *self._payloads):  # not joined: a block may be large
+            hashing.update(piece)
+        return hashing.digest()

@@ -15,6 +15,7 @@ from drift.machines.nodes.gathering import Gathering
 from drift.machines.nodes.intake import Fed
 from drift.machines.plan import Plan, feeding_step
 from drift.machines.worker import BARRIER, Part, Worker
+from drift.sources.sizes import BATCH_BYTES, about_bytes
 from drift_acker.ledger import LaterHeld, Ledger, ack_of
 from drift_acker.table import AckTable
 from drift_barrier.barrier import Barrier, Released
@@ -25,6 +26,9 @@ from drift_graph.meta import END_OF_TIME, global_time_of, least_meta
 
 #: How long to wait for live items before the clock moves the promises of those sources that have none.
 _TICK_S = 0.001
+#: Items that are read first, before it is known how large what they become is, and how quickly more are.
+_FIRST_ITEMS = 256
+_GROWTH = 8
 
 
 class LocalEngine:
@@ -37,6 +41,7 @@ class LocalEngine:
         self.progress = Progress()
         self._feed = feed
         self._batch_items = settings.batch_items
+        feed.batch_items = min(settings.batch_items, _FIRST_ITEMS)
         self._worker = Worker(plan)
         self._acker = AckTable(range(len(dataflow.sources)))
         self._ledger = Ledger(0)
@@ -104,12 +109,16 @@ class LocalEngine:
     def _few_enough(self, taken: Sequence[Part], made: Sequence[Part]) -> int:
         """How many items to read at once, where these became those: as many as stay in the processor's cache.
 
-        But where batches correct each other, smaller ones would do it more often.
+        But where batches correct each other, smaller ones would do it more often, and only large payloads count.
         """
-        if any(columns.diffs for _, columns in made):
-            return self._batch_items
         items_in, items_out = (sum(len(columns.metas) for _, columns in parts) for parts in (taken, made))
-        return max(self._batch_items * items_in // max(items_in, items_out), 1) if items_in else self._feed.batch_items
+        if not items_in:
+            return self._feed.batch_items
+        made_bytes = sum(about_bytes(columns.payloads) for _, columns in made)
+        most = min(self._batch_items, BATCH_BYTES * items_in // max(made_bytes, 1), _GROWTH * self._feed.batch_items)
+        if not any(columns.diffs for _, columns in made):
+            most = min(most, self._batch_items * items_in // max(items_in, items_out))
+        return max(most, 1)
 
     def _note(self) -> None:
         progress, feed = self.progress, self._feed

@@ -10,14 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
+from drift.sources.sizes import BATCH_BYTES, about_bytes
 from drift_graph.errors import SettingsError
+
+_AT_ONCE_MAX = 128
 
 
 class Reader(Protocol):
     """An open source."""
 
     def read(self, items_max: int) -> list[Any] | None:
-        """Up to `items_max` payloads; None at the end of the input.
+        """Up to `items_max` payloads, fewer where they are large (`BATCH_BYTES`); None at the end of the input.
 
         A finite source blocks until it has some, unless it has `filenos`. Then, as a live one, it never blocks: it
         returns [] when nothing is there now.
@@ -67,13 +70,23 @@ class IterableReader:
     def __init__(self, payloads: Iterable[Any]) -> None:
         self._iterator = iter(payloads)
         self._error: Exception | None = None
+        self._at_once = 1  # items that are taken before their size is looked at
 
     def read(self, items_max: int) -> list[Any] | None:
         if self._error is not None:
             raise self._error
         batch: list[Any] = []
+        room_bytes = BATCH_BYTES
         try:
-            batch.extend(islice(self._iterator, items_max))
+            while room_bytes > 0 and (wanted := min(self._at_once, items_max - len(batch))) > 0:
+                before = len(batch)
+                batch.extend(islice(self._iterator, wanted))
+                came = len(batch) - before
+                if came < wanted:
+                    break
+                size = about_bytes(batch[before:])
+                room_bytes -= size
+                self._at_once = min(BATCH_BYTES * came // (4 * size + 1) + 1, 2 * self._at_once, _AT_ONCE_MAX)
         except Exception as error:
             self._error = error
             if not batch:

@@ -13,8 +13,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from drift.sources.base import Reader
+from drift.sources.sizes import BATCH_BYTES, size_of
 from drift.sources.wake import Wake
 from drift_graph.errors import SettingsError
+
+_LOOK_EVERY = 16  # items of which one is looked at, how large it is
 
 
 def live(iterable: Iterable[Any], *, buffer_items_max: int = 8192, close_max_s: float = 1.0) -> LiveSource:
@@ -55,6 +58,7 @@ class _LiveReader:
     def __init__(self, iterable: Iterable[Any], buffer_items_max: int, close_max_s: float) -> None:
         self._buffer: deque[Any] = deque()
         self._buffer_items_max = buffer_items_max
+        self._full_items = buffer_items_max  # or fewer, where they are large
         self._close_max_s = close_max_s
         self._changed = threading.Condition()
         self._ended = False
@@ -68,9 +72,11 @@ class _LiveReader:
         iterator: Any = None
         try:
             iterator = iter(iterable)
-            for payload in iterator:
+            for number, payload in enumerate(iterator):
+                if number % _LOOK_EVERY == 0:
+                    self._full_items = max(min(self._buffer_items_max, BATCH_BYTES // size_of(payload)), 1)
                 with self._changed:
-                    while len(self._buffer) >= self._buffer_items_max and not self._closed:
+                    while len(self._buffer) >= self._full_items and not self._closed:
                         self._changed.wait()
                     if self._closed:
                         break

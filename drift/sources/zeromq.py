@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from drift.sources.base import Reader
+from drift.sources.sizes import BATCH_BYTES
 from drift.sources.wake import Wake
 from drift_graph.errors import InputError, SettingsError
 
@@ -121,7 +122,8 @@ class _ZmqReader:
     def read(self, items_max: int) -> list[Any] | None:
         batch: list[Any] = []
         emptied = False
-        while len(batch) < items_max and not self._ended and self._error is None:
+        room_bytes = BATCH_BYTES
+        while len(batch) < items_max and room_bytes > 0 and not self._ended and self._error is None:
             try:
                 frames = self._socket.recv_multipart(self._wait)
             except self._nothing_there:
@@ -131,6 +133,7 @@ class _ZmqReader:
                 self._error = InputError(f"{self._source!r} failed after message {self._taken}: {error}")
                 break
             self._take(frames, batch)
+            room_bytes -= sum(map(len, frames))
         self._wake.set(bool(batch) and not emptied)
         if batch:
             return batch

@@ -1,0 +1,95 @@
+"""Batches are bounded by bytes as well as by items, whatever the payloads are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from waiting import wait_until
+
+import drift
+from drift.sources import IterableSource
+from drift.sources.sizes import BATCH_BYTES, about_bytes, size_of
+
+MEGABYTE = 1 << 20
+
+
+@dataclasses.dataclass
+class Row:
+    data: bytes
+
+
+class Struct(msgspec.Struct):
+    data: bytes
+
+
+class Slotted:
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        bytes(MEGABYTE),
+        "x" * MEGABYTE,
+        bytearray(MEGABYTE),
+        (1, bytes(MEGABYTE)),
+        {"a": {"b": [bytes(MEGABYTE)]}},
+        Row(bytes(MEGABYTE)),
+        Struct(bytes(MEGABYTE)),
+        Slotted(bytes(MEGABYTE)),
+        [bytes(1024)] * 1024,
+    ],
+    ids=lambda payload: type(payload).__name__,
+)
+def test_what_a_payload_takes_is_about_known(payload: Any) -> None:
+    assert MEGABYTE <= size_of(payload) <= 1.2 * MEGABYTE
+    assert 10 * MEGABYTE <= about_bytes([payload] * 10) <= 12 * MEGABYTE
+
+
+@pytest.mark.parametrize("items_before", [0, 5000])
+def test_an_iterable_is_read_by_items_and_by_bytes(items_before: int) -> None:
+    def payloads() -> Iterator[Any]:
+        yield from range(items_before)
+        for number in range(300):
+            yield bytes([number % 256]) * MEGABYTE
+
+    reader = IterableSource(payloads()).open()
+    sizes: list[int] = []
+    while (batch := reader.read(4096)) is not None:
+        assert sum(map(size_of, batch)) <= BATCH_BYTES + 128 * MEGABYTE
+        sizes.append(len(batch))
+    assert sum(sizes) == items_before + 300
+    assert max(sizes[-20:]) <= BATCH_BYTES // MEGABYTE + 1
+    assert not items_before or sizes[0] == 4096
+
+
+def test_what_waits_between_a_live_iterable_and_the_engine_is_bounded_by_bytes() -> None:
+    taken = []
+
+    def payloads() -> Iterator[bytes]:
+        for number in range(100):
+            taken.append(number)
+            yield bytes(MEGABYTE)
+
+    reader = drift.sources.live(payloads()).open()
+    wait_until(lambda: len(taken) >= BATCH_BYTES // MEGABYTE, "the buffer is full")
+    items = 0
+    while (batch := reader.read(4096)) is not None:
+        assert len(batch) <= BATCH_BYTES // MEGABYTE
+        items += len(batch)
+    assert items == 100
+    reader.close()
+
+
+def test_local_reads_fewer_items_where_large_ones_become_of_them() -> None:
+    graph = drift.Graph("large")
+    graph.source("numbers").map(lambda n: bytes([n % 256]) * MEGABYTE).sink("out")
+    sizes = [len(piece.metas) for piece in drift.run(graph, {"numbers": range(600)}).pieces() if piece.metas]
+    assert sum(sizes) == 600 and max(sizes[1:]) <= BATCH_BYTES // MEGABYTE + 1
