@@ -39,11 +39,17 @@ def size_of(payload: Any, depth: int = _DEPTH) -> int:
         return own + _of_entries(payload.values(), len(payload), depth)
     if isinstance(payload, (tuple, list, set, frozenset)):
         return own + _of_entries(payload, len(payload), depth)
-    fields = getattr(payload, "__dict__", None)
-    if fields is None:
-        names = getattr(type(payload), "__struct_fields__", None) or getattr(type(payload), "__slots__", ())
-        fields = {} if isinstance(names, str) else {name: getattr(payload, name, None) for name in names}
-    return own + _of_entries(fields.values(), len(fields), depth)
+    values = _values_of(payload)
+    return own + _of_entries(values, len(values), depth)
+
+
+def _values_of(payload: Any) -> Sequence[Any]:
+    """Those of its attributes."""
+    if hasattr(payload, "__dict__"):
+        return list(vars(payload).values())
+    kind: Any = type(payload)
+    names: Any = getattr(kind, "__struct_fields__", None) or getattr(kind, "__slots__", ())
+    return [] if isinstance(names, str) else [getattr(payload, name, None) for name in names]
 
 
 def _of_entries(entries: Iterable[Any], count: int, depth: int) -> int:
