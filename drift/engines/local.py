@@ -41,7 +41,7 @@ class LocalEngine:
         self.progress = Progress()
         self._feed = feed
         self._batch_items = settings.batch_items
-        feed.batch_items = min(settings.batch_items, _FIRST_ITEMS)
+        feed.intake.batch_items = min(settings.batch_items, _FIRST_ITEMS)
         self._worker = Worker(plan)
         self._acker = AckTable(range(len(dataflow.sources)))
         self._ledger = Ledger(0)
