@@ -31,6 +31,7 @@ __all__ = [
     "ImpureStep",
     "InputError",
     "Item",
+    "KeyedStream",
     "Late",
     "LateItem",
     "Later",
@@ -81,6 +82,7 @@ if _TYPE_CHECKING:
     from drift.running import run as run
     from drift.streams import Feedback as Feedback
     from drift.streams import Graph as Graph
+    from drift.streams import KeyedStream as KeyedStream
     from drift.streams import Stream as Stream
     from drift_graph.canonical import canonical as canonical
     from drift_graph.errors import DriftBug as DriftBug
@@ -116,7 +118,7 @@ _NAMES = {
     "drift.records.recorder": ("Recording",),
     "drift.records.replay": ("replay",),
     "drift.running": ("Report", "Run", "run"),
-    "drift.streams": ("Feedback", "Graph", "Stream"),
+    "drift.streams": ("Feedback", "Graph", "KeyedStream", "Stream"),
     "drift_graph.canonical": ("canonical",),
     "drift_graph.errors": (
         "DriftBug", "DriftError", "GraphError", "ImpureStep", "InputError", "LateItem", "PayloadError", "ProcessError",

@@ -143,6 +143,16 @@ class Stream(Generic[T]):
         group = Group(self._name(name, "group", key), "", where, key, window)
         return self._add(group)
 
+    def key_by(self, key: Callable[[T], K]) -> KeyedStream[K, T]:
+        """The same items, each with the key that `key` gives: what comes next needs no key again.
+
+        Args:
+            key: pure; anything with canonical bytes. 1, 1.0 and True are three keys.
+        """
+        if not callable(key):
+            raise GraphError(f"key_by takes a function that gives the key, not {key!r:.80} (at {caller()})")
+        return KeyedStream(self, key)
+
     def merge(self, *others: Stream[T]) -> Stream[T]:
         """The items of several streams, each where its meta puts it."""
         for other in others:
@@ -312,3 +322,54 @@ def _check_name(kind: str, name: object, where: str) -> None:
 
 class Feedback(Stream[T]):
     """A stream that comes from a later step; see `Graph.feedback`."""
+
+
+class KeyedStream(Generic[K, T]):
+    """A stream and what tells whose each item is; its operators need no key again. `Stream.key_by` makes it.
+
+    It is no step of the graph: nothing is moved or kept until an operator needs the key.
+    """
+
+    def __init__(self, stream: Stream[T], key: Callable[[T], K]) -> None:
+        self._stream = stream
+        self._key = key
+
+    def drop_key(self) -> Stream[T]:
+        """The items, without regard to keys."""
+        return self._stream
+
+    def filter(
+        self, predicate: Callable[..., object], *, name: str | None = None, with_time: bool = False
+    ) -> KeyedStream[K, T]:
+        """As `Stream.filter`; what is left has the key it had."""
+        return KeyedStream(self._stream.filter(predicate, name=name, with_time=with_time), self._key)
+
+    def group(self, window: int, *, name: str | None = None) -> Stream[tuple[T, ...]]:
+        """As `Stream.group`: each item becomes the tuple of the last `window` payloads with its key."""
+        return self._stream.group(self._key, window, name=name)
+
+    def scan(self, initial: S, step: Callable[[S, T], tuple[S, U]], *, name: str | None = None) -> Stream[U]:
+        """As `Stream.scan`: a running state for each key; `step` is (state, payload) -> (next state, output)."""
+        return self._stream.scan(self._key, initial, step, name=name)
+
+    def process(
+        self,
+        initial: S,
+        on_item: Callable[[S, T, int], tuple[S, Sequence[U | Later[Any]]]],
+        on_time: Callable[[S, Any, int], tuple[S, Sequence[U | Later[Any]]]],
+        *,
+        name: str | None = None,
+    ) -> Stream[U]:
+        """As `Stream.process`: a state for each key, with timers."""
+        return self._stream.process(self._key, initial, on_item, on_time, name=name)
+
+    def count(self, *, name: str | None = None) -> Stream[tuple[K, int]]:
+        """For each item (its key, how many items of that key so far, itself included)."""
+        return self._stream.count(self._key, name=name)
+
+    def reduce(self, function: Callable[[T, T], T], *, name: str | None = None) -> Stream[tuple[K, T]]:
+        """For each item (its key, the key's payloads so far folded by `function`)."""
+        return self._stream.reduce(self._key, function, name=name)
+
+    def __repr__(self) -> str:
+        return f"<{self._stream!r} by {name_of(self._key)}>"
