@@ -7,10 +7,12 @@ matters, and Spark's own exception as its cause.
 from __future__ import annotations
 
 import re
+import traceback
 
 from drift_graph.errors import DriftBug, DriftError, ProcessError
 from drift_graph.functions import safe_text
 
+_PROXY = "py4j.protocol.Py4JJavaError: An error occurred while calling"
 _ADVICE = (
     (r"No module named '(drift\w*)'", "the workers have no {0!r}: they run another Python than this, or drift is not "
      "installed there; set PYSPARK_PYTHON before the session starts, or install drift on every machine"),
@@ -24,6 +26,20 @@ _ADVICE = (
      "its memory: use more partitions, or give it more"),
     (r"(?:cancelled|interrupted|was shut down)", "the job was cancelled"),
 )  # fmt: skip
+
+
+def told_to_spark(error: Exception) -> Exception:
+    """What a micro-batch ends with: the error itself, or where Spark's own is in it, a few words of that.
+
+    In such a text Spark looks for an interruption, to know a query that was stopped, by a regular expression that takes
+    stack for every character: the trace of the JVM in it would end the query's thread with a StackOverflowError.
+    """
+    text = "".join(traceback.format_exception(error))
+    if _PROXY not in text:
+        return error
+    stopped = re.search(r"cancelled|interrupted|InterruptedException", text, re.IGNORECASE)
+    said = "java.lang.InterruptedException" if stopped else _telling_line(str(as_drift_error(error)))
+    return RuntimeError(f"{_PROXY}: {said}")
 
 
 def as_drift_error(error: BaseException) -> DriftError:

@@ -28,7 +28,7 @@ from drift.sources.base import as_source
 from drift.sources.frames import FrameSource
 from drift.spark.batches import DDL, ROWS, STATE
 from drift.spark.blocks import joined_digest
-from drift.spark.errors import as_drift_error
+from drift.spark.errors import as_drift_error, told_to_spark
 from drift.spark.frames import Reading, reading_of
 from drift.spark.kernels import RangeEnd, Work
 from drift.spark.levels import Levels, Remembering
@@ -202,7 +202,10 @@ class Stream:
             self._run(arrived, number)
         except Exception as error:  # Spark makes a text of it
             self._error = error
-            raise
+            short = told_to_spark(error)
+            if short is error:
+                raise
+            raise short from None
 
     def _run(self, arrived: Any, number: int) -> None:
         before = self._before(arrived.sparkSession, number)

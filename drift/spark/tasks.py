@@ -9,6 +9,8 @@ So what a kernel is given travels packed, with that path beside it. A process ru
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Any
@@ -27,7 +29,11 @@ def task(
 
 def _run(around: Surroundings, packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
     around.enter(same_machine=False)
-    return _unpacked(packed)(batches)
+    try:
+        yield from _unpacked(packed)(batches)
+    except GeneratorExit:  # nobody wants more, as after limit(): Spark has hung up, and its worker ends with this task
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - where it prints a trace of the pipe that is gone
+        raise
 
 
 @lru_cache(maxsize=8)
