@@ -177,7 +177,7 @@ def _content_bytes(path: Path) -> int:
 def audited(spec: dict[str, Any]) -> dict[str, Any]:
     """One of the steps of `audit`."""
     if spec["what"] == "intact":
-        from drift.records.intact import check_intact  # imported before the clock starts
+        from drift.auditing.intact import check_intact  # imported before the clock starts
     else:
         drift.run(WORKLOADS["sum"].graph(), {"in": []}).finish()
     cpu, started = cpu_seconds(), time.perf_counter()

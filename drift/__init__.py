@@ -68,15 +68,15 @@ if _TYPE_CHECKING:
     from drift import sources as sources
     from drift import spark as spark
     from drift import testing as testing
+    from drift.auditing.audit import audit as audit
+    from drift.auditing.checks import Audit as Audit
+    from drift.auditing.diff import diff as diff
+    from drift.auditing.explain import explain as explain
+    from drift.auditing.replay import replay as replay
     from drift.engines.base import Progress as Progress
     from drift.engines.base import Settings as Settings
-    from drift.lineage.diff import diff as diff
-    from drift.lineage.explain import explain as explain
-    from drift.records.audit import audit as audit
-    from drift.records.checks import Audit as Audit
     from drift.records.reader import Record as Record
     from drift.records.recorder import Recording as Recording
-    from drift.records.replay import replay as replay
     from drift.running import Report as Report
     from drift.running import Run as Run
     from drift.running import run as run
@@ -110,13 +110,13 @@ if _TYPE_CHECKING:
 #: Where each public name is from; it is imported when it is first asked for, so that `import drift` takes no time.
 _NAMES = {
     "drift.engines.base": ("Progress", "Settings"),
-    "drift.lineage.diff": ("diff",),
-    "drift.lineage.explain": ("explain",),
-    "drift.records.audit": ("audit",),
-    "drift.records.checks": ("Audit",),
+    "drift.auditing.diff": ("diff",),
+    "drift.auditing.explain": ("explain",),
+    "drift.auditing.audit": ("audit",),
+    "drift.auditing.checks": ("Audit",),
     "drift.records.reader": ("Record",),
     "drift.records.recorder": ("Recording",),
-    "drift.records.replay": ("replay",),
+    "drift.auditing.replay": ("replay",),
     "drift.running": ("Report", "Run", "run"),
     "drift.streams": ("Feedback", "Graph", "KeyedStream", "Stream"),
     "drift_graph.canonical": ("canonical",),

@@ -276,9 +276,7 @@ class Stream(Generic[T]):
         ):
             added = draft.add(Map(f"{name}.{suffix}", name, where, function, "many", later, True), (group.name,))
             draft.close_loop(loop, (added.name,))
-        out = draft.add(
-            Map(f"{name}.output", name, where, ProcessOutput(process), "many", False, True), (group.name,)
-        )
+        out = draft.add(Map(f"{name}.output", name, where, ProcessOutput(process), "many", False, True), (group.name,))
         return Stream(self._graph, (out.name,), self._timed_steps + 1)
 
     def _map(

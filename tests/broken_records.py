@@ -19,11 +19,11 @@ DIVERGENCE = ("tests/test_divergence.py", "-k", "differs or looked or hash or bu
 NO_RECORDS, NO_AUDIT = "the harness keeps no records", "the harness audits nothing"
 
 _RECORDED, _RECORDER = "drift/engines/recorded.py", "drift/records/recorder.py"
-_RECORD_PROCESS, _INTACT = "drift/records/process.py", "drift/records/intact.py"
+_RECORD_PROCESS, _INTACT = "drift/records/process.py", "drift/auditing/intact.py"
 _METAS, _AGREEMENT = "drift/records/metas.py", "drift/records/agreement.py"
 _WRITER, _READER = "drift/records/writer.py", "drift/records/reader.py"
-_REPLAY, _REPRODUCED = "drift/records/replay.py", "drift/records/reproduced.py"
-_AUDIT, _ORDER = "drift/records/audit.py", "drift/records/order.py"
+_REPLAY, _REPRODUCED = "drift/auditing/replay.py", "drift/auditing/reproduced.py"
+_AUDIT, _ORDER = "drift/auditing/audit.py", "drift/records/order.py"
 
 BREAKAGES = [
     # Records.
@@ -328,7 +328,7 @@ BREAKAGES = [
     # What is said of a record.
     one(
         "lineage: links of states are never cut",
-        "drift/lineage/trace.py",
+        "drift/auditing/trace.py",
         "if node.linked > 2 * self._loops_kept:",
         "if node.linked > 2**40:",
         LINEAGE,
@@ -336,7 +336,7 @@ BREAKAGES = [
     ),
     one(
         "lineage: one key of the window is passed over",
-        "drift/lineage/layers.py",
+        "drift/auditing/layers.py",
         "                if form in keys:",
         "                if form in keys and meta in came:",
         LINEAGE,
@@ -344,7 +344,7 @@ BREAKAGES = [
     ),
     one(
         "lineage: what shares no key is passed over in cycles too",
-        "drift/lineage/route.py",
+        "drift/auditing/route.py",
         "if not plan.is_cyclic((groups[0],)):",
         "if True:",
         LINEAGE,
@@ -368,7 +368,7 @@ BREAKAGES = [
     ),
     one(
         "divergence: the block after is looked at",
-        "drift/lineage/divergence.py",
+        "drift/auditing/divergence.py",
         "        start = self._checked * BLOCK_ITEMS\n        end = start + BLOCK_ITEMS\n",
         "        start = (self._checked + 1) * BLOCK_ITEMS\n        end = start + BLOCK_ITEMS\n",
         DIVERGENCE,
@@ -376,7 +376,7 @@ BREAKAGES = [
     ),
     one(
         "verdict: the reference is not asked",
-        "drift/lineage/verdict.py",
+        "drift/auditing/verdict.py",
         "            self._bug,\n",
         "",
         DIVERGENCE,
@@ -384,7 +384,7 @@ BREAKAGES = [
     ),
     one(
         "outputs: equal payloads are not set against each other first",
-        "drift/lineage/outputs.py",
+        "drift/auditing/outputs.py",
         "                equal = [other for other in others if other.data == row.data]",
         "                equal = [other for other in others[:1] if other.data == row.data]",
         OUTPUTS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from drift.auditing import InputBatch
 from drift.engines.feed import Feed
-from drift.lineage import InputBatch
 from drift.sources.base import as_source
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING

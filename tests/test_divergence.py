@@ -26,15 +26,15 @@ from rich.console import Console
 from waiting import HANG_S
 
 import drift
+from drift.auditing.divergence import Divergence, compared
+from drift.auditing.page import audit_page
+from drift.auditing.replay import classes_for, dataflow_of, replayed
+from drift.auditing.tell import finding_lines
+from drift.auditing.verdict import Finding, find_out
 from drift.cli.audit import print_audit
-from drift.lineage.divergence import Divergence, compared
-from drift.lineage.page import audit_page
-from drift.lineage.tell import finding_lines
-from drift.lineage.verdict import Finding, find_out
 from drift.load import load_module
 from drift.machines import maps
 from drift.records.reader import Record
-from drift.records.replay import classes_for, dataflow_of, replayed
 from drift.testing import rerun, run_case
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS

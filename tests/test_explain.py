@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import drift
 import drift.cli
-from drift.lineage.show import as_text
+from drift.auditing.show import as_text
 from drift_graph.item import Failure
 
 ROOT = Path(__file__).parents[1]

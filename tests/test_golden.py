@@ -96,7 +96,7 @@ def test_metas_of_later_items_keep_their_bytes() -> None:
     assert global_time(9, 247, 2**64 - 1, 2**64 - 1) < timer < global_time(10, 0, 0, 0) < following < END_OF_TIME
 
 
-LATER = "8000000000000009ff0002800000000000000501000201" "92459b51d86c846b3c88712534536471" "0300"
+LATER = "8000000000000009ff000280000000000000050100020192459b51d86c846b3c887125345364710300"
 
 
 CANONICAL: list[tuple[Any, str]] = [

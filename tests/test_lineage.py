@@ -15,12 +15,12 @@ from inputs import Given
 from strategies import Case, cases
 
 import drift
-import drift.lineage.lineage as lineage_module
-from drift.lineage import Lineage, Made, lineage_of
-from drift.lineage.layers import Layers
-from drift.lineage.route import Relevant
-from drift.lineage.show import as_mermaid, as_text, as_tree
-from drift.lineage.trace import Node, Tracer
+import drift.auditing.lineage as lineage_module
+from drift.auditing import Lineage, Made, lineage_of
+from drift.auditing.layers import Layers
+from drift.auditing.route import Relevant
+from drift.auditing.show import as_mermaid, as_text, as_tree
+from drift.auditing.trace import Node, Tracer
 from drift.operators import ScanOutput, ScanState
 from drift_graph.canonical import canonical
 from drift_graph.errors import InputError

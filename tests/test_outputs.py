@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 import drift
 import drift.cli
-from drift.lineage import outputs
-from drift.lineage.diff import diff
-from drift.lineage.outputs import KINDS, RecordedRows, Rows, difference, same_rows
-from drift.lineage.tell import diff_lines, versions_lines
-from drift.lineage.versions import versions
+from drift.auditing import outputs
+from drift.auditing.diff import diff
+from drift.auditing.outputs import KINDS, RecordedRows, Rows, difference, same_rows
+from drift.auditing.tell import diff_lines, versions_lines
+from drift.auditing.versions import versions
 from drift.records.format import RecordError
 from drift.records.reader import Record
 from drift.records.shown import readable

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import drift
 import drift.cli
-from drift.lineage.page import audit_page
+from drift.auditing.page import audit_page
 
 HOSTILE = "</pre><script>alert(1)</script>{{ 7 * 7 }}<!-- &lt; \"' ` \ud800 \x00 \u202e"
 

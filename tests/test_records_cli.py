@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner, Result
 from waiting import HANG_S
 
+from drift.auditing.intact import intact_checks
 from drift.cli import drift as command
 from drift.records.format import read_manifest
-from drift.records.intact import intact_checks
 from drift.records.reader import Record
 from drift.records.watch import Watch
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from test_records_hostile import manifest_of
 
 import drift
+from drift.auditing.intact import check_intact
 from drift.records import columns, doubles
 from drift.records.doubles import Doubles, Items, Source
 from drift.records.format import Manifest, RecordError, SourceInfo
 from drift.records.inbox import Inbox
-from drift.records.intact import check_intact
 from drift.records.messages import Arrival, Begin, Finish, frame
 from drift.records.process import write_record
 from drift_graph.canonical import encode_many, encode_metas

@@ -14,9 +14,9 @@ import pytest
 from test_records_hostile import edit, replaced, trips
 
 import drift
+from drift.auditing.intact import check_intact
 from drift.records.agreement import InputRows, OutputRows
 from drift.records.format import RecordError
-from drift.records.intact import check_intact
 from drift.records.metas import GLOBAL_TIME, bins_of, wrong_rank
 from drift_graph.meta import global_time, pack_time
 
@@ -232,7 +232,7 @@ def test_what_cannot_be_checked_is_no_success(whole: Path, tmp_path: Path) -> No
 
 
 def test_an_audit_with_a_check_that_was_not_done_is_not_well(whole: Path) -> None:
-    from drift.records.checks import Audit, Check
+    from drift.auditing.checks import Audit, Check
 
     done, left = Check("reproduced", "one", "", "ok", ""), Check("reproduced", "two", "", "not checked", "too large")
     assert Audit("", {}, "", 0.0, (done,)).ok

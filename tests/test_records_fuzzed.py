@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import drift
+from drift.auditing.intact import _Items, check_intact
 from drift.records import columns
 from drift.records.blocks import Blocks
 from drift.records.format import (
@@ -31,7 +32,6 @@ from drift.records.format import (
     hash_file,
     read_manifest,
 )
-from drift.records.intact import _Items, check_intact
 from drift.records.metas import GLOBAL_TIME, META
 from drift.records.tables import SCHEMAS
 from drift.records.watch import Watch

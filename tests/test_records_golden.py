@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 import drift
+from drift.auditing.intact import check_intact
 from drift.records import writer
 from drift.records.format import Manifest, SourceInfo
 from drift.records.inbox import Inbox
-from drift.records.intact import check_intact
 from drift.records.messages import Arrival, Begin, Finish, LateRow, Learned, Message, Output, frame
 from drift.records.process import write_record
 from drift_graph.canonical import canonical, encode_many, encode_metas, stored

@@ -19,10 +19,10 @@ from test_records_trouble_while_writing import FULL, frames, run_script
 from waiting import HANG_S, wait_until
 
 import drift
+from drift.auditing.intact import intact_checks
 from drift.records import writer
 from drift.records.format import read_manifest, read_snapshot
 from drift.records.inbox import Inbox
-from drift.records.intact import intact_checks
 from drift.records.process import write_record
 from drift.records.reader import Record
 from drift.records.watch import Watch

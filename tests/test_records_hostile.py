@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import drift
+from drift.auditing.intact import check_intact
 from drift.engines.base import Settings
 from drift.records.describe import describe
 from drift.records.format import MANIFEST, VERSION, RecordError, hash_file, hash_of
 from drift.records.inbox import Inbox
-from drift.records.intact import check_intact
 from drift.records.journal import JOURNAL
 from drift.records.messages import Arrival, Begin, Finish, frame
 from drift.records.process import write_record

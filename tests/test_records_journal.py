@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 import drift
+from drift.auditing.intact import check_intact
+from drift.auditing.signature import check_signature, make_key, sign
 from drift.engines.base import Settings
 from drift.records import journal, writer
 from drift.records.describe import describe
 from drift.records.format import read_manifest
-from drift.records.intact import check_intact
 from drift.records.journal import JOURNAL
 from drift.records.messages import Arrival, Begin, Finish
 from drift.records.reader import Record
-from drift.records.signature import check_signature, make_key, sign
 from drift.records.writer import RecordWriter
 from drift_graph.canonical import encode_many
 from drift_graph.meta import pack_time

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from strategies import Case, arrival_inputs, event_inputs, recipes
 
 import drift
+from drift.auditing.intact import check_intact
+from drift.auditing.replay import replayed
+from drift.auditing.reproduced import check_simulated
 from drift.records import recorder
 from drift.records.inbox import Inbox
-from drift.records.intact import check_intact
 from drift.records.messages import Begin, Message, frame
 from drift.records.process import write_record
 from drift.records.reader import Record
-from drift.records.replay import replayed
-from drift.records.reproduced import check_simulated
 from drift_graph.canonical import canonical, stored
 
 

@@ -16,10 +16,10 @@ import pytest
 from waiting import HANG_S
 
 import drift
+from drift.auditing.intact import check_intact
 from drift.records import recorder
 from drift.records.format import Manifest, SourceInfo, read_manifest
 from drift.records.inbox import Inbox
-from drift.records.intact import check_intact
 from drift.records.messages import Arrival, Begin, Finish, Output, frame
 from drift.records.process import write_record
 from drift.records.reader import Record

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import drift
-from drift.records.checks import KINDS, Trouble
+from drift.auditing.checks import KINDS, Trouble
+from drift.auditing.intact import check_intact
 from drift.records.format import encoded, hash_file, read_manifest
-from drift.records.intact import check_intact
 from drift_barrier.digest import BLOCK_ITEMS
 
 LINES = [f"to be or not to be {number % 7} {number % 11}" for number in range(1800)]
@@ -257,7 +257,7 @@ def test_files_that_were_hashed_anew_do_not_fit_the_blocks(record: Path) -> None
 
 
 def test_only_what_is_kept_elsewhere_shows_a_forgery(record: Path, tmp_path: Path) -> None:
-    from drift.records.signature import make_key, sign
+    from drift.auditing.signature import make_key, sign
 
     expected = drift.Record(record).hash
     public = make_key(tmp_path / "key")
@@ -276,7 +276,7 @@ def test_only_what_is_kept_elsewhere_shows_a_forgery(record: Path, tmp_path: Pat
 
 
 def test_a_signature_of_another_key_is_not_taken(record: Path, tmp_path: Path) -> None:
-    from drift.records.signature import make_key, sign
+    from drift.auditing.signature import make_key, sign
 
     ours, theirs = make_key(tmp_path / "ours"), make_key(tmp_path / "theirs")
     assert [trouble.kind for trouble in drift.audit(record, reproduce=False, key=ours).troubles] == ["not signed"]

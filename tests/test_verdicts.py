@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import drift
-from drift.lineage.divergence import compared
-from drift.lineage.verdict import Finding, find_out
+from drift.auditing.divergence import compared
+from drift.auditing.replay import changes_since, classes_for, replayed
+from drift.auditing.verdict import Finding, find_out
 from drift.load import load_module
 from drift.records.reader import Record
-from drift.records.replay import changes_since, classes_for, replayed
 
 #: Another module of the user's, beside the one with the graph.
 AID = """

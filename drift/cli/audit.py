@@ -22,7 +22,7 @@ from drift.extras import need
 from drift.running import ENGINES
 
 if TYPE_CHECKING:
-    from drift.records.checks import Audit
+    from drift.auditing.checks import Audit
 
 _COLOURS = {"ok": "green", "trouble": "bold red", "noted": "yellow", "not checked": "yellow"}
 _LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "reproduced"}
@@ -87,7 +87,7 @@ def audit_command(
     drift audit monday --graph new.py:graph --by airport --html report.html
     """
     need("records", "drift audit")
-    from drift.records.audit import audit
+    from drift.auditing.audit import audit
     from drift.records.watch import Watch
 
     watch = Watch()
@@ -119,7 +119,7 @@ def audit_command(
 
 def print_audit(found: Audit, console: Console | None = None) -> None:
     """The table, and what it comes to."""
-    from drift.lineage.tell import counts_text, finding_lines, versions_lines
+    from drift.auditing.tell import counts_text, finding_lines, versions_lines
 
     console = console or Console(highlight=False)
     record = found.record
@@ -172,7 +172,7 @@ def sign_command(path: str, key: str) -> None:
 
     Look at it first (drift audit): a signature says who vouches for the files, not that they are right.
     """
-    from drift.records.signature import sign
+    from drift.auditing.signature import sign
 
     signature = sign(path, key)
     click.echo(f"signed {len(signature.hashes)} files of {path}")
@@ -182,7 +182,7 @@ def sign_command(path: str, key: str) -> None:
 @click.argument("path", metavar="KEY")
 def keygen_command(path: str) -> None:
     """Make a new Ed25519 key: KEY, which stays with you, and KEY.pub, to check signatures with."""
-    from drift.records.signature import make_key
+    from drift.auditing.signature import make_key
 
     public = make_key(path)
     click.echo(f"{path} is the private key, {public} the public one")

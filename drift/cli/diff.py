@@ -27,8 +27,8 @@ def diff_command(one: str, other: str, as_json: bool) -> Any:
     drift diff monday tuesday --json
     """
     need("records", "drift diff")
-    from drift.lineage.diff import diff
-    from drift.lineage.tell import diff_lines
+    from drift.auditing.diff import diff
+    from drift.auditing.tell import diff_lines
     from drift.records.reader import Record
 
     left, right = records = Record(one), Record(other)

@@ -32,8 +32,8 @@ def explain_command(path: str, position: int, graph: str | None, states: int, me
     drift explain monday --position 1000 --states 10 --json
     """
     need("records", "drift explain")
-    from drift.lineage.explain import explain
-    from drift.lineage.show import as_mermaid, one_line, print_tree
+    from drift.auditing.explain import explain
+    from drift.auditing.show import as_mermaid, one_line, print_tree
 
     if mermaid and as_json:
         raise SettingsError("--mermaid and --json are two outputs; ask for one")

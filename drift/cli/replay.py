@@ -13,7 +13,7 @@ from drift.cli.run import driven, print_report
 from drift.extras import need
 
 if TYPE_CHECKING:
-    from drift.records.replay import Pace
+    from drift.auditing.replay import Pace
 
 
 @click.command("replay", short_help="Run a record's input again.")
@@ -48,8 +48,8 @@ def replay_command(
     drift replay monday --until 1000 --sink text:-
     """
     need("records", "drift replay")
+    from drift.auditing.replay import GraphDiffers, dataflow_of, replay
     from drift.records.reader import Record
-    from drift.records.replay import GraphDiffers, dataflow_of, replay
 
     record = Record(path)
     dataflow = dataflow_of(record, graph)

@@ -78,9 +78,7 @@ def split(columns: Columns, heartbeat: bytes) -> tuple[Columns | None, Columns |
     waits = [is_later(meta) and meta >= heartbeat for meta in columns.metas]
     if all(waits):
         return None, sorted_by_meta(columns)
-    now, later = (
-        [at for at, each in enumerate(waits) if each is not chosen] for chosen in (True, False)
-    )
+    now, later = ([at for at, each in enumerate(waits) if each is not chosen] for chosen in (True, False))
     return _chosen(columns, now), sorted_by_meta(_chosen(columns, later))
 
 

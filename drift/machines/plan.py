@@ -106,7 +106,6 @@ class Plan:
         return found[::-1]
 
 
-
 def feeding_step(dataflow: Dataflow, sink: str) -> str:
     """The step whose items a sink takes, for messages."""
     return next((dataflow[edge.origin].step for edge in dataflow.edges if edge.target == sink), sink)

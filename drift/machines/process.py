@@ -273,9 +273,7 @@ class ProcessStage:
 
     # What comes below others of its key.
 
-    def _change(
-        self, key: Any, changes: list[tuple[bytes, Any, int]], out: Difference, failures: Difference
-    ) -> None:
+    def _change(self, key: Any, changes: list[tuple[bytes, Any, int]], out: Difference, failures: Difference) -> None:
         """Undo what is at or above the first change, and step through it anew."""
         first = changes[0][0]
         undone: list[_Node] = []

@@ -17,20 +17,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from drift.lineage.beside import Beside, beside, beside_recorded
-from drift.lineage.case import SmallCase, case_file
-from drift.lineage.divergence import Divergence, same_item
-from drift.lineage.explain import RecordedInput
-from drift.lineage.lineage import Lineage, lineage_from, trace_to, traced
-from drift.lineage.route import Relevant, behind, route_of
-from drift.lineage.trace import Node, nodes_of
+from drift.auditing.beside import Beside, beside, beside_recorded
+from drift.auditing.case import SmallCase, case_file
+from drift.auditing.divergence import Divergence, same_item
+from drift.auditing.explain import RecordedInput
+from drift.auditing.lineage import Lineage, lineage_from, trace_to, traced
+from drift.auditing.replay import changes_since, replayed
+from drift.auditing.route import Relevant, behind, route_of
+from drift.auditing.trace import Node, nodes_of
 from drift.purity import PurityCheck
 from drift.purity.seen import Seen
 from drift.records.changes import Change
 from drift.records.environment import environment
 from drift.records.format import hash_file
 from drift.records.reader import Record
-from drift.records.replay import changes_since, replayed
 from drift_graph.errors import DriftBug, DriftError, GraphError, ImpureStep, InputError, ProcessError, StepError
 from drift_graph.functions import RAISED, safe_text
 from drift_graph.graph import Dataflow

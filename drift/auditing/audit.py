@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from drift.records.checks import FILE_NOT_LISTED, THE_GRAPH, Audit, Check, Trouble
+from drift.auditing.checks import FILE_NOT_LISTED, THE_GRAPH, Audit, Check, Trouble
+from drift.auditing.intact import intact_checks, unreadable
+from drift.auditing.replay import changes_since, dataflow_of
 from drift.records.format import MANIFEST, Manifest, RecordError, Snapshot, read_snapshot
-from drift.records.intact import intact_checks, unreadable
 from drift.records.reader import Record
-from drift.records.replay import changes_since, dataflow_of
 from drift.records.watch import Watch
 from drift.records.writing import as_it_stands
 from drift.running import ENGINES
@@ -101,7 +101,7 @@ def audit(
     versions = None
     is_other = any(check.what == THE_GRAPH and check.result == "noted" for check in checks)
     if record is not None and is_other:
-        from drift.lineage.versions import versions as compared_with
+        from drift.auditing.versions import versions as compared_with
 
         watch.begin("what another graph would have changed", record.counts)
         versions = compared_with(record, dataflow_of(record, graph), key=by)
@@ -139,7 +139,7 @@ def _authentic(folder: Path, record: Record | None, expect: str, key: Any) -> It
         result = "trouble" if troubles else "ok"
         yield Check("signed", "the record's hash", "the hash given", result, said, troubles)  # type: ignore[arg-type]
     if key is not None:
-        from drift.records.signature import check_signature
+        from drift.auditing.signature import check_signature
 
         yield check_signature(folder, key)
 
@@ -160,7 +160,7 @@ def _reproduced(
         found = f"not with this record, which is damaged: {bad[0].text}"
         yield Check("reproduced", "the run", "the recorded output", "not checked", found)
         return
-    from drift.records.reproduced import Inquiry, check_graph, check_run, check_simulated, check_versions
+    from drift.auditing.reproduced import Inquiry, check_graph, check_run, check_simulated, check_versions
 
     watch.begin("comparing graphs", record.counts)
     dataflow = dataflow_of(record, graph)

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from drift.lineage.beside import NOT_KNOWN, Beside
-from drift.lineage.lineage import Lineage
-from drift.lineage.outputs import KINDS
-from drift.lineage.show import left_out_words, outline, what_of, words_of
-from drift.lineage.tell import counts_text
-from drift.lineage.verdict import Finding
-from drift.lineage.versions import Versions
+from drift.auditing.beside import NOT_KNOWN, Beside
+from drift.auditing.lineage import Lineage
+from drift.auditing.outputs import KINDS
+from drift.auditing.show import left_out_words, outline, what_of, words_of
+from drift.auditing.tell import counts_text
+from drift.auditing.verdict import Finding
+from drift.auditing.versions import Versions
 from drift.records.format import RecordError, read_manifest
 from drift_graph.errors import SinkError
 
@@ -37,7 +37,7 @@ _NOT = {"intact": "not intact", "signed": "not as it was signed or noted", "repr
 
 
 def audit_page(audit: Any, graph_text: str = "") -> str:
-    """The page of a `drift.records.checks.Audit`.
+    """The page of a `drift.auditing.checks.Audit`.
 
     Args:
         graph_text: the recorded graph, as `drift show` prints it.
@@ -181,7 +181,7 @@ def _template() -> Any:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("drift.lineage", "pages"),
+        loader=jinja2.PackageLoader("drift.auditing", "pages"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drift.lineage.given import InputBatch
-from drift.lineage.lineage import Lineage, lineage_of
+from drift.auditing.given import InputBatch
+from drift.auditing.lineage import Lineage, lineage_of
+from drift.auditing.replay import batches_of, changes_since, classes_for, dataflow_of, replayed
 from drift.records.changes import told
 from drift.records.reader import Record
-from drift.records.replay import batches_of, changes_since, classes_for, dataflow_of, replayed
 from drift.streams import Graph
 from drift_graph.canonical import canonical
 from drift_graph.errors import InputError, SettingsError, StepError

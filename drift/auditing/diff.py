@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from drift.lineage.outputs import Difference, difference, rows_of_record, same_rows
-from drift.lineage.versions import difference_as_dict
+from drift.auditing.outputs import Difference, difference, rows_of_record, same_rows
+from drift.auditing.versions import difference_as_dict
 from drift.records.changes import Change, compare
 from drift.records.columns import of_arrow
 from drift.records.metas import GLOBAL_TIME, metas_of

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import count, takewhile
 from pathlib import Path
 
-from drift.records.checks import FILE_NOT_LISTED, Check, Trouble
+from drift.auditing.checks import FILE_NOT_LISTED, Check, Trouble
 from drift.records.format import TABLES, Manifest, RecordError, read_manifest
 
 _SHOWN_MAX = 3

@@ -74,7 +74,7 @@ class Check:
         found: in words.
         seconds: that it took.
         detail: more about it, for reports; plain data.
-        finding: where a run parts from the record and why, a `drift.lineage.verdict.Finding`; not in `as_dict`.
+        finding: where a run parts from the record and why, a `drift.auditing.verdict.Finding`; not in `as_dict`.
     """
 
     level: Level
@@ -102,7 +102,7 @@ class Audit:
         record: what its manifest says of it, in short.
         started: in UTC.
         proves, proves_not: in sentences, for those who file it.
-        versions: what another version of the graph would have given, a `drift.lineage.versions.Versions`; None where
+        versions: what another version of the graph would have given, a `drift.auditing.versions.Versions`; None where
             the graph is the recorded one.
     """
 
@@ -137,7 +137,7 @@ class Audit:
         Raises:
             SinkError: it cannot be written.
         """
-        from drift.lineage.page import write_audit
+        from drift.auditing.page import write_audit
 
         write_audit(path, self)
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from drift.auditing.given import Input
+from drift.auditing.layers import Layers
+from drift.auditing.route import Relevant
+from drift.auditing.trace import Node, Tracer, cut_behind
 from drift.engines.base import rare_collections
-from drift.lineage.given import Input
-from drift.lineage.layers import Layers
-from drift.lineage.route import Relevant
-from drift.lineage.trace import Node, Tracer, cut_behind
 from drift.operators import ScanKey, ScanOutput, ScanState, State
 from drift_graph.errors import InputError
 from drift_graph.functions import safe_text

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from drift.lineage.lineage import Lineage, Made
+from drift.auditing.lineage import Lineage, Made
 from drift.show.mermaid import escaped
 from drift.show.steps import short_place
 from drift_graph.functions import safe_text

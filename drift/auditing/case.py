@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from drift.lineage.divergence import Divergence
-from drift.lineage.given import Input
-from drift.lineage.lineage import Lineage, lineage_of
+from drift.auditing.divergence import Divergence
+from drift.auditing.given import Input
+from drift.auditing.lineage import Lineage, lineage_of
 from drift.purity import PurityCheck
 from drift.testing.case import line_again, save_case
 from drift.testing.check import Case, Failure, Result, Row, check, in_order, reference

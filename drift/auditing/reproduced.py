@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+from drift.auditing.checks import THE_GRAPH, Check, Result, Trouble
+from drift.auditing.divergence import Comparison, Divergence, compared, same_item
+from drift.auditing.replay import batches_of, changes_since, classes_for, end_of, replayed
+from drift.auditing.verdict import find_out
 from drift.engines.recorded import RecordedMachine
 from drift.engines.simulated import Simulation
-from drift.lineage.divergence import Comparison, Divergence, compared, same_item
-from drift.lineage.verdict import find_out
-from drift.records.checks import THE_GRAPH, Check, Result, Trouble
 from drift.records.environment import environment
 from drift.records.reader import Record
-from drift.records.replay import batches_of, changes_since, classes_for, end_of, replayed
 from drift.testing.schedule import Player, Schedule
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import DriftError

@@ -21,10 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drift.auditing.checks import Check, Trouble, found_by
+from drift.auditing.unlisted import unlisted_checks
 from drift.records import columns
 from drift.records.agreement import InputRows, OutputRows, Wrong, wrong_in_arrivals, wrong_in_late
 from drift.records.blocks import Block, checks
-from drift.records.checks import Check, Trouble, found_by
 from drift.records.columns import Numbers, first_of
 from drift.records.format import (
     MANIFEST,
@@ -43,7 +44,6 @@ from drift.records.journal import JOURNAL
 from drift.records.metas import GLOBAL_TIME, META, bins_of
 from drift.records.reader import Record
 from drift.records.tables import DAMAGE, ROW_GROUP_ITEMS, check_values, open_table
-from drift.records.unlisted import unlisted_checks
 from drift.records.watch import Watch
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, block_bytes, block_head, hash_block
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from drift.lineage.explain import RecordedInput
-from drift.lineage.lineage import Lineage, lineage_of
-from drift.lineage.outputs import KINDS, Difference, Example, Row, difference, rows_of_record, rows_of_run
+from drift.auditing.explain import RecordedInput
+from drift.auditing.lineage import Lineage, lineage_of
+from drift.auditing.outputs import KINDS, Difference, Example, Row, difference, rows_of_record, rows_of_run
+from drift.auditing.replay import classes_for, replayed
 from drift.records.changes import Change, compare
 from drift.records.fingerprint import fingerprint
 from drift.records.reader import Record
-from drift.records.replay import classes_for, replayed
 from drift.records.shown import readable
 from drift_graph.errors import InputError
 from drift_graph.functions import safe_text

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drift.lineage.lineage import Lineage, Made
-from drift.lineage.show import left_out_words, what_of, words_of
+from drift.auditing.lineage import Lineage, Made
+from drift.auditing.show import left_out_words, what_of, words_of
 from drift_graph.canonical import NoCanonicalForm, canonical
 from drift_graph.functions import safe_text
 from drift_graph.item import Failure, Item

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from drift.records.checks import Check, Trouble, found_by
+from drift.auditing.checks import Check, Trouble, found_by
 from drift.records.format import MANIFEST, SIGNATURE, RecordError, hash_file, read_snapshot, write_safely
 from drift.records.journal import JOURNAL
 from drift_graph.errors import SettingsError, SinkError

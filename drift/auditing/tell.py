@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from drift.lineage.beside import beside_lines
-from drift.lineage.diff import InputRow, RecordsDiffer
-from drift.lineage.outputs import KINDS, Counts, Difference, Example, Row
-from drift.lineage.show import as_text
-from drift.lineage.verdict import Finding
-from drift.lineage.versions import Versions
+from drift.auditing.beside import beside_lines
+from drift.auditing.diff import InputRow, RecordsDiffer
+from drift.auditing.outputs import KINDS, Counts, Difference, Example, Row
+from drift.auditing.show import as_text
+from drift.auditing.verdict import Finding
+from drift.auditing.versions import Versions
 from drift.records.changes import Change
 from drift.records.shown import readable
 from drift_graph.functions import safe_text
