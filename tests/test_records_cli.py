@@ -18,7 +18,7 @@ from waiting import HANG_S
 
 from drift.auditing.intact import intact_checks
 from drift.cli import drift as command
-from drift.records.format import read_manifest
+from drift.records.format import read_manifest, read_snapshot
 from drift.records.reader import Record
 from drift.records.watch import Watch
 
@@ -107,7 +107,9 @@ def test_what_is_read_is_told_by_rows(recorded: Path) -> None:
     told = [str(record.watch) for _ in record.with_classes({}).output_rows(31_000)]
     assert told == ["reading: output 31,656 of 31,656 items (100%)"]
     watch = Watch()
-    told = [f"{check.what.split(':')[0]} after {watch}" for check in intact_checks(recorded, watch)]
+    told = [
+        f"{check.what.split(':')[0]} after {watch}" for check in intact_checks(recorded, read_snapshot(recorded), watch)
+    ]
     assert told[-1] == "output after hashing items: output 31,656 of 31,656 items (100%)"
     assert told[1] == "arrivals after reading arrivals/part-00000.parquet"
 

@@ -14,11 +14,12 @@ from drift.spark.errors import told_to_spark
 SCRIPT = r"""
 import json, pathlib, sys, tempfile, time
 import drift
+from pyspark.sql import SparkSession
 
-spark = drift.spark.session("local[2]")
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 rows = drift.Graph("rows")
 rows.source("n").flat_map(lambda n: [(n, "x" * 1000)] * 3).sink("out")
-print(len(drift.spark.dataframe(rows, {"n": range(20_000)}, partitions=1).limit(3).collect()))
+print(len(drift.spark.dataframe(rows, {"n": range(60_000)}, partitions=1).limit(3).collect()))
 
 folder = pathlib.Path(tempfile.mkdtemp())
 (folder / "in").mkdir()
