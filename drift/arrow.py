@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from drift.sources.frames import Payload
 from drift_graph.errors import InputError
 
 _kinds = pa.types
 
 
-def payloads_of(columns: Sequence[pa.Array], names: Sequence[str], payload: Payload, count: int) -> list[Any]:
+def payloads_of(
+    columns: Sequence[pa.Array], names: Sequence[str], payload: Literal["dict", "tuple", "value"], count: int
+) -> list[Any]:
     """The rows of a table as payloads.
 
     Raises:

@@ -45,9 +45,9 @@ BREAKAGES = [
     ),
     one(
         "recorded dicts lose their order",
-        _RECORDER,
-        'b"".join(stored_each(payloads))',
-        'b"".join(map(__import__("drift").canonical, payloads))',
+        "drift/records/storable.py",
+        'b"".join(stored_each(payloads)), bad',
+        'b"".join(map(__import__("drift").canonical, payloads)), bad',
         RECORDS,
         NO_RECORDS,
     ),
