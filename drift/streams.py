@@ -7,10 +7,38 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, overload
 
+from drift.flow.choosing import (
+    FirstWithin,
+    Inspect,
+    LimitStep,
+    OnSide,
+    Unless,
+    all_items,
+    first_of_key,
+    forget,
+    itself,
+    payloads_of,
+    value_of,
+    zipped,
+)
+from drift.flow.joins import (
+    EVER,
+    HOWS,
+    AsOfJoin,
+    ExistsJoin,
+    How,
+    Lookup,
+    OfSide,
+    PairJoin,
+    TableJoin,
+    before_every_time,
+    key_of,
+    rows_of,
+)
 from drift.operators import (
     CountStep,
     Process,
@@ -22,7 +50,7 @@ from drift.operators import (
     ScanOutput,
     ScanState,
 )
-from drift_graph.errors import GraphError, SettingsError
+from drift_graph.errors import GraphError, PayloadError, SettingsError
 from drift_graph.functions import caller, name_of
 from drift_graph.graph import Dataflow, Draft
 from drift_graph.later import Later
@@ -34,6 +62,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 S = TypeVar("S")
 K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Graph:
@@ -65,6 +94,16 @@ class Graph:
             )
         self._draft.add(Source(name, name, where, time or ArrivalTime()))
         return Stream(self, (name,))
+
+    def table(self, name: str) -> Stream[Any]:
+        """A source whose items come before every time: `join_table` finds all of them.
+
+        A run reads it to its end before it releases anything. Its rows are in an order that hangs on their bytes alone.
+
+        Args:
+            name: the run refers to it.
+        """
+        return self.source(name, time=EventTime(time=before_every_time))
 
     def feedback(self, name: str) -> Feedback[Any]:
         """A stream whose items come from a later step: use it now, and close it with `stream.feed(it)`."""
@@ -239,7 +278,269 @@ class Stream(Generic[T]):
         """For each item (its key, the key's payloads so far folded by `function`): a scan."""
         return self._scan(key, (), ReduceStep(key, function), self._name(name, "reduce", function), function)
 
+    # Which items go on, and where to.
+
+    def route(self, *predicates: Callable[[T], object], name: str | None = None) -> tuple[Stream[T], ...]:
+        """A stream for each predicate, of the items for which it is the first that is true, and one of the rest.
+
+        Args:
+            predicates: pure, one or more; `route(p)` is (those with p, those without). The rest may be left alone,
+                and is dropped then.
+        """
+        if not predicates:
+            raise GraphError(f"route takes one predicate or more (at {caller()})")
+        step, routes, rest = self._name(name, "route", predicates[0]), [], self
+        for index, predicate in enumerate(predicates):
+            if not callable(predicate):
+                raise GraphError(f"route takes predicates, not {predicate!r:.80} (at {caller()})")
+            routes.append(rest._part(step, str(index), predicate, "keep"))
+            last = index == len(predicates) - 1
+            rest = rest._part(step, f"after {index}", Unless(predicate), "keep", optional=last)
+        return (*routes, rest)
+
+    def split(self, count: int) -> tuple[Stream[T], ...]:
+        """So many streams of all the items. A stream may be used any number of times anyway: these are it."""
+        if type(count) is not int or count < 1:
+            raise GraphError(f"split takes an int of 1 or more, not {count!r:.80} (at {caller()})")
+        return (self,) * count
+
+    def zip(self, other: Stream[U], *, name: str | None = None) -> Stream[tuple[T, U]]:
+        """Pairs (left, right) by order: the n-th item of this stream with the n-th of the other.
+
+        A pair comes where the later one of it does. What one stream has more of waits, and gives nothing.
+        """
+        self._check_graph(other)
+        step = self._named(name, "zip")
+        left = self._part(step, "left", OnSide(0), "one")
+        both = left.merge(other._part(step, "right", OnSide(1), "one"))
+        return both._chosen(all_items, None, zipped, step, zipped)
+
+    def limit(
+        self, count: int, offset: int = 0, *, key: Callable[[T], Any] = all_items, name: str | None = None
+    ) -> Stream[T]:
+        """The first `count` items in order after the first `offset`, of each key if there is one. The run goes on.
+
+        Args:
+            count: 0 or more.
+            offset: 0 or more.
+            key: pure; see `group`.
+        """
+        for what, given in (("count", count), ("offset", offset)):
+            if type(given) is not int or given < 0:
+                raise GraphError(f"limit takes {what}= an int of 0 or more, not {given!r:.80} (at {caller()})")
+        return self._chosen(key, 0, LimitStep(count, offset), self._named(name, "limit", key), key)
+
+    def dedup(
+        self, key: Callable[[T], Any] = itself, *, within: int | None = None, name: str | None = None
+    ) -> Stream[T]:
+        """The first item of each key, in order.
+
+        Args:
+            key: pure; see `group`. Without it equal payloads are one.
+            within: an item that was given stands for its key for so long, in the unit of its time, bound included;
+                the next one after it is given again, and memory follows the keys of that span. None: for ever, and
+                every key is remembered.
+        """
+        step = self._named(name, "dedup", key)
+        if within is None:
+            return self._chosen(key, False, first_of_key, step, key)
+        _check_span("within", within, caller())
+        first = FirstWithin(within, key)
+        return self._process(Process(key, False, first, forget, PHASE_TIMERS + self._timed_steps), step)
+
+    def inspect(self, function: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
+        """The same items; `function` is called with each, as it is processed, to look at it while developing.
+
+        It is called wherever the step runs, in no certain order, and again for what is corrected. What must happen once
+        for each item is for a sink.
+        """
+        return self._part(self._name(name, "inspect", function), "", Inspect(function), "one")
+
+    def flatten(self: Stream[Iterable[U]], *, name: str | None = None) -> Stream[U]:
+        """The members of each payload, a list, a tuple or another iterable, but no text, dict or set."""
+        return self._part(self._named(name, "flatten"), "", payloads_of, "many")
+
+    def drop_key(self: Stream[tuple[Any, V]], *, name: str | None = None) -> Stream[V]:
+        """The value of each pair (key, value)."""
+        return self._part(self._named(name, "drop_key"), "", value_of, "one")
+
+    # Joins.
+
+    # fmt: off
+    @overload
+    def join(
+        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        within: tuple[int, int] | None = None, how: Literal["inner"] = "inner", name: str | None = None,
+    ) -> Stream[tuple[T, U]]: ...
+    @overload
+    def join(
+        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        within: tuple[int, int] | None = None, how: Literal["left"], name: str | None = None,
+    ) -> Stream[tuple[T, U | None]]: ...
+    @overload
+    def join(
+        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        within: tuple[int, int] | None = None, how: Literal["right"], name: str | None = None,
+    ) -> Stream[tuple[T | None, U]]: ...
+    @overload
+    def join(
+        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        within: tuple[int, int] | None = None, how: Literal["full"], name: str | None = None,
+    ) -> Stream[tuple[T | None, U | None]]: ...
+    @overload
+    def join(
+        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        within: tuple[int, int] | None = None, how: Literal["semi", "anti"], name: str | None = None,
+    ) -> Stream[T]: ...
+    def join(
+        self, other: Stream[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | None = None, *,
+        within: tuple[int, int] | None = None, how: How = "inner", name: str | None = None,
+    ) -> Stream[Any]:
+        """Pairs (left, right) of items of this stream and the other with one key, each where its later item comes.
+
+        Args:
+            other: the right side.
+            key: pure; see `group`.
+            other_key: of the right side; `key` for both if None.
+            within: (before, after): a left item at t pairs with right ones in [t - before, t + after], bounds included,
+                in the unit of the items' time. What can match nothing more is forgotten. None: with every one, and
+                everything is kept.
+            how: "inner" gives pairs alone. "left", "right" and "full" give (left, None), (None, right) and both for
+                items without match, when it is certain: all items up to the last that it could match have come, or
+                without `within` at drift.END. "semi" gives left items that have a match, each once, where the first
+                match is; "anti" those that have none, when it is certain.
+        """
+        join: PairJoin | ExistsJoin
+        where = caller()
+        before, after = (EVER, EVER) if within is None else _bounds_of(within, where)
+        if how not in HOWS:
+            raise GraphError(f"join takes how= one of {', '.join(HOWS)}, not {how!r:.80} (at {where})")
+        if how in ("semi", "anti"):
+            join = ExistsJoin(before, after, how == "anti", key)
+        else:
+            join = PairJoin(before, after, (how in ("left", "full"), how in ("right", "full")), key)
+        return self._joined(other, key, other_key, join, (), name, "join")
+
+    @overload
+    def join_as_of(
+        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        within: int | None = None, how: Literal["left"] = "left", name: str | None = None,
+    ) -> Stream[tuple[T, U | None]]: ...
+    @overload
+    def join_as_of(
+        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        within: int | None = None, how: Literal["inner"], name: str | None = None,
+    ) -> Stream[tuple[T, U]]: ...
+    def join_as_of(
+        self, other: Stream[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | None = None, *,
+        within: int | None = None, how: Literal["left", "inner"] = "left", name: str | None = None,
+    ) -> Stream[Any]:
+        """Each item with the last of the other stream at or before its time, of its key: pandas' merge_asof.
+
+        A pair comes after all items of the left item's time, so that one of the same time is found. Of each key the
+        last right item is kept.
+
+        Args:
+            other, key, other_key: as for `join`.
+            within: the right item is at most so much before; older ones are no match, and are forgotten.
+            how: "left" gives (left, None) where there is none, "inner" nothing.
+        """
+        where = caller()
+        if within is not None:
+            _check_span("within", within, where)
+        if how not in ("left", "inner"):
+            raise GraphError(f"join_as_of takes how= left or inner, not {how!r:.80} (at {where})")
+        join = AsOfJoin(EVER if within is None else within, how == "left", key)
+        return self._joined(other, key, other_key, join, (), name, "join_as_of")
+
+    @overload
+    def join_table(
+        self, table: Stream[U], key: Callable[[T], Any], table_key: Callable[[U], Any], *,
+        how: Literal["left"] = "left", name: str | None = None,
+    ) -> Stream[tuple[T, U | None]]: ...
+    @overload
+    def join_table(
+        self, table: Stream[U], key: Callable[[T], Any], table_key: Callable[[U], Any], *,
+        how: Literal["inner"], name: str | None = None,
+    ) -> Stream[tuple[T, U]]: ...
+    @overload
+    def join_table(
+        self, table: Mapping[Any, V], key: Callable[[T], Any], *,
+        how: Literal["left"] = "left", name: str | None = None,
+    ) -> Stream[tuple[T, V | None]]: ...
+    @overload
+    def join_table(
+        self, table: Mapping[Any, V], key: Callable[[T], Any], *,
+        how: Literal["inner"], name: str | None = None,
+    ) -> Stream[tuple[T, V]]: ...
+    @overload
+    def join_table(
+        self, table: Any, key: Callable[[T], Any], *,
+        on: str, how: Literal["left", "inner"] = "left", name: str | None = None,
+    ) -> Stream[tuple[T, Any]]: ...
+    def join_table(
+        self, table: Any, key: Callable[[T], Any], table_key: Callable[[Any], Any] | None = None, *,
+        on: str | None = None, how: Literal["left", "inner"] = "left", name: str | None = None,
+    ) -> Stream[Any]:
+        """Each item with the row of a table that has its key, or with every one of them.
+
+        Args:
+            table: a mapping from keys to rows, a DataFrame of pandas or Polars, whose rows are dicts, or a stream of
+                `graph.table(name)`, which comes before everything else. The first two become a part of the graph.
+            key: of an item; pure, see `group`.
+            table_key: of a row of a stream; `key` if None.
+            on: the column of a DataFrame that is the key.
+            how: "left" gives (item, None) where the table has none, "inner" nothing.
+        """
+        where = caller()
+        if how not in ("left", "inner"):
+            raise GraphError(f"join_table takes how= left or inner, not {how!r:.80} (at {where})")
+        if isinstance(table, Stream):
+            return self._joined(table, key, table_key, TableJoin(how == "left", key), (), name, "join_table")
+        step = self._name(name, "join_table", key)
+        try:
+            rows = rows_of(table, on)
+        except (TypeError, PayloadError) as error:
+            raise GraphError(f"step {step!r} (at {where}): {error}") from None
+        return self._part(step, "", Lookup(rows, how == "left", key), "many")
+
+    # fmt: on
     # Below: how steps are added.
+
+    def _joined(
+        self,
+        other: Stream[Any],
+        key: Callable[[T], Any],
+        other_key: Callable[[Any], Any] | None,
+        join: PairJoin | ExistsJoin | AsOfJoin | TableJoin,
+        initial: Any,
+        name: str | None,
+        kind: str,
+    ) -> Stream[Any]:
+        """A process over the items of both sides, each with its side and key."""
+        self._check_graph(other)
+        step = self._name(name, kind, key)
+        if other_key is not None and not callable(other_key):
+            raise GraphError(f"{kind} takes a function that gives the key, not {other_key!r:.80} (at {caller()})")
+        both = self._part(step, "left", OfSide(0, key), "one").merge(
+            other._part(step, "right", OfSide(1, other_key or key), "one")
+        )
+        return both._process(Process(key_of, initial, join, join.on_time, PHASE_TIMERS + both._timed_steps), step)
+
+    def _part(
+        self, step: str, suffix: str, function: Callable[..., Any], arity: Arity, *, optional: bool = False
+    ) -> Stream[Any]:
+        """A map that is a part of a step, or all of it where there is no suffix."""
+        draft, name = self._graph._draft, f"{step}.{suffix}" if suffix else step
+        add = draft.add_optional if optional else draft.add
+        added = add(Map(name, step, caller(), function, arity), self._origins)
+        return Stream(self._graph, (added.name,), self._timed_steps)
+
+    def _chosen(
+        self, key: Callable[[T], Any], initial: Any, step: Callable[..., Any], name: str, shown: Callable[..., Any]
+    ) -> Stream[Any]:
+        """A scan whose outputs are tuples, and their members."""
+        return self._scan(key, initial, step, name, shown)._part(name, "given", payloads_of, "many")
 
     def _scan(
         self,
@@ -303,6 +604,12 @@ class Stream(Generic[T]):
             return name
         return self._graph._draft.fresh_name(f"{kind} {name_of(function)}")
 
+    def _named(self, name: str | None, kind: str, key: Callable[..., Any] = all_items) -> str:
+        """The name of a step that may go without a function of the user."""
+        if name is None and key in (all_items, itself):
+            return self._graph._draft.fresh_name(kind)
+        return self._name(name, kind, key)
+
     def _check_graph(self, other: Stream[Any]) -> None:
         if not isinstance(other, Stream) or other._graph is not self._graph:
             raise GraphError(
@@ -316,6 +623,23 @@ class Stream(Generic[T]):
 def _check_name(kind: str, name: object, where: str) -> None:
     if not isinstance(name, str) or not name:
         raise GraphError(f"a {kind} is named {name!r:.80} (at {where}); a name is a text that is not empty")
+
+
+def _check_span(what: str, span: object, where: str) -> None:
+    if type(span) is not int or span < 0:
+        raise GraphError(f"{what}={span!r:.80} (at {where}) is not an int of 0 or more, in the unit of the items' time")
+
+
+def _bounds_of(within: object, where: str) -> tuple[int, int]:
+    if not isinstance(within, tuple) or len(within) != 2 or any(type(bound) is not int for bound in within):
+        raise GraphError(
+            f"within={within!r:.80} (at {where}) is not a pair of ints (before, after): how long before a left item, "
+            f"and how long after it, a right one may be"
+        )
+    before, after = within
+    if before + after < 0:
+        raise GraphError(f"within={within!r} (at {where}) is empty: before + after is to be 0 or more")
+    return before, after
 
 
 class Feedback(Stream[T]):

@@ -197,6 +197,8 @@ def same(left: Any, right: Any) -> bool:
         return bool(left == right)
     if type(left) is tuple and set(map(type, left)) <= _exact:
         return left == right and list(map(type, left)) == list(map(type, right))
+    if type(left) is tuple and len(left) != len(right):
+        return False
     try:
         return stored(left) == stored(right)
     except NoCanonicalForm:

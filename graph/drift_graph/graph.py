@@ -98,6 +98,12 @@ class Draft:
     _edges: list[Edge] = field(default_factory=list)
     _loops: dict[str, str] = field(default_factory=dict)  # name of an open or closed loop -> where it was declared
     _closed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _optional: dict[str, None] = field(default_factory=dict)
+
+    def add_optional(self, operator: OperatorT, origins: Sequence[str]) -> OperatorT:
+        """As `add`, of an operator that is left out of the graph where nothing takes its items."""
+        self._optional[operator.name] = None
+        return self.add(operator, origins)
 
     def add(self, operator: OperatorT, origins: Sequence[str] = ()) -> OperatorT:
         """Add an operator that takes the items of `origins`, which are operators or loops of this draft."""
@@ -157,6 +163,9 @@ class Draft:
                 edges += [Edge(origin, edge.target, feedback=True) for origin in self._closed[edge.origin]]
             else:
                 edges.append(edge)
-        operators = tuple(self._operators.values())
+        taken = {edge.origin for edge in edges}
+        left_out = {name for name in self._optional if name not in taken}
+        operators = tuple(each for name, each in self._operators.items() if name not in left_out)
+        edges = [edge for edge in edges if edge.target not in left_out]
         check(self.name, operators, tuple(edges))
         return Dataflow(self.name, operators, tuple(edges))

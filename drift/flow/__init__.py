@@ -1,0 +1,1 @@
+"""Writing a graph: the catalogue of operators, a family a file. Each lowers to maps, groupings and feedback edges."""

@@ -1,0 +1,137 @@
+"""Which items go on, and where to: the functions behind route, zip, limit, dedup, inspect, flatten and drop_key.
+
+Invariant: what they remember of a key (of all items, where there is none) is an immutable value of bounded size, but
+for the queue of a zip, which is as long as one side is ahead of the other.
+
+Why: they are steps of scans and processes, whose states these values are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from drift.flow.sides import Side, appended
+from drift.operators import _ByValue
+from drift_graph.later import Later, at
+from drift_graph.meta import END
+
+
+def all_items(payload: Any) -> None:
+    """The key of a step that has one bucket."""
+
+
+def itself(payload: Any) -> Any:
+    """The payload: as a key, or as the sequence that a payload is."""
+    return payload
+
+
+def value_of(pair: tuple[Any, Any]) -> Any:
+    """The second of a pair (key, value)."""
+    _, value = pair
+    return value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Unless(_ByValue):
+    """True where a predicate is not."""
+
+    user_function: Callable[[Any], object]
+
+    def __call__(self, payload: Any) -> bool:
+        return not self.user_function(payload)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Inspect(_ByValue):
+    """Calls a function with each payload, and gives the payload."""
+
+    user_function: Callable[[Any], object]
+
+    def __call__(self, payload: Any) -> Any:
+        self.user_function(payload)
+        return payload
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LimitStep(_ByValue):
+    """The step of `limit`: its state counts a key's items, up to the last that is given."""
+
+    count: int
+    offset: int
+
+    def __call__(self, seen: int, payload: Any) -> tuple[int, tuple[Any, ...]]:
+        if seen < self.offset:
+            return seen + 1, ()
+        return (seen + 1, (payload,)) if seen < self.offset + self.count else (seen, ())
+
+
+def first_of_key(seen: bool, payload: Any) -> tuple[bool, tuple[Any, ...]]:
+    """The step of `dedup` for ever."""
+    return True, () if seen else (payload,)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FirstWithin(_ByValue):
+    """`dedup` within a time, as a process: its state is whether the key's item was given and still counts."""
+
+    within: int
+    user_function: Callable[[Any], Any]
+
+    def __call__(self, given: bool, payload: Any, time: int) -> tuple[bool, tuple[Any, ...]]:
+        if given:
+            return True, ()
+        forgotten: Later[None] = at(min(time + self.within, END), None)
+        return True, (payload, forgotten)
+
+
+def forget(state: Any, note: None, time: int) -> tuple[bool, tuple[Any, ...]]:
+    """The item that a key gave counts no more."""
+    return False, ()
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What one side of a zip is ahead by.
+
+    Attributes:
+        side: whose payloads wait, 0 for the left.
+        waiting: them, in order.
+        gone: so many of the first chunk have been paired.
+    """
+
+    side: int
+    waiting: Side
+    gone: int
+
+
+def zipped(queue: Queue | None, tagged: tuple[int, Any]) -> tuple[Queue | None, tuple[Any, ...]]:
+    """The step of `zip`: an item pairs with the first that waits on the other side, or waits."""
+    side, payload = tagged
+    if queue is None:
+        return Queue(side, ((payload,),), 0), ()
+    if queue.side == side:
+        return Queue(side, appended(queue.waiting, payload), queue.gone), ()
+    chunk = queue.waiting[0]
+    other = chunk[queue.gone]
+    pair = (other, payload) if side else (payload, other)
+    if queue.gone + 1 < len(chunk):
+        return Queue(queue.side, queue.waiting, queue.gone + 1), (pair,)
+    rest = queue.waiting[1:]
+    return (Queue(queue.side, rest, 0) if rest else None), (pair,)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OnSide(_ByValue):
+    """A payload with the side of a zip that it is on."""
+
+    side: int
+
+    def __call__(self, payload: Any) -> tuple[int, Any]:
+        return self.side, payload
+
+
+def payloads_of(payload: Iterable[Any]) -> Iterable[Any]:
+    """What a payload consists of."""
+    return payload

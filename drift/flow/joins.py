@@ -1,0 +1,339 @@
+"""Joins of two streams by key: the functions of a process that takes the items of both, each with its side.
+
+Invariant: every pair is given once, where the later item of it comes; an unmatched item is given when all items that it
+could match have come, and none of them did. A key's state holds what can still match something, and at most one timer
+for each moment.
+
+Why: an item at time t can match the other side up to a time that hangs on t alone. When an item comes, what is kept of
+the other side has been cut at what it can reach, so (bounds below 0 apart) all of it matches. Timers come after all
+items of their time: an item that is open when its last time has passed will match nothing.
+
+A state is () or (left, right, open left, open right, time of the timer): two sides of (time, payload), of each those
+that have not matched yet where unmatched ones are wanted, and when the key is looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, takewhile
+from typing import Any, Literal
+
+from drift.flow.sides import Side, appended, cut
+from drift.operators import _ByValue
+from drift_graph.canonical import canonical
+from drift_graph.later import at
+from drift_graph.meta import END, TIME_MIN
+
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+HOWS = ("inner", "left", "right", "full", "semi", "anti")
+
+#: A reach past every time.
+EVER = 1 << 65
+
+State = tuple[Any, ...]
+Result = tuple[State, Sequence[Any]]
+
+_nothing: State = ((), (), (), (), None)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OfSide(_ByValue):
+    """A payload as (side, key, payload); side 0 is the left."""
+
+    side: int
+    user_function: Callable[[Any], Any]
+
+    def __call__(self, payload: Any) -> tuple[int, Any, Any]:
+        return self.side, self.user_function(payload), payload
+
+
+def key_of(item: tuple[int, Any, Any]) -> Any:
+    """The key of a payload that has its side."""
+    return item[1]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PairJoin(_ByValue):
+    """Pairs of the left item at t and the right ones in [t - before, t + after], and what is unmatched.
+
+    Args:
+        before, after: bounds, or EVER.
+        outer: whether unmatched items of the left, and of the right, are given.
+        user_function: the key of the left.
+    """
+
+    before: int
+    after: int
+    outer: tuple[bool, bool]
+    user_function: Callable[[Any], Any]
+
+    def __call__(self, state: State, item: tuple[int, Any, Any], time: int) -> Result:
+        """An item of either side comes."""
+        side, _, payload = item
+        left, right, open_left, open_right, timer = state or _nothing
+        outputs: list[Any]
+        found: Iterable[Any]
+        if side:
+            reach = self.before
+            left = cut(left, time - self.after)
+            found = chain(*left) if reach >= 0 else _upto(left, time + reach)
+            outputs = [(each[1], payload) for each in found]
+            if open_left:
+                open_left = () if reach >= 0 else cut(open_left, time + reach + 1)
+            if reach >= 0:
+                right = appended(cut(right, time - reach), (time, payload))
+                if self.outer[1] and not outputs:
+                    open_right = appended(open_right, (time, payload))
+            elif self.outer[1] and not outputs:
+                outputs.append((None, payload))
+        else:
+            reach = self.after
+            right = cut(right, time - self.before)
+            found = chain(*right) if reach >= 0 else _upto(right, time + reach)
+            outputs = [(payload, each[1]) for each in found]
+            if open_right:
+                open_right = () if reach >= 0 else cut(open_right, time + reach + 1)
+            if reach >= 0:
+                left = appended(cut(left, time - reach), (time, payload))
+                if self.outer[0] and not outputs:
+                    open_left = appended(open_left, (time, payload))
+            elif self.outer[0] and not outputs:
+                outputs.append((payload, None))
+        if timer is None or open_left or open_right:
+            wanted = _wanted(left, right, open_left, open_right, self.before, self.after)
+            if wanted is not None and (timer is None or wanted < timer):
+                timer = wanted
+                outputs.append(at(wanted, None))
+        return (left, right, open_left, open_right, timer), outputs
+
+    def on_time(self, state: State, note: None, time: int) -> Result:
+        """All items up to `time` have come: what was open and could match these goes, and what is past."""
+        if not state:
+            return state, ()
+        left, right, open_left, open_right, timer = state
+        of_left, of_right = (END, END) if time == END else (time - self.after, time - self.before)
+        outputs: list[Any] = [(each[1], None) for each in _upto(open_left, of_left)]
+        outputs += [(None, each[1]) for each in _upto(open_right, of_right)]
+        left, open_left = cut(left, of_left + 1), cut(open_left, of_left + 1)
+        right, open_right = cut(right, of_right + 1), cut(open_right, of_right + 1)
+        if timer is not None and timer <= time:
+            timer = _wanted(left, right, open_left, open_right, self.before, self.after)
+            if timer is not None:
+                outputs.append(at(timer, None))
+        if not left and not right and timer is None:
+            return (), outputs
+        return (left, right, open_left, open_right, timer), outputs
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ExistsJoin(_ByValue):
+    """The left items that have a right one in [t - before, t + after], or those that have none; each once.
+
+    Of the left those are kept that have no match yet. Of the right, what a left item can find is the latest one (bounds
+    below 0 apart), so that is kept alone.
+    """
+
+    before: int
+    after: int
+    anti: bool
+    user_function: Callable[[Any], Any]
+
+    def __call__(self, state: State, item: tuple[int, Any, Any], time: int) -> Result:
+        """An item of either side comes."""
+        side, _, payload = item
+        left, right, _, _, timer = state or _nothing
+        outputs: list[Any] = []
+        if side:
+            left = cut(left, time - self.after)
+            if left:
+                if not self.anti:
+                    found: Iterable[Any] = chain(*left) if self.before >= 0 else _upto(left, time + self.before)
+                    outputs = [each[1] for each in found]
+                left = () if self.before >= 0 else cut(left, time + self.before + 1)
+            if self.before >= 0:
+                entry = (time, None)
+                right = ((entry,),) if self.after >= 0 else appended(cut(right, time - self.before), entry)
+        else:
+            right = cut(right, time - self.before)
+            if right and right[0][0][0] <= time + self.after:
+                if not self.anti:
+                    outputs.append(payload)
+            elif self.after >= 0:
+                left = appended(cut(left, time - self.after), (time, payload))
+            elif self.anti:
+                outputs.append(payload)
+        if timer is None or (self.anti and left):
+            timer = self._set(left, right, timer, outputs)
+        return (left, right, (), (), timer) if left or right or timer is not None else (), outputs
+
+    def on_time(self, state: State, note: None, time: int) -> Result:
+        """All items up to `time` have come: what had to match them by now has not."""
+        if not state:
+            return state, ()
+        left, right, _, _, timer = state
+        of_left, of_right = (END, END) if time == END else (time - self.after, time - self.before)
+        outputs: list[Any] = [each[1] for each in _upto(left, of_left)] if self.anti else []
+        left, right = cut(left, of_left + 1), cut(right, of_right + 1)
+        if timer is not None and timer <= time:
+            timer = self._set(left, right, None, outputs)
+        return (left, right, (), (), timer) if left or right or timer is not None else (), outputs
+
+    def _set(self, left: Side, right: Side, timer: int | None, outputs: list[Any]) -> int | None:
+        """A timer among the outputs, if one is wanted before the one that is set; when the next one is."""
+        wanted = _wanted(left, right, left if self.anti else (), (), self.before, self.after)
+        if wanted is None or (timer is not None and timer <= wanted):
+            return timer
+        outputs.append(at(wanted, None))
+        return wanted
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class AsOfJoin(_ByValue):
+    """Each left item at t with the last right one at or before t, and at t - within or after.
+
+    A left item waits for all items of its time. A state is () or (the last right entry, left entries that wait, time of
+    the timer that forgets the right one).
+    """
+
+    within: int
+    outer: bool
+    user_function: Callable[[Any], Any]
+
+    def __call__(self, state: State, item: tuple[int, Any, Any], time: int) -> Result:
+        """An item of either side comes."""
+        side, _, payload = item
+        last, waiting, timer = state or (None, (), None)
+        if not side:
+            asked = () if waiting else (at(time, None),)
+            return (last, appended(waiting, (time, payload)), timer), asked
+        forgotten = time + self.within
+        if timer is None and forgotten < END:
+            return ((time, payload), waiting, forgotten), (at(forgotten, None),)
+        return ((time, payload), waiting, timer), ()
+
+    def on_time(self, state: State, note: None, time: int) -> Result:
+        """All items up to `time` have come."""
+        if not state:
+            return state, ()
+        last, waiting, timer = state
+        outputs: list[Any] = []
+        for came, payload in chain(*waiting):
+            if last is not None and came - last[0] <= self.within:
+                outputs.append((payload, last[1]))
+            elif self.outer:
+                outputs.append((payload, None))
+        if last is not None and last[0] + self.within <= time:
+            last = None
+        if timer is not None and timer <= time:
+            timer = None if last is None else last[0] + self.within
+            if timer is not None:
+                outputs.append(at(timer, None))
+        return ((last, (), timer) if last is not None or timer is not None else ()), outputs
+
+
+class TableOrder(ValueError):
+    """What is joined with a table did not come after all of it."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TableJoin(_ByValue):
+    """Each left item with every row of its key, of a table that comes before all else. A state is the rows, a side."""
+
+    outer: bool
+    user_function: Callable[[Any], Any]
+
+    def __call__(self, rows: Side, item: tuple[int, Any, Any], time: int) -> Result:
+        """An item, or a row of the table, comes."""
+        side, key, payload = item
+        if (time == TIME_MIN) != (side == 1):
+            what = f"a row with key {key!r:.200} came at time {time}" if side else "an item came before every time"
+            raise TableOrder(
+                f"{what}; a table is whole before what is joined with it begins: its rows are to come from "
+                f"graph.table(name), through maps if need be, and nothing else is"
+            )
+        if side:
+            return appended(rows, payload), ()
+        if rows:
+            return rows, [(payload, row) for row in chain(*rows)]
+        return rows, [(payload, None)] if self.outer else ()
+
+    def on_time(self, state: State, note: None, time: int) -> Result:
+        """No timer is set."""
+        return state, ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Lookup(_ByValue):
+    """Each payload with every row of its key, of a table that is at hand; a map's function.
+
+    Args:
+        rows: by the canonical bytes of their key.
+    """
+
+    rows: dict[bytes, tuple[Any, ...]]
+    outer: bool
+    user_function: Callable[[Any], Any]
+
+    def __call__(self, payload: Any) -> list[tuple[Any, Any]]:
+        found = self.rows.get(canonical(self.user_function(payload)))
+        if found is None:
+            return [(payload, None)] if self.outer else []
+        return [(payload, row) for row in found]
+
+
+def rows_of(table: Any, on: str | None) -> dict[bytes, tuple[Any, ...]]:
+    """The rows of a mapping, or of a DataFrame by a column, by the canonical bytes of their key.
+
+    Raises:
+        TypeError: what is given is no table, or does not go with `on`.
+        PayloadError: a key has no canonical form.
+    """
+    if isinstance(table, Mapping):
+        if on is not None:
+            raise TypeError(f"on={on!r} names a column of a DataFrame, and a mapping has its keys")
+        return {canonical(key): (value,) for key, value in table.items()}
+    records: list[dict[str, Any]]
+    if hasattr(table, "to_dicts"):  # polars
+        records = table.to_dicts()
+    elif hasattr(table, "to_dict") and hasattr(table, "columns"):  # pandas
+        records = table.to_dict("records")
+    else:
+        raise TypeError(
+            f"a table is a mapping from keys to rows, a DataFrame of pandas or Polars, or a stream of "
+            f"graph.table(name), not {type(table).__name__}"
+        )
+    if on is None or on not in list(table.columns):
+        raise TypeError(f"on={on!r} is no column of the DataFrame, which has {list(table.columns)!r:.500}")
+    rows: dict[bytes, list[Any]] = {}
+    for row in records:
+        rows.setdefault(canonical(row[on]), []).append(row)
+    return {key: tuple(found) for key, found in rows.items()}
+
+
+def before_every_time(row: Any) -> int:
+    """The time of the rows of a table."""
+    return TIME_MIN
+
+
+def _upto(side: Side, time: int) -> Sequence[Any]:
+    """The entries of a side at or below a time."""
+    return list(takewhile(lambda entry: bool(entry[0] <= time), chain(*side))) if side else ()
+
+
+def _wanted(left: Side, right: Side, open_left: Side, open_right: Side, before: int, after: int) -> int | None:
+    """When a key is to be looked at again: when an open item is certain, else when all that it keeps is past."""
+    deadlines: list[int] = []
+    if open_left:
+        deadlines.append(open_left[0][0][0] + after)
+    if open_right:
+        deadlines.append(open_right[0][0][0] + before)
+    if deadlines:
+        return min(END, *deadlines)
+    past: list[int] = []
+    if left:
+        past.append(left[-1][-1][0] + after)
+    if right:
+        past.append(right[-1][-1][0] + before)
+    last = max(past, default=EVER)
+    return last if last < END else None

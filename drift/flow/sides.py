@@ -1,0 +1,50 @@
+"""A long immutable sequence that grows at its end and is cut at its beginning: what a join keeps of one side.
+
+Invariant: a side is a tuple of chunks, none of them empty or longer than `_CHUNK_MAX`; end to end they are the
+sequence.
+
+Why: the last chunk takes entries until it has `_LAST_MAX`; then chunks are joined from the end, as long as one is no
+longer than the next and both fit into one. So an entry is copied 32 times on average in the last chunk, and four times
+after that, pointers all; and what is cut costs no more than the chunks that it is in. One flat tuple would be copied
+whole for each entry: a million entries of one key would take a million million copies.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Any
+
+Side = tuple[tuple[Any, ...], ...]
+
+_LAST_MAX = 64
+_CHUNK_MAX = 1024
+
+
+def appended(side: Side, entry: Any) -> Side:
+    """The side with one entry more."""
+    if not side:
+        return ((entry,),)
+    last = side[-1]
+    if len(last) < _LAST_MAX:
+        return (*side[:-1], (*last, entry))
+    chunks = list(side)
+    while len(chunks) > 1 and len(chunks[-2]) <= len(chunks[-1]) <= _CHUNK_MAX - len(chunks[-2]):
+        chunks[-2:] = [chunks[-2] + chunks[-1]]
+    return (*chunks, (entry,))
+
+
+def cut(side: Side, bound: int) -> Side:
+    """The side without entries below a time; entries are (time, ...), in order of time."""
+    start = 0
+    while start < len(side) and side[start][-1][0] < bound:
+        start += 1
+    if start:
+        side = side[start:]
+    if side and side[0][0][0] < bound:
+        first = side[0]
+        return (first[bisect_left(first, bound, key=_time) :], *side[1:])
+    return side
+
+
+def _time(entry: Any) -> int:
+    return entry[0]  # type: ignore[no-any-return]

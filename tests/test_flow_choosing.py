@@ -1,0 +1,186 @@
+"""route, split, zip, limit, dedup, inspect, flatten, drop_key: beside plain loops over sorted items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flows
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import drift
+
+
+def value(item: flows.Timed) -> Any:
+    return item[2]
+
+
+@st.composite
+def timed(draw: st.DrawFn) -> list[flows.Timed]:
+    times = draw(st.lists(st.integers(0, 30), max_size=20))
+    items = [(time, number, draw(st.integers(0, 3))) for number, time in enumerate(times)]
+    return flows.disordered(items, draw(st.integers(0, 1000)))
+
+
+def is_below_5(number: int) -> bool:
+    return number < 5
+
+
+def is_even(number: int) -> bool:
+    return number % 2 == 0
+
+
+def is_positive(number: int) -> bool:
+    return number > 0
+
+
+@pytest.mark.parametrize("engine", [*flows.ENGINES, flows.ZEROMQ], ids=str)
+def test_zip_pairs_by_order_and_route_takes_the_first_that_matches(engine: dict[str, Any]) -> None:
+    zipped = flows.flow(lambda left, right: left.zip(right), "letters", "numbers")
+    assert flows.outputs(zipped, {"letters": list("ABCD"), "numbers": [1, 2, 3]}, [engine]) == [
+        ("A", 1),
+        ("B", 2),
+        ("C", 3),
+    ]
+    graph = drift.Graph("routes")
+    low, even, rest = graph.source("in").route(is_below_5, is_even)
+    for name, stream in (("low", low), ("even", even), ("rest", rest)):
+        stream.sink(name)
+    for settings_ in ({"engine": "reference"}, engine):
+        by_sink: dict[str, list[int]] = {}
+        for item in drift.run(graph, {"in": range(10)}, **settings_):
+            by_sink.setdefault(item.sink, []).append(item.payload)
+        assert by_sink == {"low": [0, 1, 2, 3, 4], "even": [6, 8], "rest": [5, 7, 9]}
+
+
+@given(timed(), timed())
+@settings(max_examples=10)
+def test_a_zip_pairs_the_sorted_sides(left: list[flows.Timed], right: list[flows.Timed]) -> None:
+    graph = flows.flow(lambda a, b: a.zip(b), "a", "b", time=flows.event_time())
+    assert flows.outputs(graph, {"a": left, "b": right}) == list(zip(sorted(left), sorted(right)))
+
+
+@given(st.integers(0, 300), st.integers(0, 300))
+@settings(max_examples=10)
+def test_what_waits_in_a_zip_comes_in_order_however_much_it_is(ahead: int, after: int) -> None:
+    graph = flows.flow(lambda a, b: a.zip(b), "a", "b", time=flows.event_time())
+    left = [(0, number, None) for number in range(ahead)]
+    right = [(1, number, None) for number in range(after)]
+    assert flows.outputs(graph, {"a": left, "b": right}, flows.ENGINES[1:2]) == list(zip(left, right))
+
+
+@given(timed(), st.integers(0, 4), st.integers(0, 4), st.booleans())
+@settings(max_examples=10)
+def test_a_limit_gives_the_first_after_an_offset(
+    items: list[flows.Timed], count: int, offset: int, keyed: bool
+) -> None:
+    def limited(stream: drift.Stream[Any]) -> drift.Stream[Any]:
+        return stream.limit(count, offset, key=value) if keyed else stream.limit(count, offset)
+
+    of_key: dict[Any, list[flows.Timed]] = {}
+    for item in sorted(items):
+        of_key.setdefault(item[2] if keyed else None, []).append(item)
+    expected = sorted(item for each in of_key.values() for item in each[offset : offset + count])
+    assert flows.outputs(flows.flow(limited, "in", time=flows.event_time()), {"in": items}) == expected
+
+
+@given(timed(), st.none() | st.integers(0, 12))
+@settings(max_examples=10)
+def test_dedup_gives_the_first_of_a_key_for_ever_or_within_a_time(items: list[flows.Timed], within: int | None) -> None:
+    graph = flows.flow(lambda stream: stream.dedup(value, within=within), "in", time=flows.event_time())
+    given_at: dict[Any, int] = {}
+    expected = []
+    for item in sorted(items):
+        last = given_at.get(item[2])
+        if last is None or (within is not None and item[0] > last + within):
+            given_at[item[2]] = item[0]
+            expected.append(item)
+    assert flows.outputs(graph, {"in": items}) == expected
+
+
+def test_choosing_goes_over_zeromq() -> None:
+    items = flows.disordered([(number // 3, number, number % 5) for number in range(200)], 1)
+    for steps in (
+        lambda stream: stream.dedup(value, within=3),
+        lambda stream: stream.dedup(value),
+        lambda stream: stream.limit(7, 2, key=value),
+        lambda stream: stream.map(lambda item: (item[1], [item[2]] * 2)).drop_key().flatten(),
+    ):
+        assert flows.outputs(flows.flow(steps, "in", time=flows.event_time()), {"in": items}, [flows.ZEROMQ])
+
+
+def test_equal_payloads_are_one_by_their_bytes() -> None:
+    graph = flows.flow(lambda stream: stream.dedup(), "in")
+    assert flows.outputs(graph, {"in": [1, 1.0, True, 1, "a", "a"]}) == [1, 1.0, True, "a"]
+
+
+def test_inspect_sees_every_item_and_changes_none() -> None:
+    seen: list[int] = []
+    graph = flows.flow(lambda stream: stream.inspect(seen.append), "in")
+    assert [item.payload for item in drift.run(graph, {"in": range(3)})] == [0, 1, 2]
+    assert seen == [0, 1, 2]
+
+
+def test_flatten_drop_key_and_split() -> None:
+    graph = drift.Graph("parts")
+    first, second = graph.source("in").split(2)
+    first.flatten().sink("members")
+    second.drop_key().sink("values")
+    run = drift.run(graph, {"in": [("a", 1), ("b", 2)]})
+    assert [(item.sink, item.payload) for item in run] == [
+        ("members", "a"), ("members", 1), ("values", 1),
+        ("members", "b"), ("members", 2), ("values", 2),
+    ]  # fmt: skip
+
+
+def test_graphs_built_twice_are_equal() -> None:
+    def steps(stream: drift.Stream[Any]) -> drift.Stream[Any]:
+        low, rest = stream.route(is_below_5)
+        return low.zip(rest).limit(3, key=value).dedup(within=4).inspect(value).drop_key().flatten()
+
+    assert flows.flow(steps, "in") == flows.flow(steps, "in")
+    assert flows.flow(lambda s: s.limit(3), "in") != flows.flow(lambda s: s.limit(4), "in")
+
+
+@pytest.mark.parametrize(
+    "steps, words",
+    [
+        (lambda s: s.route(), "route takes one predicate or more"),
+        (lambda s: s.route(3), "takes a function"),
+        (lambda s: s.route(is_even, 3), "takes predicates, not 3"),
+        (lambda s: s.limit(-1), "count= an int of 0 or more, not -1"),
+        (lambda s: s.limit(1, 1.5), "offset= an int of 0 or more"),
+        (lambda s: s.dedup(within=-1), "within=-1"),
+        (lambda s: s.dedup(within=True), "within=True"),
+        (lambda s: s.split(0), "split takes an int of 1 or more"),
+        (lambda s: s.zip([1]), "is not a stream of it"),
+    ],
+)
+def test_what_means_nothing_is_refused(steps: Any, words: str) -> None:
+    with pytest.raises(drift.GraphError, match=words):
+        steps(drift.Graph("refused").source("in"))
+
+
+def test_a_predicate_that_raises_is_named() -> None:
+    def fails(number: int) -> bool:
+        return 1 // number > 0
+
+    graph = drift.Graph("failing")
+    first, second, _ = graph.source("in").route(is_positive, fails)
+    first.merge(second).sink("out")
+    released = []
+    with pytest.raises(drift.StepError, match=r"(?s)fails.*ZeroDivisionError") as caught:
+        released.extend(drift.run(graph, {"in": [2, 1, 0, 3]}))
+    assert [item.payload for item in released] == [2, 1]
+    assert "payload  0" in str(caught.value)
+
+
+def test_the_rest_of_a_route_may_be_left_alone_but_no_route() -> None:
+    graph = drift.Graph("routes")
+    low, even, _ = graph.source("in").route(is_below_5, is_even)
+    low.sink("low")
+    with pytest.raises(drift.GraphError, match="leads to no sink"):
+        graph.build()
+    even.sink("even")
+    assert "after 1" not in str(graph)

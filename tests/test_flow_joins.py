@@ -1,0 +1,300 @@
+"""Joins beside nested loops over all items, on every engine; Noir's cases; what a join keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import flows
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import drift
+from drift.flow.joins import HOWS, AsOfJoin, ExistsJoin, PairJoin
+from drift.flow.sides import appended, cut
+from drift_graph.later import Later
+
+Items = list[flows.Timed]
+
+
+def value(item: flows.Timed) -> Any:
+    return item[2]
+
+
+def modulo_5(number: int) -> int:
+    return number % 5
+
+
+def modulo_2(number: int) -> int:
+    return number % 2
+
+
+def number_itself(number: int) -> int:
+    return number
+
+
+@st.composite
+def sides(draw: st.DrawFn) -> tuple[Items, Items]:
+    both = []
+    for letter in "LR":
+        times = draw(st.lists(st.integers(0, 20), max_size=12))
+        items: Items = [(time, number, draw(st.integers(0, 2))) for number, time in enumerate(times)]
+        both.append(flows.disordered([(*item, letter) for item in items], draw(st.integers(0, 100))))  # type: ignore[misc]
+    return both[0], both[1]
+
+
+def by_loops(left: Items, right: Items, within: tuple[int, int] | None, how: str) -> list[tuple[int, Any]]:
+    """What a join gives, with times, in no order."""
+    before, after = within or (10**9, 10**9)
+    pairs = [
+        (one, two)
+        for one in left
+        for two in right
+        if value(one) == value(two) and one[0] - before <= two[0] <= one[0] + after
+    ]
+    met_left, met_right = {one for one, _ in pairs}, {two for _, two in pairs}
+    given: list[tuple[int, Any]] = []
+    if how == "semi":
+        order = {each: (each[0], rank, each[1]) for rank, side in enumerate((left, right)) for each in side}
+        for one in met_left:
+            first = min((max(order[one], order[two]) for other, two in pairs if other == one))
+            given.append((first[0], one))
+        return given
+    if how != "anti":
+        given += [(max(one[0], two[0]), (one, two)) for one, two in pairs]
+    ends = {"left": (True, False), "right": (False, True), "full": (True, True), "anti": (True, False)}
+    of_left, of_right = ends.get(how, (False, False))
+    for wanted, items, met, reach in ((of_left, left, met_left, after), (of_right, right, met_right, before)):
+        for item in items if wanted else ():
+            if item not in met:
+                time = drift.END if within is None else max(item[0] + reach, item[0])
+                alone = item if how == "anti" else (item, None) if items is left else (None, item)
+                given.append((time, alone))
+    return given
+
+
+def in_no_order(given: Sequence[tuple[int, Any]]) -> list[tuple[int, str]]:
+    return sorted((time, repr(payload)) for time, payload in given)
+
+
+bounds = st.none() | st.tuples(st.integers(-3, 6), st.integers(-3, 6)).filter(lambda pair: sum(pair) >= 0)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@given(data=st.data())
+@settings(max_examples=15)
+def test_a_join_gives_what_nested_loops_give(how: Any, data: st.DataObject) -> None:
+    left, right = data.draw(sides())
+    within = data.draw(bounds)
+    graph = flows.flow(lambda a, b: a.join(b, value, within=within, how=how), "a", "b", time=flows.event_time())
+    found = flows.timed_outputs(graph, {"a": left, "b": right})
+    assert in_no_order(found) == in_no_order(by_loops(left, right, within, how))
+
+
+@given(sides(), st.none() | st.integers(0, 6), st.sampled_from(["left", "inner"]))
+@settings(max_examples=25)
+def test_a_join_as_of_a_time_finds_the_last_at_or_before(both: Any, within: int | None, how: Any) -> None:
+    left, right = both
+    graph = flows.flow(lambda a, b: a.join_as_of(b, value, within=within, how=how), "a", "b", time=flows.event_time())
+    expected = []
+    for one in left:
+        before = [two for two in right if value(two) == value(one) and two[0] <= one[0]]
+        last = max(before, default=None)
+        if last is not None and within is not None and one[0] - last[0] > within:
+            last = None
+        if last is not None or how == "left":
+            expected.append((one[0], (one, last)))
+    found = flows.timed_outputs(graph, {"a": left, "b": right})
+    assert in_no_order(found) == in_no_order(expected)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_join_goes_over_zeromq(how: Any) -> None:
+    left = flows.disordered([(number // 2, number, number % 7) for number in range(80)], 1)
+    right = flows.disordered([(number, number, number % 5) for number in range(40)], 2)
+    graph = flows.flow(lambda a, b: a.join(b, value, within=(4, 2), how=how), "a", "b", time=flows.event_time())
+    found = flows.timed_outputs(graph, {"a": left, "b": right}, [flows.ZEROMQ])
+    assert in_no_order(found) == in_no_order(by_loops(left, right, (4, 2), how))
+
+
+def test_joins_one_after_the_other_see_each_others_unmatched() -> None:
+    def steps(a: Any, b: Any, c: Any) -> Any:
+        alone = a.join(b, value, within=(1, 1), how="anti")
+        return alone.join(c, value, within=(0, 0), how="full")
+
+    graph = flows.flow(steps, "a", "b", "c", time=flows.event_time())
+    inputs = {"a": [(1, 0, "x"), (1, 1, "y")], "b": [(2, 0, "y")], "c": [(2, 0, "x"), (2, 1, "z")]}
+    # x of a is alone at 2, and so of the time of c's x; z is alone at the end of its moment, as x is matched.
+    assert sorted(map(repr, flows.outputs(graph, inputs))) == [
+        "((1, 0, 'x'), (2, 0, 'x'))",
+        "(None, (2, 1, 'z'))",
+    ]
+
+
+# Noir's cases.
+
+
+@pytest.mark.parametrize("engine", [*flows.ENGINES, flows.ZEROMQ], ids=str)
+def test_joins_of_two_ranges_by_two_keys(engine: dict[str, Any]) -> None:
+    inner = [(0, 0), (0, 2), (0, 4), (1, 1), (1, 3)]
+    for how, expected in (("inner", inner), ("left", [*inner, (2, None), (3, None), (4, None)])):
+        graph = flows.flow(lambda a, b, how=how: a.join(b, modulo_5, modulo_2, how=how), "a", "b")
+        found = flows.outputs(graph, {"a": range(5), "b": range(5)}, [engine])
+        assert sorted(found, key=repr) == sorted(expected, key=repr)
+
+
+@pytest.mark.parametrize("engine", [*flows.ENGINES, flows.ZEROMQ], ids=str)
+def test_an_interval_join_includes_its_bounds(engine: dict[str, Any]) -> None:
+    time = drift.EventTime(time=number_itself)
+    for key, count in ((flow_of_all, 36), (modulo_2, 18)):
+        graph = flows.flow(lambda a, b, key=key: a.join(b, key, within=(1, 2)), "a", "b", time=time)
+        found = flows.outputs(graph, {"a": range(10), "b": range(10)}, [engine])
+        expected = [(t, q) for t in range(10) for q in range(t - 1, t + 3) if 0 <= q < 10 and key(t) == key(q)]
+        assert sorted(found) == expected
+        assert len(found) == count
+
+
+def flow_of_all(number: int) -> None:
+    return None
+
+
+# Tables.
+
+
+@pytest.mark.parametrize("how", ["left", "inner"])
+def test_every_kind_of_table_gives_the_same(how: Any) -> None:
+    import pandas
+
+    rows = [{"id": 1, "name": "one"}, {"id": 2, "name": "two"}, {"id": 1, "name": "uno"}]
+    expected = [(1, "one"), (1, "uno"), (2, "two"), *([(3, None)] if how == "left" else [])]
+
+    def names(found: Sequence[Any]) -> list[Any]:
+        return sorted(((item, row and row["name"]) for item, row in found), key=repr)
+
+    frame = flows.flow(lambda s: s.join_table(pandas.DataFrame(rows), number_itself, on="id", how=how), "in")
+    assert names(flows.outputs(frame, {"in": [1, 3, 2]})) == expected
+
+    graph = drift.Graph("table")
+    items, table = graph.source("in"), graph.table("rows").map(dict)
+    items.join_table(table, number_itself, row_id, how=how).sink("out")
+    assert names(flows.outputs(graph, {"in": [1, 3, 2], "rows": rows}, [*flows.ENGINES, flows.ZEROMQ])) == expected
+    assert drift.run(graph, {"in": [1, 3, 2] * 1000, "rows": rows}).finish().tombstones == 0
+
+    by_id = flows.flow(lambda s: s.join_table({1: "one", 2: "two"}, number_itself, how=how), "in")
+    kept = [(3, None)] if how == "left" else []
+    assert flows.outputs(by_id, {"in": [1, 3, 2]}, [*flows.ENGINES, flows.ZEROMQ]) == [(1, "one"), *kept, (2, "two")]
+    assert flows.outputs(by_id, {"in": [True, 1.0]}) == ([(True, None), (1.0, None)] if how == "left" else [])
+
+
+def row_id(row: dict[str, Any]) -> int:
+    return row["id"]  # type: ignore[no-any-return]
+
+
+def test_a_table_that_comes_among_the_items_is_refused() -> None:
+    graph = flows.flow(lambda items, rows: items.join_table(rows, number_itself, row_id), "in", "rows")
+    with pytest.raises(drift.StepError, match=r"came at time 0; a table is whole before"):
+        drift.run(graph, {"in": [1], "rows": [{"id": 1}]}).finish()
+
+
+# What is kept.
+
+
+def stepped(join: Any, items: Sequence[tuple[int, int]]) -> tuple[int, int, int]:
+    """Most entries kept, most timers set at once, and parts of the state at the end, over (time, side) of one key."""
+    state: Any = ()
+    timers: list[int] = []
+    most = most_timers = 0
+
+    def outputs_of(result: Any) -> Any:
+        timers.extend(each.time for each in result[1] if type(each) is Later)
+        return result[0]
+
+    def fire(bound: int) -> None:
+        nonlocal state
+        while timers and min(timers) < bound:
+            timers.remove(time := min(timers))
+            state = outputs_of(join.on_time(state, None, time))
+
+    for time, side in items:
+        fire(time)
+        state = outputs_of(join(state, (side, None, time), time))
+        kept = state[1:2] if isinstance(join, AsOfJoin) else state[:2]
+        most = max(most, sum(len(list(chain(*side))) for side in kept))
+        most_timers = max(most_timers, len(timers))
+    fire(drift.END)
+    return most, most_timers, len(state)
+
+
+@pytest.mark.parametrize("join", [
+    PairJoin(3, 2, (False, False), value),
+    PairJoin(3, 2, (True, True), value),
+    ExistsJoin(3, 2, False, value),
+    ExistsJoin(3, 2, True, value),
+    AsOfJoin(4, True, value),
+], ids=lambda join: repr(join)[:40])  # fmt: skip
+@pytest.mark.parametrize("pattern", [(0,), (1,), (0, 1), (0, 0, 0, 1), (1, 1, 1, 0)])
+def test_a_join_within_a_time_keeps_what_can_match_and_in_the_end_nothing(join: Any, pattern: tuple[int, ...]) -> None:
+    items = [(number, pattern[number % len(pattern)]) for number in range(3000)]
+    most, timers, left = stepped(join, items)
+    assert most <= 8
+    assert timers <= 6
+    assert left == 0
+
+
+@given(st.lists(st.integers(0, 3), max_size=3000), st.integers(1, 400))
+@settings(max_examples=20)
+def test_a_side_is_a_sequence_cut_at_its_beginning(steps: list[int], span: int) -> None:
+    side: Any = ()
+    plain: list[tuple[int]] = []
+    time = 0
+    for step in steps:
+        time += step
+        side, plain = cut(appended(side, (time,)), time - span), [*plain, (time,)]
+        plain = [entry for entry in plain if entry[0] >= time - span]
+        assert all(0 < len(chunk) <= 1024 for chunk in side)
+    assert list(chain(*side)) == plain
+
+
+def test_a_long_side_has_few_chunks() -> None:
+    side: Any = ()
+    for number in range(20_000):
+        side = appended(side, (number,))
+    assert len(side) <= 20_000 / 1024 + 6
+
+
+# Graphs.
+
+
+def test_joined_graphs_built_twice_are_equal_and_others_are_not() -> None:
+    def graph(**settings: Any) -> drift.Graph:
+        return flows.flow(lambda a, b: a.join(b, value, **settings), "a", "b")
+
+    assert graph(within=(1, 2)) == graph(within=(1, 2))
+    assert graph(within=(1, 2)) != graph(within=(1, 3))
+    assert graph() != graph(how="left")
+
+
+@pytest.mark.parametrize(
+    "steps, words",
+    [
+        (lambda a, b: a.join(b, value, how="outer"), "how= one of inner, left, right, full, semi, anti, not 'outer'"),
+        (lambda a, b: a.join(b, value, within=3), r"within=3 .* is not a pair of ints \(before, after\)"),
+        (lambda a, b: a.join(b, value, within=(1, True)), "is not a pair of ints"),
+        (lambda a, b: a.join(b, value, within=(2, -3)), "is empty"),
+        (lambda a, b: a.join(b, 3), "takes a function"),
+        (lambda a, b: a.join(b, value, 3), "takes a function that gives the key, not 3"),
+        (lambda a, b: a.join([1], value), "is not a stream of it"),
+        (lambda a, b: a.join_as_of(b, value, within=-1), "within=-1"),
+        (lambda a, b: a.join_as_of(b, value, how="right"), "how= left or inner"),
+        (lambda a, b: a.join_table({}, value, on="x"), "a mapping has its keys"),
+        (lambda a, b: a.join_table([1], value), "a table is a mapping"),
+        (lambda a, b: a.join_table({}, value, how="full"), "how= left or inner"),
+        (lambda a, b: a.join_table({object(): 1}, value), "join_table value"),
+    ],
+)
+def test_what_means_nothing_is_refused(steps: Any, words: str) -> None:
+    graph = drift.Graph("refused")
+    with pytest.raises(drift.GraphError, match=words):
+        steps(graph.source("a"), graph.source("b"))
