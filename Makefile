@@ -3,7 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: demo test bench breakages clean
+.PHONY: demo test bench nexmark breakages clean
 
 demo: .venv/demo
 	$(BIN)/python examples/wordcount.py
@@ -17,6 +17,10 @@ test: .venv/test
 
 bench: .venv/test
 	$(BIN)/python -m benchmarks
+
+EVENTS ?= 100000
+nexmark: .venv/test
+	$(BIN)/python -m benchmarks.nexmark --events $(EVENTS)
 
 breakages: .venv/test
 	$(BIN)/python tests/breakages.py

@@ -1,0 +1,99 @@
+"""`python -m benchmarks.nexmark --events N`: runs the queries on the engines, compares with DuckDB."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+import drift
+from benchmarks.nexmark.duck import answer, database
+from benchmarks.nexmark.events import Event, events
+from benchmarks.nexmark.queries import QUERIES, graph_of
+from benchmarks.tables import decimals, table, whole
+from drift_graph.operators import Map
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "local": {"engine": "local"},
+    "zeromq": {"engine": "zeromq", "workers": 2},
+    "spark": {"engine": "spark"},
+}
+_CAPTION = (
+    "Seconds from the events in memory to the last row, and events a second; DuckDB's are of one query over tables. "
+    "Every answer is that of DuckDB, row by row, and every engine's digest is that of local. A dash: the graph has "
+    "items at later times, which the engine on Spark does not run."
+)
+
+
+class Different(Exception):
+    """An answer is not what it is compared with."""
+
+
+def runs_on(graph: drift.Graph, engine: str) -> bool:
+    """Whether an engine can run a graph."""
+    return engine != "spark" or not any(isinstance(each, Map) and each.later for each in graph.build().operators)
+
+
+def run_query(name: str, arrived: list[Event], settings: dict[str, Any]) -> tuple[list[Any], str, float]:
+    """Rows, digest and seconds of a query on an engine."""
+    started = time.perf_counter()
+    run = drift.run(graph_of(QUERIES[name]), {"events": arrived}, **settings)
+    rows = [payload for piece in run.pieces() for payload in piece.payloads]
+    return rows, run.digest, time.perf_counter() - started
+
+
+def compare(name: str, engine: str, rows: Sequence[Any], expected: Sequence[Any]) -> None:
+    """Raise Different where two answers are not the same rows, each as often."""
+    found, wanted = Counter(map(tuple, rows)), Counter(expected)
+    if found != wanted:
+        more, missing = found - wanted, wanted - found
+        raise Different(
+            f"{name} on {engine}: {more.total():,} rows that DuckDB has not, such as {next(iter(more), None)!r}; "
+            f"{missing.total():,} that it alone has, such as {next(iter(missing), None)!r}"
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.nexmark", description=__doc__)
+    parser.add_argument("--events", type=int, default=100_000, metavar="N", help="(100,000)")
+    parser.add_argument("--engine", action="append", choices=list(ENGINES), help="(all); may be given again")
+    parser.add_argument("--query", action="append", choices=list(QUERIES), help="(all); may be given again")
+    given = parser.parse_args(argv)
+    engines = given.engine or list(ENGINES)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    arrived = events(given.events)
+    connection = database(arrived)
+    columns = ("", "rows", "DuckDB s", *(title for engine in engines for title in (f"{engine} s", "events/s")))
+    made = table(f"Nexmark, {given.events:,} events", columns, _CAPTION)
+    different: list[str] = []
+    for name in given.query or QUERIES:
+        started = time.perf_counter()
+        expected = answer(connection, name)
+        cells = [name, whole(len(expected)), decimals(time.perf_counter() - started)]
+        digests: dict[str, str] = {}
+        for engine in engines:
+            if not runs_on(graph_of(QUERIES[name]), engine):
+                cells += ["-", "-"]
+                continue
+            rows, digests[engine], seconds = run_query(name, arrived, ENGINES[engine])
+            cells += [decimals(seconds), whole(given.events / seconds)]
+            try:
+                compare(name, engine, rows, expected)
+            except Different as error:
+                different.append(str(error))
+        if len(set(digests.values())) > 1:
+            different.append(f"{name}: the engines' outputs are not the same: {digests}")
+        made.add_row(*cells)
+    console.print(made)
+    for line in different:
+        console.print(line, markup=False, highlight=False)
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
