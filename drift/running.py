@@ -7,10 +7,11 @@ when the iteration ends, for whatever reason, everything the run had started or 
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields
 from itertools import chain
 from types import TracebackType
@@ -20,6 +21,7 @@ from drift.engines.base import Engine, Progress, Settings, peak_memory_bytes
 from drift.engines.feed import Feed, taker_of_late
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.extras import need
+from drift.pieces import Pieces, called_on, taken_in_a_thread
 from drift.sinks.base import Sink, as_sink
 from drift.sources.base import Source, as_source
 from drift.sources.frames import FrameSource
@@ -150,7 +152,7 @@ class Run:
             self._own_digest = Digest(settings.digest)
         self._handed_out = 0
         self._outcome: tuple[str, BaseException | None] = ("stopped", None)
-        self._pieces = self._run()
+        self._pieces = Pieces(self._run(), self._end)
         self._digest = ""
         self._begun = False
         self._handed: Iterator[Item[Any]] = iter(())  # the items of the last piece
@@ -161,6 +163,10 @@ class Run:
 
     def __next__(self) -> Item[Any]:
         return next(self._items)
+
+    def __aiter__(self) -> AsyncIterator[Item[Any]]:
+        """The items, for a coroutine; functions, sources and sinks run in a thread of the run's own meanwhile."""
+        return taken_in_a_thread(self._pieces, self._items_of)
 
     def pieces(self) -> Iterator[Released]:
         """The output in pieces of consecutive items, as columns; empty ones where nothing is new for a while."""
@@ -272,11 +278,30 @@ class Run:
         state = "ended" if self._seconds is not None else "running" if self._begun else "not begun"
         return f"<drift.Run of {self.dataflow.name!r} on {self.engine}, {state}, {self.progress.items_out} items out>"
 
+    def stop(self) -> None:
+        """Have the run end well and soon, from any thread or handler of a signal: its sources end here.
+
+        What was read is processed and released, the sinks are completed and closed, and the iteration ends by itself; a
+        record holds what was read, and repeats it. It takes effect when the source that is being read gives something:
+        live sources never hold it up. On Spark it ends what the driver reads of sources; a job that has begun goes on.
+        """
+        self._feed.stop()
+
+    def stopping_on(self, *signals: int) -> AbstractContextManager[None]:
+        """For a with statement in the main thread: the first of these signals stops the run, as `stop` does.
+
+        The next one does what it did before. Without arguments it is SIGTERM.
+        """
+        return called_on(signals or (signal.SIGTERM,), self.stop)
+
     def close(self) -> None:
-        """End the run where it is; nothing it started is left. Called by itself at the end of the iteration."""
-        deque(self._handed, maxlen=0)  # a loop over the run ends here, and not with the piece
+        """End the run where it is, from any thread; nothing it started is left. The iteration ends with a close, too.
+
+        It waits for the piece that is being made: for the present batch, or until a source that is not live gives
+        something.
+        """
         self._pieces.close()
-        self._end()
+        deque(self._handed, maxlen=0)  # a loop over the run ends here, and not with the piece
 
     def __enter__(self) -> Run:
         return self
@@ -307,7 +332,7 @@ class Run:
         return Recorder(as_recording(record), manifest)
 
     def _end(self) -> None:
-        if self._seconds is None:
+        if self._seconds is None and not self._pieces.is_of_a_fork:
             self._digest = self._engine.hexdigest()
             with ExitStack() as closing:  # each is closed, also where closing another raises
                 for sink in self._sinks.values():
@@ -348,7 +373,8 @@ class Run:
                 if self._until is not None and piece.position + len(piece.metas) >= self._until:
                     return
             for sink in self._sinks.values():
-                sink.complete()
+                if not (self._feed.stopped and getattr(sink, "goes_on", False)):  # an earlier run came further
+                    sink.complete()
             self._outcome = "finished", None
         except GeneratorExit:
             raise
@@ -380,9 +406,13 @@ class Run:
                     )
 
     def _iterate(self) -> Iterator[Iterator[Item[Any]]]:
-        for position, metas, payloads, sinks, _ in self._pieces:
-            self._handed = items(payloads, range(position, position + len(payloads)), sinks, metas)
-            yield self._handed
+        for piece in self._pieces:
+            yield self._items_of(piece)
+
+    def _items_of(self, piece: Released) -> Iterator[Item[Any]]:
+        position, metas, payloads, sinks, _ = piece
+        self._handed = items(payloads, range(position, position + len(payloads)), sinks, metas)
+        return self._handed
 
 
 def run(

@@ -2,7 +2,7 @@
 
 Invariant: the exit code says whose turn it is, and is one of these.
 
-    0    done
+    0    done; also where SIGTERM had the sources of a run end, and all that was read is released
     1    a bug in drift; its traceback is printed
     2    the call is wrong: an option, a path, a name
     3    the graph is wrong, or the file it is in raised
@@ -11,7 +11,7 @@ Invariant: the exit code says whose turn it is, and is one of these.
     6    a process of the run died or hung
     7    the output could not be written
     8    what was compared differs: a simulated run from the reference, a record from another, its run, or its hashes
-    130  stopped by Ctrl-C (143: by SIGTERM); what was released before is intact
+    130  ended by Ctrl-C (143: by a second SIGTERM); what was released before is intact
 
 Why: every error passes `drift.cli.errors.tell`, which knows the class of each.
 """

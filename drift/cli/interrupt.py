@@ -1,7 +1,8 @@
-"""Ctrl-C between two items, never inside the writing of one.
+"""Ctrl-C between two items, never inside the writing of one; SIGTERM.
 
-Invariant: a signal ends the run at once, except while sinks or the record are being written or the run is being closed:
-then right afterwards. A second signal ends it in any case.
+Invariant: Ctrl-C ends the run at once, except while sinks or the record are being written or the run is being closed:
+then right afterwards. SIGTERM has a run's sources end, and all that was read released. A second signal ends it in any
+case.
 
 Why: the handler is given the frame it interrupts, and looks whether the run is writing or closing further up. How far
 the writing came is noted where the handler waits, so that the position it tells is the one in the files.
@@ -28,10 +29,14 @@ class Interrupts:
 
     Attributes:
         number: the signal that came; 0 if none.
+        running: the run that the first SIGTERM stops well, in place of that; a second signal ends it at once.
+        stopped: a SIGTERM has.
     """
 
     def __init__(self) -> None:
         self.number = 0
+        self.running: Run | None = None
+        self.stopped = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -52,6 +57,10 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def _come(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM and self.running is not None and not self.stopped:
+            self.stopped = True
+            self.running.stop()
+            return
         again = bool(self.number)
         self.number = number
         while frame is not None and not again:

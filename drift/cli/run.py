@@ -130,9 +130,13 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, Noted], printed: Printed
         try:
             with make() as running:
                 line.follow(running)
+                interrupts.running = running
                 for piece in running.pieces():
                     position = piece.position + len(piece.metas)
                     interrupts.check()
+            if interrupts.stopped and printed.summary:
+                read = f"after {running.report.items_in:,} items"
+                click.echo(f"stopped by SIGTERM: the sources ended {read}, all output of which is released", err=True)
             return running.report
         except KeyboardInterrupt:
             position = max(position, *(sink.position for sink in sinks.values()), 0)

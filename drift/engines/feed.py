@@ -61,6 +61,7 @@ class Feed:
         self.on_stored = on_stored
         self._on_late = on_late
         self.sources = sources
+        self.stopped = False
         self.late_items = 0
         self._readers: list[Reader] = []
         machines: list[SourceMachine] = []
@@ -140,6 +141,8 @@ class Feed:
         """
         if self.error is not None:
             return []
+        if self.stopped:
+            return self._ended()
         fed: list[Fed] = []
         for rank, items_max in self.intake.turns(minimal_time):
             given = self._read(rank, items_max)
@@ -149,6 +152,20 @@ class Feed:
         self._tell_late()
         self.error = self.intake.inputs.error
         return fed
+
+    def stop(self) -> None:
+        """From any thread: the sources end where they have been read to."""
+        self.stopped = True
+
+    def _ended(self) -> list[Fed]:
+        """The end of every source that has not ended."""
+        fed = [self.intake.give(rank, None, 0, 0.0) for rank in self.intake.readable()]
+        ends = [given for given in fed if given is not None]
+        for given in ends:
+            self._told(given)
+        self._tell_late()
+        self.error = self.intake.inputs.error
+        return ends
 
     def _tell_late(self) -> None:
         for late in self.intake.inputs.told():

@@ -116,6 +116,8 @@ class RecordedFeed(Feed):
         """The next batch; nothing where its time has not come, and where there is none."""
         if self.error is not None or self.finished:
             return []
+        if self.stopped:
+            return self._ended()
         if self._next is None:
             try:
                 self._next = next(self._batches, None)

@@ -111,11 +111,18 @@ class JsonLinesSink:
         if fault is not None:
             raise SinkError(f"{fault}; {self._safe}") from fault.__cause__
 
-    def complete(self) -> None:
+    @property
+    def goes_on(self) -> bool:
+        """An earlier run has written more than this one has compared."""
+        return self._bytes_behind() > 0
+
+    def _bytes_behind(self) -> int:
         if not self._comparing or self._file is None:
-            return
-        more = os.fstat(self._file.fileno()).st_size - self._file.tell()
-        if more:
+            return 0
+        return os.fstat(self._file.fileno()).st_size - self._file.tell()
+
+    def complete(self) -> None:
+        if more := self._bytes_behind():
             raise SinkError(
                 f"{self._path} goes on for {more:,} bytes after line {self._lines}, where the output of this run ends; "
                 f"a run with more input, or another graph, wrote the file, and it is left as it was; take another "
