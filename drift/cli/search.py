@@ -127,7 +127,7 @@ class Search:
     def _start(self, count: int) -> None:
         try:
             for _ in range(count):
-                process = Beside("drift.cli.seeding", {"PYTHONHASHSEED": "0"})
+                process = Beside("drift.cli.seeding", {"PYTHONHASHSEED": "0"}, "simulate")
                 self._processes.append(process)
                 process.send(self._setup)
             for process in self._processes:

@@ -2,8 +2,8 @@
 
 Invariant: it ends when it is closed and when the process that started it is gone, whatever it is doing then.
 
-Why: its standard input is a pipe that only the starting process holds open; a thread over there waits for its end and
-ends the process at once. Ctrl-C goes to the starting process alone.
+Why: its standard input ends with the starting process (`drift.children`); a thread over there waits for that and ends
+the process at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-from drift.engines import shipping
+from drift.children import Child, main_of
 from drift_graph.errors import ProcessError
 
 
@@ -29,19 +29,21 @@ class Beside:
     Args:
         module: its full name.
         environment: variables that have other values there.
+        title: what it is for, for `ps`.
     """
 
-    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, module: str, environment: Mapping[str, str], title: str) -> None:
         self.connection, theirs = multiprocessing.Pipe()
         try:
-            self._process = subprocess.Popen(
-                shipping.command(module, str(theirs.fileno())),
-                stdin=subprocess.PIPE,
+            program, arguments = main_of(module, str(theirs.fileno()))
+            self._process = Child(
+                f"drift {title}",
+                program,
+                arguments,
+                environment=environment,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                env={**os.environ, **environment},
+                hand_on=(theirs.fileno(),),
             )
         except BaseException:
             self.connection.close()
@@ -68,9 +70,7 @@ class Beside:
         try:
             given = pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
-            code = self._process.wait()
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            raise ProcessError(f"process {self.pid} {how}") from None
+            raise ProcessError(f"process {self.pid} {self._process.how_it_ended()}") from None
         if isinstance(given, BaseException):
             raise given
         return given
@@ -78,10 +78,7 @@ class Beside:
     def close(self) -> None:
         """End it; may be called twice."""
         self.connection.close()
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._process.end()
 
 
 class ToCaller:

@@ -11,7 +11,6 @@ Classes of the script travel one by one: one that cannot be rebuilt harms only t
 from __future__ import annotations
 
 import pickle
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +25,7 @@ import cloudpickle
 from drift.engines.by_value import dumps
 from drift.engines.surroundings import Surroundings
 from drift_graph.errors import GraphError
-from drift_graph.functions import own_folders, user_function
+from drift_graph.functions import user_function
 from drift_graph.graph import Dataflow
 from drift_graph.operators import function_of, place_of
 
@@ -128,17 +127,6 @@ def _unknown(reasons: Mapping[str, str], name: str) -> Any:
             f"module, which other processes import, or use engine='local'"
         )
     raise AttributeError(f"{name!r} of the running script is not known to its other processes, which get its classes")
-
-
-#: -P keeps the current folder off the path until ours is imported: a user's types.py there is not Python's.
-_PROGRAM = "import sys; sys.path += sys.argv[2:]; from {} import main; main()"
-
-
-def command(module: str, argument: str) -> list[str]:
-    """The command of a process that runs `main` of a module of ours; `argument` is `sys.argv[1]` there."""
-    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    folders = dict.fromkeys(str(Path(folder).parent) for folder in own_folders)
-    return [sys.executable, *flags, "-P", "-c", _PROGRAM.format(module), argument, *folders]
 
 
 def _main_classes() -> dict[str, bytes | str]:

@@ -26,7 +26,7 @@ class Twin:
     """
 
     def __init__(self, work: bytes, hash_seed: int) -> None:
-        self._beside = Beside("drift.purity.twin", {"PYTHONHASHSEED": str(hash_seed)})
+        self._beside = Beside("drift.purity.twin", {"PYTHONHASHSEED": str(hash_seed)}, "purity check")
         self._beside.send((surroundings(), work))
         self.close = self._beside.close
         self.ask = self._beside.send

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from drift.children import Child
 from drift.records.format import MANIFEST, Manifest, RecordError, read_manifest
 from drift.records.messages import (
     Arrival,
@@ -47,7 +48,7 @@ from drift_graph.meta import NumberedMetas
 from drift_graph.times import Arrived
 
 #: The writer needs little of drift, so the package is there without what it imports; and it reads before it imports the
-#: rest: nothing of this may delay the run. -P keeps the current folder off the path: a user's types.py is not Python's.
+#: rest: nothing of this may delay the run.
 PROGRAM = """
 import io, sys, types
 drift = sys.modules["drift"] = types.ModuleType("drift")
@@ -114,7 +115,7 @@ class Recorder:
         self._sinks = {name: index for index, name in enumerate(manifest.sinks)}
         self._storable = Storable()
         self._told_classes = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._pipe = -1
         self._torn = False
         self._read = 0, b""  # how many payloads were read last, and their bytes
@@ -138,14 +139,14 @@ class Recorder:
             raise SinkError(f"the record {self._folder} cannot be made: {error.strerror}") from error
         package, version = str(Path(__file__).parents[1]), sys.modules["drift"].__version__
         folders = dict.fromkeys(str(Path(folder).parent) for folder in own_folders)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", PROGRAM, package, version, *folders],
-            stdin=subprocess.PIPE,
+        self._process = Child(
+            f"drift record {self._folder.name} of {self._manifest.graph}",
+            PROGRAM,
+            [package, version, *folders],
+            environment=_ENVIRONMENT,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the run, which tells the writer
-            env={**os.environ, **_ENVIRONMENT},
+            as_here=False,
         )
-        assert self._process.stdin is not None
         self._pipe = self._process.stdin.fileno()
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._pipe, _F_SETPIPE_SZ, _PIPE_BYTES)
@@ -302,7 +303,7 @@ class Recorder:
             raise self._failure(last)
 
     def _last_word(self) -> Told | None:
-        assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
+        assert self._process is not None and self._process.stdout is not None
         if self._process.stdout.closed:
             return None
         with contextlib.suppress(BrokenPipeError):
@@ -322,7 +323,7 @@ class Recorder:
         if last is None:
             assert self._process is not None
             return ProcessError(
-                f"the process that writes the record {self._folder} died (exit code {self._process.returncode}); "
+                f"the process that writes the record {self._folder} died (exit code {self._process.poll()}); "
                 f"{sealed}. Run again with another path"
             )
         if "please report" in last.error:

@@ -7,13 +7,17 @@ A message on a pipe is a length (4 bytes, big-endian) and a body.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
+import time
 from typing import IO
 
 import msgspec
 
 _length = struct.Struct(">I")
+#: The order to end.
+STOP = b"stop"
 
 
 class Ready(msgspec.Struct, tag=True):
@@ -54,9 +58,29 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Upward).decode
 
 
-def write_block(file: IO[bytes], body: bytes) -> None:
-    file.write(_length.pack(len(body)) + body)
-    file.flush()
+def block_of(body: bytes) -> bytes:
+    """A body as it goes down a pipe."""
+    return _length.pack(len(body)) + body
+
+
+class Awake:
+    """A clock that stands still while this process does: it has not watched those who were suspended with it.
+
+    Args:
+        step_max_s: no more passes between two looks at it.
+    """
+
+    def __init__(self, step_max_s: float) -> None:
+        self._step_max_s = step_max_s
+        self._looked_s = time.monotonic()
+        self._awake_s = 0.0
+
+    def now_s(self) -> float:
+        """Look at it."""
+        now_s = time.monotonic()
+        self._awake_s += min(now_s - self._looked_s, self._step_max_s)
+        self._looked_s = now_s
+        return self._awake_s
 
 
 def read_block(file: IO[bytes]) -> bytes | None:
@@ -69,11 +93,14 @@ def read_block(file: IO[bytes]) -> bytes | None:
 
 
 def write_upward(number: int, message: Upward) -> None:
-    """Write in one call, so that messages of two threads do not mix (they are shorter than PIPE_BUF, but errors)."""
-    body = _encode(message)
-    data = memoryview(_length.pack(len(body)) + body)
-    while data:
-        data = data[os.write(number, data) :]
+    """Write in one call, so that messages of two threads do not mix (they are shorter than PIPE_BUF, but errors).
+
+    Where nobody reads any more the calling process is gone; the end of the other pipe ends this one, too.
+    """
+    data = memoryview(block_of(_encode(message)))
+    with contextlib.suppress(BrokenPipeError):
+        while data:
+            data = data[os.write(number, data) :]
 
 
 class UpwardReader:

@@ -9,25 +9,24 @@ calling process itself is killed, the others see their pipe end, remove the fold
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import secrets
 import shutil
-import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Container, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import zmq
 
+from drift.children import Child, main_of
 from drift.engines import shipping
 from drift.engines.base import Progress, Settings, rare_collections
 from drift.engines.feed import Feed
 from drift.engines.surroundings import surroundings
-from drift.engines.zeromq.control import Fatal, Ready, SignOfLife, UpwardReader, write_block
+from drift.engines.zeromq.control import STOP, Awake, Fatal, Ready, SignOfLife, UpwardReader, block_of
 from drift.engines.zeromq.process import Order
 from drift.engines.zeromq.roles import Carrier, Peers
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
@@ -45,42 +44,43 @@ _TICK_MS = 1  # while a live source may need its promise moved
 _WAIT_MS = 100
 _STOP_S = 2.0
 _START_S = 60.0
+#: A process counts as hung when it was silent at so many looks, and as long: the caller may have stood still as well.
+_LOOKS_MIN = 4
 
 
 class _Child:
     """A process of the run, and what is known of it."""
 
-    def __init__(self, name: str, role: str) -> None:
+    def __init__(self, name: str, role: str, graph: str, folder: str, awake: Awake) -> None:
         self.name = name
         self.role = role
+        self._awake = awake
         down, up = os.pipe()
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        program, arguments = main_of("drift.engines.zeromq.process", str(up), folder)
         try:
-            self.process = subprocess.Popen(
-                shipping.command("drift.engines.zeromq.process", str(up)),
-                stdin=subprocess.PIPE,
+            self.process = Child(
+                f"drift {name} of {graph}",
+                program,
+                arguments,
+                environment={"PYTHONUNBUFFERED": "1"},
                 stdout=2,  # what a user's function prints does not mix with what the caller prints
-                pass_fds=(up,),
-                start_new_session=True,  # Ctrl-C is for the calling process, which ends the others
-                env=environment,
+                hand_on=(up,),
             )
         finally:
             os.close(up)
         self.reader = UpwardReader(down)
         self.address = ""
         self.sign = SignOfLife()
-        self.last_sign_s = time.monotonic()
+        self.last_sign_s = awake.now_s()
         self.fatal: Fatal | None = None
 
     def order(self, block: bytes) -> None:
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has died: its pipe tells, in `listen`
-            write_block(self.process.stdin, block)
+        self.process.write(block_of(block))
 
     def listen(self) -> None:
         """Read what it says of itself."""
         for message in self.reader.read():
-            self.last_sign_s = time.monotonic()
+            self.last_sign_s = self._awake.now_s()
             if isinstance(message, Ready):
                 self.address = message.address
             elif isinstance(message, SignOfLife):
@@ -96,15 +96,13 @@ class _Child:
                 error.add_note(f"In {self.name}:\n{self.fatal.trace.rstrip()}")
             return error
         if self.reader.ended:
-            code = self.process.wait()
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             return ProcessError(
-                f"{self.name} (pid {self.process.pid}) {how}; everything released before it stands. Run again; if it "
-                f"was killed for memory, lower in_flight_max or use fewer workers"
+                f"{self.name} (pid {self.process.pid}) {self.process.how_it_ended()}; everything released before it "
+                f"stands. Run again; if it was killed for memory, lower in_flight_max or use fewer workers"
             )
-        if time.monotonic() - self.last_sign_s > settings.silence_max_s:
+        if self._awake.now_s() - self.last_sign_s > settings.silence_max_s:
             self.listen()  # the caller may have taken its time, and not the process
-        silent_s = time.monotonic() - self.last_sign_s
+        silent_s = self._awake.now_s() - self.last_sign_s
         if silent_s > settings.silence_max_s:
             return ProcessError(
                 f"{self.name} (pid {self.process.pid}) is hung: no sign of life for {silent_s:.1f} s; everything "
@@ -124,11 +122,7 @@ class _Child:
         while not self.reader.ended and time.monotonic() < deadline:
             zmq.select([self.reader.number], [], [], 0.05)
             self.listen()
-        self.process.kill()
-        self.process.wait()
-        with contextlib.suppress(BrokenPipeError):
-            assert self.process.stdin is not None
-            self.process.stdin.close()
+        self.process.end()
         os.close(self.reader.number)
 
 
@@ -145,6 +139,7 @@ class ZeromqEngine:
         self._feed = feed
         self._settings = settings
         self._node = FeedNode(Plan(dataflow, fused=settings.fused), settings.workers, feed.intake)
+        self._awake = Awake(settings.silence_max_s / _LOOKS_MIN)
         self._children: list[_Child] = []
         self._folder = ""
         self._context: zmq.Context[Any] | None = None
@@ -223,7 +218,7 @@ class ZeromqEngine:
         work = shipping.packed(self._dataflow)
         secret = secrets.randbits(64)
         if settings.transport == "ipc":
-            self._folder = _private_folder()
+            self._folder = _new_folder()
             transport = Transport(self._folder)
         else:
             if not zmq.has("curve"):
@@ -234,7 +229,7 @@ class ZeromqEngine:
         names |= {str(index): f"worker {index}" for index in range(settings.workers)}
         around = surroundings()
         for role, name in names.items():
-            self._children.append(_Child(name, role))
+            self._children.append(_Child(name, role, self._dataflow.name, self._folder, self._awake))
         for child in self._children:
             order = Order(child.role, secret, transport, settings)
             child.order(pickle.dumps((around, order, work)))
@@ -243,15 +238,15 @@ class ZeromqEngine:
         self._inbox = Inbox(context, transport, "caller", self._codec)
         self._sockets.append(self._inbox.socket)
         self._poller.register(self._inbox.socket, zmq.POLLIN)
-        deadline = time.monotonic() + _START_S
+        deadline_s = self._awake.now_s() + _START_S
         for child in self._children:
             while not child.address:
                 zmq.select([child.reader.number], [], [], 0.1)
                 child.listen()
-                child.last_sign_s = time.monotonic()
+                child.last_sign_s = self._awake.now_s()
                 if (failure := child.failure(settings)) is not None:
                     raise failure
-                if time.monotonic() > deadline:
+                if self._awake.now_s() > deadline_s:
                     raise ProcessError(f"{child.name} did not start within {_START_S:.0f} s")
             self._poller.register(child.reader.number, zmq.POLLIN)
         address = {child.role: child.address for child in self._children}
@@ -259,7 +254,7 @@ class ZeromqEngine:
         peers = Peers(workers, address["acker"], address["barrier"], self._inbox.address)
         for child in self._children:
             child.order(pickle.dumps(tuple(peers)))
-            child.last_sign_s = time.monotonic()  # from now on it gives signs: the last may have been slow to start
+            child.last_sign_s = self._awake.now_s()  # from now on it gives signs: the last may have been slow to start
         boxes = {index: Outbox(context, transport, each) for index, each in enumerate(workers)}
         boxes[BARRIER] = Outbox(context, transport, peers.barrier)
         boxes[ACKER] = Outbox(context, transport, peers.acker)
@@ -286,10 +281,10 @@ class ZeromqEngine:
         if not all(sign.idle for sign in signs) or not any(sign.held_by_message for sign in signs):
             self._quiet_since_s = None
             return
-        now = time.monotonic()
+        now_s = self._awake.now_s()
         if self._quiet_since_s is None:
-            self._quiet_since_s = now
-        elif now - self._quiet_since_s > self._settings.silence_max_s:
+            self._quiet_since_s = now_s
+        elif now_s - self._quiet_since_s > self._settings.silence_max_s:
             refused = sum(sign.refused_frames for sign in signs) + self._inbox.refused
             raise ProcessError(
                 f"a message was lost between the processes of the run ({refused} frames were refused): all wait, and "
@@ -329,7 +324,7 @@ class ZeromqEngine:
         self._closed = True
         try:
             for child in self._children:
-                child.order(b"stop")
+                child.order(STOP)
             for child in self._children:
                 child.end()
             if self._sockets:
@@ -344,10 +339,11 @@ class ZeromqEngine:
             self._feed.close()
 
 
-def _private_folder() -> str:
-    """A new folder that only this user may enter, with a name short enough for a socket's path."""
-    folder = tempfile.mkdtemp(prefix="drift-")  # mode 0700
-    if len(folder) > 80:
-        shutil.rmtree(folder)
-        folder = tempfile.mkdtemp(prefix="drift-", dir="/tmp")
-    return folder
+def _new_folder() -> str:
+    """A folder that nobody has made yet, with a name short enough for a socket's path.
+
+    It is made by a process of the run when that watches this one, which may be killed at any moment.
+    """
+    name = f"drift-{secrets.token_hex(8)}"
+    folder = Path(tempfile.gettempdir(), name)
+    return str(folder if len(str(folder)) <= 80 else Path("/tmp", name))

@@ -1,9 +1,10 @@
 """A process of a run, from its start to its end: `python -m drift.engines.zeromq.process`, run by the engine.
 
-Invariant: it ends when it is told, when its loop fails, and when the process that started it is gone.
+Invariant: it ends when it is told, and when the process that started it is gone, which hears where its loop fails.
 
 Why: two threads stand beside the loop. One gives signs of life, with the state of the loop as it sees it. The other
-reads standard input, where orders come from; when that ends it ends the process at once, whatever the loop is doing.
+reads standard input, where orders come from, from the first moment on; when that ends it removes the folder of the
+sockets and ends the process at once, whatever the loop is doing. Each process does, so the last one leaves nothing.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from queue import SimpleQueue
 from types import FrameType
 from typing import NamedTuple
 
 from drift.engines.base import Settings, peak_memory_bytes
 from drift.engines.shipping import rebuilt
-from drift.engines.zeromq.control import Fatal, Ready, read_block, write_upward
+from drift.engines.zeromq.control import STOP, Awake, Fatal, Ready, read_block, write_upward
 from drift.engines.zeromq.roles import Loop, Peers, make_loop
 from drift.engines.zeromq.sockets import Transport
 from drift_graph.errors import DriftBug, DriftError
 from drift_graph.functions import is_ours
 
 SIGN_INTERVAL_S = 0.25
+#: More between two signs was spent suspended, or waiting for a processor: not in a call.
+_STEP_MAX_S = 5.0
 
 
 class Order(NamedTuple):
@@ -49,6 +54,7 @@ class _Signs:
         self._main = threading.main_thread().ident
         self._frame: FrameType | None = None
         self._frame_since_s = 0.0
+        self._awake = Awake(_STEP_MAX_S)
         self._turns = 0
 
     def run(self) -> None:
@@ -68,64 +74,80 @@ class _Signs:
     def _in_call(self) -> tuple[float, str]:
         """Seconds that the loop's thread has been seen in one call of a user's function, and where."""
         frame = sys._current_frames().get(self._main or 0)
+        now_s = self._awake.now_s()
         user: FrameType | None = None
         while frame is not None:
             if not is_ours(frame.f_code.co_filename) and _called_by_us(frame):
                 user = frame
             frame = frame.f_back
         if user is None or user is not self._frame:
-            self._frame, self._frame_since_s = user, time.monotonic()
+            self._frame, self._frame_since_s = user, now_s
         if user is None:
             return 0.0, ""
         place = f"{user.f_code.co_name} ({user.f_code.co_filename}:{user.f_lineno})"
-        return max(time.monotonic() - self._frame_since_s, 1e-9), place
+        return max(now_s - self._frame_since_s, 1e-9), place
 
 
 def _called_by_us(frame: FrameType) -> bool:
     caller = frame.f_back
     if caller is None or not is_ours(caller.f_code.co_filename):
         return False
-    return "/machines/" in caller.f_code.co_filename or "/purity/" in caller.f_code.co_filename
+    return any(part in caller.f_code.co_filename for part in ("/machines/", "/purity/", "/by_value."))
 
 
-def _obey(signs: _Signs, folder: str) -> None:
-    """The thread that waits for the end: an order, or the end of the pipe."""
-    order = read_block(sys.stdin.buffer)
-    try:
-        if order == b"stop":
-            signs.give(last=True)
-        elif folder:  # the calling process is gone and cannot tidy up
-            shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os._exit(0)
+class _Orders:
+    """The thread that reads what the calling process says; where that is gone, it tidies up and ends this process.
+
+    Attributes:
+        binding: held while a socket is bound, and for ever once the folder is removed: so nothing is in it after that.
+        before_the_end: called when the run is over.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._blocks: SimpleQueue[bytes] = SimpleQueue()
+        self.binding = threading.Lock()
+        self.before_the_end: Callable[[], None] = lambda: None
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def take(self) -> bytes:
+        """The next block; it waits for one."""
+        return self._blocks.get()
+
+    def _run(self) -> None:
+        try:
+            while (block := read_block(sys.stdin.buffer)) is not None and block != STOP:
+                self._blocks.put(block)
+            if block is None and self._folder:
+                self.binding.acquire()
+                shutil.rmtree(self._folder, ignore_errors=True)
+            elif block is not None:
+                self.before_the_end()
+        finally:
+            os._exit(0)
 
 
 def main() -> None:
     """Read the order, bind, tell the address, read the others', and run."""
-    number = int(sys.argv[1])
+    number, orders = int(sys.argv[1]), _Orders(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(100_000, 20, 100)
-    block = read_block(sys.stdin.buffer)
-    if block is None:
-        return
     order: Order
-    surroundings, order, work = pickle.loads(block)
+    surroundings, order, work = pickle.loads(orders.take())
     try:
         dataflow = rebuilt(work, surroundings, f"process {order.role!r} of the run")
-        loop = make_loop(order.role, order.secret, order.transport, dataflow, order.settings)
+        with orders.binding:
+            loop = make_loop(order.role, order.secret, order.transport, dataflow, order.settings)
         write_upward(number, Ready(loop.inbox.address))
-        peers = read_block(sys.stdin.buffer)
-        if peers is None:
-            return
-        loop.start(Peers(*pickle.loads(peers)))
+        loop.start(Peers(*pickle.loads(orders.take())))
         signs = _Signs(number, loop)
+        orders.before_the_end = lambda: signs.give(last=True)
         threading.Thread(target=signs.run, daemon=True).start()
-        threading.Thread(target=_obey, args=(signs, order.transport.folder), daemon=True).start()
         gc.freeze()
         loop.run()
     except BaseException as error:
         write_upward(number, _fatal(error))
-        os._exit(1)
+        threading.Event().wait()  # until the calling process has heard it and says so, or is gone
 
 
 def _fatal(error: BaseException) -> Fatal:

@@ -5,14 +5,18 @@ Invariant: nobody without the run's keys or the user's own rights can connect; e
 
 from __future__ import annotations
 
+import os
+import stat
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import zmq
 
 from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Refused
 from drift.machines.nodes.messages import Message
+from drift_graph.errors import ProcessError
 
 #: Frames that wait in a socket, for each peer and side. More wait with their sender, whose credit bounds them.
 QUEUE_FRAMES_MAX = 64
@@ -40,6 +44,7 @@ class Transport:
     def bind(self, socket: zmq.Socket[bytes], name: str) -> str:
         """Bind an inbox; returns where others connect to."""
         if self.folder:
+            _have_private(Path(self.folder))
             address = f"ipc://{self.folder}/{name}"
             socket.bind(address)
             return address
@@ -53,6 +58,18 @@ class Transport:
             socket.curve_serverkey = self.public_key
             socket.curve_publickey, socket.curve_secretkey = self.public_key, self.secret_key
         socket.connect(address)
+
+
+def _have_private(folder: Path) -> None:
+    """A folder that only this user may enter, made by whichever process of the run comes first.
+
+    Raises:
+        ProcessError: somebody else was there before.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise ProcessError(f"{folder}, for the sockets of a run, is not a folder of this user alone; run again")
 
 
 class Inbox:

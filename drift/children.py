@@ -1,0 +1,119 @@
+"""Child processes: fresh interpreters, each with a title, that learn when the process that started them is gone.
+
+Invariant: only the starting process holds the writing end of a child's standard input; so that ends when it does,
+however it ends.
+
+Why: the end of the pipe is not handed on to other children, and a fork closes its copy at once. Ctrl-C is for the
+starting process alone, which ends the others: each has a session of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+from weakref import WeakSet
+
+from drift_graph.functions import own_folders
+
+#: -P keeps the current folder off the path until ours is imported: a user's types.py there is not Python's.
+_MAIN = "import sys; sys.path += sys.argv[{}:]; from {} import main; main()"
+
+
+def main_of(module: str, *arguments: str) -> tuple[str, list[str]]:
+    """A program that runs `main` of a module of ours, with these as `sys.argv[1:]`, and its arguments."""
+    folders = dict.fromkeys(str(Path(folder).parent) for folder in own_folders)
+    return _MAIN.format(len(arguments) + 1, module), [*arguments, *folders]
+
+
+class Child:
+    """A process that this one has started.
+
+    Args:
+        title: what `ps` shows first.
+        program: in Python.
+        arguments: its `sys.argv[1:]`.
+        environment: variables that have other values there.
+        hand_on: descriptors that it has too, under the same numbers.
+        as_here: with the flags of this interpreter.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        program: str,
+        arguments: Sequence[str] = (),
+        *,
+        environment: Mapping[str, str],
+        stdout: int | None,
+        stderr: int | None = None,
+        hand_on: Sequence[int] = (),
+        as_here: bool = True,
+    ) -> None:
+        flags: list[str] = subprocess._args_from_interpreter_flags() if as_here else []  # type: ignore[attr-defined]
+        self._process = subprocess.Popen(
+            [sys.executable, *flags, "-P", "-c", f"{title!a}\n{program}", *arguments],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=hand_on,
+            start_new_session=True,
+            env={**os.environ, **environment},
+        )
+        assert self._process.stdin is not None
+        self.stdin = self._process.stdin
+        _started.add(self)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        return self._process.stdout
+
+    def write(self, data: bytes) -> None:
+        """To its standard input, all of it; where it has died that is found elsewhere."""
+        left = memoryview(data)
+        with contextlib.suppress(BrokenPipeError):
+            while left:
+                left = left[self.stdin.write(left) :]
+
+    def how_it_ended(self) -> str:
+        """In words, of one that has."""
+        code = self._process.wait()
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        return self._process.wait(timeout_s)
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self._process.poll()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def end(self) -> None:
+        """Kill it, and let go of it; may be called twice."""
+        self._process.kill()
+        self._process.wait()
+        self.stdin.close()
+
+
+_started: WeakSet[Child] = WeakSet()
+
+
+def _let_go(*_: Any) -> None:
+    """In a fork: the children are not its own."""
+    for child in list(_started):
+        child.stdin.close()
+
+
+os.register_at_fork(after_in_child=_let_go)
