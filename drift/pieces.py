@@ -11,14 +11,12 @@ ending that is nothing to its processes and files.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import contextvars
 import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -111,6 +109,9 @@ async def taken_in_a_thread(pieces: Pieces, make: Callable[[Released], Iterator[
 
     However the iteration ends, the run has ended when it has. The thread sees the context of who iterates.
     """
+    import asyncio  # takes as long to load as all of drift, and few need it
+    from concurrent.futures import ThreadPoolExecutor
+
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     thread = ThreadPoolExecutor(1, "drift run")
 

@@ -21,7 +21,7 @@ from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Worker
 from drift_barrier.barrier import Barrier
 from drift_graph.canonical import forms_of
-from drift_graph.functions import RAISED
+from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, Failure
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, read_varint
@@ -165,7 +165,8 @@ class Layers:
         key = self._plan.key_of(group)
         try:
             return forms_of(list(map(key, payloads)))
-        except RAISED:
+        except BaseException as raised:
+            pass_interrupts(raised)
             return [_form(key, payload) for payload in payloads]
 
     def _arrivals(self, group: str, last: bytes) -> Iterator[tuple[list[bytes], list[Any]]]:
@@ -207,7 +208,8 @@ def _form(key: Any, payload: Any) -> bytes:
     """
     try:
         return forms_of([key(payload)])[0]
-    except RAISED:
+    except BaseException as raised:
+        pass_interrupts(raised)
         return b""
 
 

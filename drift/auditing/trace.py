@@ -19,7 +19,7 @@ from typing import Any
 from drift.operators import State
 from drift_graph.canonical import canonical
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
-from drift_graph.functions import RAISED
+from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure
 from drift_graph.later import placed
@@ -152,7 +152,8 @@ class Tracer:
             if len(node.meta) > META_BYTES_MAX:
                 raise endless_cycle(operator)
             place = rank, canonical(operator.key(node.payload))
-        except RAISED as error:
+        except BaseException as error:
+            pass_interrupts(error)
             return [self._child(operator, meta, failed_step(operator, error, node.payload), (node,))]
         bucket = self._buckets.get(place)
         if bucket is None:

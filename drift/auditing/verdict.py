@@ -32,7 +32,7 @@ from drift.records.environment import environment
 from drift.records.format import hash_file
 from drift.records.reader import Record
 from drift_graph.errors import DriftBug, DriftError, GraphError, ImpureStep, InputError, ProcessError, StepError
-from drift_graph.functions import RAISED, safe_text
+from drift_graph.functions import pass_interrupts, safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
 from drift_graph.meta import MetaParts, global_time_of, time_of
@@ -467,8 +467,9 @@ def _call_again(operator: Operator, made: Node) -> None:
                 operator.key(parent.payload)
     except ImpureStep:
         raise
-    except RAISED:
-        pass  # it fails each time, then
+    except BaseException as raised:
+        pass_interrupts(raised)
+        # it fails each time, then
 
 
 def same_payload(lineage: Lineage, item: Item[Any]) -> bool:

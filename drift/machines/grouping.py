@@ -23,7 +23,7 @@ from drift.machines.maps import Ports, called
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import Plain, are_plain, same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
-from drift_graph.functions import RAISED
+from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, joined
 from drift_graph.meta import BEGINNING, varint
 from drift_graph.operators import Group
@@ -58,7 +58,8 @@ def keyed(
         if endless and max(map(len, columns.metas), default=0) > META_BYTES_MAX:
             raise endless_cycle(group)
         return columns, identities(called(group.key, columns.payloads))
-    except RAISED:
+    except BaseException as raised:
+        pass_interrupts(raised)
         good, failures = Difference(), Difference()
         keys: list[Any] = []
         for meta, payload, diff in zip(columns.metas, columns.payloads, columns.diffs or [1] * len(columns.metas)):
@@ -67,7 +68,8 @@ def keyed(
                 if len(meta) > META_BYTES_MAX:
                     raise endless_cycle(group)
                 keys += identities([group.key(payload)])
-            except RAISED as error:
+            except BaseException as error:
+                pass_interrupts(error)
                 kept, meta, payload = failures, meta + rank, failed_step(group, error, payload)
             kept.metas.append(meta)
             kept.payloads.append(payload)

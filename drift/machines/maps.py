@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from drift.machines.changes import Difference
 from drift_barrier.barrier import FAILURES
 from drift_graph.failures import failed_step
-from drift_graph.functions import RAISED
+from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined
 from drift_graph.later import Later, Undeclared, placed
@@ -84,7 +84,8 @@ class _Step:
             if Later.made != made and not self.operator.later:
                 _refuse_later(out.payloads)
             return (out,) if not self.operator.later else self._apart(out)
-        except RAISED:
+        except BaseException as raised:
+            pass_interrupts(raised)
             return self._run_one_by_one(piece, ports)
 
     def _run(self, piece: _Piece) -> _Piece:
@@ -175,7 +176,8 @@ class _Step:
         for meta, payload, diff in zip(piece.metas, piece.payloads, piece.diffs or [1] * len(piece.metas)):
             try:
                 family = self.operator.children(payload, time_of(meta))
-            except RAISED as error:
+            except BaseException as error:
+                pass_interrupts(error)
                 failures.metas.append(meta + piece.suffix + self._rank)
                 failures.payloads.append(failed_step(self.operator, error, payload))
                 failures.diffs.append(diff)

@@ -26,7 +26,7 @@ from drift.operators import Process, State, Timer, state_and_outputs
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
-from drift_graph.functions import RAISED
+from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure
 from drift_graph.later import Later, placed
 from drift_graph.meta import BEGINNING, END_OF_TIME, Metas, time_of, times_of, varint
@@ -161,7 +161,8 @@ class ProcessStage:
                     state, outputs = result
                 else:
                     state, outputs = state_and_outputs(result)
-            except RAISED as error:
+            except BaseException as error:
+                pass_interrupts(error)
                 self._block(key, meta, payload, node, error, failures)
                 continue
             made += 1
@@ -241,7 +242,8 @@ class ProcessStage:
             else:
                 result = self._process.on_item(state, payload, time_of(meta))
             fresh[_STATE], outputs = state_and_outputs(result)
-        except RAISED as error:
+        except BaseException as error:
+            pass_interrupts(error)
             self._block(key, meta, payload, node, error, failures)
             return
         self._nodes[key] = fresh

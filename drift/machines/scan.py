@@ -25,7 +25,7 @@ from drift.operators import ScanKey, ScanState, State, StepResult, pair_of
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import failed_step
-from drift_graph.functions import RAISED
+from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure, joined
 from drift_graph.meta import varint
 from drift_graph.operators import Group, Map
@@ -121,7 +121,8 @@ class ScanStage:
                         give(output)
                     case other:
                         raise StepResult(other)
-        except RAISED:  # met again in _change, which says what and where
+        except BaseException as raised:  # met again in _change, which says what and where
+            pass_interrupts(raised)
             done = len(outputs)
             metas, keys, payloads, befores = metas[:done], keys[:done], payloads[:done], befores[:done]
         if outputs:
@@ -204,7 +205,8 @@ class ScanStage:
             return _BLOCKED, NOTHING
         try:
             return pair_of(self._step(state, payload))
-        except RAISED as error:
+        except BaseException as error:
+            pass_interrupts(error)
             return _BLOCKED, failed_step(self._state, error, (State(None, state), payload))
 
     def _history(self, key: Any) -> _History:

@@ -14,7 +14,7 @@ from drift.purity.seen import Kind, Sight
 from drift.purity.trials import Facts, Outcome
 from drift.purity.watch import Subject, shaped
 from drift_graph.errors import ImpureStep
-from drift_graph.functions import RAISED, safe_text
+from drift_graph.functions import safe_text
 
 _CHARACTERS_MAX = 500
 
@@ -297,7 +297,7 @@ def _at(where: str) -> str:
 
 
 def _outcome(subject: Subject, result: Any) -> Outcome:
-    if isinstance(result, RAISED):
+    if isinstance(result, BaseException):
         return Outcome(trials.form_of_error(result), f"raised {type(result).__name__}: {safe_text(str, result, 200)}")
     return trials.told(subject, shaped(subject.shape, result))
 

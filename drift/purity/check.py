@@ -23,7 +23,7 @@ from drift.purity.twin import Twin
 from drift.purity.watch import Watched, Watching, shaped
 from drift_graph.canonical import NoCanonicalForm, stored
 from drift_graph.errors import DriftError, GraphError, ImpureStep
-from drift_graph.functions import RAISED
+from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.times import TimePolicy
 
@@ -131,7 +131,8 @@ class PurityCheck:
         result: Any = None
         try:
             result = shaped(watched.subject.shape, watched.subject.function(*arguments))
-        except RAISED as raised:
+        except BaseException as raised:
+            pass_interrupts(raised)
             error = raised
         if _form(arguments) != before:
             self._fail(watched, before, changed_in_place(watched.subject, packed, arguments))

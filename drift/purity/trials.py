@@ -24,7 +24,7 @@ import xxhash
 from drift.purity.seen import CLOCKS, Seen, Sight
 from drift.purity.watch import Shape, Subject, compared, shaped
 from drift_graph.canonical import NoCanonicalForm, form_of, stored
-from drift_graph.functions import RAISED, safe_text
+from drift_graph.functions import pass_interrupts, safe_text
 
 _SHOWN_CHARACTERS_MAX = 500
 #: How far the clock is moved: past a day, a month and a year, and no whole number of anything.
@@ -63,7 +63,8 @@ def called(subject: Subject, arguments: tuple[Any, ...]) -> bytes | None:
     """The form of what a function gives."""
     try:
         result = shaped(subject.shape, subject.function(*arguments))
-    except RAISED as error:
+    except BaseException as error:
+        pass_interrupts(error)
         return form_of_error(error)
     return form_of_result(subject.shape, result)
 
@@ -72,7 +73,8 @@ def outcome_of(subject: Subject, arguments: tuple[Any, ...]) -> Outcome:
     """What a function gives, with its text."""
     try:
         result = shaped(subject.shape, subject.function(*arguments))
-    except RAISED as error:
+    except BaseException as error:
+        pass_interrupts(error)
         return Outcome(form_of_error(error), f"raised {type(error).__name__}: {safe_text(str, error, 200)}")
     return told(subject, result)
 

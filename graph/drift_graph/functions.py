@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import opcode
 import os
 import reprlib
+import signal
 import sys
 import types
 from collections.abc import Callable
@@ -13,15 +15,36 @@ from typing import Any
 
 #: Folders whose frames are ours; each package adds its own when it is imported.
 own_folders: list[str] = [__file__.rpartition(os.sep)[0]]  # without pathlib, which takes long to import
-
-
-#: What a call of a user's function may end with and be that step's failure; SystemExit, or it would end the process.
-RAISED = (Exception, SystemExit)
+_RAISE = opcode.opmap["RAISE_VARARGS"]
 
 
 def is_ours(filename: str) -> bool:
     """Whether a source file belongs to this library."""
     return filename.startswith(tuple(own_folders))
+
+
+def pass_interrupts(error: BaseException) -> None:
+    """Raise what a call of a user's function ended with, where a signal brought that in: it is none of the function's.
+
+    All else that a function raises, of whatever class, is the failure of its step, the same on every engine.
+    """
+    if not isinstance(error, Exception) and _came_by_signal(error):
+        raise error
+
+
+def _came_by_signal(error: BaseException) -> bool:
+    """Whether a handler of a signal raised it; Python's own for Ctrl-C has no frame, and raises at any instruction."""
+    handlers = [getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()]
+    last: types.TracebackType | None = None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        last, trace = trace, trace.tb_next
+    if not isinstance(error, KeyboardInterrupt) or last is None:
+        return False
+    code = last.tb_frame.f_code
+    return is_ours(code.co_filename) or code.co_code[last.tb_lasti] != _RAISE
 
 
 def caller() -> str:

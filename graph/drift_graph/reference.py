@@ -15,7 +15,7 @@ from typing import Any
 
 from drift_graph.canonical import canonical
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step, step_error
-from drift_graph.functions import RAISED
+from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.later import placed
 from drift_graph.meta import time_of, varint
@@ -72,7 +72,8 @@ class Reference:
                     if len(came_with) > META_BYTES_MAX:
                         raise endless_cycle(operator)
                     self.push(operator.name, meta, self._window(operator, rank, payload))
-            except RAISED as error:
+            except BaseException as error:
+                pass_interrupts(error)
                 self._pushed += 1
                 heappush(heap, (meta, _FAILED, self._pushed, (failed_step(operator, error, payload), error)))
 

@@ -23,7 +23,7 @@ import xxhash
 
 from drift_graph.canonical import NoCanonicalForm, canonical_each, hash64, same
 from drift_graph.errors import DriftError, InputError, LateItem, PayloadError, SettingsError, StepError
-from drift_graph.functions import RAISED, line_of, safe_text, same_function
+from drift_graph.functions import line_of, pass_interrupts, safe_text, same_function
 from drift_graph.meta import (
     BEGINNING,
     END_OF_TIME,
@@ -298,7 +298,8 @@ class SourceMachine:
             times.extend(map(policy.time, payloads))
             if len(times) != len(payloads):  # it raised StopIteration, which is taken for the end
                 policy.time(payloads[len(times)])
-        except RAISED as error:
+        except BaseException as error:
+            pass_interrupts(error)
             if isinstance(error, DriftError) and error.ends_the_run:
                 raise
             bad = payloads[len(times)]
@@ -410,7 +411,8 @@ class SourceMachine:
                 return ties, PayloadError(
                     f"source {self.name!r}: {none}; or give the time policy a tie function", step=self.name
                 )
-            except RAISED as error:
+            except BaseException as error:
+                pass_interrupts(error)
                 if isinstance(error, DriftError) and error.ends_the_run:
                     raise
                 where = line_of(tie) or "?"
