@@ -10,6 +10,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from operator import itemgetter
 from pathlib import Path
@@ -285,6 +286,22 @@ def test_an_item_longer_than_a_frame_is_a_clear_error() -> None:
     graph.source("sizes").map(bytes).sink("blobs")
     with pytest.raises(drift.PayloadError, match="longer than a frame may be"):
         drift.run(graph, {"sizes": [FRAME_BYTES_MAX]}, engine="zeromq").finish()
+    with pytest.raises(drift.PayloadError, match=r"(?s)step 'map bytes'.*help     keep such data in a file or a store"):
+        drift.run(graph, {"sizes": [1, FRAME_BYTES_MAX]}, engine="zeromq").finish()
+
+
+def test_cycles_that_change_keys_are_told_to_be_slow_with_workers() -> None:
+    graph = drift.Graph("hops")
+    hops = graph.feedback("hops")
+    items = graph.source("items").merge(hops).group(key=lambda n: n % 3, window=1).map(lambda window: window[-1] - 1)
+    items.filter(lambda n: n > 0).feed(hops)
+    items.sink("out")
+    with pytest.warns(UserWarning, match="from worker to worker"):
+        drift.run(graph, {"items": [5]}, engine="zeromq", workers=2).close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drift.run(graph, {"items": [5]}, engine="zeromq", workers=1).close()
+        drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=2).close()
 
 
 def test_leaving_a_run_in_the_middle_ends_its_processes() -> None:

@@ -20,6 +20,7 @@ _PAYLOAD_CHARACTERS_MAX = 500
 _MESSAGE_CHARACTERS_MAX = 2000
 _META_CHARACTERS_MAX = 1000
 _UNSENDABLE = "unsendable"
+_PICKLABLE = "payloads have to be picklable (no lambdas, open files or locks); or use engine='local'"
 _of_payloads = frozenset({NoCanonicalForm.__qualname__, _UNSENDABLE})
 
 
@@ -65,7 +66,7 @@ def unsendable(operator: Operator, error: Exception, payload: Any) -> Failure:
         f"  why      {type(error).__qualname__}: {safe_text(str, error, _MESSAGE_CHARACTERS_MAX)}\n"
         f"  declared {operator.where}\n"
         f"  payload  {safe_text(repr, payload, _PAYLOAD_CHARACTERS_MAX)}\n"
-        f"  help     payloads have to be picklable (no lambdas, open files or locks); or use engine='local'"
+        f"  help     {getattr(error, 'advice', _PICKLABLE)}"
     )
     return Failure(operator.step, _UNSENDABLE, message, place_of(operator))
 

@@ -15,6 +15,7 @@ import secrets
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
 from drift.engines.zeromq.wire import Codec
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Send
+from drift.machines.nodes.pacing import needs_pace
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER
 from drift_barrier.barrier import Released
@@ -138,7 +140,9 @@ class ZeromqEngine:
         self._dataflow = dataflow
         self._feed = feed
         self._settings = settings
-        self._node = FeedNode(Plan(dataflow, fused=settings.fused), settings.workers, feed.intake)
+        plan = Plan(dataflow, fused=settings.fused)
+        _tell_of_slow_cycles(plan, settings.workers)
+        self._node = FeedNode(plan, settings.workers, feed.intake)
         self._awake = Awake(settings.silence_max_s / _LOOKS_MIN)
         self._children: list[_Child] = []
         self._folder = ""
@@ -337,6 +341,17 @@ class ZeromqEngine:
             if self._folder:
                 shutil.rmtree(self._folder, ignore_errors=True)
             self._feed.close()
+
+
+def _tell_of_slow_cycles(plan: Plan, workers: int) -> None:
+    if not needs_pace(plan, workers):
+        return
+    cyclic = [name for component in plan.components if plan.is_cyclic(component) for name in component]
+    warnings.warn(
+        f"items go round a cycle through {', '.join(map(repr, cyclic))} from key to key, and so from worker to worker: "
+        f"with workers={workers} that is slower than with one, and engine='local' is faster still (docs/engines.md)",
+        stacklevel=2,
+    )
 
 
 def _new_folder() -> str:

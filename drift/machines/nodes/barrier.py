@@ -59,7 +59,11 @@ class BarrierNode(Node):
         position, metas, payloads, sinks, its_error = piece.released
         middle = len(metas) // 2
         if middle == 0:
-            raise ProcessError("an item of the output is longer than a frame may be") from None
+            sink = sinks if isinstance(sinks, str) else sinks[0]
+            raise ProcessError(
+                f"item {position} of the output, for sink {sink!r} (meta {metas[0].hex()}), cannot be sent: {error}; "
+                f"all before it is released; {error.advice}"
+            ) from None
         halves: list[Send] = []
         for half, last_error in ((slice(middle), None), (slice(middle, None), its_error)):
             its_metas, its_payloads = metas[half], of_kind(payloads, payloads[half])

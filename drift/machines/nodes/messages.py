@@ -99,4 +99,10 @@ Message = Batch | AckMessage | MinimalTime | ReleasedMessage | Finished | Pace |
 
 
 class Oversized(Exception):
-    """A message that is longer than whoever carries it can carry."""
+    """A message that is longer than whoever carries it can carry.
+
+    Attributes:
+        advice: what to do where it is one item.
+    """
+
+    advice = "keep such data in a file or a store and send where it is, or use engine='local'"
