@@ -484,6 +484,7 @@ messages = st.one_of(
         AckMessage,
         st.lists(st.tuples(st.binary(), st.integers(0, 2**64 - 1))),
         st.lists(st.tuples(st.integers(0, 9), st.binary())),
+        waiting=st.lists(st.tuples(st.binary(), st.integers(0, 2**64 - 1))),
     ),
     st.builds(MinimalTime, st.binary(), st.binary(), st.integers(-1, 9), st.integers(0, 9), st.binary()),
     st.builds(ReleasedMessage, st.just(Released(0, [b"m"], [None], "sink")), st.binary()),
