@@ -47,6 +47,9 @@ __all__ = [
     "SinkError",
     "StepError",
     "Stream",
+    "Window",
+    "WindowedStream",
+    "agg",
     "at",
     "audit",
     "canonical",
@@ -59,6 +62,7 @@ __all__ = [
     "sinks",
     "sources",
     "spark",
+    "windows",
 ]
 
 _own_folders += [*_drift_acker.__path__, *_drift_barrier.__path__, *__path__]
@@ -75,6 +79,9 @@ if _TYPE_CHECKING:
     from drift.auditing.replay import replay as replay
     from drift.engines.base import Progress as Progress
     from drift.engines.base import Settings as Settings
+    from drift.flow import aggregates as agg
+    from drift.flow import windows as windows
+    from drift.flow.windows import Window as Window
     from drift.records.reader import Record as Record
     from drift.records.recorder import Recording as Recording
     from drift.running import Report as Report
@@ -84,6 +91,7 @@ if _TYPE_CHECKING:
     from drift.streams import Graph as Graph
     from drift.streams import KeyedStream as KeyedStream
     from drift.streams import Stream as Stream
+    from drift.streams import WindowedStream as WindowedStream
     from drift_graph.canonical import canonical as canonical
     from drift_graph.errors import DriftBug as DriftBug
     from drift_graph.errors import DriftError as DriftError
@@ -114,11 +122,12 @@ _NAMES = {
     "drift.auditing.explain": ("explain",),
     "drift.auditing.audit": ("audit",),
     "drift.auditing.checks": ("Audit",),
+    "drift.flow.windows": ("Window",),
     "drift.records.reader": ("Record",),
     "drift.records.recorder": ("Recording",),
     "drift.auditing.replay": ("replay",),
     "drift.running": ("Report", "Run", "run"),
-    "drift.streams": ("Feedback", "Graph", "KeyedStream", "Stream"),
+    "drift.streams": ("Feedback", "Graph", "KeyedStream", "Stream", "WindowedStream"),
     "drift_graph.canonical": ("canonical",),
     "drift_graph.errors": (
         "DriftBug", "DriftError", "GraphError", "ImpureStep", "InputError", "LateItem", "PayloadError", "ProcessError",
@@ -133,12 +142,15 @@ _NAMES = {
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 _MODULES = ("sinks", "sources", "spark", "testing")
+_PARTS = {"agg": "drift.flow.aggregates", "windows": "drift.flow.windows"}
 _OF_RECORDS = ("Record", "audit", "diff", "explain", "replay")
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return _import_module(f"drift.{name}")
+    if name in _PARTS:
+        return _import_module(_PARTS[name])
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'drift' has no attribute {name!r}")
@@ -149,4 +161,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_MODULES, *(name for name in globals() if name.startswith("__"))})
+    return sorted({*__all__, *_MODULES, *_PARTS, *(name for name in globals() if name.startswith("__"))})

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, overload
 
+from drift.flow import aggregates as agg
+from drift.flow.aggregates import Aggregate, check_aggregate, several
 from drift.flow.choosing import (
     FirstWithin,
     Inspect,
@@ -25,6 +27,7 @@ from drift.flow.choosing import (
     value_of,
     zipped,
 )
+from drift.flow.ends import at_end
 from drift.flow.joins import (
     EVER,
     HOWS,
@@ -39,6 +42,7 @@ from drift.flow.joins import (
     key_of,
     rows_of,
 )
+from drift.flow.windows import EMPTY, Early, Step, Window, Windows, check_windows
 from drift.operators import (
     CountStep,
     Process,
@@ -277,6 +281,26 @@ class Stream(Generic[T]):
     ) -> Stream[tuple[K, T]]:
         """For each item (its key, the key's payloads so far folded by `function`): a scan."""
         return self._scan(key, (), ReduceStep(key, function), self._name(name, "reduce", function), function)
+
+    # Windows, and the end.
+
+    def window(self, windows: Windows, *, early: Early | None = None) -> WindowedStream[None, T]:
+        """Windows over all items; `key_by(f).window(...)` for those of each key.
+
+        Args:
+            windows: one of `drift.windows`, such as `drift.windows.tumbling(60)`.
+            early: see `drift.windows.every`: results before the end, marked `early=True`.
+        """
+        return WindowedStream(self, all_items, windows, early)
+
+    def at_end(self, aggregate: Aggregate[T, V], *, name: str | None = None) -> Stream[V]:
+        """One value of all items, when the input has ended; nothing if there was no item.
+
+        Args:
+            aggregate: one of `drift.agg`, such as `drift.agg.count()`.
+        """
+        check_aggregate(aggregate, "at_end:")
+        return self._step(at_end(all_items, aggregate, keyed=False), self._named(name, "at end"))
 
     # Which items go on, and where to.
 
@@ -562,6 +586,10 @@ class Stream(Generic[T]):
         out = draft.add(Map(f"{name}.output", name, where, ScanOutput(initial, step, shown), "many"), (group.name,))
         return Stream(self._graph, (out.name,), self._timed_steps)
 
+    def _step(self, step: Step, name: str) -> Stream[Any]:
+        phase = PHASE_TIMERS + self._timed_steps
+        return self._process(Process(step.key, EMPTY, step.on_item, step.on_time, phase), name)
+
     def _process(self, process: Process, name: str) -> Stream[Any]:
         draft, where = self._graph._draft, caller()
         if process.phase > PHASE_TIMERS_MAX:
@@ -693,5 +721,96 @@ class KeyedStream(Generic[K, T]):
         """For each item (its key, the key's payloads so far folded by `function`)."""
         return self._stream.reduce(self._key, function, name=name)
 
+    def window(self, windows: Windows, *, early: Early | None = None) -> WindowedStream[K, T]:
+        """Windows of each key; see `Stream.window`."""
+        return WindowedStream(self._stream, self._key, windows, early)
+
+    def at_end(self, aggregate: Aggregate[T, V], *, name: str | None = None) -> Stream[tuple[K, V]]:
+        """(key, value) of all items of each key, when the input has ended, in the order of the keys' first items.
+
+        Args:
+            aggregate: one of `drift.agg`, such as `drift.agg.count()`.
+        """
+        check_aggregate(aggregate, "at_end:")
+        step = at_end(self._key, aggregate, keyed=True)
+        return self._stream._step(step, self._stream._named(name, "at end by", self._key))
+
     def __repr__(self) -> str:
         return f"<{self._stream!r} by {name_of(self._key)}>"
+
+
+class WindowedStream(Generic[K, T]):
+    """A stream cut into windows; an aggregate says what each gives. `Stream.window` makes it."""
+
+    def __init__(
+        self, stream: Stream[T], key: Callable[[T], Any], windows: Windows, early: Early | None = None
+    ) -> None:
+        check_windows(windows)
+        if early is not None and not isinstance(early, Early):
+            raise GraphError(f"early= takes drift.windows.every(...), not {early!r:.80} (at {caller()})")
+        self._stream = stream
+        self._key = key
+        self._windows = windows
+        self._early = early
+
+    @overload
+    def aggregate(self, aggregate: Aggregate[T, V], /, *, name: str | None = None) -> Stream[Window[K, V]]: ...
+    @overload
+    def aggregate(
+        self, /, *, name: str | None = None, **named: Aggregate[T, Any]
+    ) -> Stream[Window[K, dict[str, Any]]]: ...
+    def aggregate(
+        self, aggregate: Aggregate[T, Any] | None = None, /, *, name: str | None = None, **named: Aggregate[T, Any]
+    ) -> Stream[Any]:
+        """A `drift.Window` for each window that has items: its key, start, end and value.
+
+        A window [start, end) by time gives its result at `end - 1`, after every item of that time.
+
+        Args:
+            aggregate: one of `drift.agg`, such as `drift.agg.sum(function)`.
+            named: or several at once, and the value is a dict: `aggregate(n=drift.agg.count(), last=drift.agg.last())`.
+        """
+        if (aggregate is None) is not bool(named):
+            raise GraphError(f"aggregate takes one of drift.agg, or several of them by name (at {caller()})")
+        chosen = several(**named) if aggregate is None else aggregate
+        check_aggregate(chosen, "aggregate:")
+        steps = self._windows.steps(self._key, chosen, self._early)
+        whole, stream = self._stream._named(name, "window by", self._key), self._stream
+        for at, step in enumerate(steps):
+            stream = stream._step(step, whole if at == len(steps) - 1 else f"{whole}.slices")
+        return stream
+
+    def count(self, *, name: str | None = None) -> Stream[Window[K, int]]:
+        """How many items each window has."""
+        return self.aggregate(agg.count(), name=name)
+
+    def sum(self, of: Callable[[T], V], *, name: str | None = None) -> Stream[Window[K, V]]:
+        """The sum of `of(payload)` in each window."""
+        return self.aggregate(agg.sum(of), name=name)
+
+    def mean(self, of: Callable[[T], Any], *, name: str | None = None) -> Stream[Window[K, Any]]:
+        """The mean of `of(payload)` in each window."""
+        return self.aggregate(agg.mean(of), name=name)
+
+    def min(self, of: Callable[[T], V], *, name: str | None = None) -> Stream[Window[K, V]]:
+        """The least `of(payload)` in each window."""
+        return self.aggregate(agg.min(of), name=name)
+
+    def max(self, of: Callable[[T], V], *, name: str | None = None) -> Stream[Window[K, V]]:
+        """The greatest `of(payload)` in each window."""
+        return self.aggregate(agg.max(of), name=name)
+
+    def reduce(self, function: Callable[[T, T], T], *, name: str | None = None) -> Stream[Window[K, T]]:
+        """The payloads of each window by two; see `drift.agg.reduce`."""
+        return self.aggregate(agg.reduce(function), name=name)
+
+    def fold(self, initial: S, function: Callable[[S, T], S], *, name: str | None = None) -> Stream[Window[K, S]]:
+        """The payloads of each window folded from `initial`; see `drift.agg.fold`."""
+        return self.aggregate(agg.fold(initial, function), name=name)
+
+    def collect(self, *, name: str | None = None) -> Stream[Window[K, tuple[T, ...]]]:
+        """The payloads of each window, as a tuple in order."""
+        return self.aggregate(agg.collect(), name=name)
+
+    def __repr__(self) -> str:
+        return f"<{self._stream!r} in windows {self._windows!r}>"

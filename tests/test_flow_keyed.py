@@ -57,7 +57,7 @@ def test_a_keyed_stream_says_what_it_is() -> None:
     assert repr(drift.Graph("g").source("words").key_by(first)) == "<<Stream words of graph 'g'> by first>"
 
 
-REVEALED = '''
+REVEALED = """
 import drift
 
 def line(text: str) -> list[str]: return text.split()
@@ -74,7 +74,7 @@ reveal_type(by.reduce(max))
 reveal_type(by.scan(0.0, step))
 reveal_type(by.group(3))
 reveal_type(by.drop_key())
-'''
+"""
 
 TYPES = [
     "drift.streams.Stream[str]",

@@ -713,6 +713,19 @@ def test_a_bucket_that_is_never_settled_keeps_no_more_than_it_needs_and_no_less(
     assert +sent == Counter(naive_windows(items, window, one_key))
 
 
+def test_a_bucket_that_was_settled_as_a_whole_knows_what_came_and_was_settled_after_it() -> None:
+    stage = stage_of(lambda stream: stream.group(one_key, 2))
+    for numbers in ([1, 3], [2]):  # the second makes a bucket
+        stage.process(columns_of([(number, number, 1) for number in numbers]), {})
+    stage.settle(meta_at(4))
+    stage.process(columns_of([(5, 5, 1)]), {})  # in order: only logged
+    stage.settle(meta_at(6))
+    stage.process(columns_of([(8, 8, 1)]), {})
+    out = stage.process(columns_of([(7, 7, 1)]), {})
+    sent = dict(zip(zip(out.payloads, out.diffs or []), out.metas))
+    assert sent == {((5, 7), 1): meta_at(7), ((5, 8), -1): meta_at(8), ((7, 8), 1): meta_at(8)}
+
+
 @pytest.mark.parametrize("key", [one_key, few_keys, same_payload])
 @pytest.mark.parametrize(
     "grow",

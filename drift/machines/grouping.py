@@ -138,10 +138,13 @@ class GroupStage:
         return difference.columns()
 
     def _bucket(self, key: Any) -> _Bucket:
-        """The bucket of a key with all that was logged of it, and of what is settled no more than windows need."""
+        """The bucket of a key with all that was logged of it, and of what is settled no more than windows need.
+
+        One that is settled as a whole is begun anew: items that came after it may have been settled in the log.
+        """
         bucket = self._buckets.get(key)
-        is_new = bucket is None
-        if bucket is None:
+        is_new = bucket is None or not bucket.metas or bucket.metas[-1] < self._log.settled
+        if bucket is None or is_new:
             bucket = self._buckets[key] = _Bucket()
         for meta, window in self._log.draw(key, bucket):
             if is_new and not bucket.metas:

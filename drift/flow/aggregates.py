@@ -1,0 +1,544 @@
+"""Aggregates: what becomes of many payloads, one after the other. `drift.agg`.
+
+Invariant: over payloads p0, p1, ... in order, the accumulator is begin(p0), then add(accumulator, p1) and so on, an
+immutable value; merge(left, right) is that of the payloads behind left, and then those behind right. There is none of
+no payloads.
+
+Why: accumulators are states of processes, which keep old ones to go back to when an item comes in between. Those that
+keep payloads do so in chunks (`sides`), so that an item more does not copy all that came before. Where two aggregates
+of one order part (sums of floats by slices), the order of the steps is given by the graph, never by who came first.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, Generic, TypeVar
+
+from drift.flow.sides import Side, appended
+from drift.operators import _ByValue
+from drift_graph.canonical import canonical
+from drift_graph.errors import GraphError
+from drift_graph.functions import caller
+
+T = TypeVar("T")
+V = TypeVar("V")
+R = TypeVar("R")
+
+
+class Aggregate(Generic[T, V]):
+    """How many payloads become one value; the functions of `drift.agg` make them.
+
+    A class of one's own has these four methods, takes and gives immutable values, and is a frozen dataclass.
+    """
+
+    __slots__ = ()
+
+    def begin(self, payload: T) -> Any:
+        """The accumulator of one payload."""
+        raise NotImplementedError
+
+    def add(self, accumulator: Any, payload: T) -> Any:
+        """The accumulator of one payload more."""
+        raise NotImplementedError
+
+    def merge(self, left: Any, right: Any) -> Any:
+        """The accumulator of the payloads of two, those of `left` first."""
+        raise NotImplementedError
+
+    def result(self, accumulator: Any) -> V:
+        """What is given for it."""
+        raise NotImplementedError
+
+    def then(self, function: Callable[[V], R]) -> Aggregate[T, R]:
+        """The same, and what it gives goes through a pure function: `collect().then(f)` is a map of the whole."""
+        _check_function("then", function)
+        return _Then(self, function)
+
+
+def itself(payload: Any) -> Any:
+    """The payload."""
+    return payload
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Then(_ByValue, Aggregate[Any, Any]):
+    before: Aggregate[Any, Any]
+    user_function: Callable[[Any], Any]
+
+    def begin(self, payload: Any) -> Any:
+        return self.before.begin(payload)
+
+    def add(self, accumulator: Any, payload: Any) -> Any:
+        return self.before.add(accumulator, payload)
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return self.before.merge(left, right)
+
+    def result(self, accumulator: Any) -> Any:
+        return self.user_function(self.before.result(accumulator))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Count(_ByValue, Aggregate[Any, int]):
+    """How many."""
+
+    def begin(self, payload: Any) -> int:
+        return 1
+
+    def add(self, accumulator: int, payload: Any) -> int:
+        return accumulator + 1
+
+    def merge(self, left: int, right: int) -> int:
+        return left + right
+
+    def result(self, accumulator: int) -> int:
+        return accumulator
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Sum(_ByValue, Aggregate[Any, Any]):
+    user_function: Callable[[Any], Any]
+
+    def begin(self, payload: Any) -> Any:
+        value = self.user_function(payload)
+        return int(value) if value is True or value is False else value  # a sum of one is a number, too
+
+    def add(self, accumulator: Any, payload: Any) -> Any:
+        return accumulator + self.user_function(payload)
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return left + right
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Mean(_ByValue, Aggregate[Any, Any]):
+    user_function: Callable[[Any], Any]
+
+    def begin(self, payload: Any) -> tuple[int, Any]:
+        return 1, self.user_function(payload)
+
+    def add(self, accumulator: tuple[int, Any], payload: Any) -> tuple[int, Any]:
+        return accumulator[0] + 1, accumulator[1] + self.user_function(payload)
+
+    def merge(self, left: tuple[int, Any], right: tuple[int, Any]) -> tuple[int, Any]:
+        return left[0] + right[0], left[1] + right[1]
+
+    def result(self, accumulator: tuple[int, Any]) -> Any:
+        return accumulator[1] / accumulator[0]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Extreme(_ByValue, Aggregate[Any, Any]):
+    """The first payload whose value is least, or greatest: (its value, what is given for it)."""
+
+    user_function: Callable[[Any], Any]
+    greatest: bool
+    whole: bool  # the payload is given, and not its value
+
+    def begin(self, payload: Any) -> tuple[Any, Any]:
+        value = self.user_function(payload)
+        return value, payload if self.whole else value
+
+    def add(self, accumulator: tuple[Any, Any], payload: Any) -> tuple[Any, Any]:
+        value = self.user_function(payload)
+        known = accumulator[0]
+        if value > known if self.greatest else value < known:
+            return value, payload if self.whole else value
+        return accumulator
+
+    def merge(self, left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
+        return right if (right[0] > left[0] if self.greatest else right[0] < left[0]) else left
+
+    def result(self, accumulator: tuple[Any, Any]) -> Any:
+        return accumulator[1]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _First(_ByValue, Aggregate[Any, Any]):
+    def begin(self, payload: Any) -> Any:
+        return payload
+
+    def add(self, accumulator: Any, payload: Any) -> Any:
+        return accumulator
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return left
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Last(_First):
+    def add(self, accumulator: Any, payload: Any) -> Any:
+        return payload
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return right
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Nth(_ByValue, Aggregate[Any, Any]):
+    """The first n + 1 payloads: a few, since slices are merged."""
+
+    n: int
+
+    def begin(self, payload: Any) -> tuple[Any, ...]:
+        return (payload,)
+
+    def add(self, accumulator: tuple[Any, ...], payload: Any) -> tuple[Any, ...]:
+        return (*accumulator, payload) if len(accumulator) <= self.n else accumulator
+
+    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (left + right)[: self.n + 1]
+
+    def result(self, accumulator: tuple[Any, ...]) -> Any:
+        return accumulator[self.n] if len(accumulator) > self.n else None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Kept(_ByValue, Aggregate[Any, Any]):
+    """Keeps every value, for what can only be said of all of them."""
+
+    user_function: Callable[[Any], Any]
+
+    def begin(self, payload: Any) -> Side:
+        return ((self.user_function(payload),),)
+
+    def add(self, accumulator: Side, payload: Any) -> Side:
+        return appended(accumulator, self.user_function(payload))
+
+    def merge(self, left: Side, right: Side) -> Side:
+        return left + right
+
+    def result(self, accumulator: Side) -> Any:
+        return tuple(chain.from_iterable(accumulator))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Fold(_Kept):
+    """Of payloads kept: where a fold says no way to merge two, and slices are to be merged."""
+
+    initial: Any
+    step: Callable[[Any, Any], Any]
+
+    def result(self, accumulator: Side) -> Any:
+        return functools.reduce(self.step, chain.from_iterable(accumulator), self.initial)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FoldStep(_ByValue, Aggregate[Any, Any]):
+    """A fold, step by step; `kept` is the same for who merges."""
+
+    initial: Any
+    user_function: Callable[[Any, Any], Any]
+    merged: Callable[[Any, Any], Any] | None
+
+    @property
+    def mergeable(self) -> Aggregate[Any, Any]:
+        return self if self.merged is not None else _Fold(itself, self.initial, self.user_function)
+
+    def begin(self, payload: Any) -> Any:
+        return self.user_function(self.initial, payload)
+
+    def add(self, accumulator: Any, payload: Any) -> Any:
+        return self.user_function(accumulator, payload)
+
+    def merge(self, left: Any, right: Any) -> Any:
+        assert self.merged is not None
+        return self.merged(left, right)
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Reduce(_First):
+    user_function: Callable[[Any, Any], Any]
+
+    def add(self, accumulator: Any, payload: Any) -> Any:
+        return self.user_function(accumulator, payload)
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return self.user_function(left, right)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Top(_ByValue, Aggregate[Any, Any]):
+    """The n greatest payloads, the greatest first; of equal ones the first in order."""
+
+    n: int
+    user_function: Callable[[Any], Any]
+
+    def begin(self, payload: Any) -> tuple[Any, ...]:
+        return ((self.user_function(payload), payload),)
+
+    def add(self, accumulator: tuple[Any, ...], payload: Any) -> tuple[Any, ...]:
+        value = self.user_function(payload)
+        if len(accumulator) == self.n and not value > accumulator[-1][0]:
+            return accumulator
+        at = len(accumulator)
+        while at and value > accumulator[at - 1][0]:
+            at -= 1
+        return (*accumulator[:at], (value, payload), *accumulator[at:])[: self.n]
+
+    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(islice(builtins.sorted(left + right, key=_first_of, reverse=True), self.n))
+
+    def result(self, accumulator: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(payload for _, payload in accumulator)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Sort(_Kept):
+    by: Callable[[Any], Any]
+
+    def result(self, accumulator: Side) -> Any:
+        return tuple(builtins.sorted(chain.from_iterable(accumulator), key=self.by))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Quantile(_Kept):
+    q: float
+
+    def result(self, accumulator: Side) -> Any:
+        values = builtins.sorted(chain.from_iterable(accumulator))
+        place = self.q * (len(values) - 1)
+        below = int(place)
+        if below == place:
+            return values[below]
+        return values[below] + (values[below + 1] - values[below]) * (place - below)
+
+
+#: Chunks of keys that were seen, each about half as large as the one before it or less.
+_Seen = tuple[frozenset[bytes], ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Distinct(_ByValue, Aggregate[Any, Any]):
+    """Values that differ by their canonical bytes, in the order of the first of each: (what was seen, the values)."""
+
+    user_function: Callable[[Any], Any]
+    counted: bool  # only how many is given
+
+    def begin(self, payload: Any) -> tuple[_Seen, Side]:
+        value = self.user_function(payload)
+        return (frozenset((canonical(value),)),), () if self.counted else ((value,),)
+
+    def add(self, accumulator: tuple[_Seen, Side], payload: Any) -> tuple[_Seen, Side]:
+        value = self.user_function(payload)
+        return self._with(accumulator, canonical(value), value)
+
+    def _with(self, accumulator: tuple[_Seen, Side], form: bytes, value: Any) -> tuple[_Seen, Side]:
+        seen, values = accumulator
+        for chunk in seen:
+            if form in chunk:
+                return accumulator
+        last = frozenset((form,))
+        while seen and len(seen[-1]) <= len(last):
+            seen, last = seen[:-1], seen[-1] | last
+        return (*seen, last), () if self.counted else appended(values, value)
+
+    def merge(self, left: tuple[_Seen, Side], right: tuple[_Seen, Side]) -> tuple[_Seen, Side]:
+        if self.counted:
+            return (frozenset().union(*left[0], *right[0]),), ()
+        for value in chain.from_iterable(right[1]):
+            left = self._with(left, canonical(value), value)
+        return left
+
+    def result(self, accumulator: tuple[_Seen, Side]) -> Any:
+        if self.counted:
+            return builtins.sum(map(len, accumulator[0]))
+        return tuple(chain.from_iterable(accumulator[1]))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Several(_ByValue, Aggregate[Any, dict[str, Any]]):
+    names: tuple[str, ...]
+    parts: tuple[Aggregate[Any, Any], ...]
+
+    def begin(self, payload: Any) -> tuple[Any, ...]:
+        return tuple([part.begin(payload) for part in self.parts])
+
+    def add(self, accumulator: tuple[Any, ...], payload: Any) -> tuple[Any, ...]:
+        return tuple([part.add(each, payload) for part, each in zip(self.parts, accumulator)])
+
+    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple([part.merge(*each) for part, *each in zip(self.parts, left, right)])
+
+    def result(self, accumulator: tuple[Any, ...]) -> dict[str, Any]:
+        return {name: part.result(each) for name, part, each in zip(self.names, self.parts, accumulator)}
+
+
+def _first_of(pair: tuple[Any, Any]) -> Any:
+    return pair[0]
+
+
+# What `drift.agg` offers.
+
+
+def count() -> Aggregate[Any, int]:
+    """How many payloads."""
+    return Count()
+
+
+def sum(of: Callable[[T], V] = itself) -> Aggregate[T, V]:
+    """The sum of `of(payload)`, added up in order; numbers, or whatever else has a plus."""
+    return _Sum(_checked("sum", of))
+
+
+def mean(of: Callable[[T], Any] = itself) -> Aggregate[T, Any]:
+    """The sum of `of(payload)` by their number."""
+    return _Mean(_checked("mean", of))
+
+
+def min(of: Callable[[T], V] = itself) -> Aggregate[T, V]:
+    """The least `of(payload)`; of equal ones the first in order."""
+    return _Extreme(_checked("min", of), False, False)
+
+
+def max(of: Callable[[T], V] = itself) -> Aggregate[T, V]:
+    """The greatest `of(payload)`; of equal ones the first in order."""
+    return _Extreme(_checked("max", of), True, False)
+
+
+def min_by(of: Callable[[T], Any]) -> Aggregate[T, T]:
+    """The payload with the least `of(payload)`; of equal ones the first in order."""
+    return _Extreme(_checked("min_by", of), False, True)
+
+
+def max_by(of: Callable[[T], Any]) -> Aggregate[T, T]:
+    """The payload with the greatest `of(payload)`; of equal ones the first in order."""
+    return _Extreme(_checked("max_by", of), True, True)
+
+
+def first() -> Aggregate[T, T]:
+    """The first payload in order."""
+    return _First()
+
+
+def last() -> Aggregate[T, T]:
+    """The last payload in order."""
+    return _Last()
+
+
+def nth(n: int) -> Aggregate[T, T | None]:
+    """The payload at place `n` in order, 0 for the first; None where there are not so many."""
+    return _Nth(_whole("nth", n, 0))
+
+
+def collect(of: Callable[[T], V] = itself) -> Aggregate[T, tuple[V, ...]]:
+    """All `of(payload)` in order, as a tuple."""
+    return _Kept(_checked("collect", of))
+
+
+def sort(by: Callable[[T], Any] = itself) -> Aggregate[T, tuple[T, ...]]:
+    """All payloads by rising `by(payload)`, as a tuple; equal ones in order."""
+    return _Sort(itself, _checked("sort", by))
+
+
+def top(n: int, by: Callable[[T], Any] = itself) -> Aggregate[T, tuple[T, ...]]:
+    """The `n` payloads with the greatest `by(payload)`, the greatest first; of equal ones the first in order."""
+    return _Top(_whole("top", n, 1), _checked("top", by))
+
+
+def distinct(of: Callable[[T], V] = itself) -> Aggregate[T, tuple[V, ...]]:
+    """Each `of(payload)` once, in the order of the first of each. 1, 1.0 and True are three values."""
+    return _Distinct(_checked("distinct", of), False)
+
+
+def distinct_count(of: Callable[[T], Any] = itself) -> Aggregate[T, int]:
+    """How many different `of(payload)` there are, exactly."""
+    return _Distinct(_checked("distinct_count", of), True)
+
+
+def quantile(q: float, of: Callable[[T], Any] = itself) -> Aggregate[T, Any]:
+    """The value below which a share `q` of all `of(payload)` lies, exactly: all of them are kept.
+
+    Args:
+        q: 0 to 1; 0.5 is the median. Between two values it is in proportion, as NumPy and pandas have it.
+        of: gives numbers.
+    """
+    if not isinstance(q, (int, float)) or isinstance(q, bool) or not 0 <= q <= 1:
+        raise GraphError(f"quantile takes a share from 0 to 1, not {q!r:.80} (at {caller()})")
+    return _Quantile(_checked("quantile", of), q)
+
+
+def reduce(function: Callable[[T, T], T]) -> Aggregate[T, T]:
+    """The payloads by two, from the first on: function(function(p0, p1), p2).
+
+    Args:
+        function: pure, and associative where windows share slices.
+    """
+    return _Reduce(_checked("reduce", function))
+
+
+def fold(initial: V, function: Callable[[V, T], V], merge: Callable[[V, V], V] | None = None) -> Aggregate[T, V]:
+    """function(... function(function(initial, p0), p1) ..., pn).
+
+    Args:
+        initial: it must not be changed in place.
+        function: pure; it returns a new value and leaves the old as it is.
+        merge: pure; one value from those of two parts, each folded from `initial`. Without it windows that share
+            slices keep payloads, and fold them for each window.
+    """
+    if merge is not None:
+        _check_function("fold", merge)
+    return FoldStep(initial, _checked("fold", function), merge)
+
+
+def several(**aggregates: Aggregate[T, Any]) -> Aggregate[T, dict[str, Any]]:
+    """A dict with the value of each aggregate under its name."""
+    for name, each in aggregates.items():
+        check_aggregate(each, f"{name}=")
+    if not aggregates:
+        raise GraphError(f"several takes aggregates by name, such as n=drift.agg.count() (at {caller()})")
+    return _Several(tuple(aggregates), tuple(aggregates.values()))
+
+
+def mergeable(aggregate: Aggregate[Any, Any]) -> Aggregate[Any, Any]:
+    """The same aggregate in a form whose accumulators can be merged."""
+    if isinstance(aggregate, FoldStep):
+        return aggregate.mergeable
+    if isinstance(aggregate, _Then):
+        return _Then(mergeable(aggregate.before), aggregate.user_function)
+    if isinstance(aggregate, _Several):
+        return _Several(aggregate.names, tuple(map(mergeable, aggregate.parts)))
+    return aggregate
+
+
+def check_aggregate(given: object, what: str) -> None:
+    """Refuse what is no aggregate.
+
+    Raises:
+        GraphError: it is none; a function like `drift.agg.count` without its parentheses among them.
+    """
+    if isinstance(given, Aggregate):
+        return
+    raise GraphError(
+        f"{what} {given!r:.80} is no aggregate (at {caller()}); pass one of drift.agg, such as drift.agg.count() or "
+        f"drift.agg.sum(function)"
+    )
+
+
+def _checked(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    _check_function(what, function)
+    return function
+
+
+def _check_function(what: str, function: object) -> None:
+    if not callable(function):
+        raise GraphError(f"drift.agg.{what} takes a function, not {function!r:.80} (at {caller()})")
+
+
+def _whole(what: str, n: int, least: int) -> int:
+    if type(n) is not int or n < least:
+        raise GraphError(f"drift.agg.{what} takes an int of {least} or more, not {n!r:.80} (at {caller()})")
+    return n

@@ -1,0 +1,585 @@
+"""Windows: which payloads are aggregated together, by time, by number or by a rule. `drift.windows`.
+
+Invariant: of a key, at any place in the order, at most one window (one slice, of sliding ones) is open; its state is
+the accumulator and what its end hangs on, and it is closed by a timer that comes after every item of its last moment.
+
+Why: a process has the items of a key in the order of their times, and a timer at `end - 1` comes before any item at
+`end`. So a key's next window opens after its last one has closed, and the state needs no list of windows; where none is
+open it is `EMPTY`, the initial state, and is forgotten. Sliding windows are cut into slices, which are windows of this
+kind; a second process merges those of each window, whose phase is above that of the slices.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+from drift.flow.aggregates import Aggregate, mergeable
+from drift.operators import _ByValue
+from drift_graph.errors import GraphError
+from drift_graph.functions import brief, caller
+from drift_graph.later import Later, at
+from drift_graph.meta import END, TIME_MIN
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Stepped = tuple[Any, Sequence[Any]]
+
+
+class State(enum.Enum):
+    """Of a key that has no open window."""
+
+    EMPTY = "no window"
+    CLOSED = "no window, and a timer at the end"
+
+
+EMPTY, CLOSED = State.EMPTY, State.CLOSED
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Generic[K, V]):
+    """What a window gives.
+
+    Attributes:
+        key: of its items; None where it is over all.
+        start: the first time that is in it; of windows by number the first place in the key's items, 0 for the first.
+        end: the first time, or place, after it.
+        value: of the aggregate.
+        early: whether it is from before the end, and more may come.
+    """
+
+    key: K
+    start: int
+    end: int
+    value: V
+    early: bool = False
+
+
+class Step(NamedTuple):
+    """A process that windows lower to."""
+
+    key: Callable[[Any], Any]
+    on_item: Callable[[Any, Any, int], Stepped]
+    on_time: Callable[[Any, Any, int], Stepped]
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """How often an open window is told: after so many of its items, or so much time; see `every`."""
+
+    items: int | None
+    time: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _EarlyNote:
+    key: Any
+    start: int
+
+
+class Windows:
+    """Windows of one kind; the functions of `drift.windows` make them."""
+
+    __slots__ = ()
+
+    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
+        """The processes, one after the other, that these windows lower to."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class _Tumbling(Windows):
+    size: int
+    offset: int
+
+    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
+        return _told(TumblingItem(key, aggregate, self.size, self.offset), early)
+
+
+@dataclass(frozen=True, slots=True)
+class _Session(Windows):
+    gap: int
+
+    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
+        return _told(SessionItem(key, aggregate, self.gap), early)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sliding(Windows):
+    size: int
+    every: int
+    offset: int
+
+    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
+        _no_early(early, "sliding windows")
+        aggregate = mergeable(aggregate)
+        sliced = SliceItem(key, aggregate, self.size, self.every, self.offset)
+        merged = _Merged(aggregate, self.size, self.every, self.offset)
+        return [Step(key, sliced, _SliceEnd(sliced)), Step(key_of_slice, merged, _MergedEnd(merged))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered(Windows):
+    size: int
+    every: int
+    partial: bool
+
+    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
+        _no_early(early, "windows by number")
+        item = NumberedItem(key, mergeable(aggregate), self.size, self.every, self.partial)
+        return [Step(key, item, _NumberedEnd(item))]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Ruled(_ByValue, Windows):
+    rule: Callable[[Any], str | None]
+    partial: bool
+
+    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
+        _no_early(early, "windows by a rule")
+        item = RuledItem(key, aggregate, self.rule, self.partial)
+        return [Step(key, item, _RuledEnd(item))]
+
+
+# Windows of time that are told by a timer.
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Item(_ByValue):
+    """What a process of windows does with an item."""
+
+    key: Callable[[Any], Any]
+    aggregate: Aggregate[Any, Any]
+
+    @property
+    def user_function(self) -> Callable[..., Any]:
+        return getattr(self.aggregate, "user_function", self.key)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TumblingItem(_Item):
+    """An item of a tumbling window; the state is the accumulator."""
+
+    size: int
+    offset: int
+
+    def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
+        if state is EMPTY:
+            end = time - (time - self.offset) % self.size + self.size
+            return self.aggregate.begin(payload), (_due(end, self.key(payload)),)
+        return self.aggregate.add(state, payload), ()
+
+    def told(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
+        """The open window as it is."""
+        start = self.start(state, time)
+        return Window(key, start, start + self.size, self.aggregate.result(state))
+
+    def start(self, state: Any, time: int) -> int:
+        """Of the open window."""
+        return time - (time - self.offset) % self.size
+
+    def end(self, state: Any, time: int) -> int:
+        """Of the open window."""
+        return self.start(state, time) + self.size
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SessionItem(_Item):
+    """An item of a session; the state is (time of its first item, time of its last one, accumulator)."""
+
+    gap: int
+
+    def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
+        if state is EMPTY:
+            return (time, time, self.aggregate.begin(payload)), (_due(time + self.gap, self.key(payload)),)
+        return (state[0], time, self.aggregate.add(state[2], payload)), ()
+
+    def told(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
+        """The open window as it is."""
+        return Window(key, state[0], state[1] + self.gap, self.aggregate.result(state[2]))
+
+    def start(self, state: Any, time: int) -> int:
+        """Of the open window."""
+        return state[0]  # type: ignore[no-any-return]
+
+    def end(self, state: Any, time: int) -> int:
+        """Of the open window, if no item comes any more."""
+        return state[1] + self.gap  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Closing(_ByValue):
+    """The timer of a window has come, whose note is the key: the window ends, or has been moved on by items."""
+
+    item: TumblingItem | SessionItem
+
+    def __call__(self, state: Any, key: Any, time: int) -> Stepped:
+        end = self.item.end(state, time)
+        if time < min(end - 1, END):
+            return state, (_due(end, key),)
+        return EMPTY, (self.item.told(state, key, time),)
+
+
+def _told(item: TumblingItem | SessionItem, early: Early | None) -> list[Step]:
+    if early is None:
+        return [Step(item.key, item, Closing(item))]
+    telling = _EarlyItem(item, early)
+    return [Step(item.key, telling, _EarlyClosing(telling))]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _EarlyItem(_ByValue):
+    """An item of a window that is told early; the state is (how many items since it was, the window's state)."""
+
+    item: TumblingItem | SessionItem
+    early: Early
+
+    @property
+    def user_function(self) -> Callable[..., Any]:
+        return self.item.user_function
+
+    def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
+        count, inside = (0, EMPTY) if state is EMPTY else state
+        opened = inside is EMPTY
+        inside, outputs = self.item(inside, payload, time)
+        count += 1
+        if count == self.early.items:
+            count, outputs = 0, (*outputs, self.told(inside, self.item.key(payload), time))
+        if opened and self.early.time is not None:
+            start = self.item.start(inside, time)
+            passed = (time - start) // self.early.time
+            due = start + (passed + 1) * self.early.time
+            outputs = (*outputs, _due(due, _EarlyNote(self.item.key(payload), start)))
+        return (count, inside), outputs
+
+    def told(self, inside: Any, key: Any, time: int) -> Window[Any, Any]:
+        """The open window as it is, marked as early."""
+        window = self.item.told(inside, key, time)
+        return Window(window.key, window.start, window.end, window.value, True)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _EarlyClosing(_ByValue):
+    item: _EarlyItem
+
+    def __call__(self, state: Any, note: Any, time: int) -> Stepped:
+        windows = self.item.item
+        if type(note) is not _EarlyNote:
+            inside, outputs = Closing(windows)(state[1], note, time)
+            return (EMPTY if inside is EMPTY else (state[0], inside)), outputs
+        if state is EMPTY or windows.start(state[1], time) != note.start:
+            return state, ()  # of a window that has ended
+        if time >= windows.end(state[1], time) - 1 or time == END:
+            return state, ()  # its end comes now
+        assert self.item.early.time is not None
+        again = _due(time + 1 + self.item.early.time, note)
+        return state, (self.item.told(state[1], note.key, time), again)
+
+
+# Sliding windows.
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of sliding windows, on its way to them."""
+
+    key: Any
+    start: int
+    end: int
+    accumulator: Any
+
+
+def key_of_slice(part: Slice) -> Any:
+    """Its key."""
+    return part.key
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SliceItem(_Item):
+    """An item of a slice: two slices for each `every`, cut where windows start and where they end."""
+
+    size: int
+    every: int
+    offset: int
+
+    def bounds(self, time: int) -> tuple[int, int]:
+        """Start and end of the slice around a time."""
+        into = (time - self.offset) % self.every
+        cut = self.size if self.size < self.every else self.size % self.every
+        begin = time - into
+        return (begin, begin + cut) if into < cut else (begin + cut, begin + self.every)
+
+    def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
+        if state is not EMPTY:
+            return self.aggregate.add(state, payload), ()
+        if self.size < self.every and (time - self.offset) % self.every >= self.size:
+            return EMPTY, ()  # between two windows
+        return self.aggregate.begin(payload), (_due(self.bounds(time)[1], self.key(payload)),)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _SliceEnd(_ByValue):
+    item: SliceItem
+
+    def __call__(self, state: Any, key: Any, time: int) -> Stepped:
+        return EMPTY, (Slice(key, *self.item.bounds(time), state),)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Merged(_ByValue):
+    """A slice has ended; the state is those that windows to come are made of, ((start, accumulator), ...)."""
+
+    aggregate: Aggregate[Any, Any]
+    size: int
+    every: int
+    offset: int
+
+    @property
+    def user_function(self) -> Callable[..., Any]:
+        return getattr(self.aggregate, "user_function", self.aggregate.merge)
+
+    def __call__(self, state: Any, part: Slice, time: int) -> Stepped:
+        kept = (part.start, part.accumulator)
+        if state is EMPTY:
+            return (kept,), (_due(self.end(part.end), part.key),)
+        return (*state, kept), ()
+
+    def end(self, bound: int) -> int:
+        """The first end of a window that is not below a bound."""
+        return bound + (self.offset + self.size - bound) % self.every
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _MergedEnd(_ByValue):
+    """A window ends; the next one, if a slice is left for it, `every` later."""
+
+    item: _Merged
+
+    def __call__(self, state: Any, key: Any, time: int) -> Stepped:
+        aggregate, size, every = self.item.aggregate, self.item.size, self.item.every
+        end = self.item.end(time + 1)
+        accumulator = functools.reduce(aggregate.merge, [each for _, each in state])
+        window = Window(key, end - size, end, aggregate.result(accumulator))
+        left = tuple([each for each in state if each[0] >= end + every - size])
+        if not left or time == END:
+            return EMPTY, (window,)
+        return left, (window, _due(end + every, key))
+
+
+# Windows by number, and by a rule.
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NumberedItem(_Item):
+    """An item of windows by number; the state is (how many came so far, ((first place, accumulator), ...))."""
+
+    size: int
+    every: int
+    partial: bool
+
+    def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
+        outputs: tuple[Any, ...] = ()
+        if state is EMPTY:
+            state = 0, ()
+            if self.partial:
+                outputs = (at(END, self.key(payload)),)
+        place, slices = state
+        into = place % self.every
+        if into == 0 or (into == self.size % self.every and into < self.size):
+            slices = (*slices, (place, self.aggregate.begin(payload)))
+        elif into < self.size:
+            start, accumulator = slices[-1]
+            slices = (*slices[:-1], (start, self.aggregate.add(accumulator, payload)))
+        place += 1
+        start = place - self.size
+        if start >= 0 and start % self.every == 0:
+            outputs = (*outputs, self.window(self.key(payload), start, place, slices))
+            slices = tuple([each for each in slices if each[0] >= start + self.every])
+        return (place, slices), outputs
+
+    def window(self, key: Any, start: int, end: int, slices: tuple[tuple[int, Any], ...]) -> Window[Any, Any]:
+        """The window made of slices, of which the first is its start."""
+        accumulator = functools.reduce(self.aggregate.merge, [each for _, each in slices])
+        return Window(key, start, end, self.aggregate.result(accumulator))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _NumberedEnd(_ByValue):
+    """The end has come: the first window that is not full, if it has items. What others have is part of it."""
+
+    item: NumberedItem
+
+    def __call__(self, state: Any, key: Any, time: int) -> Stepped:
+        place, slices = state
+        if not slices:
+            return EMPTY, ()
+        start = slices[0][0]
+        return EMPTY, (self.item.window(key, start, min(place, start + self.item.size), slices),)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RuledItem(_Item):
+    """An item of windows by a rule; the state is (time of the first item, time of the last, accumulator)."""
+
+    rule: Callable[[Any], str | None]
+    partial: bool
+
+    @property
+    def user_function(self) -> Callable[..., Any]:
+        return self.rule
+
+    def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
+        said = self.rule(payload)
+        if said not in _SAID:
+            raise TypeError(
+                f"the rule of windows returned {brief(said, 80)}; it must return 'open', 'go on', 'close' or 'skip'"
+            )
+        if said == "skip":
+            return state, ()
+        outputs: list[Any] = []
+        if state is EMPTY and self.partial:
+            outputs.append(at(END, self.key(payload)))
+        if said == "open" and type(state) is tuple:
+            outputs.append(self.window(self.key(payload), state))
+            state = CLOSED
+        if type(state) is tuple:
+            state = state[0], time, self.aggregate.add(state[2], payload)
+        else:
+            state = time, time, self.aggregate.begin(payload)
+        if said == "close":
+            outputs.append(self.window(self.key(payload), state))
+            state = CLOSED if self.partial else EMPTY
+        return state, outputs
+
+    def window(self, key: Any, state: tuple[int, int, Any]) -> Window[Any, Any]:
+        """What an open window gives."""
+        return Window(key, state[0], state[1] + 1, self.aggregate.result(state[2]))
+
+
+_SAID = ("open", "go on", "close", "skip")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _RuledEnd(_ByValue):
+    item: RuledItem
+
+    def __call__(self, state: Any, key: Any, time: int) -> Stepped:
+        return EMPTY, (self.item.window(key, state),) if type(state) is tuple else ()
+
+
+def _due(end: int, note: Any) -> Later[Any]:
+    """A timer for after the last moment before `end`."""
+    return at(max(min(end - 1, END), TIME_MIN), note)
+
+
+# What `drift.windows` offers.
+
+
+def tumbling(size: int, offset: int = 0) -> Windows:
+    """Windows one after the other: [offset + n * size, offset + (n + 1) * size).
+
+    Args:
+        size: in the unit of the items' time, 1 or more.
+        offset: moves all of them on; without it they are aligned to time 0.
+    """
+    return _Tumbling(_whole("tumbling", "size", size, 1), _whole("tumbling", "offset", offset, None))
+
+
+def sliding(size: int, every: int, offset: int = 0) -> Windows:
+    """Windows that overlap: one of length `size` starts every `every`. With every=size they are tumbling ones.
+
+    The aggregate works on slices, at most two for each `every`, which windows share.
+
+    Args:
+        size: in the unit of the items' time, 1 or more.
+        every: 1 or more; above `size`, what is between two windows is in none.
+        offset: moves all of them on; without it one starts at time 0.
+    """
+    return _Sliding(
+        _whole("sliding", "size", size, 1),
+        _whole("sliding", "every", every, 1),
+        _whole("sliding", "offset", offset, None),
+    )
+
+
+def session(gap: int) -> Windows:
+    """A window lasts as long as the next item of the key comes within less than `gap`: [first, last + gap).
+
+    Args:
+        gap: in the unit of the items' time, 1 or more.
+    """
+    return _Session(_whole("session", "gap", gap, 1))
+
+
+def count(size: int, every: int | None = None, *, partial: bool = False) -> Windows:
+    """Windows of `size` items of a key; a new one starts every `every` items.
+
+    Args:
+        size: in items, 1 or more.
+        every: in items; `size` if None: each item is in one window.
+        partial: at the end of the input each key gives its first window that is not full; else nothing is given
+            for it.
+    """
+    every = size if every is None else every
+    return _Numbered(_whole("count", "size", size, 1), _whole("count", "every", every, 1), bool(partial))
+
+
+def by_rule(rule: Callable[[Any], Literal["open", "go on", "close", "skip"]], *, partial: bool = False) -> Windows:
+    """Windows that the payloads open and close themselves: [time of the first item, time of the last].
+
+    Args:
+        rule: pure; what it says of a payload: "open": it is the first of a new window, and an open one ends before it;
+            "go on": it is in the open window, or the first of one; "close": as "go on", and the window ends with it;
+            "skip": it is in none.
+        partial: at the end of the input each key gives its open window; else nothing is given for it.
+    """
+    if not callable(rule):
+        raise GraphError(f"drift.windows.by_rule takes a function, not {rule!r:.80} (at {caller()})")
+    return _Ruled(rule, bool(partial))
+
+
+def every(*, items: int | None = None, time: int | None = None) -> Early:
+    """For `window(..., early=...)`: an open window gives what it has after every so many items, or so much time.
+
+    Args:
+        items: of the window, counted from its first one.
+        time: from the start of the window, in the unit of the items' time. Nothing is given at its end but the result.
+    """
+    if (items is None) == (time is None):
+        raise GraphError(f"drift.windows.every takes items= or time= (at {caller()})")
+    if items is not None:
+        _whole("every", "items", items, 1)
+    if time is not None:
+        _whole("every", "time", time, 1)
+    return Early(items, time)
+
+
+def check_windows(given: object) -> None:
+    """Refuse what is no windows.
+
+    Raises:
+        GraphError: a number among them.
+    """
+    if not isinstance(given, Windows):
+        raise GraphError(
+            f"window takes one of drift.windows, such as drift.windows.tumbling(60), not {given!r:.80} (at {caller()})"
+        )
+
+
+def _no_early(early: Early | None, what: str) -> None:
+    if early is not None:
+        raise GraphError(f"{what} give nothing early; use early= with tumbling windows or sessions (at {caller()})")
+
+
+def _whole(what: str, argument: str, given: object, least: int | None) -> int:
+    if type(given) is not int or (least is not None and given < least):
+        bound = "" if least is None else f" of {least} or more"
+        raise GraphError(
+            f"drift.windows.{what} takes {argument}= an int{bound}, in the unit of the items' time or in items, not "
+            f"{given!r:.80} (at {caller()})"
+        )
+    return given

@@ -1,0 +1,48 @@
+"""What comes at the end, for all items and for each key, beside plain Python over sorted items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_flow_windows import AGGREGATES, by_key, timed, value
+
+import drift
+
+
+@given(timed(), st.booleans())
+@settings(max_examples=8)
+def test_each_key_gives_its_aggregates_once_at_the_end(items: list[flows.Timed], keyed: bool) -> None:
+    several = drift.agg.several(**{name: aggregate for name, (aggregate, _) in AGGREGATES.items()})
+
+    def steps(stream: drift.Stream[Any]) -> drift.Stream[Any]:
+        return stream.key_by(value).at_end(several) if keyed else stream.at_end(several)
+
+    expected = [
+        (key, {name: plain(found) for name, (_, plain) in AGGREGATES.items()})
+        for key, found in by_key(items, keyed).items()
+    ]
+    told = flows.outputs(flows.flow(steps, "in", time=flows.event_time()), {"in": items})
+    assert told == (expected if keyed else [given for _, given in expected])
+
+
+def test_ends_of_ends_come_after_them_over_zeromq_too() -> None:
+    def steps(stream: drift.Stream[Any]) -> drift.Stream[Any]:
+        return stream.key_by(value).at_end(drift.agg.count()).at_end(drift.agg.top(2, by=count_of))
+
+    items = [(number, number, number % 7 % 4) for number in range(100)]
+    graph = flows.flow(steps, "in", time=flows.event_time())
+    assert flows.outputs(graph, {"in": items}, [*flows.ENGINES, flows.ZEROMQ]) == [((0, 29), (1, 29))]
+
+
+def count_of(pair: tuple[Any, int]) -> int:
+    return pair[1]
+
+
+def test_many_payloads_of_one_key_are_collected_in_no_more_than_a_multiple_of_the_time_of_few() -> None:
+    graph = flows.flow(lambda stream: stream.at_end(drift.agg.collect()), "in")
+    number = 50_000
+    assert drift.run(graph, {"in": range(number)}).finish().digest
+    assert [item.payload for item in drift.run(graph, {"in": range(number)})] == [tuple(range(number))]

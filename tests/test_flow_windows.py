@@ -1,0 +1,371 @@
+"""Windows beside plain Python over sorted items: which items each has, what it gives, and when."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import flows
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import drift
+from drift.flow.aggregates import Aggregate
+from drift.machines.plan import Plan
+from drift.machines.worker import Worker
+from drift_graph.item import Columns
+from drift_graph.meta import END_OF_TIME, global_time
+
+Row = tuple[Any, int, int, tuple[flows.Timed, ...]]
+
+
+def value(item: flows.Timed) -> Any:
+    return item[2]
+
+
+@st.composite
+def timed(draw: st.DrawFn) -> list[flows.Timed]:
+    times = draw(st.lists(st.integers(-10, 30), max_size=20))
+    items = [(time, number, draw(st.integers(0, 2))) for number, time in enumerate(times)]
+    return flows.disordered(items, draw(st.integers(0, 1000)))
+
+
+def rows(
+    windows: Any, items: list[flows.Timed], keyed: bool, engines: Any = flows.ENGINES, aggregate: Any = None
+) -> list[Row]:
+    """What windows that collect give, the same on all engines."""
+
+    def steps(stream: drift.Stream[Any]) -> drift.Stream[Any]:
+        windowed = stream.key_by(value).window(windows) if keyed else stream.window(windows)
+        return windowed.aggregate(aggregate or drift.agg.collect())
+
+    graph = flows.flow(steps, "in", time=flows.event_time())
+    return [(each.key, each.start, each.end, each.value) for each in flows.outputs(graph, {"in": items}, engines)]
+
+
+def by_key(items: Iterable[flows.Timed], keyed: bool) -> dict[Any, list[flows.Timed]]:
+    found: dict[Any, list[flows.Timed]] = {}
+    for item in sorted(items):
+        found.setdefault(item[2] if keyed else None, []).append(item)
+    return found
+
+
+def in_windows(items: list[flows.Timed], keyed: bool, size: int, every: int, offset: int) -> list[Row]:
+    """Every window of every start, by brute force."""
+    found = []
+    for key, of_key in by_key(items, keyed).items():
+        for start in range(offset - 100 * every, 200, every):
+            inside = tuple(item for item in of_key if start <= item[0] < start + size)
+            if inside:
+                found.append((key, start, start + size, inside))
+    return found
+
+
+def in_sessions(items: list[flows.Timed], keyed: bool, gap: int) -> list[Row]:
+    found = []
+    for key, of_key in by_key(items, keyed).items():
+        sessions: list[list[flows.Timed]] = []
+        for item in of_key:
+            if not sessions or item[0] >= sessions[-1][-1][0] + gap:
+                sessions.append([])
+            sessions[-1].append(item)
+        found += [(key, each[0][0], each[-1][0] + gap, tuple(each)) for each in sessions]
+    return found
+
+
+def as_told(expected: list[Row]) -> list[Row]:
+    """In the order of their ends; those of one end by their first items."""
+    return sorted(expected, key=lambda row: (row[2], row[3][0]))
+
+
+@given(timed(), st.booleans(), st.integers(1, 12), st.integers(-15, 15))
+@settings(max_examples=10)
+def test_tumbling_windows_have_the_items_of_their_time(
+    items: list[flows.Timed], keyed: bool, size: int, offset: int
+) -> None:
+    expected = as_told(in_windows(items, keyed, size, size, offset % size))
+    assert rows(drift.windows.tumbling(size, offset), items, keyed) == expected
+
+
+@given(timed(), st.booleans(), st.integers(1, 12), st.integers(1, 12), st.integers(-15, 15))
+@settings(max_examples=12)
+def test_sliding_windows_have_the_items_of_their_time(
+    items: list[flows.Timed], keyed: bool, size: int, every: int, offset: int
+) -> None:
+    given_rows = rows(drift.windows.sliding(size, every, offset), items, keyed)
+    assert [row[2] for row in given_rows] == sorted(row[2] for row in given_rows)
+    assert as_told(given_rows) == as_told(in_windows(items, keyed, size, every, offset % every))
+
+
+@given(timed(), st.booleans(), st.integers(1, 12))
+@settings(max_examples=10)
+def test_a_session_lasts_until_nothing_comes_for_the_gap(items: list[flows.Timed], keyed: bool, gap: int) -> None:
+    given_rows = rows(drift.windows.session(gap), items, keyed)
+    assert as_told(given_rows) == as_told(in_sessions(items, keyed, gap))
+    assert [row[2] for row in given_rows] == sorted(row[2] for row in given_rows)
+
+
+@given(timed(), st.booleans(), st.integers(1, 5), st.integers(1, 5), st.booleans())
+@settings(max_examples=12)
+def test_windows_by_number_have_so_many_items(
+    items: list[flows.Timed], keyed: bool, size: int, every: int, partial: bool
+) -> None:
+    expected = []
+    for key, of_key in by_key(items, keyed).items():
+        starts = range(0, len(of_key), every)
+        full = [start for start in starts if start + size <= len(of_key)]
+        chosen = full + ([start for start in starts if start not in full][:1] if partial else [])
+        for start in chosen:
+            inside = tuple(of_key[start : start + size])
+            expected.append((key, start, start + len(inside), inside))
+    given_rows = rows(drift.windows.count(size, every, partial=partial), items, keyed)
+    assert sorted(given_rows, key=repr) == sorted(expected, key=repr)
+
+
+def ruled(item: flows.Timed) -> str:
+    return ("open", "go on", "close", "skip")[item[1] % 4 if item[1] % 5 else 1]
+
+
+@given(timed(), st.booleans())
+@settings(max_examples=10)
+def test_windows_by_a_rule_open_go_on_and_close_as_it_says(items: list[flows.Timed], partial: bool) -> None:
+    expected = []
+    for key, of_key in by_key(items, True).items():
+        open_window: list[flows.Timed] = []
+        closed: list[list[flows.Timed]] = []
+        for item in of_key:
+            said = ruled(item)
+            if said == "skip":
+                continue
+            if said == "open" and open_window:
+                closed.append(open_window)
+                open_window = []
+            open_window.append(item)
+            if said == "close":
+                closed.append(open_window)
+                open_window = []
+        closed += [open_window] if open_window and partial else []
+        expected += [(key, each[0][0], each[-1][0] + 1, tuple(each)) for each in closed]
+    given_rows = rows(drift.windows.by_rule(ruled, partial=partial), items, True)  # type: ignore[arg-type]
+    assert sorted(given_rows, key=repr) == sorted(expected, key=repr)
+
+
+# Aggregates.
+
+
+def added(total: float, item: flows.Timed) -> float:
+    return total + item[1] / 7
+
+
+def longer(left: flows.Timed, right: flows.Timed) -> flows.Timed:
+    return (left[0], left[1] + right[1], left[2])
+
+
+def place(item: flows.Timed) -> int:
+    return item[1] % 4
+
+
+def spread(found: tuple[Any, ...]) -> int:
+    return int(found[-1][0] - found[0][0])
+
+
+def distinct(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def median(found: list[flows.Timed]) -> float:
+    return float(statistics.median(place(each) for each in found))
+
+
+AGGREGATES: dict[str, tuple[Aggregate[Any, Any], Callable[[list[flows.Timed]], Any]]] = {
+    "count": (drift.agg.count(), len),
+    "sum": (drift.agg.sum(place), lambda found: sum(map(place, found))),
+    "mean": (drift.agg.mean(place), lambda found: sum(map(place, found)) / len(found)),
+    "min": (drift.agg.min(place), lambda found: min(map(place, found))),
+    "max": (drift.agg.max(place), lambda found: max(map(place, found))),
+    "min_by": (drift.agg.min_by(place), lambda found: min(found, key=place)),
+    "max_by": (drift.agg.max_by(place), lambda found: max(found, key=place)),
+    "first": (drift.agg.first(), lambda found: found[0]),
+    "last": (drift.agg.last(), lambda found: found[-1]),
+    "nth": (drift.agg.nth(2), lambda found: found[2] if len(found) > 2 else None),
+    "collect": (drift.agg.collect(place), lambda found: tuple(map(place, found))),
+    "sort": (drift.agg.sort(place), lambda found: tuple(sorted(found, key=place))),
+    "top": (drift.agg.top(2, place), lambda found: tuple(sorted(found, key=place, reverse=True)[:2])),
+    "distinct": (drift.agg.distinct(place), lambda found: distinct(map(place, found))),
+    "distinct_count": (drift.agg.distinct_count(place), lambda found: len(set(map(place, found)))),
+    "quantile": (drift.agg.quantile(0.5, place), median),
+    "reduce": (drift.agg.reduce(longer), lambda found: (found[0][0], sum(each[1] for each in found), found[0][2])),
+    "fold": (drift.agg.fold(0, lambda n, item: n + 1), len),
+    "then": (drift.agg.collect().then(spread), lambda found: found[-1][0] - found[0][0]),
+}
+
+
+@given(timed(), st.sampled_from([(10, 10), (10, 3)]))
+@settings(max_examples=8)
+def test_aggregates_of_windows_are_those_of_their_items(items: list[flows.Timed], shape: tuple[int, int]) -> None:
+    several = drift.agg.several(**{name: aggregate for name, (aggregate, _) in AGGREGATES.items()})
+    size, every = shape
+    windows = drift.windows.sliding(size, every) if every < size else drift.windows.tumbling(size)
+    told = rows(windows, items, True, flows.ENGINES[1:], several)
+    expected = {row[:3]: list(row[3]) for row in in_windows(items, True, size, every, 0)}
+    assert {row[:3] for row in told} == set(expected)
+    for row in told:
+        found = expected[row[:3]]
+        assert row[3] == {name: plain(found) for name, (_, plain) in AGGREGATES.items()}
+
+
+def test_values_are_distinct_by_their_types_as_well() -> None:
+    graph = flows.flow(lambda stream: stream.at_end(drift.agg.distinct()), "in")
+    assert repr(flows.outputs(graph, {"in": [1, True, 1.0, 1, "1"]})) == "[(1, True, 1.0, '1')]"
+
+
+def test_a_sum_of_one_flag_is_a_number() -> None:
+    graph = flows.flow(lambda stream: stream.at_end(drift.agg.sum(bool)), "in")
+    assert repr(flows.outputs(graph, {"in": ["yes"]})) == "[1]"
+
+
+# Early results, and the whole.
+
+
+def test_early_results_come_by_number_and_by_time_and_say_so() -> None:
+    items = [(time, time, 0) for time in (0, 1, 4, 5, 6, 17, 23)]
+
+    def told(early: Any) -> list[tuple[int, int, int, bool]]:
+        graph = flows.flow(
+            lambda stream: stream.window(drift.windows.tumbling(20), early=early).count(),
+            "in",
+            time=flows.event_time(),
+        )
+        return [(each.start, each.end, each.value, each.early) for each in flows.outputs(graph, {"in": items})]
+
+    assert told(drift.windows.every(items=3)) == [
+        (0, 20, 3, True), (0, 20, 6, True), (0, 20, 6, False), (20, 40, 1, False),
+    ]  # fmt: skip
+    assert told(drift.windows.every(time=5)) == [
+        (0, 20, 3, True), (0, 20, 5, True), (0, 20, 5, True), (0, 20, 6, False),
+        (20, 40, 1, True), (20, 40, 1, True), (20, 40, 1, True), (20, 40, 1, False),
+    ]  # fmt: skip
+
+
+def test_a_session_is_told_early_from_its_own_start() -> None:
+    items = [(time, time, 0) for time in (3, 5, 8, 30)]
+    graph = flows.flow(
+        lambda stream: stream.window(drift.windows.session(5), early=drift.windows.every(time=4)).count(),
+        "in",
+        time=flows.event_time(),
+    )
+    told = [(each.start, each.end, each.value, each.early) for each in flows.outputs(graph, {"in": items})]
+    assert told == [(3, 10, 2, True), (3, 13, 3, True), (3, 13, 3, False), (30, 35, 1, True), (30, 35, 1, False)]
+
+
+def test_windows_go_over_zeromq() -> None:
+    items = flows.disordered([(number // 3, number, number % 5) for number in range(200)], 1)
+    for windows in (
+        drift.windows.tumbling(7),
+        drift.windows.sliding(7, 3),
+        drift.windows.session(2),
+        drift.windows.count(4, 3, partial=True),
+        drift.windows.by_rule(ruled, partial=True),  # type: ignore[arg-type]
+    ):
+        assert rows(windows, items, True, [flows.ZEROMQ])
+
+
+def test_windows_of_windows_see_the_results_of_the_same_moment() -> None:
+    def steps(stream: drift.Stream[Any]) -> drift.Stream[Any]:
+        small = stream.key_by(value).window(drift.windows.tumbling(5)).count()
+        return small.window(drift.windows.tumbling(10)).sum(count_of)
+
+    items = [(time, time, time % 3) for time in range(20)]
+    told = flows.outputs(flows.flow(steps, "in", time=flows.event_time()), {"in": items})
+    assert [(each.start, each.value) for each in told] == [(0, 10), (10, 10)]
+
+
+def count_of(window: Any) -> int:
+    return int(window.value)
+
+
+def test_a_window_by_arrival_time_counts_items_where_they_are_numbered() -> None:
+    graph = flows.flow(lambda stream: stream.window(drift.windows.tumbling(4)).collect(), "in")
+    told = flows.outputs(graph, {"in": list("abcdefghij")})
+    assert ["".join(each.value) for each in told] == ["abcd", "efgh", "ij"]
+
+
+def test_a_window_at_the_end_of_time_ends_there() -> None:
+    def steps(stream: drift.Stream[Any]) -> drift.Stream[Any]:
+        return stream.key_by(value).at_end(drift.agg.count()).window(windows).count()
+
+    items = [(time, time, time % 3) for time in range(6)]
+    for windows in (drift.windows.tumbling(10), drift.windows.sliding(10, 3), drift.windows.session(4)):
+        told = flows.outputs(flows.flow(steps, "in", time=flows.event_time()), {"in": items})
+        assert [each.value for each in told] == [3], windows
+
+
+def test_states_of_windows_that_have_closed_are_forgotten() -> None:
+    for windows in (drift.windows.tumbling(10), drift.windows.session(10), drift.windows.sliding(10, 5)):
+        graph = drift.Graph("forgets")
+        graph.source("in", time=flows.event_time()).key_by(value).window(windows).count().sink("out")
+        worker = Worker(Plan(graph.build()))
+        metas = [global_time(time, 7, 0, 0) for time in range(1000)]
+        worker.handle([("in", Columns(metas, [(time, time, time) for time in range(1000)], None))])
+        worker.settle(END_OF_TIME, END_OF_TIME)
+        worker.handle([])
+        worker.settle(END_OF_TIME, END_OF_TIME)
+        assert all(not kept for _, kept in worker.remembered()), windows
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (lambda: drift.windows.tumbling(0), r"tumbling takes size= an int of 1 or more.*not 0"),
+        (lambda: drift.windows.tumbling(1.5), r"size= an int"),  # type: ignore[arg-type]
+        (lambda: drift.windows.sliding(5, 0), r"sliding takes every= an int of 1 or more"),
+        (lambda: drift.windows.session(-1), r"session takes gap="),
+        (lambda: drift.windows.every(), r"takes items= or time="),
+        (lambda: drift.windows.by_rule(3), r"by_rule takes a function, not 3"),  # type: ignore[arg-type]
+        (lambda: drift.agg.top(0), r"drift.agg.top takes an int of 1 or more, not 0"),
+        (lambda: drift.agg.quantile(50), r"a share from 0 to 1, not 50"),
+        (lambda: drift.agg.sum("x"), r"drift.agg.sum takes a function, not 'x'"),  # type: ignore[arg-type]
+        (lambda: drift.agg.several(n=drift.agg.count), r"n= <function count.*is no aggregate"),  # type: ignore[arg-type]
+        (lambda: _stream().window(60), r"window takes one of drift.windows.*not 60"),  # type: ignore[arg-type]
+        (lambda: _stream().window(drift.windows.session(3)).aggregate(), r"aggregate takes one of drift.agg"),  # type: ignore[call-overload]
+        (lambda: _stream().at_end(len), r"is no aggregate"),  # type: ignore[arg-type]
+        (
+            lambda: _stream().window(drift.windows.sliding(4, 2), early=drift.windows.every(items=1)).count(),
+            r"sliding windows give nothing early",
+        ),
+    ],
+)
+def test_what_is_no_window_is_refused_where_it_is_written(write: Callable[[], object], words: str) -> None:
+    with pytest.raises(drift.GraphError, match=words) as raised:
+        write()
+    assert "test_flow_windows.py" in str(raised.value)
+
+
+def _stream() -> drift.Stream[Any]:
+    return drift.Graph("refused").source("in")
+
+
+def test_a_rule_that_says_something_else_fails_its_step() -> None:
+    graph = flows.flow(lambda stream: stream.window(drift.windows.by_rule(str)).count(), "in")  # type: ignore[arg-type]
+    with pytest.raises(drift.StepError, match=r"the rule of windows returned '5'"):
+        drift.run(graph, {"in": [5]}).finish()
+
+
+def test_graphs_with_windows_are_equal_when_they_are_written_alike() -> None:
+    def written(size: int) -> drift.Graph:
+        return flows.flow(
+            lambda stream: (
+                stream.key_by(value)
+                .window(drift.windows.sliding(size, 2))
+                .aggregate(n=drift.agg.count(), top=drift.agg.top(3, place))
+            ),
+            "in",
+        )
+
+    assert written(4) == written(4)
+    assert written(4) != written(6)
