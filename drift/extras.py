@@ -17,6 +17,10 @@ _MODULES = {
     "pandas": ("pandas", "pyarrow"),
     "polars": ("polars", "pyarrow"),
     "duckdb": ("duckdb", "pyarrow"),
+    "parquet": ("numpy", "pyarrow"),
+    "postgres": ("psycopg",),
+    "redis": ("redis",),
+    "kafka": ("confluent_kafka",),
 }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from drift.records.typed import Tables
+from drift.sinks.typed import Tables
 from drift_graph.meta import TIME_MIN, Metas, NumberedMetas
 
 if TYPE_CHECKING:

@@ -110,3 +110,29 @@ def nothing_left() -> Iterator[None]:
     gc.collect()
     assert set(threading.enumerate()) <= threads
     assert descriptors() <= before
+
+
+# Real servers for the tests of connectors, one of each for all tests.
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    from servers import redis_server
+
+    with redis_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    from servers import postgres_server
+
+    with postgres_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Any:
+    from servers import Kafka
+
+    return Kafka()

@@ -41,7 +41,8 @@ _ENGINE = (
 _OUTPUT = (
     click.option(
         "--sink", "sink_specs", multiple=True, metavar="[NAME=]SPEC",
-        help="Where a sink's items go: PATH.jsonl; - for standard output; text:- for the bare payloads.",
+        help="Where a sink's items go: PATH.jsonl, .csv or .parquet; sqlite:PATH; postgresql://, kafka://, redis://; - "
+        "for standard output; text:- for the bare payloads.",
     ),
     click.option(
         "--on-existing", type=click.Choice(["continue", "replace", "error"]), default="continue", show_default=True,
@@ -78,7 +79,7 @@ class Output:
         if self.as_json and printed.items:
             raise SettingsError("--json has standard output for itself; give the sink a file")
         refuse_one_file(specs)
-        return {name: Noted(sink_of(spec, self.on_existing)) for name, spec in specs.items()}, printed
+        return {name: Noted(sink_of(spec, self.on_existing, name)) for name, spec in specs.items()}, printed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,8 +28,9 @@ _JSON_FIELDS = (
 @click.argument("graph", metavar="FILE:GRAPH")
 @click.option(
     "--source", "source_specs", multiple=True, metavar="[NAME=]SPEC",
-    help="Where a source's items come from: PATH.txt, .log, .jsonl or .csv, also .gz; text:PATH, jsonl:PATH, "
-    "csv:PATH; - for the lines of standard input; tcp://HOST:PORT (listens for lines); zmq:ADDRESS, zmq-json:ADDRESS.",
+    help="Where a source's items come from: PATH.txt, .log, .jsonl or .csv, also .gz; PATH.parquet; a pattern, "
+    "'logs/*.txt'; text:PATH, jsonl:PATH, csv:PATH, parquet:PATH, also of a folder; - for the lines of standard input; "
+    "tcp://HOST:PORT (listens for lines); zmq:ADDRESS; kafka://HOST:PORT#TOPIC; redis://HOST/DB#STREAM.",
 )  # fmt: skip
 @output_options
 @engine_options
@@ -97,19 +98,19 @@ def run_command(
         **settings,
         **only_given(more),
     }
-    sources = _sources(dataflow, source_specs, quiet=output.quiet or output.as_json)
+    sources = _sources(dataflow, source_specs, settings["engine"], quiet=output.quiet or output.as_json)
     with LateOutput(output.late_output, output.on_existing) as on_late:
         report = driven(lambda: made_run(dataflow, sources, on_late=on_late, **arguments), sinks, printed)
     print_report(report, printed, digest_algorithm, late_kept=output.late_output is not None)
 
 
-def _sources(dataflow: Dataflow, specs: Sequence[str], *, quiet: bool) -> dict[str, Any]:
+def _sources(dataflow: Dataflow, specs: Sequence[str], engine: str, *, quiet: bool) -> dict[str, Any]:
     names = [source.name for source in dataflow.sources]
     given = by_name("--source", specs, "source", names)
     missing = [name for name in names if name not in given]
     if missing:
         raise SettingsError(f"nothing is given for source {missing[0]!r}; add --source {missing[0]}=PATH")
-    sources = {name: source_of(spec) for name, spec in given.items()}
+    sources = {name: source_of(spec, name, engine) for name, spec in given.items()}
     for name, source in sources.items():
         address = getattr(source, "address", None)
         if address is not None and not quiet:

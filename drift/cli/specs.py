@@ -26,9 +26,19 @@ OnExisting = Literal["continue", "replace", "error"]
 
 _FILES: dict[str, Callable[[str], Source]] = {"text": sources.text, "jsonl": sources.jsonl, "csv": sources.csv}
 _IN_SPARK = ("parquet", "orc", "table")
+_URLS = ("redis://", "rediss://", "redis-json://", "kafka://", "kafka-json://", "postgresql://", "postgres://")
 _ENDINGS = {".txt": "text", ".log": "text", "": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
-SOURCE_FORMS = "PATH.txt, .log, .jsonl or .csv (also .gz), text:PATH, jsonl:PATH, csv:PATH, -, tcp://HOST:PORT, "
-SOURCE_FORMS += "zmq:ADDRESS, zmq-json:ADDRESS, or with --engine spark parquet:PATH, orc:PATH, table:NAME"
+_SINK_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+SOURCE_FORMS = (
+    "PATH.txt, .log, .jsonl or .csv (also .gz), PATH.parquet, text:PATH, jsonl:PATH, csv:PATH, parquet:PATH, -, "
+    "tcp://HOST:PORT, zmq:ADDRESS, zmq-json:ADDRESS, kafka://HOST:PORT#TOPIC, redis://HOST/DB#STREAM (kafka-json, "
+    "redis-json), or with --engine spark orc:PATH, table:NAME; a PATH is a file, a pattern in quotes, or with its kind "
+    "before it a folder"
+)
+SINK_FORMS = (
+    "PATH.jsonl, PATH.csv, PATH.parquet (a folder), jsonl:PATH, csv:PATH, parquet:PATH, sqlite:PATH#TABLE, "
+    "postgresql://USER@HOST/DB#TABLE, redis://HOST/DB#STREAM, kafka://HOST:PORT#TOPIC, - and text:-"
+)
 
 
 def by_name(option: str, values: Iterable[str], kind: str, known: Sequence[str]) -> dict[str, str]:
@@ -48,18 +58,27 @@ def _named(option: str, value: str, kind: str, known: Sequence[str]) -> tuple[st
         name = max(fitting, key=len)
         return name, value[len(name) + 1 :]
     names = ", ".join(map(repr, known))
-    if "=" in value and not Path(value).exists():
+    if "=" in value and "://" not in value.partition("=")[0] and not Path(value).exists():
         raise SettingsError(f"{option} {value}: the graph has no {kind} {value.split('=')[0]!r}; it has {names}")
     if len(known) != 1:
         raise SettingsError(f"{option} {value}: say which {kind}, as NAME={value}; the graph has {names}")
     return known[0], value
 
 
-def source_of(spec: str) -> Source:
-    """A source for PATH, KIND:PATH, -, tcp://HOST:PORT, zmq:ADDRESS."""
+def source_of(spec: str, name: str = "", engine: str = "local") -> Source:
+    """A source for PATH, KIND:PATH, -, tcp://HOST:PORT, zmq:ADDRESS and so on.
+
+    Args:
+        name: of the source, which is also that of the topic or stream, where none is told.
+        engine: where it is read.
+    """
     kind, colon, rest = spec.partition(":")
     if colon and kind in _FILES:
         return _FILES[kind](rest)
+    if spec.startswith(_URLS):
+        return _source_of_url(spec, name)
+    if colon and kind == "parquet" and engine != "spark":
+        return sources.parquet(rest)
     if colon and kind in _IN_SPARK:
         return FrameSource(_frame_reader(kind, rest))
     if colon and kind in ("zmq", "zmq-json"):
@@ -73,7 +92,9 @@ def source_of(spec: str) -> Source:
         return sources.text("-")
     path = Path(spec)
     ending = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
-    if ending not in _ENDINGS:
+    if ending == ".parquet":
+        return sources.parquet(spec)
+    if ending not in _ENDINGS or (not ending and path.is_dir()):
         raise SettingsError(f"what is in {spec}? a source is {SOURCE_FORMS}")
     return _FILES[_ENDINGS[ending]](spec)
 
@@ -82,16 +103,61 @@ def _frame_reader(kind: str, place: str) -> Callable[[Any], Any]:
     return lambda spark: spark.table(place) if kind == "table" else spark.read.format(kind).load(place)
 
 
-def sink_of(spec: str, on_existing: OnExisting) -> Sink:
-    """A sink for PATH.jsonl, jsonl:PATH, - and text:-."""
+def _source_of_url(spec: str, name: str) -> Source:
+    url, _, told = spec.partition("#")
+    kind, _, rest = url.partition("://")
+    if kind in ("kafka", "kafka-json"):
+        return sources.kafka(rest, told or name, decode="json" if kind == "kafka-json" else "text")
+    if kind == "redis-json":
+        return sources.redis(f"redis://{rest}", told or name, decode="json")
+    if kind in ("redis", "rediss"):
+        return sources.redis(url, told or name)
+    raise SettingsError(f"{spec} is where a sink writes; a source is {SOURCE_FORMS}")
+
+
+def sink_of(spec: str, on_existing: OnExisting, name: str = "") -> Sink:
+    """A sink for PATH.jsonl, KIND:PATH, - and text:-, and so on.
+
+    Args:
+        name: of the sink, which is also that of the table, topic or stream, where none is told.
+    """
     if spec in ("-", "jsonl:-"):
         return sinks.stdout()
     if spec == "text:-":
         return sinks.stdout("text")
-    path = spec.removeprefix("jsonl:")
-    if path == spec and not path.endswith((".jsonl", ".ndjson")):
-        raise SettingsError(f"sink {spec} is none of PATH.jsonl, jsonl:PATH, - and text:-; a sink writes lines of JSON")
+    if spec.startswith(_URLS):
+        return _sink_of_url(spec, on_existing, name)
+    kind, path = _kind_of_sink(spec)
+    if kind == "csv":
+        return sinks.csv(path, resume=on_existing)
+    if kind == "parquet":
+        return sinks.parquet(path, resume=on_existing)
+    if kind == "sqlite":
+        file, _, table = path.partition("#")
+        return sinks.sqlite(file, table or name, resume=on_existing)
+    if kind != "jsonl":
+        raise SettingsError(f"sink {spec} is none of {SINK_FORMS}")
     return sinks.jsonl(path, resume=on_existing)
+
+
+def _kind_of_sink(spec: str) -> tuple[str, str]:
+    """What is written, or "", and where."""
+    kind, colon, path = spec.partition(":")
+    if colon and kind in ("jsonl", "csv", "parquet", "sqlite"):
+        return kind, path
+    return _SINK_ENDINGS.get(Path(spec).suffix.lower(), ""), spec
+
+
+def _sink_of_url(spec: str, on_existing: OnExisting, name: str) -> Sink:
+    url, _, told = spec.partition("#")
+    kind, _, rest = url.partition("://")
+    if kind in ("postgres", "postgresql"):
+        return sinks.postgres(url, told or name, resume=on_existing)
+    if kind in ("redis", "rediss"):
+        return sinks.redis(url, told or name, resume=on_existing)
+    if kind != "kafka" or on_existing == "replace":
+        raise SettingsError(f"sink {spec} is none of {SINK_FORMS}; what Kafka has cannot be replaced")
+    return sinks.kafka(rest, told or name, resume=on_existing)
 
 
 def refuse_one_file(specs: Mapping[str, str]) -> None:
@@ -99,12 +165,15 @@ def refuse_one_file(specs: Mapping[str, str]) -> None:
     Raises:
         SettingsError: two sinks would write to one file.
     """
-    writer: dict[Path, str] = {}
+    writer: dict[Path | str, str] = {}
     for name, spec in specs.items():
         if writes_to_stdout(spec):
             continue
-        path = spec.removeprefix("jsonl:")
-        other = writer.setdefault(Path(path).resolve(), name)
+        kind, path = _kind_of_sink(spec)
+        place: Path | str = Path(path).resolve()
+        if kind == "sqlite" or spec.startswith(_URLS):  # which have places of their own in them
+            path = place = spec if "#" in spec else f"{spec}#{name}"
+        other = writer.setdefault(place, name)
         if other != name:
             raise SettingsError(f"sinks {other!r} and {name!r} are given one file, {path}; give each its own")
 

@@ -28,9 +28,9 @@ from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of, wrong_tie
 from drift.records.order import Arrivals
 from drift.records.storable import classes_at
 from drift.records.tables import DAMAGE, check_values, open_table, unread
-from drift.records.typed import Tables
 from drift.records.watch import Watch
 from drift.records.writing import as_it_stands
+from drift.sinks.typed import Tables
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
 from drift_graph.item import Item

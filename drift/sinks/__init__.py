@@ -1,6 +1,12 @@
-"""Where items go. A list or any callable is a sink as it is; these write lines."""
+"""Where items go. A list or any callable is a sink as it is; these write files, tables and streams."""
 
 from drift.sinks.base import Sink, as_sink
+from drift.sinks.csv import csv
+from drift.sinks.kafka import kafka
 from drift.sinks.lines import jsonl, stdout
+from drift.sinks.parquet import parquet
+from drift.sinks.postgres import postgres
+from drift.sinks.redis import redis
+from drift.sinks.sqlite import sqlite
 
-__all__ = ["Sink", "as_sink", "jsonl", "stdout"]
+__all__ = ["Sink", "as_sink", "csv", "jsonl", "kafka", "parquet", "postgres", "redis", "sqlite", "stdout"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from drift.promises import SinkPromise
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.functions import line_of, name_of
 from drift_graph.item import Item, items
@@ -40,6 +41,8 @@ class Sink(Protocol):
 class CallableSink:
     """Calls a function with each item."""
 
+    promise: ClassVar = SinkPromise("at least once", "a rerun calls it with every item; each tells its position")
+
     def __init__(self, name: str, function: Callable[[Item[Any]], object]) -> None:
         self._name = name
         self._function = function
@@ -69,6 +72,8 @@ class CallableSink:
 
 class ListSink:
     """Appends each item to a list."""
+
+    promise: ClassVar = SinkPromise("at least once", "a rerun appends every item; each tells its position")
 
     def __init__(self, name: str, taken: list[Item[Any]]) -> None:
         self._name = name

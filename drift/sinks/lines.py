@@ -17,10 +17,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from drift.promises import SinkPromise
 from drift.sinks.base import Sink
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.meta import Metas, time_of
@@ -56,6 +57,9 @@ def stdout(format: Literal["jsonl", "text"] = "jsonl") -> Sink:
 
 class JsonLinesSink:
     """See `jsonl`."""
+
+    promise: ClassVar = SinkPromise("exactly once", "a rerun compares the file and writes what is missing")
+    _end = b"\n"  # of a line
 
     def __init__(self, path: str, resume: str) -> None:
         self._path = path
@@ -98,9 +102,7 @@ class JsonLinesSink:
             ) from error
 
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
-        block, fault = encoded(self._path, positions, metas, payloads)
-        if fault is not None:
-            positions = positions[: block.count(b"\n")]
+        positions, block, fault = self._encoded(positions, metas, payloads)
         try:
             self._append(self._compare(block, positions) if self._comparing else block, positions)
         except OSError as error:
@@ -144,6 +146,13 @@ class JsonLinesSink:
         finally:
             file.close()
 
+    def _encoded(
+        self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
+    ) -> tuple[Sequence[int], bytes, SinkError | None]:
+        """The lines of items up to the first that cannot be written, with the position of each line; and its error."""
+        block, fault = encoded(self._path, positions, metas, payloads)
+        return positions if fault is None else positions[: block.count(b"\n")], block, fault
+
     def _append(self, block: bytes, positions: Sequence[int]) -> None:
         """Write the last part of the lines of these positions; all of it, or an error that knows how far."""
         assert self._file is not None
@@ -152,7 +161,7 @@ class JsonLinesSink:
             while rest:
                 rest = rest[self._file.write(rest) or 0 :]
         finally:
-            whole = len(positions) - rest.tobytes().count(b"\n")
+            whole = len(positions) - rest.tobytes().count(self._end)
             if whole:
                 self._safe = f"the lines up to position {positions[whole - 1]} are complete"
             self._lines += whole
@@ -164,7 +173,7 @@ class JsonLinesSink:
         there = self._file.read(len(block)) or b""
         if there == block:
             return b""
-        whole = there.rfind(b"\n") + 1
+        whole = there.rfind(self._end) + len(self._end) if self._end in there else 0
         at_end = start + len(there) == os.fstat(self._file.fileno()).st_size
         if at_end and block.startswith(there):
             self._comparing = False
@@ -174,8 +183,8 @@ class JsonLinesSink:
             self._file.truncate(start + whole)
             self._file.seek(start + whole)
             return block[whole:]
-        pairs = zip(block.split(b"\n"), there.split(b"\n"))
-        same = next(index for index, (ours, theirs) in enumerate(pairs) if ours != theirs)
+        pairs = zip(block.split(self._end), there.split(self._end))
+        same = min(next(at for at, (ours, theirs) in enumerate(pairs) if ours != theirs), len(positions) - 1)
         raise SinkError(
             f"{self._path}, line {self._lines + same + 1}: it is not what this run gives at position "
             f"{positions[same]}; another graph, input or version wrote the file, and it is left as it was; take "
@@ -186,6 +195,8 @@ class JsonLinesSink:
 
 class StdoutSink:
     """See `stdout`."""
+
+    promise: ClassVar = SinkPromise("at least once", "nobody can ask what was printed: a rerun prints it all")
 
     def __init__(self, format: str) -> None:
         self._format = format
@@ -269,3 +280,15 @@ def _encoded_one(row: _Line) -> bytes:
         if len(line) != len(plain):
             raise TypeError("two keys of a dict are the same text in JSON") from None
         return line + b"\n"
+
+
+def as_json(payload: Any) -> bytes:
+    """A payload as in the lines of `jsonl`.
+
+    Raises:
+        TypeError, msgspec.MsgspecError: it has no JSON.
+    """
+    try:
+        return _encoder.encode(payload)
+    except TypeError:
+        return _encoder.encode(msgspec.to_builtins(payload, str_keys=True, order="deterministic"))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
+from drift.promises import SourcePromise
 from drift.sources.sizes import BATCH_BYTES, about_bytes
 from drift_graph.errors import SettingsError
 
@@ -56,9 +57,12 @@ class IterableSource:
     """Any iterable or generator: read to its end, in the engine's own thread."""
 
     live = False
+    promise = SourcePromise("not at all", "an iterator is read once")
 
     def __init__(self, payloads: Iterable[Any]) -> None:
         self._payloads = payloads
+        if isinstance(payloads, Sequence):
+            self.promise = SourcePromise("from the start", "it is a sequence")
 
     def open(self) -> Reader:
         return IterableReader(self._payloads)

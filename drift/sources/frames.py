@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from drift.promises import SourcePromise
 from drift_graph.errors import SettingsError
 
 Payload = Literal["dict", "tuple", "value"]
@@ -19,6 +20,7 @@ class FrameSource:
     payload: Payload = "dict"
     time: Any = None
     order_by: tuple[Any, ...] = ()
+    promise: ClassVar = SourcePromise("from the start", "Spark reads it as often as it likes")
     live = False
     in_spark = False
 

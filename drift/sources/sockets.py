@@ -12,8 +12,9 @@ from __future__ import annotations
 import selectors
 import socket
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+from drift.promises import SourcePromise
 from drift.sources.base import Reader
 from drift.sources.wake import Wake
 from drift_graph.errors import InputError, SettingsError
@@ -62,6 +63,7 @@ class TcpLines:
     """
 
     live = True
+    promise: ClassVar = SourcePromise("not at all", "a connection gives each line once")
 
     def __init__(
         self, host: str, port: int, connect: bool, until_closed: bool, line_bytes_max: int, connections_max: int

@@ -8,9 +8,10 @@ Why: every table is read as batches of Arrow, through the one way from its colum
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
+from drift.promises import SourcePromise
 from drift.sources.base import Reader
 from drift.sources.frames import Payload
 from drift.sources.rows import RowsReader, check_payload, maker
@@ -52,6 +53,7 @@ class TableSource:
     """See `table`."""
 
     live = False
+    promise: ClassVar = SourcePromise("from the start", "the table is there, but for what reads batches once")
 
     def __init__(self, frame: Any, payload: Payload, kind: Any) -> None:
         self._frame = frame

@@ -10,8 +10,9 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+from drift.promises import SourcePromise
 from drift.sources.base import Reader
 from drift.sources.sizes import BATCH_BYTES, size_of
 from drift.sources.wake import Wake
@@ -42,6 +43,7 @@ class LiveSource:
     """See `live`."""
 
     live = True
+    promise: ClassVar = SourcePromise("not at all", "what an iterable gives in its own time it gives once")
 
     def __init__(self, iterable: Iterable[Any], buffer_items_max: int, close_max_s: float) -> None:
         self._iterable = iterable

@@ -9,10 +9,11 @@ Why: ZeroMQ's descriptor tells of a change, not of a state, and only to those wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from drift.promises import SourcePromise
 from drift.sources.base import Reader
 from drift.sources.sizes import BATCH_BYTES
 from drift.sources.wake import Wake
@@ -55,6 +56,7 @@ class ZmqPull:
     """
 
     live = True
+    promise: ClassVar = SourcePromise("not at all", "a socket gives each message once")
 
     def __init__(
         self, address: str, decode: str, connect: bool, subscribe: str | bytes | None, until_empty: bool

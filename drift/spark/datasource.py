@@ -31,7 +31,7 @@ from drift.records import columns as stored
 from drift.records.format import Manifest, RecordError, read_manifest
 from drift.records.metas import GLOBAL_TIME, metas_of
 from drift.records.reader import Record, restored_many
-from drift.records.typed import payload_arrays
+from drift.sinks.typed import payload_arrays
 from drift.spark.datasink import BatchSink, StreamSink, Target
 from drift_graph.errors import SettingsError
 

@@ -1,0 +1,259 @@
+"""A topic of Kafka.
+
+Invariant: in each partition the messages are those of its items up to the last, in the order of positions.
+
+Why: the producer is idempotent, so it keeps the order and repeats nothing; each message tells its position in a header,
+and a run that begins reads the last one of each partition.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import msgspec
+
+from drift.extras import need
+from drift.promises import SinkPromise
+from drift.sinks.lines import as_json
+from drift.sinks.resuming import Last, Resuming, check_resume, refuse_existing
+from drift_graph.errors import SettingsError, SinkError
+from drift_graph.functions import name_of
+from drift_graph.meta import Metas
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+_ANSWER_MAX_S = 15.0
+_SILENT = logging.getLogger("drift.kafka")  # what librdkafka would write to standard error is told in errors
+_SILENT.addHandler(logging.NullHandler())
+_POSITION, _META = "drift.position", "drift.meta"
+
+
+def kafka(
+    servers: str,
+    topic: str,
+    *,
+    encode: Literal["json", "text", "bytes"] = "json",
+    key: Callable[[Any], str | bytes] | None = None,
+    resume: Literal["continue", "error"] = "continue",
+    config: Mapping[str, Any] | None = None,
+) -> KafkaSink:
+    """A message for each item; its headers drift.position and drift.meta tell its position and its place in the order.
+
+    The run has to be the only one that writes to the topic. At its end it waits until Kafka has all.
+
+    Args:
+        servers: bootstrap servers, "HOST:PORT,HOST:PORT".
+        encode: how a payload becomes the value: as JSON (see `jsonl`), or a payload that is a text or bytes as it is.
+        key: of a payload; its hash says which partition. Without it all goes to partition 0, in one order.
+        resume: what to do where runs have written before: "continue" behind them, or "error".
+        config: more settings of librdkafka, for instance for TLS and passwords.
+    """
+    need("kafka", "drift.sinks.kafka")
+    if resume not in ("continue", "error"):
+        raise SettingsError(f"resume={resume!r} is neither 'continue' nor 'error'; what Kafka has nobody can replace")
+    check_resume(resume)
+    if encode not in _ENCODE:
+        raise SettingsError(f"kafka encode={encode!r:.80} is neither {', '.join(map(repr, _ENCODE))}")
+    return KafkaSink(servers, topic, _ENCODE[encode], key, resume, dict(config or {}))
+
+
+class KafkaSink:
+    """See `kafka`."""
+
+    promise: ClassVar = SinkPromise("exactly once", "each message tells its position, in the order of positions")
+
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        encode: Callable[[Any], bytes],
+        key: Callable[[Any], str | bytes] | None,
+        resume: str,
+        config: dict[str, Any],
+    ) -> None:
+        self._topic = topic
+        self._encode = encode
+        self._key = key
+        self._resume = resume
+        self._place = f"topic {topic!r} of Kafka"
+        self._config = {"bootstrap.servers": servers, **config}
+        self._producer: Producer | None = None
+        self._partitions: list[Resuming] = []
+        self._lasts: list[Last | None] = []
+        self._failed: list[str] = []
+
+    def open(self) -> None:
+        from confluent_kafka import Consumer, KafkaException, Producer
+
+        try:
+            reading = {"group.id": "drift", "enable.auto.commit": False, "auto.offset.reset": "error"}
+            consumer = Consumer({**reading, **self._config}, logger=_SILENT)
+            try:
+                self._lasts = self._last_items(consumer)
+            finally:
+                consumer.close()
+            writing = {
+                "enable.idempotence": True,
+                "delivery.report.only.error": True,
+                "linger.ms": 1,
+                "queue.buffering.max.messages": 1_000_000,
+            }
+            self._producer = Producer({**writing, **self._config}, logger=_SILENT)
+        except KafkaException as error:
+            raise SinkError(
+                f"{self._place} cannot be opened: {error.args[0].str()}; nothing was written; check servers and topic"
+            ) from None
+        if self._resume == "error":
+            refuse_existing(self._place, [last for last in self._lasts if last])
+        self._failed = []
+        self._partitions = [Resuming(f"partition {index} of {self._place}") for index in range(len(self._lasts))]
+        for resuming, last in zip(self._partitions, self._lasts):
+            resuming.begin(last)
+
+    def committed_position(self) -> int | None:
+        """Up to where all items are there for certain; None before the first."""
+        if self._producer is not None:
+            self._wait()
+        lasts = self._lasts if self._key is not None else self._lasts[:1]
+        known = [last.position for last in lasts if last is not None]
+        return min(known) if known and len(known) == len(lasts) else None
+
+    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+        if self._key is None:
+            self._write_to(0, positions, metas, payloads, None)
+        else:
+            keys = self._keys(positions, payloads)
+            count = len(self._partitions)
+            shares: dict[int, list[int]] = {}
+            for at, key in enumerate(keys):
+                shares.setdefault(zlib.crc32(key) % count, []).append(at)
+            for partition, share in shares.items():
+                self._write_to(
+                    partition,
+                    [positions[at] for at in share],
+                    [metas[at] for at in share],
+                    [payloads[at] for at in share],
+                    [keys[at] for at in share],
+                )
+        assert self._producer is not None
+        self._producer.poll(0)
+        self._check()
+
+    def complete(self) -> None:
+        self._wait()
+        for resuming in self._partitions:
+            resuming.complete()
+
+    def close(self) -> None:
+        if self._producer is None:
+            return
+        try:
+            self._wait()
+        finally:
+            self._producer = None
+
+    def _wait(self) -> None:
+        """Until Kafka has, or has refused, what was handed over."""
+        assert self._producer is not None
+        self._producer.flush()  # librdkafka gives up by itself, after message.timeout.ms
+        self._check()
+
+    def _check(self) -> None:
+        if self._failed:
+            failed, self._failed = self._failed, []
+            raise SinkError(
+                f"{self._place} has not taken all items: {failed[0]}; run again, and what is missing is written"
+            )
+
+    def _write_to(
+        self,
+        partition: int,
+        positions: Sequence[int],
+        metas: Metas,
+        payloads: Sequence[Any],
+        keys: Sequence[bytes] | None,
+    ) -> None:
+        producer, topic, encode = self._producer, self._topic, self._encode
+        assert producer is not None
+        every = len(positions)
+        positions, metas, payloads = self._partitions[partition].new(positions, metas, payloads)
+        keys = keys if keys is None else keys[every - len(positions) :]
+        for at, (position, meta, payload) in enumerate(zip(positions, metas, payloads)):
+            try:
+                value = encode(payload)
+            except (msgspec.MsgspecError, TypeError, ValueError) as error:
+                raise SinkError(
+                    f"{self._place}: the payload at position {position}, a {type(payload).__qualname__}, cannot be "
+                    f"written: {error}; map it before the sink; the items before it are safe"
+                ) from error
+            headers: list[tuple[str, str | bytes | None]] = [(_POSITION, b"%d" % position), (_META, meta)]
+            key = None if keys is None else keys[at]
+            while True:
+                try:
+                    producer.produce(topic, value, key, partition, headers=headers, on_delivery=self._delivered)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        if len(positions):
+            self._lasts[partition] = Last(positions[-1], metas[-1])
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._failed.append(str(error))
+
+    def _keys(self, positions: Sequence[int], payloads: Sequence[Any]) -> list[bytes]:
+        assert self._key is not None
+        keys: list[bytes] = []
+        for position, payload in zip(positions, payloads):
+            try:
+                key = self._key(payload)
+                keys.append(key.encode() if isinstance(key, str) else bytes(key))
+            except Exception as error:
+                raise SinkError(
+                    f"{self._place}: {name_of(self._key)} gave no key for the payload at position {position}: "
+                    f"{type(error).__name__}: {error}; a key is a text or bytes"
+                ) from error
+        return keys
+
+    def _last_items(self, consumer: Any) -> list[Last | None]:
+        """The last item of each partition."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        found = consumer.list_topics(self._topic, timeout=_ANSWER_MAX_S).topics[self._topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        lasts: list[Last | None] = []
+        for partition in sorted(found.partitions):
+            first, end = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=_ANSWER_MAX_S)
+            if first == end:
+                lasts.append(None)
+                continue
+            consumer.assign([TopicPartition(self._topic, partition, end - 1)])
+            (message,) = consumer.consume(1, _ANSWER_MAX_S) or (None,)
+            if message is None or message.error() is not None:
+                told = "no answer" if message is None else message.error().str()
+                raise SinkError(f"partition {partition} of {self._place}: its last message cannot be read: {told}")
+            headers = dict(message.headers() or ())
+            if _POSITION not in headers or _META not in headers:
+                raise SinkError(f"{self._place} has messages that no run wrote; give the sink a topic of its own")
+            lasts.append(Last(int(headers[_POSITION]), headers[_META]))
+        return lasts
+
+
+def _text(payload: Any) -> bytes:
+    if not isinstance(payload, str):
+        raise TypeError("encode='text' takes payloads that are text")
+    return payload.encode()
+
+
+def _bytes(payload: Any) -> bytes:
+    if not isinstance(payload, bytes):
+        raise TypeError("encode='bytes' takes payloads that are bytes")
+    return payload
+
+
+_ENCODE: dict[str, Callable[[Any], bytes]] = {"json": as_json, "text": _text, "bytes": _bytes}

@@ -1,0 +1,234 @@
+"""A table of a Postgres database.
+
+Invariant: the rows of the table are those of the items up to the position that is stored beside them.
+
+Why: rows and position are committed in one transaction, which holds the row of the position locked and sees that it is
+the one this run left.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from uuid import UUID
+
+import msgspec
+
+from drift.extras import need
+from drift.promises import SinkPromise
+from drift.sinks.resuming import Last, Resuming, check_resume, refuse_existing
+from drift.sinks.rows import Rows
+from drift_graph.errors import SettingsError, SinkError
+from drift_graph.meta import Metas
+
+if TYPE_CHECKING:
+    import psycopg
+
+_POSITIONS = "create table if not exists drift_positions (sink text primary key, position bigint, meta bytea)"
+_LOCK = 0x6472696674  # so that two runs do not make that table at once
+_TYPES: dict[type, str] = {
+    bool: "boolean",
+    int: "bigint",
+    float: "double precision",
+    str: "text",
+    bytes: "bytea",
+    Decimal: "numeric",
+    datetime.datetime: "timestamptz",
+    datetime.date: "date",
+    datetime.time: "time",
+    datetime.timedelta: "interval",
+    UUID: "uuid",
+    type(None): "text",
+}
+
+
+def postgres(
+    url: str,
+    table: str,
+    *,
+    columns: Sequence[str] | Mapping[str, str] | None = None,
+    statement: str | None = None,
+    resume: Literal["continue", "replace", "error"] = "continue",
+) -> PostgresSink:
+    """A row of a table for each item: position, time, and the fields of the payload.
+
+    The table is made if it is not there: numbers, text, bytes, Decimal, dates and UUIDs have the types of Postgres, a
+    datetime is a timestamptz (without a zone a timestamp), anything else is jsonb. Items that were released together
+    are committed together.
+
+    Args:
+        url: postgresql://USER@HOST/DATABASE, or what else libpq takes.
+        table: its name, perhaps SCHEMA.NAME; it is also the name of the position in the table drift_positions.
+        columns: names of the fields, of tuples in their order, or their types by name; None for those of the first
+            payloads.
+        statement: to be executed for each item in place of an insert, with %(position)s, %(time)s and %(FIELD)s, for
+            instance "insert into n values (%(word)s, %(n)s) on conflict (word) do update set n = excluded.n".
+        resume: what to do where runs have written before: "continue" behind them, "replace" the table, or "error".
+    """
+    need("postgres", "drift.sinks.postgres")
+    check_resume(resume)
+    if not isinstance(table, str) or not all(table.split(".")):
+        raise SettingsError(f"postgres table={table!r:.80} is no name of a table")
+    return PostgresSink(url, table, columns, statement, resume)
+
+
+class PostgresSink:
+    """See `postgres`."""
+
+    promise: ClassVar = SinkPromise("exactly once", "the position is committed with the rows")
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        columns: Sequence[str] | Mapping[str, str] | None,
+        statement: str | None,
+        resume: str,
+    ) -> None:
+        self._url = url
+        self._table = table
+        self._types = dict(columns) if isinstance(columns, Mapping) else {}
+        self._statement = statement
+        self._resume = resume
+        self._place = f"table {table!r} of Postgres"
+        self._rows = Rows(self._place, None if columns is None else list(columns))
+        self._resuming = Resuming(self._place)
+        self._last: Last | None = None
+        self._connection: psycopg.Connection[Any] | None = None
+        self._in_json: set[int] | None = None  # columns of jsonb, by number, once the table is there
+
+    def open(self) -> None:
+        import psycopg
+
+        try:
+            self._connection = connection = psycopg.connect(self._url, autocommit=True)
+            with connection.transaction():
+                connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
+                connection.execute(_POSITIONS)
+                self._last = self._stored(connection)
+                if self._resume == "error":
+                    refuse_existing(self._place, self._last or self._is_there(connection))
+                if self._resume == "replace":
+                    connection.execute("delete from drift_positions where sink = %s", (self._table,))
+                    if self._statement is None:
+                        connection.execute(f"drop table if exists {_quoted(self._table)}".encode())
+                    self._last = None
+        except psycopg.Error as error:
+            raise SinkError(
+                f"{self._place} cannot be opened: {str(error).strip()}; nothing was written; check the URL, and what "
+                f"the user may do there"
+            ) from error
+        self._resuming.begin(self._last)
+
+    def committed_position(self) -> int | None:
+        """Of the last item that is stored; None before the first."""
+        return None if self._last is None else self._last.position
+
+    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+        import psycopg
+
+        positions, metas, payloads = self._resuming.new(positions, metas, payloads)
+        if not positions:
+            return
+        rows = self._rows.rows(positions, metas, payloads)
+        last = Last(positions[-1], metas[-1])
+        connection = self._connection
+        assert connection is not None
+        try:
+            with connection.transaction():
+                connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, %s))", (self._table, _LOCK))
+                if self._stored(connection) != self._last:
+                    raise SinkError(f"another run writes to {self._place}; wait for its end, or give each its own")
+                self._insert(connection, rows)
+                connection.execute(
+                    "insert into drift_positions values (%s, %s, %s) on conflict (sink) do update "
+                    "set position = excluded.position, meta = excluded.meta",
+                    (self._table, *last),
+                )
+        except psycopg.Error as error:
+            safe = "nothing was written" if self._last is None else f"the items up to {self._last.position} are safe"
+            raise SinkError(
+                f"{self._place} does not take the items at positions {positions[0]} to {positions[-1]}: "
+                f"{str(error).strip()}; {safe}; clear that up, and run again"
+            ) from error
+        self._last = last
+
+    def complete(self) -> None:
+        self._resuming.complete()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _insert(self, connection: psycopg.Connection[Any], rows: list[tuple[Any, ...]]) -> None:
+        columns = self._rows.columns
+        with connection.cursor() as cursor:
+            if self._statement is not None:
+                named = [{name: _value(value) for name, value in zip(columns, row)} for row in rows]
+                cursor.executemany(self._statement.encode(), named)
+                return
+            if self._in_json is None:
+                self._in_json = self._make_table(cursor, columns, rows)
+            names = ", ".join(map(_quoted_name, columns))
+            with cursor.copy(f"copy {_quoted(self._table)} ({names}) from stdin".encode()) as copy:
+                for row in rows:
+                    values = [_json(value) if at in self._in_json else value for at, value in enumerate(row)]
+                    copy.write_row(values)
+
+    def _make_table(self, cursor: psycopg.Cursor[Any], columns: list[str], rows: list[tuple[Any, ...]]) -> set[int]:
+        """Make it if it is not there; which of its columns are jsonb."""
+        table = _quoted(self._table)
+        values = list(zip(*rows))
+        kinds = [self._types.get(name) or _type_of(values[at]) for at, name in enumerate(columns)]
+        made = [f"{_quoted_name(name)} {kind}" for name, kind in zip(columns[1:], kinds[1:])]
+        made.insert(0, "position bigint primary key")
+        cursor.execute(f"create table if not exists {table} ({', '.join(made)})".encode())
+        sql = "select attname from pg_attribute where attrelid = to_regclass(%s) and atttypid = 'jsonb'::regtype"
+        of_json = {name for (name,) in cursor.execute(sql, (table,)).fetchall()}
+        return {at for at, name in enumerate(columns) if name in of_json}
+
+    def _stored(self, connection: psycopg.Connection[Any]) -> Last | None:
+        sql = "select position, meta from drift_positions where sink = %s"
+        found = connection.execute(sql, (self._table,)).fetchone()
+        return None if found is None else Last(found[0], bytes(found[1]))
+
+    def _is_there(self, connection: psycopg.Connection[Any]) -> bool:
+        found = connection.execute("select to_regclass(%s)", (_quoted(self._table),)).fetchone()
+        return self._statement is None and found is not None and found[0] is not None
+
+
+def _type_of(values: Sequence[Any]) -> str:
+    """The type of a column with these values."""
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds == {int, float}:
+        return "double precision"
+    if kinds == {datetime.datetime}:
+        zoned = {value.tzinfo is not None for value in values if value is not None}
+        return "timestamptz" if True in zoned else "timestamp"
+    if len(kinds) > 1:
+        return "jsonb"
+    return _TYPES.get(next(iter(kinds), type(None)), "jsonb")
+
+
+def _value(value: Any) -> Any:
+    """For a statement: as it is, or as JSON."""
+    from psycopg.types.json import Jsonb
+
+    return value if type(value) in _TYPES else Jsonb(msgspec.to_builtins(value, str_keys=True, order="deterministic"))
+
+
+def _json(value: Any) -> str | None:
+    if value is None:
+        return None
+    return msgspec.json.encode(msgspec.to_builtins(value, str_keys=True, order="deterministic")).decode()
+
+
+def _quoted(table: str) -> str:
+    return ".".join(map(_quoted_name, table.split(".")))
+
+
+def _quoted_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

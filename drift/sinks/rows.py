@@ -1,0 +1,71 @@
+"""Items as rows of a table: their position and time, and a column for each field of the payloads.
+
+Invariant: the columns are those that are named, or the fields of the first payloads; a payload with a field that has no
+column is refused, and never cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from drift.fields import VALUE, names_in, values_of
+from drift_graph.errors import PayloadError, SettingsError, SinkError
+from drift_graph.meta import Metas, time_of
+
+#: Beside the fields of the payloads.
+OF_ITEMS = ("position", "time")
+
+
+class Rows:
+    """Makes rows of items.
+
+    Args:
+        place: where they are written, for errors.
+        columns: names of the fields, of tuples in their order; None for those of the first payloads.
+
+    Attributes:
+        names: of the fields, once they are known.
+    """
+
+    def __init__(self, place: str, columns: Sequence[str] | None) -> None:
+        if columns is not None and (isinstance(columns, str) or len(set(columns)) < len(list(columns))):
+            raise SettingsError(f"columns={columns!r:.80} is no list of names that differ")
+        self._place = place
+        self._given = columns is not None
+        self.names = None if columns is None else list(columns)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of all columns: a field that is called as one of `OF_ITEMS` is payload.NAME."""
+        return [*OF_ITEMS, *(f"payload.{name}" if name in OF_ITEMS else name for name in self.names or ())]
+
+    def fields(self, positions: Sequence[int], payloads: Sequence[Any]) -> list[list[Any]]:
+        """The values of each field.
+
+        Raises:
+            SinkError: a payload has other fields.
+        """
+        listed = list(payloads)
+        found = names_in(listed)
+        if self.names is None:
+            self.names = found
+        if not self._given and set(found) - set(self.names):
+            at, more = next((at, more) for at, each in enumerate(listed) if (more := self._unknown(each)))
+            raise SinkError(
+                f"{self._place}: the payload at position {positions[at]} has a field {more[0]!r}, and the columns are "
+                f"those of the first payloads: {', '.join(self.names)}; name all of them: columns=[...]"
+            )
+        if found == self.names == [VALUE]:
+            return [listed]
+        try:
+            return values_of(listed, self.names, self._place)
+        except PayloadError as error:
+            raise SinkError(f"{self._place}: {error}") from error
+
+    def rows(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """A tuple for each item, of the values of `columns`."""
+        return list(zip(positions, map(time_of, metas), *self.fields(positions, payloads)))
+
+    def _unknown(self, payload: Any) -> list[str]:
+        return [name for name in names_in([payload]) if name not in (self.names or ())]

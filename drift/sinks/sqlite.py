@@ -1,0 +1,168 @@
+"""A table of an SQLite file.
+
+Invariant: the rows of the table are those of the items up to the position that is stored beside them.
+
+Why: rows and position are committed in one transaction, which also sees that the position is the one this run left.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from drift.promises import SinkPromise
+from drift.sinks.resuming import Last, Resuming, check_resume, refuse_existing
+from drift.sinks.rows import Rows
+from drift_graph.errors import SettingsError, SinkError
+from drift_graph.meta import Metas
+
+_POSITIONS = "create table if not exists drift_positions (sink text primary key, position integer, meta blob)"
+_PLAIN = (int, float, str, bytes, type(None))
+
+
+def sqlite(
+    path: str | os.PathLike[str],
+    table: str,
+    *,
+    columns: Sequence[str] | None = None,
+    statement: str | None = None,
+    resume: Literal["continue", "replace", "error"] = "continue",
+) -> SqliteSink:
+    """A row of a table for each item: position, time, and the fields of the payload.
+
+    Numbers, text, bytes and None are stored as they are, True as 1, anything else as `drift.sinks.jsonl` writes it. The
+    table is made if it is not there. Items that were released together are committed together.
+
+    Args:
+        table: its name, which is also the name of the position in the table drift_positions.
+        columns: names of the fields, of tuples in their order; None for those of the first payloads.
+        statement: to be executed for each item in place of an insert, with :position, :time and :FIELD, for instance
+            "insert into n values (:word, :n) on conflict (word) do update set n = excluded.n".
+        resume: what to do where runs have written before: "continue" behind them, "replace" the table, or "error".
+    """
+    check_resume(resume)
+    if not isinstance(table, str) or not table or "\0" in table:
+        raise SettingsError(f"sqlite table={table!r:.80} is no name of a table")
+    try:
+        return SqliteSink(os.fsdecode(path), table, columns, statement, resume)
+    except TypeError:
+        raise SettingsError(f"sqlite({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
+
+
+class SqliteSink:
+    """See `sqlite`."""
+
+    promise: ClassVar = SinkPromise("exactly once", "the position is committed with the rows")
+
+    def __init__(
+        self, path: str, table: str, columns: Sequence[str] | None, statement: str | None, resume: str
+    ) -> None:
+        self._path = path
+        self._table = table
+        self._statement = statement
+        self._resume = resume
+        self._place = f"table {table!r} of {path}"
+        self._rows = Rows(self._place, columns)
+        self._resuming = Resuming(self._place)
+        self._last: Last | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    def open(self) -> None:
+        try:
+            self._connection = connection = sqlite3.connect(
+                self._path, timeout=30, isolation_level=None, check_same_thread=False
+            )
+            connection.execute("begin immediate")
+            connection.execute(_POSITIONS)
+            self._last = self._stored(connection)
+            if self._resume == "error":
+                refuse_existing(self._place, self._last or self._is_there(connection))
+            if self._resume == "replace":
+                connection.execute("delete from drift_positions where sink = ?", (self._table,))
+                if self._statement is None:
+                    connection.execute(f"drop table if exists {_quoted(self._table)}")
+                self._last = None
+            connection.execute("commit")
+        except sqlite3.Error as error:
+            raise SinkError(
+                f"{self._path} cannot be opened as an SQLite file: {error}; nothing was written; check the path, who "
+                f"may write there, and that no other program holds it"
+            ) from error
+        self._resuming.begin(self._last)
+
+    def committed_position(self) -> int | None:
+        """Of the last item that is stored; None before the first."""
+        return None if self._last is None else self._last.position
+
+    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+        positions, metas, payloads = self._resuming.new(positions, metas, payloads)
+        if not positions:
+            return
+        rows = [tuple(map(_storable, row)) for row in self._rows.rows(positions, metas, payloads)]
+        last = Last(positions[-1], metas[-1])
+        connection = self._connection
+        assert connection is not None
+        try:
+            connection.execute("begin immediate")
+            try:
+                if self._stored(connection) != self._last:
+                    raise SinkError(f"another run writes to {self._place}; wait for its end, or give each its own")
+                self._insert(connection, rows)
+                connection.execute("insert or replace into drift_positions values (?, ?, ?)", (self._table, *last))
+                connection.execute("commit")
+            except BaseException:
+                connection.execute("rollback")
+                raise
+        except (sqlite3.Error, OverflowError) as error:
+            safe = "nothing was written" if self._last is None else f"the items up to {self._last.position} are safe"
+            raise SinkError(
+                f"{self._place} does not take the items at positions {positions[0]} to {positions[-1]}: {error}; "
+                f"{safe}; clear that up, and run again"
+            ) from error
+        self._last = last
+
+    def complete(self) -> None:
+        self._resuming.complete()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _insert(self, connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
+        columns = self._rows.columns
+        if self._statement is not None:
+            connection.executemany(self._statement, (dict(zip(columns, row)) for row in rows))
+            return
+        table, names = _quoted(self._table), ", ".join(map(_quoted, columns))
+        if self._last is None:
+            made = ", ".join(["position integer primary key", "time integer", *map(_quoted, columns[2:])])
+            connection.execute(f"create table if not exists {table} ({made})")
+        marks = ", ".join("?" * len(columns))
+        connection.executemany(f"insert into {table} ({names}) values ({marks})", rows)
+
+    def _stored(self, connection: sqlite3.Connection) -> Last | None:
+        sql = "select position, meta from drift_positions where sink = ?"
+        found = connection.execute(sql, (self._table,)).fetchone()
+        return None if found is None else Last(*found)
+
+    def _is_there(self, connection: sqlite3.Connection) -> bool:
+        sql = "select 1 from sqlite_master where type = 'table' and name = ?"
+        return self._statement is None and connection.execute(sql, (self._table,)).fetchone() is not None
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _storable(value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
+    if type(value) is bool:
+        return int(value)
+    plain = msgspec.to_builtins(value, str_keys=True, order="deterministic")
+    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()

@@ -1,0 +1,205 @@
+"""A topic of Kafka.
+
+Invariant: what is read is what lies behind the offsets that it began with, each message once; in a reading that ends,
+partition after partition, so that the same topic gives the same items in the same order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from drift.extras import need
+from drift.promises import SourcePromise
+from drift.sources.base import Reader
+from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, decoder
+from drift_graph.errors import InputError, SettingsError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+_ANSWER_MAX_S = 15.0
+_SILENT = logging.getLogger("drift.kafka")  # what librdkafka would write to standard error is told in errors
+_SILENT.addHandler(logging.NullHandler())
+
+
+def kafka(
+    servers: str,
+    topic: str,
+    *,
+    decode: Literal["bytes", "text", "json"] = "bytes",
+    type: Any = None,
+    start: Literal["earliest", "latest"] | Mapping[int, int] = "earliest",
+    until_end: bool = False,
+    config: Mapping[str, Any] | None = None,
+) -> KafkaSource:
+    """The value of each message of a topic is a payload; one without a value (a tombstone of Kafka) is None.
+
+    All partitions are read, without a consumer group: a run keeps its own offsets, and commits none to Kafka. Over
+    partitions Kafka has no order, so for the same output each time use event time, or `until_end`.
+
+    Args:
+        servers: bootstrap servers, "HOST:PORT,HOST:PORT".
+        decode: what a value becomes: bytes, text (UTF-8), or the value that JSON stands for.
+        type: what each JSON value must be, for instance a dataclass or a msgspec Struct.
+        start: where to begin, or the offset in each partition (others from the earliest): what `position` gave.
+        until_end: end with the messages that are there when the run begins, read partition after partition; without it
+            the source is live, and does not end.
+        config: more settings of librdkafka, for instance for TLS and passwords.
+    """
+    need("kafka", "drift.sources.kafka")
+    if start not in ("earliest", "latest") and not isinstance(start, Mapping):
+        raise SettingsError(f"kafka start={start!r:.80} is neither 'earliest' nor 'latest' nor offsets by partition")
+    return KafkaSource(servers, topic, decoder("kafka", decode, type), start, until_end, dict(config or {}))
+
+
+class KafkaSource:
+    """See `kafka`."""
+
+    promise: ClassVar = SourcePromise("from a position", "the offsets of its partitions, as long as Kafka keeps them")
+
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        decode: Decode,
+        start: Literal["earliest", "latest"] | Mapping[int, int],
+        until_end: bool,
+        config: dict[str, Any],
+    ) -> None:
+        self.live = not until_end
+        self._topic = topic
+        self._decode = decode
+        self._start = start
+        self._config = {
+            "bootstrap.servers": servers,
+            "group.id": "drift",  # librdkafka wants one; nothing is committed to it
+            "enable.auto.commit": False,
+            "enable.partition.eof": until_end,
+            "auto.offset.reset": "error",  # offsets that Kafka has no longer are told, and not passed over
+            **config,
+        }
+
+    def open(self) -> Reader:
+        from confluent_kafka import Consumer, KafkaException
+
+        consumer: Consumer | None = None
+        try:
+            consumer = Consumer(self._config, logger=_SILENT)
+            offsets = _Offsets(consumer, self._topic, self._start)
+        except KafkaException as error:
+            if consumer is not None:
+                consumer.close()
+            raise InputError(
+                f"topic {self._topic!r} of Kafka cannot be read: {error.args[0].str()}; check servers and topic"
+            ) from None
+        except BaseException:
+            if consumer is not None:
+                consumer.close()
+            raise
+        if self.live:
+            return LiveReader(_LivePoller(consumer, offsets), self._decode)
+        return FiniteReader(_FinitePoller(consumer, offsets), self._decode)
+
+    def __repr__(self) -> str:
+        return f"kafka({self._topic!r})"
+
+
+class _Offsets:
+    """Where the partitions begin and end, and what was given of them."""
+
+    def __init__(self, consumer: Consumer, topic: str, start: str | Mapping[int, int]) -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        self.topic = topic
+        found = consumer.list_topics(topic, timeout=_ANSWER_MAX_S).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        self.ends: dict[int, int] = {}
+        self.next: dict[int, int] = {}
+        for partition in sorted(found.partitions):
+            first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_ANSWER_MAX_S)
+            self.ends[partition] = end
+            self.next[partition] = end if start == "latest" else first
+        if isinstance(start, Mapping):
+            given = {int(partition): offset for partition, offset in start.items()}
+            unknown = sorted(given.keys() - self.next.keys())
+            if unknown:
+                raise InputError(f"topic {topic!r} of Kafka has no partition {unknown[0]}; it has {len(self.next)}")
+            self.next |= given
+
+    def behind(self, marks: Sequence[Any]) -> None:
+        for partition, offset in dict(marks).items():  # the last of each partition
+            self.next[partition] = offset + 1
+
+
+class _Poller:
+    """What both ways of reading share."""
+
+    def __init__(self, consumer: Consumer, offsets: _Offsets) -> None:
+        self._consumer = consumer
+        self._offsets = offsets
+        self.behind = offsets.behind
+
+    def position(self) -> dict[str, int]:
+        return {str(partition): offset for partition, offset in self._offsets.next.items()}
+
+    def place(self, mark: Any) -> str:
+        return f"topic {self._offsets.topic!r}, partition {mark[0]}, offset {mark[1]}"
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _assign(self, partitions: Sequence[int]) -> None:
+        from confluent_kafka import TopicPartition
+
+        topic, offsets = self._offsets.topic, self._offsets.next
+        self._consumer.assign([TopicPartition(topic, each, offsets[each]) for each in partitions])
+
+    def _messages(self, items_max: int, wait_s: float) -> tuple[list[Any], bool]:
+        """Messages, and whether a partition has been read to its end."""
+        from confluent_kafka import KafkaError
+
+        found = self._consumer.consume(items_max, wait_s)
+        messages = [message for message in found if message.error() is None]
+        at_end = False
+        for message in found:
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                at_end = at_end or error is not None
+            elif not error.retriable() or error.fatal():
+                raise InputError(f"topic {self._offsets.topic!r} of Kafka cannot be read: {error.str()}")
+        return messages, at_end
+
+
+class _LivePoller(_Poller):
+    def __init__(self, consumer: Consumer, offsets: _Offsets) -> None:
+        super().__init__(consumer, offsets)
+        self._assign(list(offsets.next))
+
+    def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
+        messages, _ = self._messages(items_max, wait_s)
+        return Fetched([each.value() for each in messages], [(each.partition(), each.offset()) for each in messages])
+
+
+class _FinitePoller(_Poller):
+    def __init__(self, consumer: Consumer, offsets: _Offsets) -> None:
+        super().__init__(consumer, offsets)
+        self._left = [each for each, end in offsets.ends.items() if offsets.next[each] < end]
+        if self._left:
+            self._assign(self._left[:1])
+
+    def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
+        if not self._left:
+            return None
+        partition = self._left[0]
+        end = self._offsets.ends[partition]
+        messages, at_end = self._messages(items_max, wait_s)
+        fitting = [each for each in messages if each.offset() < end]
+        if at_end or len(fitting) < len(messages) or (fitting and fitting[-1].offset() + 1 == end):
+            self._left.pop(0)
+            self._consumer.unassign()
+            if self._left:
+                self._assign(self._left[:1])
+        return Fetched([each.value() for each in fitting], [(partition, each.offset()) for each in fitting])

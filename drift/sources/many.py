@@ -1,0 +1,74 @@
+"""Several files as one source: a folder, or what a pattern matches.
+
+Invariant: the files are read one after the other, in the order of their names, each to its end; which they are is found
+out when the source is opened.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from drift.sources.base import Reader
+from drift_graph.errors import InputError
+
+
+def files_of(path: str) -> list[str]:
+    """The files that a path names: itself, those in a folder (but for hidden ones), or those that match a pattern.
+
+    Raises:
+        InputError: there are none.
+    """
+    if Path(path).is_dir():
+        found = [str(each) for each in Path(path).iterdir() if each.is_file() and each.name[:1] not in (".", "_")]
+        told = "the folder has no files"
+    elif glob.has_magic(path) and not Path(path).exists():
+        found = [each for each in glob.glob(path, recursive=True) if Path(each).is_file()]  # noqa: PTH207
+        told = "no file matches the pattern"
+    else:
+        return [path]
+    if not found:
+        raise InputError(f"{path}: {told}; check the path")
+    return sorted(found)
+
+
+def reader_of(path: str, open_one: Callable[[str], Reader]) -> Reader:
+    """A reader of all files that a path names."""
+    paths = files_of(path)
+    return open_one(paths[0]) if len(paths) == 1 else ManyReader(paths, open_one)
+
+
+class ManyReader:
+    """Reads files one after the other."""
+
+    def __init__(self, paths: Sequence[str], open_one: Callable[[str], Reader]) -> None:
+        self._paths = paths
+        self._open_one = open_one
+        self._at = 0
+        self._reader: Reader | None = None
+
+    def read(self, items_max: int) -> list[Any] | None:
+        while self._at < len(self._paths):
+            if self._reader is None:
+                self._reader = self._open_one(self._paths[self._at])
+            payloads = self._reader.read(items_max)
+            if payloads is not None:
+                return payloads
+            self.close()
+            self._at += 1
+        return None
+
+    def filenos(self) -> Sequence[int]:
+        return ()
+
+    def fraction(self) -> float | None:
+        """How much of the files has been read, 0 to 1, each counted as one of equal length."""
+        part = getattr(self._reader, "fraction", lambda: None)() or 0.0
+        return (self._at + part) / len(self._paths)
+
+    def close(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()

@@ -1,0 +1,82 @@
+"""Parquet files.
+
+Invariant: rows come in the order of the files, and in each in the order of the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from drift.extras import need
+from drift.promises import SourcePromise
+from drift.sources.base import Reader
+from drift.sources.frames import Payload
+from drift.sources.many import reader_of
+from drift.sources.rows import RowsReader, check_payload, maker
+from drift_graph.errors import InputError, SettingsError
+
+_BATCH_ROWS = 1 << 14
+
+
+def parquet(
+    path: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    payload: Literal["dict", "tuple", "value"] = "dict",
+    type: Any = None,
+) -> ParquetSource:
+    """Each row of a Parquet file is a payload, with values as of `drift.sources.table`.
+
+    Args:
+        path: a file, a folder of files, or a pattern such as "flights/*.parquet"; files are read in the order of their
+            names.
+        columns: those that are read, in this order; all if None.
+        payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column.
+        type: what each row must be, for instance a dataclass or a msgspec Struct; the dict is made so.
+    """
+    need("parquet", "drift.sources.parquet")
+    check_payload("parquet", payload, type)
+    try:
+        return ParquetSource(os.fsdecode(path), columns, payload, type)
+    except TypeError:
+        raise SettingsError(f"parquet({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
+
+
+class ParquetSource:
+    """See `parquet`."""
+
+    live = False
+    promise: ClassVar = SourcePromise("from the start", "the files are there")
+
+    def __init__(self, path: str, columns: Sequence[str] | None, payload: Payload, kind: Any) -> None:
+        self._path = path
+        self._columns = None if columns is None else list(columns)
+        self._payload = payload
+        self._kind = kind
+
+    def open(self) -> Reader:
+        return reader_of(self._path, self._open_one)
+
+    def _open_one(self, path: str) -> Reader:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            file = pq.ParquetFile(path)
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"{path} cannot be read as Parquet: {error}; check the path and the file") from None
+        names = file.schema_arrow.names
+        missing = [name for name in self._columns or () if name not in names]
+        if missing:
+            file.close()
+            raise InputError(f"{path} has no column {missing[0]!r}; it has {', '.join(map(repr, names))}")
+        wanted = names if self._columns is None else self._columns
+        batches = file.iter_batches(_BATCH_ROWS, columns=self._columns)
+        ordered = (batch.select(wanted) for batch in batches) if self._columns is not None else batches
+        make = maker(path, wanted, self._payload, self._kind)
+        return RowsReader(path, ordered, make, file.metadata.num_rows, file.close)
+
+    def __repr__(self) -> str:
+        return f"parquet({self._path!r})"

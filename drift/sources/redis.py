@@ -1,0 +1,132 @@
+"""A stream of a Redis server.
+
+Invariant: what is read is what lies behind the ID that it began with, each entry once, in the order of IDs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from drift.extras import need
+from drift.promises import SourcePromise
+from drift.sources.base import Reader
+from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, decoder
+from drift_graph.errors import InputError, SettingsError
+
+if TYPE_CHECKING:
+    import redis as redis_client
+
+
+def redis(
+    url: str,
+    stream: str,
+    *,
+    decode: Literal["fields", "bytes", "text", "json"] = "fields",
+    field: str = "payload",
+    type: Any = None,
+    start: str = "0",
+    until_end: bool = False,
+) -> RedisSource:
+    """Each entry of a Redis stream is a payload.
+
+    Args:
+        url: redis://HOST:PORT/DATABASE, or what else redis-py takes.
+        stream: its key.
+        decode: "fields" makes a dict of text of all of them; else one field, as bytes, text (UTF-8) or JSON.
+        field: the one field.
+        type: what each JSON value must be, for instance a dataclass or a msgspec Struct.
+        start: begin behind this ID: what `position` gave; "$" for what comes from now on.
+        until_end: end with the entries that are there when the run begins; without it the source is live, and does not
+            end.
+    """
+    need("redis", "drift.sources.redis")
+    if decode == "fields":
+        if type is not None:
+            raise SettingsError("redis type= is for decode='json', not for 'fields'")
+        return RedisSource(url, stream, _fields, None, start, until_end)
+    return RedisSource(url, stream, decoder("redis", decode, type), field.encode(), start, until_end)
+
+
+class RedisSource:
+    """See `redis`."""
+
+    promise: ClassVar = SourcePromise("from a position", "the ID of an entry, as long as the stream keeps it")
+
+    def __init__(self, url: str, stream: str, decode: Decode, field: bytes | None, start: str, until_end: bool) -> None:
+        self.live = not until_end
+        self._url = url
+        self._stream = stream
+        self._decode = decode
+        self._field = field
+        self._start = start
+
+    def open(self) -> Reader:
+        import redis
+
+        client = redis.Redis.from_url(self._url)
+        try:
+            found: Any = client.xrevrange(self._stream, count=1)
+        except (redis.RedisError, ValueError) as error:
+            client.close()
+            raise InputError(f"stream {self._stream!r} of Redis cannot be read: {error}; check the URL") from None
+        newest = found[0][0].decode() if found else "0"
+        start = newest if self._start == "$" else self._start
+        poller = _Poller(client, self._stream, self._field, start, None if self.live else newest)
+        return LiveReader(poller, self._decode) if self.live else FiniteReader(poller, self._decode)
+
+    def __repr__(self) -> str:
+        return f"redis({self._stream!r})"
+
+
+class _Poller:
+    """Reads entries behind an ID, up to another where there is one."""
+
+    def __init__(
+        self, client: redis_client.Redis, stream: str, field: bytes | None, start: str, end: str | None
+    ) -> None:
+        self._client = client
+        self._stream = stream
+        self._field = field
+        self._fetched = self._given = start
+        self._end = end
+
+    def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
+        import redis
+
+        try:
+            if self._end is not None:
+                entries: Any = self._client.xrange(self._stream, f"({self._fetched}", self._end, count=items_max)
+                if not entries:
+                    return None
+            else:
+                streams: Any = {self._stream: self._fetched}
+                answer: Any = self._client.xread(streams, count=items_max, block=int(wait_s * 1000))
+                pairs = list(answer.items()) if isinstance(answer, dict) else answer or []
+                entries = [entry for _, found in pairs for entry in found]
+                entries = entries[0] if entries and isinstance(entries[0], list) else entries
+        except redis.RedisError as error:
+            raise InputError(f"stream {self._stream!r} of Redis cannot be read: {error}") from None
+        if not entries:
+            return Fetched([], [])
+        marks = [entry.decode() for entry, _ in entries]
+        self._fetched = marks[-1]
+        values = [fields if self._field is None else (fields or {}).get(self._field) for _, fields in entries]
+        return Fetched(values, marks)
+
+    def behind(self, marks: Sequence[Any]) -> None:
+        if marks:
+            self._given = marks[-1]
+
+    def position(self) -> str:
+        return self._given
+
+    def place(self, mark: Any) -> str:
+        return f"stream {self._stream!r}, entry {mark}"
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _fields(fields: dict[bytes, bytes]) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in fields.items()}

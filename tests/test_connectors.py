@@ -1,0 +1,463 @@
+"""Sources and sinks beyond lines: each sink holds every item once, whatever was broken off, and sources read it again.
+
+The servers are real: Redis, Postgres, and librdkafka's mock of a cluster.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis as redis_client
+from servers import Kafka
+from sourced import drained
+from waiting import HANG_S
+
+import drift
+from drift import InputError, SettingsError, SinkError, sinks, sources
+from drift.sinks import Sink
+
+ROOT = Path(__file__).parents[1]
+numbers = count()
+
+
+class Row(NamedTuple):
+    word: str
+    n: int
+
+
+class Place(NamedTuple):
+    """Attributes:
+    sink: makes the sink, with options.
+    content: what is there: position, word, n.
+    """
+
+    sink: Callable[..., Sink]
+    content: Callable[[], list[tuple[int, str, int]]]
+
+
+def rows_of(length: int) -> list[Row]:
+    return [Row(f"w{n % 3}", n) for n in range(length)]
+
+
+def content_of(length: int) -> list[tuple[int, str, int]]:
+    return [(n, f"w{n % 3}", n) for n in range(length)]
+
+
+@pytest.fixture(params=["csv", "parquet", "sqlite", "postgres", "redis", "kafka", "kafka by key"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    name = f"out{next(numbers)}"
+    of = request.getfixturevalue
+    if request.param == "csv":
+        path = tmp_path / "out.csv"
+
+        def in_csv() -> list[tuple[int, str, int]]:
+            with path.open(newline="") as file:
+                return [(int(row["position"]), row["word"], int(row["n"])) for row in csv.DictReader(file)]
+
+        yield Place(lambda **more: sinks.csv(path, **more), in_csv)
+    elif request.param == "parquet":
+        folder = tmp_path / "out.parquet"
+
+        def in_parquet() -> list[tuple[int, str, int]]:
+            table = pq.read_table(folder)
+            return list(zip(*(table.column(name).to_pylist() for name in ("position", "word", "n"))))
+
+        yield Place(lambda **more: sinks.parquet(folder, part_items=7, **more), in_parquet)
+    elif request.param == "sqlite":
+        path = tmp_path / "out.db"
+
+        def in_sqlite() -> list[tuple[int, str, int]]:
+            with sqlite3.connect(path) as connection:
+                return connection.execute(f"select position, word, n from {name}").fetchall()
+
+        yield Place(lambda **more: sinks.sqlite(path, name, **more), in_sqlite)
+    elif request.param == "postgres":
+        url = of("postgres_url")
+
+        def in_postgres() -> list[tuple[int, str, int]]:
+            with psycopg.connect(url) as connection:
+                return connection.execute(f"select position, word, n from {name} order by 1".encode()).fetchall()
+
+        yield Place(lambda **more: sinks.postgres(url, name, **more), in_postgres)
+    elif request.param == "redis":
+        url = of("redis_url")
+
+        def in_redis() -> list[tuple[int, str, int]]:
+            with redis_client.Redis.from_url(url, decode_responses=True) as client:
+                entries: Any = client.xrange(name)
+            return [(int(entry[:-2]) - 1, *json.loads(fields["payload"])) for entry, fields in entries]
+
+        yield Place(lambda **more: sinks.redis(url, name, **more), in_redis)
+    else:
+        cluster: Kafka = of("kafka")
+        topic = cluster.topic(name)
+        key = (lambda row: row.word) if request.param == "kafka by key" else None
+
+        def in_kafka() -> list[tuple[int, str, int]]:
+            source = sources.kafka(cluster.servers, topic, decode="json", until_end=True)
+            return sorted((n, word, n) for word, n in drained(source)[0])
+
+        yield Place(lambda **more: sinks.kafka(cluster.servers, topic, key=key, **more), in_kafka)
+
+
+def echo(*more: str) -> drift.Graph:
+    graph = drift.Graph("echo")
+    rows = graph.source("rows")
+    for name in ("out", *more):
+        rows.sink(name)
+    return graph
+
+
+def run(place: Place, length: int, batch_items: int = 5, **more: Any) -> drift.Run:
+    return drift.run(echo(), {"rows": rows_of(length)}, sinks={"out": place.sink(**more)}, batch_items=batch_items)
+
+
+def test_a_sink_holds_every_item_once(place: Place) -> None:
+    run(place, 20).finish()
+    assert place.content() == content_of(20)
+    run(place, 20, batch_items=3).finish()  # a rerun finds all of it there
+    assert place.content() == content_of(20)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+def test_a_run_that_was_broken_off_is_continued_by_the_next(place: Place, pieces: int) -> None:
+    broken = run(place, 20)
+    released = broken.pieces()
+    for _ in range(pieces):
+        next(released)
+    broken.close()
+    there = place.content()
+    assert there == content_of(len(there)) and len(there) < 20
+    run(place, 20, batch_items=4).finish()
+    assert place.content() == content_of(20)
+    run(place, 33, batch_items=6).finish()  # with more input it goes on
+    assert place.content() == content_of(33)
+
+
+def test_a_function_that_raises_leaves_what_is_before_it(place: Place) -> None:
+    graph = drift.Graph("bad")
+    graph.source("rows").map(lambda row: Row(row.word, row.n + 0 * (10 // (12 - row.n)))).sink("out")
+    with pytest.raises(drift.StepError):
+        drift.run(graph, {"rows": rows_of(20)}, sinks={"out": place.sink()}, batch_items=5).finish()
+    assert [n for n, _, _ in place.content()] == list(range(12))
+
+
+def test_another_output_and_one_that_ends_before_are_refused_and_left_as_it_is(place: Place) -> None:
+    run(place, 20).finish()
+    other = drift.Graph("other")
+    other.source("rows").flat_map(lambda row: [row, row]).sink("out")
+    with pytest.raises(SinkError, match=r"it is not what this run gives|this run does not give"):
+        drift.run(other, {"rows": rows_of(20)}, sinks={"out": place.sink()}).finish()
+    with pytest.raises(SinkError, match=r"the output of this run ends"):
+        run(place, 7).finish()
+    assert place.content() == content_of(20)
+
+
+def test_what_is_there_can_be_refused_or_replaced(place: Place, request: pytest.FixtureRequest) -> None:
+    run(place, 20).finish()
+    with pytest.raises(SinkError, match=r"resume='continue'"):
+        run(place, 20, resume="error").finish()
+    with pytest.raises(SettingsError, match="resume='over' is neither 'continue' nor"):
+        place.sink(resume="over")
+    if "kafka" in request.node.name:
+        with pytest.raises(SettingsError, match="what Kafka has nobody can replace"):
+            place.sink(resume="replace")
+        return
+    run(place, 7, resume="replace").finish()
+    assert place.content() == content_of(7)
+
+
+def test_a_sink_tells_the_last_position_that_is_safe(place: Place, request: pytest.FixtureRequest) -> None:
+    run(place, 20).finish()
+    sink: Any = place.sink()
+    if not hasattr(sink, "committed_position"):
+        return  # of files of lines: what is there is compared
+    sink.open()
+    found = sink.committed_position()
+    sink.close()
+    assert found == 19 or ("by key" in request.node.name and (found is None or found < 19))  # of the partition behind
+
+
+def test_what_a_sink_and_a_source_promise_is_data_on_the_class() -> None:
+    for module in (sinks, sources):
+        for name in module.__all__:
+            made = getattr(module, name)
+            if name[0].islower() and not name.startswith("as_"):
+                kinds = [each for each in vars(sys.modules[made.__module__]).values() if hasattr(each, "promise")]
+                assert kinds, f"{name} promises nothing"
+
+
+# What each has of its own.
+
+
+def test_values_keep_their_types_in_postgres_and_statements_change_tables(postgres_url: str) -> None:
+    import datetime
+    from decimal import Decimal
+
+    rows: list[dict[str, Any]] = [
+        {
+            "n": 2**40, "x": 0.5, "ok": True, "word": "a\tb\n\\", "raw": b"\0\xff", "paid": Decimal("1.50"),
+            "at": datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), "day": datetime.date(2024, 1, 1),
+            "parts": [1, {"a": None}], "naive": datetime.datetime(2024, 1, 1, 5),
+        },
+        dict.fromkeys(("n", "x", "ok", "word", "raw", "paid", "at", "day", "parts", "naive")),
+    ]  # fmt: skip
+    drift.run(echo(), {"rows": rows}, sinks={"out": sinks.postgres(postgres_url, "types")}).finish()
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("set time zone 'UTC'")
+        cursor = connection.execute("select * from types order by position")
+        names = [column.name for column in cursor.description or ()]
+        found = [dict(zip(names, row)) for row in cursor]
+    assert [{name: row[name] for name in rows[0]} for row in found] == rows
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("create table counted (word text primary key, n bigint)")
+    counts = drift.Graph("counts")
+    counts.source("words").count(key=str).sink("out")
+    upsert = "insert into counted values (%(word)s, %(n)s) on conflict (word) do update set n = excluded.n"
+    words = {"words": ["a", "b", "a", "a"]}
+    for _ in range(2):
+        sink = sinks.postgres(postgres_url, "counted", columns=["word", "n"], statement=upsert)
+        drift.run(counts, words, sinks={"out": sink}, batch_items=2).finish()
+        with psycopg.connect(postgres_url) as connection:
+            assert connection.execute("select * from counted order by 1").fetchall() == [("a", 3), ("b", 1)]
+
+
+def test_two_runs_at_once_into_one_table_do_not_mix(postgres_url: str, tmp_path: Path) -> None:
+    for make in (lambda: sinks.postgres(postgres_url, "raced"), lambda: sinks.sqlite(tmp_path / "raced.db", "raced")):
+        one, other = (
+            drift.run(echo(), {"rows": rows_of(20)}, sinks={"out": make()}, batch_items=5).pieces() for _ in range(2)
+        )
+        next(one), next(other)
+        next(one)
+        with pytest.raises(SinkError, match="another run writes to table 'raced'"):
+            list(other)
+        list(one)
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("select count(*), max(position) from raced").fetchone() == (20, 19)
+
+
+def test_a_statement_of_sqlite_and_values_that_it_has_no_type_for(tmp_path: Path) -> None:
+    path = tmp_path / "counts.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table counted (word text primary key, n integer)")
+    upsert = "insert into counted values (:word, :n) on conflict (word) do update set n = excluded.n"
+    rows = [{"word": "a", "n": 1}, {"word": "b", "n": [1, {"x": None}]}, {"word": "a", "n": True}]
+    for _ in range(2):
+        sink = sinks.sqlite(path, "counted", statement=upsert)
+        drift.run(echo(), {"rows": rows}, sinks={"out": sink}, batch_items=1).finish()
+        with sqlite3.connect(path) as connection:
+            assert connection.execute("select * from counted order by 1").fetchall() == [
+                ("a", 1),
+                ("b", '[1,{"x":null}]'),
+            ]
+
+
+def test_a_payload_with_a_field_that_has_no_column_is_refused(tmp_path: Path) -> None:
+    rows = [{"a": 1}, {"a": 2, "b": 3}]
+    run = drift.run(echo(), {"rows": rows}, sinks={"out": sinks.csv(tmp_path / "out.csv")}, batch_items=1)
+    with pytest.raises(SinkError, match="the payload at position 1 has a field 'b', and the columns are those of the"):
+        run.finish()
+    assert (tmp_path / "out.csv").read_text() == "position,time,a\r\n0,0,1\r\n".replace("\r\n", os.linesep)
+    named = sinks.csv(tmp_path / "named.csv", columns=["b", "a"])
+    drift.run(echo(), {"rows": rows}, sinks={"out": named}).finish()
+    assert (tmp_path / "named.csv").read_bytes() == b"position,time,b,a\r\n0,0,,1\r\n1,1,3,2\r\n"
+
+
+def test_a_csv_file_torn_at_any_byte_is_made_whole(tmp_path: Path) -> None:
+    rows = [{"word": 'a "quoted"\nline, \u00e9', "n": n, "parts": [n]} for n in range(4)]
+    path = tmp_path / "out.csv"
+
+    def write() -> bytes:
+        drift.run(echo(), {"rows": rows}, sinks={"out": sinks.csv(path)}, batch_items=2).finish()
+        return path.read_bytes()
+
+    whole = write()
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut])
+        assert write() == whole
+    (read, error) = drained(sources.csv(path, convert={"n": int, "parts": json.loads}))
+    assert error is None and [{name: row[name] for name in rows[0]} for row in read] == rows
+
+
+def test_parquet_parts_have_one_schema_where_they_can(tmp_path: Path) -> None:
+    rows = [{"n": 1, "x": None}, {"n": 2, "x": 5}, {"n": 3, "x": 0.5}, {"n": 4, "x": None}]
+    folder = tmp_path / "out"
+    drift.run(echo(), {"rows": rows}, sinks={"out": sinks.parquet(folder, part_items=1)}, batch_items=1).finish()
+    assert [path.name for path in sorted(folder.iterdir())][1] == "part-000000000000001-000000000000001.parquet"
+    types = [str(pq.read_schema(path).field("x").type) for path in sorted(folder.iterdir())]
+    assert types == ["null", "int64", "double", "double"]
+    typed = sinks.parquet(tmp_path / "typed", columns={"n": pa.int32(), "x": pa.float64()})
+    drift.run(echo(), {"rows": rows}, sinks={"out": typed}).finish()
+    table = pq.read_table(tmp_path / "typed")
+    assert table.schema.field("n").type == pa.int32() and table.column("x").to_pylist() == [None, 5.0, 0.5, None]
+    mixed = drift.run(echo(), {"rows": [{"n": 1}, {"n": "a"}]}, sinks={"out": sinks.parquet(tmp_path / "mixed")})
+    with pytest.raises(SinkError, match="no one type holds the values of 'n'"):
+        mixed.finish()
+    assert list((tmp_path / "mixed").iterdir()) == []
+
+
+def test_places_that_cannot_be_opened_say_so(tmp_path: Path, kafka: Kafka) -> None:
+    (tmp_path / "file").write_text("")
+    for sink, said in (
+        (sinks.sqlite(tmp_path / "no" / "out.db", "t"), "cannot be opened as an SQLite file"),
+        (sinks.parquet(tmp_path / "file"), "cannot be written"),
+        (sinks.postgres("postgresql://nobody@localhost:1/none", "t"), "cannot be opened"),
+        (sinks.redis("redis://localhost:1", "t"), "cannot be opened"),
+        (sinks.kafka(kafka.servers, "there_is_no_such_topic"), "cannot be opened: Broker: Unknown topic"),
+    ):
+        with pytest.raises(SinkError, match=said):
+            drift.run(echo(), {"rows": rows_of(1)}, sinks={"out": sink}).finish()
+    for source, said in (
+        (sources.redis("redis://localhost:1", "t"), "stream 't' of Redis cannot be read"),
+        (sources.kafka(kafka.servers, "there_is_no_such_topic"), "cannot be read: Broker: Unknown topic"),
+        (sources.parquet(tmp_path / "file"), "cannot be read as Parquet"),
+        (sources.parquet(tmp_path / "none.parquet"), "cannot be read as Parquet"),
+    ):
+        with pytest.raises(InputError, match=said):
+            drift.run(echo(), {"rows": source}).finish()
+
+
+# Sources.
+
+
+def test_a_folder_and_a_pattern_are_read_in_the_order_of_names(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "c.log", ".hidden.txt", "_SUCCESS"):
+        (tmp_path / name).write_text(f"{name} 1\n{name} 2\n")
+    assert drained(sources.text(tmp_path / "*.txt")) == (["a.txt 1", "a.txt 2", "b.txt 1", "b.txt 2"], None)
+    whole, error = drained(sources.text(tmp_path), items_max=1)
+    assert error is None and [line.split()[0] for line in whole[::2]] == ["a.txt", "b.txt", "c.log"]
+    (tmp_path / "what[1].txt").write_text("itself\n")
+    assert drained(sources.text(tmp_path / "what[1].txt"))[0] == ["itself"]
+    for missing, said in ((tmp_path / "*.csv", "no file matches the pattern"), (tmp_path / "none.txt", "cannot be")):
+        with pytest.raises(InputError, match=said):
+            sources.text(missing).open()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="the folder has no files"):
+        sources.text(tmp_path / "empty").open()
+
+
+def test_a_fault_in_one_of_several_files_names_it_and_all_before_it_is_given(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("1\n2\n")
+    (tmp_path / "b.jsonl").write_text("3\nfour\n")
+    given, error = drained(sources.jsonl(tmp_path / "*.jsonl"))
+    assert given == [1, 2, 3] and "b.jsonl, line 2" in str(error)
+
+
+def test_parquet_in_gives_the_rows_of_a_file_a_folder_and_a_pattern(tmp_path: Path) -> None:
+    table = pa.table({"word": ["a", "b", "c"], "n": [1, None, 3]})
+    rows = table.to_pylist()
+    pq.write_table(table, tmp_path / "one.parquet", row_group_size=2)
+    pq.write_table(table, tmp_path / "two.parquet")
+    for items_max in (1, 2, 1000):
+        assert drained(sources.parquet(tmp_path / "one.parquet"), items_max) == (rows, None)
+        assert drained(sources.parquet(tmp_path), items_max) == (rows * 2, None)
+    tuples = sources.parquet(tmp_path / "t*.parquet", columns=["n", "word"], payload="tuple")
+    assert drained(tuples)[0] == [(1, "a"), (None, "b"), (3, "c")]
+    given, error = drained(sources.parquet(tmp_path / "one.parquet", type=Row))
+    assert given == [] and "one.parquet, row 1: it is no Row" in str(error)
+    with pytest.raises(InputError, match="has no column 'm'; it has 'word', 'n'"):
+        sources.parquet(tmp_path / "one.parquet", columns=["m"]).open()
+
+
+def test_a_stream_of_redis_is_read_to_its_end_and_live(redis_url: str) -> None:
+    with redis_client.Redis.from_url(redis_url) as client:
+        for n in range(5):
+            client.xadd("in", {"payload": json.dumps({"n": n}), "more": "x"})
+        fields = sources.redis(redis_url, "in", until_end=True)
+        assert drained(fields, 2)[0][0] == {"payload": '{"n": 0}', "more": "x"}
+        ended = sources.redis(redis_url, "in", decode="json", until_end=True)
+        assert drained(ended, 2) == ([{"n": n} for n in range(5)], None)
+        reader: Any = ended.open()
+        assert reader.read(2) == [{"n": 0}, {"n": 1}]
+        behind = sources.redis(redis_url, "in", decode="json", until_end=True, start=reader.position())
+        reader.close()
+        assert drained(behind)[0] == [{"n": n} for n in (2, 3, 4)]
+        live = drift.run(echo(), {"rows": sources.redis(redis_url, "in", decode="json")})
+        first = [next(live).payload["n"] for _ in range(5)]
+        client.xadd("in", {"payload": '{"n": 5}'})
+        assert [*first, next(live).payload["n"]] == list(range(6))
+        live.close()
+        client.xadd("in", {"payload": "no json"})
+        given, error = drained(ended)
+        assert len(given) == 6 and "the message b'no json' cannot be decoded" in str(error)
+
+
+def test_a_topic_of_kafka_is_read_to_its_end_and_live_and_offsets_are_positions(kafka: Kafka) -> None:
+    topic = kafka.topic("in")
+    values = {partition: [f"{partition}.{n}".encode() for n in range(50)] for partition in (2, 0)}
+    kafka.send(topic, values)
+    in_order = [value.decode() for partition in (0, 2) for value in values[partition]]
+    ended = sources.kafka(kafka.servers, topic, decode="text", until_end=True)
+    for items_max in (7, 1000):
+        assert drained(ended, items_max) == (in_order, None)
+    reader: Any = ended.open()
+    given = []
+    while len(given) < 60:
+        given += reader.read(7)
+    position = {int(partition): offset for partition, offset in reader.position().items()}
+    reader.close()
+    behind = sources.kafka(kafka.servers, topic, decode="text", until_end=True, start=position)
+    assert given + drained(behind)[0] == in_order
+    live = drift.run(echo(), {"rows": sources.kafka(kafka.servers, topic, decode="text")})
+    assert {next(live).payload for _ in range(100)} == set(in_order)
+    kafka.send(topic, {1: [b"more"]})
+    assert next(live).payload == "more"
+    live.close()
+    new = sources.kafka(kafka.servers, topic, decode="json", until_end=True, start={0: 50, 2: 50})
+    given, error = drained(new)
+    assert given == [] and "topic 'in', partition 1, offset 0: the message b'more' cannot be decoded" in str(error)
+
+
+def test_live_sources_that_end_leave_no_thread(kafka: Kafka, redis_url: str, nothing_left: None) -> None:
+    topic = kafka.topic("quiet")
+    for source in (sources.kafka(kafka.servers, topic), sources.redis(redis_url, "quiet")):
+        reader = source.open()
+        assert reader.read(10) == []
+        reader.close()
+
+
+# From the command line.
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    run = [sys.executable, "-m", "drift", "run", "examples/wordcount.py:graph", "--quiet", "--digest", *arguments]
+    return subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S)
+
+
+def test_the_command_reads_patterns_and_writes_every_form(
+    tmp_path: Path, redis_url: str, postgres_url: str, kafka: Kafka
+) -> None:
+    for name, line in (("a.txt", "to be or\n"), ("b.txt", "not to be\n")):
+        (tmp_path / name).write_text(line)
+    pattern = str(tmp_path / "*.txt")
+    topic = kafka.topic("words")
+    digests = set()
+    for sink in (
+        f"{tmp_path}/out.csv", f"{tmp_path}/out.parquet", f"{tmp_path}/out.jsonl", f"sqlite:{tmp_path}/out.db#words",
+        f"{postgres_url}#words", f"kafka://{kafka.servers}#{topic}",
+    ):  # fmt: skip
+        for _ in range(2):
+            done = command("--source", pattern, "--sink", sink)
+            assert done.returncode == 0, done.stderr
+            digests.add(done.stdout)
+    assert len(digests) == 1
+    assert pq.read_table(tmp_path / "out.parquet").num_rows == 6
+    refused = command("--source", pattern, "--sink", f"kafka://{kafka.servers}#{topic}", "--on-existing", "replace")
+    assert refused.returncode == 2 and "what Kafka has cannot be replaced" in refused.stderr
+    unknown = command("--source", pattern, "--sink", "out.xyz")
+    assert unknown.returncode == 2 and "sink out.xyz is none of PATH.jsonl, PATH.csv" in unknown.stderr
+    folder = command("--source", str(tmp_path / "out.parquet"), "--sink", f"{tmp_path}/again.jsonl")
+    assert folder.returncode == 4  # rows are dicts, and the graph splits texts: they were read
