@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from drift.engines.base import Engine, Progress, Settings, peak_memory_bytes
 from drift.engines.feed import Feed, taker_of_late
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 #: Makes what an engine reads, given who takes late items and how many items it reads at once.
 MakeFeed = Callable[[Callable[[Late], None], int], Feed]
 
-ENGINES = ("local", "reference", "zeromq", "spark")
+EngineName = Literal["local", "reference", "zeromq", "spark"]
+ENGINES = get_args(EngineName)
 
 
 @dataclass(frozen=True)
@@ -419,7 +420,7 @@ def run(
     graph: Graph | Dataflow,
     sources: Mapping[str, Any],
     *,
-    engine: str = "local",
+    engine: EngineName = "local",
     workers: int = 1,
     times: Mapping[str, TimePolicy] | None = None,
     sinks: Mapping[str, Any] | None = None,

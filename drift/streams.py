@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeGuard, TypeVar, overload
 
 from drift.flow import aggregates as agg
 from drift.flow.aggregates import Aggregate, check_aggregate, several
@@ -82,11 +82,18 @@ class Graph:
         self.name = name
         self._draft = Draft(name)
 
-    def source(self, name: str, *, time: TimePolicy | None = None) -> Stream[Any]:
+    @overload
+    def source(self, name: str, *, type: type[U], time: TimePolicy | None = ...) -> Stream[U]: ...
+
+    @overload
+    def source(self, name: str, *, time: TimePolicy | None = ...) -> Stream[Any]: ...
+
+    def source(self, name: str, *, type: Any = None, time: TimePolicy | None = None) -> Stream[Any]:
         """A place where items come in; a run says where from.
 
         Args:
             name: the run refers to it.
+            type: of its payloads, for type checkers; nothing is checked while a graph runs.
             time: the time policy unless the run gives another; arrival time if None.
         """
         where = caller()
@@ -229,9 +236,24 @@ class Stream(Generic[T]):
         """Each payload becomes one: a core map with one child. `with_time` and `later` are as for `flat_map`."""
         return self._map(function, "one", name, "map", with_time, later)
 
+    @overload
+    def filter(
+        self, predicate: Callable[[T], TypeGuard[U]], *, name: str | None = ..., with_time: Literal[False] = ...
+    ) -> Stream[U]: ...
+
+    @overload
+    def filter(
+        self, predicate: Callable[[T], object], *, name: str | None = ..., with_time: Literal[False] = ...
+    ) -> Stream[T]: ...
+
+    @overload
+    def filter(
+        self, predicate: Callable[[T, int], object], *, name: str | None = ..., with_time: Literal[True]
+    ) -> Stream[T]: ...
+
     def filter(
         self, predicate: Callable[..., object], *, name: str | None = None, with_time: bool = False
-    ) -> Stream[T]:
+    ) -> Stream[Any]:
         """Payloads for which `predicate` is true: a core map with one child or none; `with_time` as for `flat_map`."""
         return self._map(predicate, "keep", name, "filter", with_time)
 
@@ -692,7 +714,7 @@ class KeyedStream(Generic[K, T]):
         self, predicate: Callable[..., object], *, name: str | None = None, with_time: bool = False
     ) -> KeyedStream[K, T]:
         """As `Stream.filter`; what is left has the key it had."""
-        return KeyedStream(self._stream.filter(predicate, name=name, with_time=with_time), self._key)
+        return KeyedStream(self._stream._map(predicate, "keep", name, "filter", with_time), self._key)
 
     def group(self, window: int, *, name: str | None = None) -> Stream[tuple[T, ...]]:
         """As `Stream.group`: each item becomes the tuple of the last `window` payloads with its key."""
