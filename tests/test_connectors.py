@@ -200,6 +200,17 @@ def test_what_a_sink_and_a_source_promise_is_data_on_the_class() -> None:
                 assert kinds, f"{name} promises nothing"
 
 
+def test_a_run_that_is_stopped_before_an_earlier_one_came_leaves_what_is_there(place: Place) -> None:
+    run(place, 20).finish()
+    stopped = run(place, 20)
+    pieces = stopped.pieces()
+    next(pieces)
+    stopped.stop()
+    list(pieces)
+    assert stopped.report.items_out < 20
+    assert place.content() == content_of(20)
+
+
 # What each has of its own.
 
 

@@ -143,6 +143,11 @@ class KafkaSink:
         self._producer.poll(0)
         self._check()
 
+    @property
+    def goes_on(self) -> bool:
+        """An earlier run has written more than this one has given."""
+        return any(resuming.goes_on for resuming in self._partitions)
+
     def complete(self) -> None:
         self._wait()
         for resuming in self._partitions:

@@ -117,6 +117,11 @@ class ParquetSink:
         if len(self._positions) >= self._part_items:
             self._write_part()
 
+    @property
+    def goes_on(self) -> bool:
+        """An earlier run has written more than this one has given."""
+        return self._resuming.goes_on
+
     def complete(self) -> None:
         self._resuming.complete()
 

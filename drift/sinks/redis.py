@@ -104,6 +104,11 @@ class RedisSink:
             ) from error
         self._last = Last(positions[-1], metas[-1])
 
+    @property
+    def goes_on(self) -> bool:
+        """An earlier run has written more than this one has given."""
+        return self._resuming.goes_on
+
     def complete(self) -> None:
         self._resuming.complete()
 

@@ -62,6 +62,11 @@ class Resuming:
             )
         return positions[known:], metas[known:], payloads[known:]
 
+    @property
+    def goes_on(self) -> bool:
+        """There is more than was given until now."""
+        return not self._reached
+
     def complete(self) -> None:
         """
         Raises:

@@ -125,6 +125,11 @@ class SqliteSink:
             ) from error
         self._last = last
 
+    @property
+    def goes_on(self) -> bool:
+        """An earlier run has written more than this one has given."""
+        return self._resuming.goes_on
+
     def complete(self) -> None:
         self._resuming.complete()
 

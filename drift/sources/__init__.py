@@ -1,14 +1,18 @@
 """Where items come from. Any iterable is a source as it is; these read files and live connections."""
 
+from drift.sources import files as _files
 from drift.sources.base import IterableSource, Reader, Source, as_source
-from drift.sources.files import csv, jsonl, text
 from drift.sources.kafka import kafka
+from drift.sources.many import of_many as _of_many
 from drift.sources.parquet import parquet
 from drift.sources.redis import redis
 from drift.sources.sockets import tcp_lines
 from drift.sources.tables import table
 from drift.sources.threads import live
 from drift.sources.zeromq import zmq_pull
+
+#: Of a file, a folder, or what a pattern such as "logs/*.txt" matches, in the order of their names.
+text, jsonl, csv = _of_many(_files.text), _of_many(_files.jsonl), _of_many(_files.csv)
 
 __all__ = [
     "IterableSource",

@@ -21,13 +21,12 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, AnyStr, ClassVar
+from typing import Any, AnyStr
 
 import msgspec
 
 from drift.promises import SourcePromise
 from drift.sources.base import Reader
-from drift.sources.many import reader_of
 from drift_graph.errors import InputError, SettingsError
 
 _CHUNK_BYTES = 1 << 18
@@ -38,8 +37,7 @@ def text(path: str | os.PathLike[str], encoding: str = "utf-8") -> FileSource:
     """Each line of a file is a payload, without its newline.
 
     Args:
-        path: a plain or a gzip file; a folder or a pattern ("logs/*.txt"), whose files are read in the order of their
-            names; or "-" for standard input. "\\n", "\\r\\n" and "\\r" end a line.
+        path: a plain or a gzip file, or "-" for standard input. "\\n", "\\r\\n" and "\\r" end a line.
         encoding: as for `open`.
     """
     _check_encoding(encoding)
@@ -54,8 +52,7 @@ def jsonl(path: str | os.PathLike[str], type: Any = Any) -> FileSource:
     """Each line of a file is a payload, as one JSON value in UTF-8. Lines of white space are passed over.
 
     Args:
-        path: a plain or a gzip file; a folder or a pattern ("logs/*.txt"), whose files are read in the order of their
-            names; or "-" for standard input.
+        path: a plain or a gzip file, or "-" for standard input.
         type: what each line must be, for instance a dataclass or a msgspec Struct; it is made so.
     """
     try:
@@ -77,8 +74,7 @@ def csv(
     """Each row of a CSV file is a payload: a dict of column name to text. Blank lines are passed over.
 
     Args:
-        path: a plain or a gzip file; a folder or a pattern ("logs/*.txt"), whose files are read in the order of their
-            names; or "-" for standard input.
+        path: a plain or a gzip file, or "-" for standard input.
         columns: names of the columns, for a file without a header row.
         convert: for a column, a function that makes its text into a value: {"delay": int}.
         encoding: as for `open`; the default also takes the byte order mark that spreadsheets write.
@@ -98,8 +94,8 @@ def csv(
 class FileSource:
     """A file to be read in batches; it can be opened again and again."""
 
+    promise = SourcePromise("from the start", "the file is there, but for a pipe and standard input")
     live = False
-    promise: ClassVar = SourcePromise("from the start", "the file is there, but for a pipe and standard input")
 
     def __init__(
         self, kind: str, path: str | os.PathLike[str], batches: Callable[[_File], Iterator[list[Any]]]
@@ -112,10 +108,7 @@ class FileSource:
         self._batches = batches
 
     def open(self) -> Reader:
-        return reader_of(self._path, self._open_one)
-
-    def _open_one(self, path: str) -> Reader:
-        file = _File(path)
+        file = _File(self._path)
         return _FileReader(file, self._batches(file))
 
     def __repr__(self) -> str:
@@ -223,6 +216,8 @@ def _size_or_pipe(opened: Any) -> tuple[int, int | None]:
 
 
 def _advice(error: OSError) -> str:
+    if isinstance(error, IsADirectoryError):
+        return "give one of the files in it"
     if isinstance(error, PermissionError):
         return "let this user read it"
     return "check the path"

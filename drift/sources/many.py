@@ -7,12 +7,64 @@ out when the source is opened.
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar, cast
 
-from drift.sources.base import Reader
+from drift.promises import SourcePromise
+from drift.sources.base import Reader, Source
 from drift_graph.errors import InputError
+
+Make = TypeVar("Make", bound=Callable[..., Any])
+
+
+def of_many(of_one: Make) -> Make:
+    """A function that makes a source of a file, for folders and patterns as well."""
+
+    @wraps(of_one)
+    def source(path: str | os.PathLike[str], *args: Any, **more: Any) -> Any:
+        one: Source = of_one(path, *args, **more)  # which checks the arguments
+        named = os.fsdecode(path)
+        if named == "-" or not (Path(named).is_dir() or glob.has_magic(named)):
+            return one
+        return ManySource(named, one, lambda each: of_one(each, *args, **more))
+
+    return cast(Make, source)
+
+
+class ManySource:
+    """A folder, or what a pattern matches, as one source.
+
+    Args:
+        one: a source of the path as it stands, for how it is shown.
+        make: makes the source of a file.
+    """
+
+    live = False
+    promise: ClassVar = SourcePromise("from the start", "the files are there")
+
+    def __init__(self, path: str, one: Source, make: Callable[[str], Source]) -> None:
+        self._path = path
+        self._one = one
+        self._make = make
+
+    def open(self) -> Reader:
+        return reader_of(self._path, lambda path: self._make(path).open())
+
+    def setting_apart(self, name: str) -> Source:
+        """The same source, which gives what it cannot read a place of its own, under this name; see the files' own."""
+
+        def make(path: str) -> Source:
+            one: Any = self._make(path)
+            apart: Source = one.setting_apart(name)
+            return apart
+
+        return ManySource(self._path, self._one, make)
+
+    def __repr__(self) -> str:
+        return repr(self._one)
 
 
 def files_of(path: str) -> list[str]:
