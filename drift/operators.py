@@ -261,3 +261,8 @@ class ProcessOutput(_OfProcess):
     def __call__(self, window: tuple[Any, ...], time: int) -> list[Any]:
         stepped = self.process.stepped(window, time)
         return [each for each in stepped[1] if type(each) is not Later] if stepped else []
+
+
+#: The functions of maps that look at a window of a state and what came after it; and those that give the next state.
+LOOP_FUNCTIONS = (ScanState, ScanOutput, ProcessState, ProcessTimers, ProcessOutput)
+STATE_FUNCTIONS = (ScanState, ProcessState)

@@ -56,7 +56,9 @@ class Layers:
         self._wanted: dict[str, list[Node]] = {}  # by the last grouping they passed: items whose parents are not known
 
     def fits(self, names: Collection[str]) -> bool:
-        """Whether the groupings among these operators form no cycle but scans."""
+        """Whether the groupings among these operators form no cycle but scans, and nothing is put at later times."""
+        if any(isinstance(each, Map) and each.later for each in map(self._dataflow.__getitem__, names)):
+            return False
         return not any(
             self._plan.is_cyclic(component) for component in self._plan.components if set(component) & set(names)
         )

@@ -18,15 +18,24 @@ from drift.auditing.layers import Layers
 from drift.auditing.route import Relevant
 from drift.auditing.trace import Node, Tracer, cut_behind
 from drift.engines.base import rare_collections
-from drift.operators import ScanKey, ScanOutput, ScanState, State
+from drift.operators import (
+    LOOP_FUNCTIONS,
+    STATE_FUNCTIONS,
+    ProcessState,
+    ScanKey,
+    ScanOutput,
+    ScanState,
+    State,
+    Timer,
+)
 from drift_graph.errors import InputError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure, Item
-from drift_graph.meta import BEGINNING, MetaParts, global_time_of, time_of
+from drift_graph.meta import BEGINNING, MetaParts, root_of, time_of
 from drift_graph.operators import Group, Map, Operator, Source, label_of, place_of
 
-Kind = Literal["input", "item", "window", "state", "output", "failure"]
+Kind = Literal["input", "item", "window", "state", "timer", "output", "failure"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +50,7 @@ class Made:
         does: what the step does, in a few words.
         where: "file:line" of the function that made it; of the declaration where there is none.
         payload: for a state its value.
-        key: of a state.
+        key: of a state or a timer.
         child: which of the payloads that a map gave, from 0.
         before: items that went into a state; of another item that is cut, the rounds of its loop behind it, at most.
         first: of a state, or of an item that is cut: global time of the first input item behind it.
@@ -120,7 +129,7 @@ class Lineage:
             "time": made.time,
             "meta": made.meta.hex(),
             "payload": show(made.payload),
-            "key": show(made.key) if made.kind == "state" else None,
+            "key": show(made.key) if made.kind in ("state", "timer") else None,
             "child": made.child,
             "before": made.before,
             "first": self.input_name(made.first) if made.first else None,
@@ -163,7 +172,7 @@ def lineage_from(dataflow: Dataflow, node: Node, position: int | None) -> Lineag
 
 def trace_to(dataflow: Dataflow, given: Input, meta: bytes, *, loops_kept: int = 3) -> Node | None:
     """Run up to the output item or failure of this meta; None where nothing of that meta comes."""
-    relevant = Relevant(dataflow, meta, given.at(global_time_of(meta)))
+    relevant = Relevant(dataflow, meta, given.at(root_of(meta)))
     layers = Layers(dataflow, given, loops_kept)
     if relevant.all and layers.fits(relevant.only):
         with rare_collections():
@@ -193,7 +202,7 @@ def traced(
         after_batch: called when a batch of the input has been processed.
     """
     if relevant is None:
-        relevant = Relevant(dataflow, meta, given.at(global_time_of(meta)))
+        relevant = Relevant(dataflow, meta, given.at(root_of(meta)))
     tracer = Tracer(dataflow, only=relevant.only, loops_kept=loops_kept)
     heartbeats = dict.fromkeys([source.name for source in dataflow.sources], BEGINNING)
     end = meta + b"\x00"  # the least above it
@@ -242,20 +251,21 @@ class _Telling:
 
     def _is_of_scan(self, node: Node) -> bool:
         function = getattr(self._dataflow[node.operator], "function", None)
-        return isinstance(function, (ScanState, ScanOutput))
+        return isinstance(function, LOOP_FUNCTIONS)
 
     def _add(self, node: Node, parents: tuple[Node, ...]) -> None:
         operator = self._dataflow[node.operator]
-        is_state = isinstance(node.payload, State) and isinstance(getattr(operator, "function", None), ScanState)
+        is_state = isinstance(node.payload, State) and isinstance(getattr(operator, "function", None), STATE_FUNCTIONS)
+        is_timer = isinstance(node.payload, Timer)
         made = Made(
             number=len(self._order) + 1,
-            kind=_kind(operator, node, is_state),
+            kind="timer" if is_timer else _kind(operator, node, is_state),
             step=operator.step or operator.name,
             does=_does(operator),
             where=place_of(operator),
             meta=node.meta,
-            payload=node.payload.value if is_state else node.payload,
-            key=node.payload.key if is_state else None,
+            payload=node.payload.value if is_state else node.payload.note if is_timer else node.payload,
+            key=node.payload.key if is_state or is_timer else None,
             child=_child(operator, node),
             before=node.items if is_state else node.rounds if node.cut else 0,
             first=node.first if is_state or node.cut else b"",
@@ -282,8 +292,10 @@ def _kind(operator: Operator, node: Node, is_state: bool) -> Kind:
 def _does(operator: Operator) -> str:
     """A scan is told as such, not as the core's operators it is made of."""
     function = getattr(operator, "function", None) or getattr(operator, "key", None)
-    if isinstance(function, (ScanState, ScanOutput, ScanKey)):
-        return label_of(operator).replace("map many", "scan").replace("group window 2", "scan")
+    if isinstance(function, (*LOOP_FUNCTIONS, ScanKey)):
+        of_scan = isinstance(function, (ScanState, ScanOutput)) or not isinstance(function, LOOP_FUNCTIONS)
+        called = "scan" if of_scan else "process"
+        return label_of(operator).replace("map many", called).replace("group window 2", called)
     return label_of(operator).strip()
 
 
@@ -292,7 +304,7 @@ def _child(operator: Operator, node: Node) -> int | None:
     if (
         not isinstance(operator, Map)
         or operator.arity != "many"
-        or isinstance(operator.function, (ScanState, ScanOutput))
+        or isinstance(operator.function, (ScanState, ScanOutput, ProcessState))
     ):
         return None
     if isinstance(node.payload, Failure):

@@ -20,7 +20,7 @@ from drift_graph.canonical import canonical, forms_of
 from drift_graph.errors import InputError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
-from drift_graph.meta import MetaParts, Metas, global_time_of
+from drift_graph.meta import MetaParts, Metas, is_later, root_of
 from drift_graph.operators import Group, Map, Operator
 
 
@@ -83,7 +83,10 @@ class Relevant:
         route = route_of(dataflow, meta)
         passed = [stop.operator.name for stop in route if isinstance(stop.operator, Group)]
         self.only = {stop.operator.name for stop in route} | behind(dataflow, passed)
-        self._own = global_time_of(meta)
+        if is_later(meta):  # its meta does not name what the item passed that put it there
+            self.only |= behind(dataflow, self.only)
+            passed = [name for name in self.only if isinstance(dataflow[name], Group)]
+        self._own = root_of(meta)
         self._below = meta
         self._group: str | None = None
         self._wanted: set[bytes] | None = None
@@ -114,13 +117,13 @@ class Relevant:
             return []
         ports = self._run(source, metas, payloads)
         times = {
-            global_time_of(meta)
+            root_of(meta)
             for batch in ports.get(self._group, ())
             for meta, form in zip(batch.metas, self._forms(batch))
             if form in self._wanted
         }
         for batch in ports.get(FAILURES, ()):
-            times.update(map(global_time_of, batch.metas))
+            times.update(map(root_of, batch.metas))
         return [index for index, meta in enumerate(metas) if meta in times and meta < self._below]
 
     def _run(self, source: str, metas: Metas, payloads: list[Any]) -> Ports:

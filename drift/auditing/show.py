@@ -17,6 +17,7 @@ from drift.show.mermaid import escaped
 from drift.show.steps import short_place
 from drift_graph.functions import safe_text
 from drift_graph.item import Failure
+from drift_graph.meta import END, is_later
 
 _PARENTS_SHOWN = 6
 _STYLES = {"failure": "red", "state": "yellow", "input": "green", "output": "bold"}
@@ -106,6 +107,8 @@ def left_out_words(count: int) -> str:
 def what_of(made: Made, characters_max: int) -> str:
     """The payload, on one line; of a state also the key."""
     shown = one_line(made.payload, characters_max)
+    if made.kind == "timer":
+        return f"timer at {made.time}, note {shown}, of key {one_line(made.key, 60)}"
     return f"state {shown} of key {one_line(made.key, 60)}" if made.kind == "state" else shown
 
 
@@ -120,6 +123,8 @@ def words_of(lineage: Lineage, made: Made) -> str:
     words = f"step {made.step!r}{does} ({short_place(made.where, full=True)})"
     if made.child:
         words += f", its payload {made.child + 1}"
+    if is_later(made.meta) and made.kind != "timer":
+        words += f", at time {'END' if made.time == END else made.time}, which was set before"
     if made.starts:
         words += ", first of its key"
     if made.cut:

@@ -35,7 +35,7 @@ from drift_graph.errors import DriftBug, DriftError, GraphError, ImpureStep, Inp
 from drift_graph.functions import pass_interrupts, safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
-from drift_graph.meta import MetaParts, global_time_of, time_of
+from drift_graph.meta import MetaParts, root_of, time_of
 from drift_graph.operators import Group, Map, Operator, label_of
 
 _CHARACTERS_MAX = 2000
@@ -345,7 +345,7 @@ class _Investigation:
 
     def _ask_of_past(self, check: PurityCheck, meta: bytes) -> None:
         """Calls on what came before, which the states of the item have gone through: the first ones, then some."""
-        relevant = Relevant(self._dataflow, meta, self._given.at(global_time_of(meta)))
+        relevant = Relevant(self._dataflow, meta, self._given.at(root_of(meta)))
         if relevant.all:  # as fast as can be
             until = max(item.position for item in self._items) + 1 if self._items else None
             with replayed(self._record, check.dataflow, until=until) as run:

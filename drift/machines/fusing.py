@@ -60,7 +60,11 @@ def _process(dataflow: Dataflow, group: Group, state: Map, timers: Map, output: 
     first, second, third, fourth = (dataflow.ranks[each.name] for each in (group, state, timers, output))
     ranks = first, second, third, fourth
     process = state.function.process  # type: ignore[attr-defined]
-    return Fused(output.name, process.key, lambda cyclic: ProcessStage(group, state, process, ranks, cyclic=cyclic))
+
+    def stage(cyclic: bool) -> Stage:
+        return ProcessStage(group, state, timers, process, ranks, cyclic=cyclic)
+
+    return Fused(output.name, process.key, stage)
 
 
 #: By the functions of the maps that listen to the grouping, what they feed back first and their output last.

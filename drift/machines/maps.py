@@ -10,7 +10,7 @@ at later times leave a map as a batch of their own, so that batches of ordinary 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, compress
 from operator import not_
 from typing import Any, NamedTuple
@@ -76,24 +76,26 @@ class _Step:
         self._children: Sequence[bytes] = child_suffixes(rank, 64)
         self._rank_number = rank
 
-    def run(self, piece: _Piece, ports: Ports) -> Sequence[_Piece]:
+    def run(self, piece: _Piece, ports: Ports, ended: bool) -> Sequence[_Piece]:
         """The items that this map makes of a batch; failures go to their port."""
         made = Later.made
         try:
-            out = self._run(piece)
+            out = self._run(piece, ended)
             if Later.made != made and not self.operator.later:
                 _refuse_later(out.payloads)
             return (out,) if not self.operator.later else self._apart(out)
         except BaseException as raised:
             pass_interrupts(raised)
-            return self._run_one_by_one(piece, ports)
+            return self._run_one_by_one(piece, ports, ended)
 
-    def _run(self, piece: _Piece) -> _Piece:
+    def _run(self, piece: _Piece, ended: bool) -> _Piece:
         metas, suffix, payloads, diffs = piece
         arity = self.operator.arity
         results = self._called(metas, payloads)
         if self.operator.later:
-            return self._placed(piece, [(each,) for each in results] if arity == "one" else map(as_sequence, results))
+            families: list[Sequence[Any]]
+            families = [(each,) for each in results] if arity == "one" else list(map(as_sequence, results))
+            return self._placed(piece, families, ended)
         if arity == "one":
             return _Piece(metas, suffix + self._only_child, results, diffs)
         if arity == "keep":
@@ -106,7 +108,7 @@ class _Step:
                 list(compress(payloads, kept)),
                 None if diffs is None else list(compress(diffs, kept)),
             )
-        families: list[Sequence[Any]] = results
+        families = results
         if not set(map(type, families)) <= {list, tuple}:
             families = list(map(as_sequence, families))
         return self._flat(metas, suffix, families, diffs)
@@ -119,7 +121,7 @@ class _Step:
             raise RuntimeError("the function raised StopIteration")
         return results
 
-    def _placed(self, piece: _Piece, families: Iterable[Sequence[Any]]) -> _Piece:
+    def _placed(self, piece: _Piece, families: Sequence[Sequence[Any]], ended: bool) -> _Piece:
         """Children of which some may be at later times, each with its whole meta."""
         metas: list[bytes] = []
         payloads: list[Any] = []
@@ -127,7 +129,7 @@ class _Step:
         for at, (meta, family) in enumerate(zip(piece.metas, families)):
             parent = meta + piece.suffix
             for index, child in enumerate(family):
-                where, payload = placed(parent, self._rank + varint(index), child)
+                where, payload = placed(parent, self._rank + varint(index), child, ended)
                 metas.append(where)
                 payloads.append(payload)
                 if diffs is not None:
@@ -166,7 +168,7 @@ class _Step:
             None if diffs is None else [diff for diff, family in zip(diffs, families) for _ in family],
         )
 
-    def _run_one_by_one(self, piece: _Piece, ports: Ports) -> Sequence[_Piece]:
+    def _run_one_by_one(self, piece: _Piece, ports: Ports, ended: bool) -> Sequence[_Piece]:
         """The same where some payloads make the function raise."""
         metas: list[bytes] = []
         payloads: list[Any] = []
@@ -176,6 +178,8 @@ class _Step:
         for meta, payload, diff in zip(piece.metas, piece.payloads, piece.diffs or [1] * len(piece.metas)):
             try:
                 family = self.operator.children(payload, time_of(meta))
+                if self.operator.later:
+                    self._placed(_Piece([meta], piece.suffix, [payload], None), [family], ended)
             except BaseException as error:
                 pass_interrupts(error)
                 failures.metas.append(meta + piece.suffix + self._rank)
@@ -190,7 +194,7 @@ class _Step:
             ports.setdefault(FAILURES, []).append(failures.columns())
         known = diffs if piece.diffs is not None else None
         if self.operator.later:
-            return self._apart(self._placed(_Piece(metas, piece.suffix, payloads, known), families))
+            return self._apart(self._placed(_Piece(metas, piece.suffix, payloads, known), families, ended))
         return (self._flat(metas, piece.suffix, families, known),)
 
 
@@ -219,8 +223,13 @@ class Program:
         every = [self._start_ports, *(step.ports for step in self._steps)]
         return list(dict.fromkeys(name for ports in every for name, _ in ports))
 
-    def run(self, columns: Columns, ports: Ports, suffix: bytes = b"") -> None:
-        """Send a batch through; `suffix` is what the operator before the program appends to the metas."""
+    def run(self, columns: Columns, ports: Ports, suffix: bytes = b"", ended: bool = False) -> None:
+        """Send a batch through.
+
+        Args:
+            suffix: what the operator before the program appends to the metas.
+            ended: whether all input has ended, so that timers may not go on for ever.
+        """
         waiting: list[list[_Piece]] = [[] for _ in self._steps]
         start = _Piece(columns.metas, suffix, columns.payloads, columns.diffs)
         _hand_on(start, self._start_maps, self._start_ports, waiting, ports)
@@ -228,7 +237,7 @@ class Program:
             if len(pieces) > 1:  # where branches meet: go on as one, or n diamonds in a row would make 2**n batches
                 pieces = [_joined(pieces)]
             for piece in pieces:
-                for made in step.run(piece, ports):
+                for made in step.run(piece, ports, ended):
                     _hand_on(made, step.maps, step.ports, waiting, ports)
 
 

@@ -28,7 +28,7 @@ from drift_graph.canonical import same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure
-from drift_graph.later import Later, placed
+from drift_graph.later import EndlessTimers, Later, placed
 from drift_graph.meta import BEGINNING, END_OF_TIME, Metas, time_of, times_of, varint
 from drift_graph.operators import Group, Map
 
@@ -64,7 +64,7 @@ class ProcessStage:
 
     Args:
         group: its grouping.
-        state: the map whose failure stands for that of a call.
+        state, timers: the maps whose failures stand for that of a call, and of timers.
         process: its functions.
         ranks: of the grouping, the state's map, the timers' map and the output's map.
 
@@ -75,7 +75,14 @@ class ProcessStage:
     suffix = b""
 
     def __init__(
-        self, group: Group, state: Map, process: Process, ranks: tuple[int, int, int, int], *, cyclic: bool = False
+        self,
+        group: Group,
+        state: Map,
+        timers: Map,
+        process: Process,
+        ranks: tuple[int, int, int, int],
+        *,
+        cyclic: bool = False,
     ) -> None:
         self._group_suffix, state_rank, self._timers_rank, output_rank = map(varint, ranks)
         self._cyclic = cyclic
@@ -84,7 +91,7 @@ class ProcessStage:
         self._first_output = self._output_head + varint(0)
         self._keys = Group(group.name, group.step, group.where, process.key, 2)  # timers never leave this stage
         self._group = group
-        self._state_map = state
+        self._state_map, self._timers_map = state, timers
         self._process = process
         self.heartbeat = BEGINNING
         self._nodes: dict[Any, _Node] = {}
@@ -175,23 +182,30 @@ class ProcessStage:
                 send_diff(1)
             else:
                 nodes[key] = fresh = [meta, payload, state, outputs, (), heap, node]
-                self._give(key, fresh, outputs)
+                self._give(key, fresh, outputs, failures)
                 for where, output in self._sent(fresh):
                     out.replace(where, NOTHING, output)
         self._nodes_kept += made
         return rest
 
-    def _give(self, key: Any, node: _Node, outputs: Sequence[Any]) -> None:
+    def _give(self, key: Any, node: _Node, outputs: Sequence[Any], failures: Difference) -> None:
         """Set the timers among what a step gave, and keep its outputs."""
         plain: list[Any] = []
         timers: list[_Due] = []
+        ended = self.heartbeat == END_OF_TIME
         for each in outputs:
             if type(each) is not Later:
                 plain.append(each)
                 continue
             ending = self._timers_rank + varint(len(timers))
-            meta, timer = placed(node[_META] + self._group_suffix, ending, self._process.timer(key, each))
-            timers.append(_Due(meta, timer))
+            try:
+                timer = placed(node[_META] + self._group_suffix, ending, self._process.timer(key, each), ended)
+            except EndlessTimers as error:
+                where = node[_META] + self._group_suffix + self._timers_rank
+                failures.replace(where, NOTHING, failed_step(self._timers_map, error, each.payload))
+                timers.clear()
+                break
+            timers.append(_Due(*timer))
         node[_OUTPUTS] = plain
         if timers:
             node[_TIMERS_SET] = timers
@@ -248,7 +262,7 @@ class ProcessStage:
             return
         self._nodes[key] = fresh
         if outputs:
-            self._give(key, fresh, outputs)
+            self._give(key, fresh, outputs, failures)
             for where, output in self._sent(fresh):
                 out.replace(where, NOTHING, output)
 

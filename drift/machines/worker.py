@@ -25,7 +25,7 @@ from drift.machines.process import ProcessStage
 from drift.machines.stage import Stage, TimedStage
 from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import BEGINNING, ComputedMetas, chosen_metas, global_time_of, varint
+from drift_graph.meta import BEGINNING, END_OF_TIME, ComputedMetas, chosen_metas, global_time_of, varint
 from drift_graph.operators import Group
 
 #: A batch of items and where it goes: a source's program, a grouping, a sink, or FAILURES.
@@ -241,7 +241,7 @@ class Worker:
     def _run_program_of(self, stage: Stage, name: str, out: Columns, ports: Ports) -> None:
         if out.diffs is not None:
             self.tombstones += out.diffs.count(-1)
-        self._plan.programs[name].run(out, ports, stage.suffix)
+        self._plan.programs[name].run(out, ports, stage.suffix, self._heartbeat == END_OF_TIME)
 
     def _run_cycle(self, component: tuple[str, ...], waiting: Ports, sends: dict[int, list[Part]]) -> None:
         """Run the stages of a cycle meta by meta, the least first, until nothing comes back to this worker.

@@ -303,7 +303,7 @@ def _outcome(subject: Subject, result: Any) -> Outcome:
 
 
 def _arguments_text(subject: Subject, arguments: tuple[Any, ...]) -> str:
-    if subject.shape == "pair":
+    if subject.shape in ("pair", "process"):
         return f"{_short(arguments[1])}, with state {_short(arguments[0])}"
     return _short(arguments[0])
 

@@ -10,14 +10,25 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
-from drift.operators import ScanKey, ScanOutput, ScanState, pair_of
+from drift.operators import (
+    Process,
+    ProcessOutput,
+    ProcessState,
+    ProcessTimers,
+    ScanKey,
+    ScanOutput,
+    ScanState,
+    pair_of,
+    state_and_outputs,
+)
 from drift_graph.functions import line_of, name_of
 from drift_graph.graph import Dataflow
+from drift_graph.later import Later
 from drift_graph.operators import Group, Map, Operator, Source, as_sequence, label_of
 from drift_graph.times import EventTime, TimePolicy
 
-#: What a function gives: a payload or a key; a truth; payloads; (state, output).
-Shape = Literal["one", "keep", "many", "pair"]
+#: What a function gives: a payload or a key; a truth; payloads; (state, output); (state, outputs and timers).
+Shape = Literal["one", "keep", "many", "pair", "process"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,14 +93,25 @@ def shaped(shape: Shape, result: Any) -> Any:
     """What a function gave, as a value that can be looked at twice."""
     if shape == "many":
         return as_sequence(result)
+    if shape == "process":
+        return state_and_outputs(result)
     return pair_of(result) if shape == "pair" else result
 
 
 def compared(shape: Shape, result: Any) -> Any:
     """The part of a shaped result that a run depends on."""
+    if shape == "process":
+        return result[0], tuple(map(_told, result[1]))
     if shape == "many":
-        return tuple(result)
+        return tuple(map(_told, result))
+    if shape == "one":
+        return _told(result)
     return bool(result) if shape == "keep" else result
+
+
+def _told(child: Any) -> Any:
+    """A child at a later time as a plain value."""
+    return ("drift.at", child.time, child.payload, child.rounds) if type(child) is Later else child
 
 
 class Watching:
@@ -128,8 +150,10 @@ class Watching:
             return dataclasses.replace(operator, function=self._function(operator))
         return operator
 
-    def _function(self, operator: Map) -> Callable[[Any], Any]:
+    def _function(self, operator: Map) -> Callable[..., Any]:
         function = operator.function
+        if isinstance(function, (ProcessState, ProcessTimers, ProcessOutput)):
+            return dataclasses.replace(function, process=self._process(operator, function.process))
         if isinstance(function, (ScanState, ScanOutput)):
             title = f"step {operator.step!r} (scan {name_of(function.user_function)})"
             where = line_of(function.user_function) or operator.where
@@ -140,6 +164,19 @@ class Watching:
         where = line_of(function) or operator.where
         title = f"step {operator.step!r} ({label_of(operator)})"
         return self._watched(Subject(operator.step, title, where, function, operator.arity))
+
+    def _process(self, operator: Map, process: Process) -> Process:
+        return dataclasses.replace(
+            process,
+            key=self._key(operator, process.key),
+            on_item=self._of_process(operator, "on_item", process.on_item, process.initial),
+            on_time=self._of_process(operator, "on_time", process.on_time, process.initial),
+        )
+
+    def _of_process(self, operator: Map, role: str, function: Callable[..., Any], initial: Any) -> Watched:
+        title = f"{role} of step {operator.step!r} ({name_of(function)})"
+        where = line_of(function) or operator.where
+        return self._watched(Subject(operator.step, title, where, function, "process", initial))
 
     def _key(self, operator: Operator, key: Callable[[Any], Any]) -> Watched:
         title = f"the key of step {operator.step!r} ({name_of(key)})"

@@ -12,7 +12,7 @@ from drift.testing.words import Words
 from drift_graph.canonical import NoCanonicalForm, canonical
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
-from drift_graph.meta import END_OF_TIME, global_time_of, read_varint
+from drift_graph.meta import END_OF_TIME, global_time_of, read_varint, root_of
 from drift_graph.operators import Group, Map, Operator, Sink, label_of, place_of
 from drift_graph.reference import Reference
 
@@ -39,7 +39,7 @@ def chain_of(dataflow: Dataflow, meta: bytes) -> list[Link]:
     """The operators that an item passed, oldest first, read off its meta."""
     by_rank = {rank: dataflow[name] for name, rank in dataflow.ranks.items()}
     start = global_time_of(meta)
-    source = dataflow.sources[read_varint(meta, 8)[0]]
+    source = dataflow.sources[read_varint(root_of(meta), 8)[0]]
     links = [Link(source, start, -1)]
     at = len(start)
     while at < len(meta):

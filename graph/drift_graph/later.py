@@ -10,10 +10,11 @@ processed.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from drift_graph.errors import StepError
-from drift_graph.meta import PHASE_ITEMS, TIME_MAX, TIME_MIN, later_meta
+from drift_graph.meta import END, PHASE_ITEMS, TIME_MAX, TIME_MIN, hops_of, later_meta, varint
 
 T = TypeVar("T")
 
@@ -79,10 +80,41 @@ class Undeclared(StepError):
         )
 
 
-def placed(parent: bytes, ending: bytes, child: Any) -> tuple[bytes, Any]:
-    """Meta and payload of a child of the item at `parent`, where `ending` is what an ordinary one appends."""
+#: So many timers may set one the other after all input has ended.
+HOPS_MAX = 1_000_000
+
+
+class EndlessTimers(StepError):
+    """A step sets timers for ever: each sets the next, and nothing else comes."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"all input has ended, and of its timers each has set the next for {HOPS_MAX:,} times; let on_time stop at "
+            f"some point, for example where there is nothing left to do, or set the last one at drift.END"
+        )
+
+
+def placed(parent: bytes, ending: bytes, child: Any, ended: bool = False) -> tuple[bytes, Any]:
+    """Meta and payload of a child of the item at `parent`.
+
+    Args:
+        ending: what the map appends for an ordinary child.
+        ended: whether all input has ended.
+
+    Raises:
+        EndlessTimers: the child is one of too many, each put at a later time by the one before.
+    """
     if type(child) is not Later:
         return parent + ending, child
     time = int.from_bytes(parent[:8], "big") + TIME_MIN if child.time is None else child.time
     meta = later_meta(parent, ending, time, child.phase, child.rounds)
-    return parent + ending if meta is None else meta, child.payload
+    if meta is None:
+        return parent + ending, child.payload
+    if ended and time != END and hops_of(meta) > HOPS_MAX:
+        raise EndlessTimers
+    return meta, child.payload
+
+
+def placed_all(parent: bytes, rank: bytes, family: Sequence[Any], ended: bool) -> list[tuple[bytes, Any]]:
+    """`placed` for all children that a map of this rank gave an item."""
+    return [placed(parent, rank + varint(index), child, ended) for index, child in enumerate(family)]

@@ -17,8 +17,8 @@ from drift_graph.canonical import canonical
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step, step_error
 from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
-from drift_graph.later import placed
-from drift_graph.meta import time_of, varint
+from drift_graph.later import placed_all
+from drift_graph.meta import END_OF_TIME, time_of, varint
 from drift_graph.operators import Group, Map, Operator, Sink
 
 #: In place of a rank: a failed call, and its exception.
@@ -66,8 +66,9 @@ class Reference:
             came_with, meta = meta, meta + varint(rank)
             try:
                 if isinstance(operator, Map):
-                    for index, child in enumerate(operator.children(payload, time_of(came_with))):
-                        self.push(operator.name, *placed(came_with, varint(rank) + varint(index), child))
+                    family = operator.children(payload, time_of(came_with))
+                    for made in placed_all(came_with, varint(rank), family, below == END_OF_TIME):
+                        self.push(operator.name, *made)
                 elif isinstance(operator, Group):
                     if len(came_with) > META_BYTES_MAX:
                         raise endless_cycle(operator)

@@ -1,0 +1,279 @@
+"""Items from the future, and processes with timers: one meaning on every engine, fused or not, in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import drift
+from drift.machines.plan import Plan
+from drift.machines.process import ProcessStage
+from drift_graph import later
+from drift_graph.item import Columns
+from drift_graph.meta import END_OF_TIME, NumberedMetas
+
+BY_TIME = drift.EventTime(lambda trip: trip[0], lateness=20)
+
+
+def by_name(trip: Any) -> Any:
+    return trip[1]
+
+
+def seen(state: int, trip: Any, time: int) -> tuple[int, list[Any]]:
+    """Counts; the first item of a key, and every fifth time, sets timers, some of which are not later."""
+    outputs: list[Any] = [("item", trip, state + 1, time)]
+    if state == 0:
+        outputs += [drift.at(time + 7, "soon"), drift.at(drift.END, "end")]
+    if trip[0] % 5 == 0:
+        outputs += [drift.at(time, "now"), drift.at(time - 3, "before")]
+    return state + 1, outputs
+
+
+def due(state: int, note: str, time: int) -> tuple[int, list[Any]]:
+    if note == "soon" and state < 6:
+        return state + 10, [(note, state, time), drift.at(time + 3, "again")]
+    if note == "end":
+        return 0, [(note, state)]
+    if note in ("now", "before"):
+        return state, [(note, state, time)]
+    return 0, [(note, state, time)]
+
+
+def later_trip(trip: Any) -> list[Any]:
+    return [trip, drift.at(trip[0] + 4, ("later", trip))]
+
+
+def with_time(window: Any, time: int) -> Any:
+    return len(window), window[-1], time
+
+
+def trips() -> drift.Graph:
+    """A process; and items that maps put at later times, through a grouping."""
+    graph = drift.Graph("trips")
+    source = graph.source("trips", time=BY_TIME)
+    source.process(by_name, 0, seen, due, name="counting").sink("seen")
+    windows = source.flat_map(later_trip, later=True).group(len, 3)
+    windows.map(with_time, with_time=True).sink("last")
+    return graph
+
+
+def output(graph: drift.Graph, arrived: Any, **settings: Any) -> list[Any]:
+    return [(item.meta, item.sink, item.payload) for item in drift.run(graph, {"trips": arrived}, **settings)]
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> list[Any]:
+    """Trips, none behind another by more than the lateness."""
+    rows = st.tuples(st.integers(0, 40), st.sampled_from("abc"), st.integers(0, 15))
+    drawn = draw(st.lists(rows, max_size=40))
+    ordered = sorted(range(len(drawn)), key=lambda index: drawn[index][0] + drawn[index][2])
+    return [(*drawn[index][:2], index) for index in ordered]
+
+
+@given(arrivals(), st.booleans(), st.sampled_from([1, 5, 4096]))
+def test_every_way_to_run_gives_the_output_of_the_reference(arrived: list[Any], fused: bool, batch_items: int) -> None:
+    expected = output(trips(), arrived, engine="reference")
+    assert output(trips(), arrived, fused=fused, batch_items=batch_items) == expected
+
+
+@pytest.mark.parametrize(
+    ("workers", "fused", "batch_items"), [(1, True, 3), (2, True, 7), (3, True, 4096), (2, False, 3)]
+)
+def test_it_is_the_output_over_zeromq(workers: int, fused: bool, batch_items: int) -> None:
+    arrived = [(at * 7 % 19 + at, "abcd"[at % 4], at) for at in range(120)]
+    expected = output(trips(), arrived, engine="reference")
+    given = output(trips(), arrived, engine="zeromq", workers=workers, fused=fused, batch_items=batch_items)
+    assert given == expected
+
+
+@given(arrivals())
+def test_a_process_gives_what_a_loop_over_sorted_items_and_timers_gives(arrived: list[Any]) -> None:
+    """The oracle knows times, keys and functions, and nothing of metas."""
+    graph = drift.Graph("counted")
+    graph.source("trips", time=BY_TIME).process(by_name, 0, counted, told).sink("out")
+    out = drift.run(graph, {"trips": arrived})
+    assert sorted(item.payload for item in out) == sorted(_looped(arrived))
+
+
+def counted(state: int, trip: Any, time: int) -> tuple[int, list[Any]]:
+    return state + 1, [drift.at(time + 5, None)] if state == 0 else []
+
+
+def told(state: int, note: None, time: int) -> tuple[int, list[Any]]:
+    return 0, [(time, state)]
+
+
+def _looped(arrived: list[Any]) -> list[Any]:
+    results = []
+    for key in "abc":
+        times = sorted(time for time, name, _ in arrived if name == key)
+        while times:
+            end = times[0] + 5
+            taken = [time for time in times if time <= end]
+            results.append((end, len(taken)))
+            times = times[len(taken) :]
+    return results
+
+
+def test_a_timer_comes_after_every_item_of_its_time_and_before_the_next() -> None:
+    graph = drift.Graph("order")
+    graph.source("trips", time=BY_TIME).process(by_name, 0, counted, told).merge().sink("out")
+    arrived = [(1, "a"), (6, "a"), (6, "a", "too"), (7, "a")]
+    assert [(item.time, item.payload) for item in drift.run(graph, {"trips": arrived})] == [(6, (6, 3)), (12, (12, 1))]
+
+
+def test_steps_with_timers_one_after_the_other_come_one_after_the_other_at_one_time() -> None:
+    """Both close at 9; the second has seen what all keys of the first gave."""
+    graph = drift.Graph("chained")
+    first = graph.source("trips", time=BY_TIME).process(by_name, 0, partial(counted_to, 9), told)
+    first.process(all_of_them, 0, partial(counted_to, 9), told).sink("out")
+    arrived = [(1, "a"), (9, "b"), (2, "c")]
+    assert [item.payload for item in drift.run(graph, {"trips": arrived})] == [(9, 3)]
+    assert [item.payload for item in drift.run(graph, {"trips": arrived}, engine="reference")] == [(9, 3)]
+
+
+def counted_to(end: int, state: int, trip: Any, time: int) -> tuple[int, list[Any]]:
+    return state + 1, [drift.at(end, None)] if state == 0 else []
+
+
+def all_of_them(payload: Any) -> None:
+    return None
+
+
+def test_what_takes_an_item_back_takes_back_what_it_put_at_a_later_time() -> None:
+    graph = drift.Graph("corrected")
+    windows = graph.source("trips", time=BY_TIME).group(by_name, 2)
+    windows.flat_map(later_window, later=True).sink("out")
+    arrived = [(1, "a"), (5, "a"), (3, "a")]
+    run = drift.run(graph, {"trips": arrived}, batch_items=1)
+    assert [item.payload for item in run] == [((1, "a"),), ((1, "a"), (3, "a")), ((3, "a"), (5, "a"))]
+    assert run.report.tombstones == 1 and [item.time for item in drift.run(graph, {"trips": arrived})] == [11, 13, 15]
+
+
+def later_window(window: Any) -> list[Any]:
+    return [drift.at(window[-1][0] + 10, window)]
+
+
+@pytest.mark.parametrize("engine", ["reference", "local"])
+def test_a_map_that_does_not_say_so_may_not_put_items_at_later_times(engine: str) -> None:
+    graph = drift.Graph("undeclared")
+    graph.source("trips").map(put_later).sink("out")
+    with pytest.raises(drift.StepError, match="declare it with later=True"):
+        drift.run(graph, {"trips": [1]}, engine=engine).finish()
+
+
+def put_later(number: int) -> Any:
+    return drift.at(number + 1, number)
+
+
+@pytest.mark.parametrize("settings", [{"engine": "reference"}, {}, {"fused": False}])
+def test_timers_without_end_are_named(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(later, "HOPS_MAX", 50)
+    graph = drift.Graph("endless")
+    graph.source("trips").process(all_of_them, 0, ticking, ticking, name="ticks").sink("out")
+    given: list[Any] = []
+    with pytest.raises(drift.StepError, match=r"'ticks'[^~]*all input has ended"):
+        given.extend(drift.run(graph, {"trips": [1, 2]}, **settings))
+    assert [item.payload for item in given][:3] == [1, 2, "tick"]
+
+
+def ticking(state: int, given: Any, time: int) -> tuple[int, list[Any]]:
+    return state, [given, drift.at(time + 10, "tick")]
+
+
+@pytest.mark.parametrize("settings", [{"engine": "reference"}, {}, {"fused": False}])
+def test_a_function_of_a_process_that_fails_ends_the_run_where_it_stands(settings: Any) -> None:
+    graph = drift.Graph("failing")
+    graph.source("trips").process(all_of_them, 0, failing_on(4), failing_on("x")).sink("out")
+    given: list[Any] = []
+    with pytest.raises(drift.StepError, match="ValueError: no 4"):
+        given.extend(drift.run(graph, {"trips": range(9)}, **settings))
+    assert [item.payload for item in given] == [0, 1, 2, 3]
+
+
+class failing_on:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self, state: int, given: Any, time: int) -> Any:
+        if given == self.value:
+            raise ValueError(f"no {given}")
+        return state, (given,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, failing_on) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("result", [5, [1, [2]], (1,), (1, "text"), (1, 5)])
+def test_what_is_no_state_with_outputs_is_refused(result: Any) -> None:
+    graph = drift.Graph("wrong")
+    graph.source("trips").process(all_of_them, 0, _giving(result), due).sink("out")
+    with pytest.raises(drift.StepError, match="must return"):
+        drift.run(graph, {"trips": [1]}).finish()
+
+
+def _giving(result: Any) -> Callable[..., Any]:
+    return lambda state, given, time: result
+
+
+def test_a_key_that_is_as_if_it_had_never_been_is_forgotten() -> None:
+    graph = drift.Graph("forgotten")
+    graph.source("trips").process(lambda number: number, 0, counted, told).sink("out")
+    dataflow = graph.build()
+    (stage,) = Plan(dataflow).stages().values()
+    assert isinstance(stage, ProcessStage)
+    for start in range(0, 100_000, 1000):
+        numbers = list(range(start, start + 1000))
+        stage.process(Columns(NumberedMetas(start, 1000, b"\0\0\0"), numbers, None), {})
+        stage.heartbeat = NumberedMetas(start + 1000, 1, b"")[0]
+        stage.fire({})
+        stage.settle(stage.heartbeat)
+        assert len(stage._nodes) < 10_000
+    stage.heartbeat = END_OF_TIME
+    assert len(stage.fire({}).metas) == 5 and stage.least_timer is None
+    stage.settle(END_OF_TIME)
+    assert not stage.held and not stage.remembered()
+
+
+def test_a_process_is_shown_as_what_it_is_made_of() -> None:
+    text = str(trips())
+    assert "group window 2 by by_name" in text and "into the future" in text
+    assert trips() == trips()
+
+
+def test_a_lineage_goes_back_over_timers(tmp_path: Any) -> None:
+    graph = drift.Graph("explained")
+    graph.source("trips", time=BY_TIME).process(by_name, 0, counted, told, name="counted").sink("out")
+    run = drift.run(graph, {"trips": [(1, "a"), (3, "a"), (2, "b")]}, record=tmp_path / "record")
+    run.finish()
+    lineage = drift.explain(tmp_path / "record", position=0, graph=graph)
+    assert [(made.kind, made.payload) for made in lineage.items] == [
+        ("input", (1, "a")),
+        ("state", 1),
+        ("input", (3, "a")),
+        ("state", 2),
+        ("timer", None),
+        ("item", (6, 2)),
+        ("output", (6, 2)),
+    ]
+
+
+def test_impure_functions_of_a_process_are_found() -> None:
+    graph = drift.Graph("impure")
+    calls: list[int] = []
+
+    def numbering(state: int, given: Any, time: int) -> Any:
+        calls.append(given)
+        return state, [len(calls)]
+
+    graph.source("trips").process(all_of_them, 0, numbering, due).sink("out")
+    with pytest.raises(drift.ImpureStep, match="on_item of step"):
+        drift.run(graph, {"trips": range(9)}, check_purity=True).finish()
