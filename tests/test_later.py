@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,7 +17,8 @@ from drift.machines.plan import Plan
 from drift.machines.process import ProcessStage
 from drift_graph import later
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME, NumberedMetas
+from drift_graph.meta import END_OF_TIME, NumberedMetas, global_time, pack_time
+from drift_graph.reference import Reference
 
 BY_TIME = drift.EventTime(lambda trip: trip[0], lateness=20)
 
@@ -277,3 +280,80 @@ def test_impure_functions_of_a_process_are_found() -> None:
     graph.source("trips").process(all_of_them, 0, numbering, due).sink("out")
     with pytest.raises(drift.ImpureStep, match="on_item of step"):
         drift.run(graph, {"trips": range(9)}, check_purity=True).finish()
+
+
+# A stage by itself: items and tombstones in any order, timers that come before all items below them have.
+
+
+def stepped(state: int, given: Any, time: int) -> tuple[int, list[Any]]:
+    outputs: list[Any] = [("item", given, state)]
+    if state == 0:
+        outputs.append(drift.at(time + 3, "odd"))
+    if given[2]:
+        outputs.append(drift.at(time + 1, "end"))
+    return (state * 3 + given[1] + 1) % 50, outputs
+
+
+def fired(state: int, note: str, time: int) -> tuple[int, list[Any]]:
+    if note == "odd" and state % 2:
+        return state + 1, [(note, state), drift.at(time + 2, "odd")]
+    return 0, [(note, state)]
+
+
+def key_of(given: Any) -> Any:
+    return given[0]
+
+
+@given(st.randoms(use_true_random=False))
+def test_a_stage_gives_what_the_reference_gives_whatever_comes_and_goes(choose: Random) -> None:
+    graph = drift.Graph("stage")
+    graph.source("in").process(key_of, 0, stepped, fired).sink("out")
+    dataflow = graph.build()
+    plan = Plan(dataflow)
+    ((name, stage),) = plan.stages().items()
+    assert isinstance(stage, ProcessStage)
+    given: Counter[tuple[bytes, Any]] = Counter()
+    live: dict[bytes, Any] = {}
+
+    def take(columns: Columns) -> None:
+        ports: Any = {}
+        plan.programs[name].run(columns, ports, stage.suffix)
+        for metas, payloads, diffs in ports.get("out", ()):
+            for meta, payload, diff in zip(metas, payloads, diffs or [1] * len(metas)):
+                given[meta, payload] += diff
+
+    settled = 0
+    for _ in range(choose.randint(1, 12)):
+        batch: dict[bytes, tuple[Any, int]] = {}
+        for _ in range(choose.randint(1, 3)):
+            unsettled = [meta for meta in live if meta >= pack_time(settled) and meta not in batch]
+            if unsettled and choose.random() < 0.4:
+                meta = choose.choice(unsettled)
+                batch[meta] = live.pop(meta), -1
+                continue
+            time = choose.randint(settled, settled + 12)
+            meta = global_time(time, 0, 0, 0)
+            if meta not in live and meta not in batch:
+                live[meta] = choose.choice("ab"), time, choose.randint(0, 1)
+                batch[meta] = live[meta], 1
+        rows = sorted(batch.items())
+        diffs = [diff for _, (_, diff) in rows]
+        if rows:
+            columns = Columns(
+                [meta for meta, _ in rows], [each for _, (each, _) in rows], diffs if -1 in diffs else None
+            )
+            take(stage.process(columns, {}))
+        if choose.random() < 0.5:
+            settled += choose.randint(0, 4)
+            stage.heartbeat = max(stage.heartbeat, pack_time(settled + choose.randint(0, 3)))
+            take(stage.fire({}))
+            stage.settle(pack_time(settled))
+    stage.heartbeat = END_OF_TIME
+    take(stage.fire({}))
+    stage.settle(END_OF_TIME)
+    reference = Reference(dataflow)
+    for meta, payload in sorted(live.items()):
+        reference.push("in", meta, payload)
+    expected = Counter((meta, payload) for _, meta, payload in reference.pop(END_OF_TIME))
+    assert {each: count for each, count in given.items() if count} == expected
+    assert not stage.held

@@ -1066,3 +1066,15 @@ def test_only_the_beginning_of_something_huge_is_shown() -> None:
     assert text.startswith("([+, +, +, ") and text.endswith("...") and len(text) == 300
     assert Counted.shown <= 300
     assert len(brief(bytes(10**6), 100)) < 500
+
+
+def test_a_bucket_whose_items_are_settled_begins_anew_with_what_was_logged_since() -> None:
+    stage = GroupStage(Group("g", "g", "here", lambda payload: payload[0], 2), 1)
+    ports: Ports = {}
+    stage.process(Columns([pack_time(3)], [("b", 3)], None), ports)
+    stage.settle(pack_time(2))
+    stage.process(Columns([pack_time(3)], [("b", 3)], [-1]), ports)
+    stage.process(Columns([pack_time(6)], [("b", 6)], None), ports)
+    stage.settle(pack_time(7))
+    out = stage.process(Columns([pack_time(9), pack_time(11)], [("a", 9), ("b", 11)], [-1, 1]), ports)
+    assert out.payloads == [(("b", 6), ("b", 11))]
