@@ -1069,7 +1069,9 @@ def test_only_the_beginning_of_something_huge_is_shown() -> None:
 
 
 def test_a_bucket_whose_items_are_settled_begins_anew_with_what_was_logged_since() -> None:
-    stage = GroupStage(Group("g", "g", "here", lambda payload: payload[0], 2), 1)
+    graph = drift.Graph("buckets")
+    graph.source("in").group(lambda payload: payload[0], 2, name="g").sink("out")
+    stage = Plan(graph.build()).stages()["g"]
     ports: Ports = {}
     stage.process(Columns([pack_time(3)], [("b", 3)], None), ports)
     stage.settle(pack_time(2))
