@@ -748,7 +748,9 @@ class KeyedStream(Generic[K, T]):
         return WindowedStream(self._stream, self._key, windows, early)
 
     def at_end(self, aggregate: Aggregate[T, V], *, name: str | None = None) -> Stream[tuple[K, V]]:
-        """(key, value) of all items of each key, when the input has ended, in the order of the keys' first items.
+        """(key, value) of all items of each key, when the input has ended.
+
+        They come in the order of the input items that keys first came from.
 
         Args:
             aggregate: one of `drift.agg`, such as `drift.agg.count()`.

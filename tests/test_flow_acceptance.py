@@ -77,7 +77,7 @@ def test_aggregates_by_parity(engine: dict[str, Any], aggregate: Any, expected: 
 def test_words_are_counted(engine: dict[str, Any]) -> None:
     lines = ["dog monkey", "cat", "horse", "monkey", "dog cat", "horse", "horse horse", "cat dog monkey"]
     told = outputs(lambda s: s.flat_map(str.split).key_by(str.lower).at_end(drift.agg.count()), lines, engine)
-    assert told == [("dog", 3), ("monkey", 3), ("cat", 3), ("horse", 4)]
+    assert sorted(told) == [("cat", 3), ("dog", 3), ("horse", 4), ("monkey", 3)]
 
 
 @ENGINES
