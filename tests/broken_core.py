@@ -6,69 +6,157 @@ from broken import LAWS, SAME_CODE, Breakage, Edit, one
 
 MACHINES, GOLDEN = ("tests/test_machines.py",), ("tests/test_golden.py",)
 IDLE = ("tests/test_feed.py", "-k", "idle")
-NO_SHELL = "it is in the shell around the sources, which the simulator has not"
+ONLY_SPEED = "it changes how much is on its way, and nothing that comes out"
 
 _ACKER, _LEDGER = "acker/drift_acker/table.py", "acker/drift_acker/ledger.py"
 _BARRIER, _DIGEST = "barrier/drift_barrier/barrier.py", "barrier/drift_barrier/digest.py"
 _CANONICAL, _META = "graph/drift_graph/canonical.py", "graph/drift_graph/meta.py"
 _RANKS, _TIMES = "graph/drift_graph/ranks.py", "graph/drift_graph/times.py"
 _REFERENCE = "graph/drift_graph/reference.py"
-_SIMULATED = "drift/engines/simulated.py"
 _LOG = "drift/machines/log.py"
+_SIMULATED, _NODE = "drift/engines/simulated.py", "drift/machines/nodes/node.py"
+_FEED_NODE, _WORKER_NODE = "drift/machines/nodes/feeding.py", "drift/machines/nodes/worker.py"
+_ACKER_NODE, _BARRIER_NODE = "drift/machines/nodes/acker.py", "drift/machines/nodes/barrier.py"
 _CHANGES, _GROUPING = "drift/machines/changes.py", "drift/machines/grouping.py"
 _KEYS, _MAPS = "drift/machines/keys.py", "drift/machines/maps.py"
 _PLAN, _SCAN, _WORKER = "drift/machines/plan.py", "drift/machines/scan.py", "drift/machines/worker.py"
 
 BREAKAGES = [
-    # The protocol, which the simulator's shell keeps.
+    # The protocol, which the nodes keep.
     one(
         "an ack split in two",
-        _SIMULATED,
-        "        self._send_ack(thing, ack_of(map(_tracked, taken), map(_tracked, sent)))",
-        "        self._send_ack(thing, ack_of(map(_tracked, taken), ()))\n"
-        "        self._send_ack(thing, ack_of((), map(_tracked, sent)))",
+        _WORKER_NODE,
+        "        return [*sends, self._ack(ack_of(map(tracked, batches), sent, (), waiting))]",
+        "        return [*sends, self._ack(ack_of(map(tracked, batches), ())), self._ack(ack_of((), sent, (), waiting))]",
     ),
     one(
         "a heartbeat before the ack",
-        _SIMULATED,
-        "        self._send_promise(rank, first, ack_of((), map(_tracked, sent), [(rank, heartbeat)]))",
-        "        self._send_promise(rank, first, ack_of((), (), [(rank, heartbeat)]))\n"
-        "        self._send_promise(rank, first, ack_of((), map(_tracked, sent)))",
+        _FEED_NODE,
+        "        ack = ack_of((), map(tracked, batches), [(rank, arrived.heartbeat)])\n",
+        "        ack = ack_of((), map(tracked, batches))\n"
+        "        sends.append(Send(ACKER, ack_message(ack_of((), (), [(rank, arrived.heartbeat)]))))\n",
     ),
     Breakage(
         "a source's acks overtake each other",
         [
             Edit(_SIMULATED, "        if len(waiting) == 1:\n", "        if True:\n"),
-            Edit(_SIMULATED, "        if waiting:\n            self.under_way.append(waiting[0])\n", ""),
+            Edit(_SIMULATED, "            if waiting:\n                self.under_way.append(waiting[0])\n", ""),
         ],
     ),
     one(
         "a message tracked at its greatest time",
-        _SIMULATED,
-        "granule = global_time_of(min(min(columns.metas) for _, columns in these))",
-        "granule = global_time_of(max(max(columns.metas) for _, columns in these))",
+        _NODE,
+        "return global_time_of(min(least_meta(columns.metas) for _, columns in parts))",
+        "return global_time_of(max(max(columns.metas) for _, columns in parts))",
     ),
     one(
         "a duplicate message",
-        _SIMULATED,
-        "        for message in messages:\n",
-        "        for message in messages * 2:\n",
+        _WORKER_NODE,
+        "                sends.append(Send(receiver, batch))\n",
+        "                sends += [Send(receiver, batch), Send(receiver, batch)]\n",
     ),
     one(
         "a message lost",
-        _SIMULATED,
-        "        for message in messages:\n",
-        "        for message in messages[:-1]:\n",
+        _WORKER_NODE,
+        "                sends.append(Send(receiver, batch))\n",
+        "                continue\n",
     ),
     one(
         "a tombstone lost on its way",
-        _SIMULATED,
-        "        for name, columns in parts:\n            self.barrier.add(name, columns)\n",
-        "        for name, columns in parts:\n"
-        "            gone = (columns.diffs or [1]).index(-1) if -1 in (columns.diffs or [1]) else len(columns.metas)\n"
-        "            kept = [index for index in range(len(columns.metas)) if index != gone]\n"
-        "            self.barrier.add(name, Columns(*([list(each)[index] for index in kept] if each else None"
-        " for each in columns)))\n",
+        _BARRIER_NODE,
+        "                for name, columns in message.parts:\n                    self.machine.add(name, columns)\n",
+        "                for name, columns in message.parts:\n"
+        "                    diffs = columns.diffs or [1] * len(columns.metas)\n"
+        "                    gone = diffs.index(-1) if -1 in diffs else len(diffs)\n"
+        "                    kept = [index for index in range(len(diffs)) if index != gone]\n"
+        "                    each = [list(column)[index] if column else 1 for column in columns for index in kept]\n"
+        "                    n = len(kept)\n"
+        "                    self.machine.add(name, type(columns)(each[:n], each[n : 2 * n], each[2 * n :]))\n",
+    ),
+    one(
+        "an acker that does not wish to be woken for what it has not told yet",
+        _ACKER_NODE,
+        "            self.wake_s = self._next_notice_s\n",
+        "",
+    ),
+    one(
+        "an acker that keeps to itself which batches it has heard of",
+        _ACKER_NODE,
+        "notice = MinimalTime(news[0], news[1], rank, self._batches, news[2], self._tombstones)",
+        "notice = MinimalTime(news[0], news[1], rank, 0, news[2], self._tombstones)",
+        ("tests/test_nodes.py", *LAWS),
+    ),
+    one(
+        "a worker whose patience has no end",
+        _WORKER_NODE,
+        "        elif self._waiting and now_s >= self._patient_until_s():\n",
+        "        elif False:\n",
+        (*LAWS, "-k", "patience"),
+        "the harness has too few items for patience",
+    ),
+    one(
+        "a worker that goes by another's clock",
+        _WORKER_NODE,
+        "            self._waiting_since_s = now_s\n        self._came += 1\n",
+        "            self._waiting_since_s = math.inf\n        self._came += 1\n",
+        (*LAWS, "-k", "patience"),
+        "the harness has too few items for patience",
+    ),
+    one(
+        "a run that breaks off before all below the error is through",
+        _FEED_NODE,
+        "settled = not self._gathering and self.minimal_time == min(self._heartbeats, default=END_OF_TIME)",
+        "settled = not self._gathering",
+        ("tests/test_input_errors.py", "tests/test_nodes.py"),
+    ),
+    one(
+        "a barrier that breaks off with what it has released so far",
+        _BARRIER_NODE,
+        "self.minimal_time, breaks_off = max(self.minimal_time, message.time), True",
+        "breaks_off = True",
+        ("tests/test_nodes.py",),
+    ),
+    one(
+        "a batch that cannot be carried is not taken back",
+        _NODE,
+        "ack = ack_of([tracked(batch)], map(tracked, batches))",
+        "ack = ack_of([], map(tracked, batches))",
+    ),
+    one(
+        "half of a batch that cannot be carried is lost",
+        _NODE,
+        "    return [[(name, first)], [(name, Columns(metas[middle:], payloads[middle:], diffs and diffs[middle:]))]]",
+        "    return [[(name, first)]]",
+    ),
+    one(
+        "gathered batches that lose the first of them",
+        "drift/machines/nodes/gathering.py",
+        "for fed in several if fed.arrived.metas]",
+        "for fed in several[1:] if fed.arrived.metas]",
+    ),
+    one(
+        "a cycle whose pace is judged before what was fed is through",
+        "drift/machines/nodes/pacing.py",
+        "if in_flight <= self._judged_at or not self._items:",
+        "if not self._items:",
+        ("tests/test_pacing.py",),
+        "it changes how much is fed at once, and nothing that comes out",
+    ),
+    one(
+        "batches that are on their way are counted as done",
+        _FEED_NODE,
+        "for number, granule in self._sent if number > told or granule >= in_flight]",
+        "for number, granule in self._sent if granule >= in_flight]",
+        ("tests/test_nodes.py",),
+        ONLY_SPEED,
+    ),
+    one(
+        "who feeds does not mind what has not left yet",
+        _FEED_NODE,
+        "return not stuck and len(self._sent)",
+        "return len(self._sent)",
+        ("tests/test_nodes.py",),
+        ONLY_SPEED,
     ),
     # Minimal time.
     one(
@@ -354,55 +442,6 @@ BREAKAGES = [
         "return min((kept for other",
         "return max((kept for other",
         IDLE,
-        NO_SHELL,
-    ),
-    one(
-        "gathered batches that lose the first of them",
-        "drift/machines/nodes/gathering.py",
-        "for fed in several if fed.arrived.metas]",
-        "for fed in several[1:] if fed.arrived.metas]",
-        (*LAWS, "-k", "local"),
-        NO_SHELL,
-    ),
-    one(
-        "an acker that keeps to itself which batches it has heard of",
-        "drift/machines/nodes/acker.py",
-        "news = table.minimal_time, table.least_in_flight, table.least_heartbeat, self._batches",
-        "news = table.minimal_time, table.least_in_flight, table.least_heartbeat, 0",
-        ("tests/test_pacing.py",),
-        NO_SHELL,
-    ),
-    one(
-        "a run that breaks off before all below the error is through",
-        "drift/machines/nodes/feeding.py",
-        "settled = not self._gathering and self.minimal_time == min(self._heartbeats, default=END_OF_TIME)",
-        "settled = not self._gathering",
-        ("tests/test_nodes.py",),
-        NO_SHELL,
-    ),
-    one(
-        "a barrier that breaks off with what it has released so far",
-        "drift/machines/nodes/barrier.py",
-        "self.minimal_time, breaks_off = max(self.minimal_time, message.time), True",
-        "breaks_off = True",
-        ("tests/test_nodes.py",),
-        NO_SHELL,
-    ),
-    one(
-        "batches that are on their way are counted as done",
-        "drift/machines/nodes/feeding.py",
-        "for number, granule in self._sent if number > told or granule >= in_flight]",
-        "for number, granule in self._sent if granule >= in_flight]",
-        ("tests/test_nodes.py",),
-        NO_SHELL,
-    ),
-    one(
-        "a batch that cannot be carried is not taken back",
-        "drift/machines/nodes/node.py",
-        "ack = ack_of([tracked(batch)], map(tracked, batches))",
-        "ack = ack_of([], map(tracked, batches))",
-        ("tests/test_pacing.py",),
-        NO_SHELL,
     ),
     # Canonical bytes.
     Breakage(

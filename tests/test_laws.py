@@ -41,6 +41,7 @@ import drift
 import drift.machines.changes as changes_module
 import drift.machines.scan as scan_module
 from drift.engines.simulated import Outcome, Simulation
+from drift.machines.nodes import worker as worker_node
 from drift.operators import State
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import canonical, form_of
@@ -300,6 +301,17 @@ def test_early_stopping_changes_nothing(case: Case, workers: int, data: st.DataO
     boxed = build(case.recipe, [each.time for each in case.inputs], boxed=True)
     outcome = Simulation(boxed, case.sources(), noisy(data), workers=workers).run()
     assert _output(outcome.items(), outcome.digest, None) == reference(case, data)
+
+
+def test_patience_of_workers_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers wait with every batch, by clocks that differ."""
+    monkeypatch.setattr(worker_node, "_PATIENT_ITEMS_MIN", 1)
+
+    @given(cases(items_max=12), st.integers(2, 3), st.data())
+    def law(case: Case, workers: int, data: st.DataObject) -> None:
+        assert simulated(case, data, workers=workers) == reference(case, data)
+
+    law()
 
 
 def test_sending_more_than_the_net_difference_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,15 @@
-"""The machines under a schedule: sources, workers, acker and barrier in one process, on a network that is only thought.
+"""The nodes of a run under a schedule: in one process, on a network and by clocks that are only thought.
 
 Invariant: whatever the schedule says, minimal time never goes back, nothing below it is anywhere but in the barrier,
 and at the end nothing is held. Each is checked at the step that could break it; a breach is a DriftBug.
 
 Why it is the worst network there is: everything that is under way is a `Thing`, and any of them may come next, however
-late. Only the acks of one source keep their order among themselves, because a promise must not overtake the message
-before it. A message is one receiver's parts, tracked at the least global time in them; what a worker took and all that
-it sent for it make one ack. What comes over a link has been pickled, so nothing is the same object on both sides.
+late. Only the acks of one source keep their order among themselves, because a heartbeat must not overtake the message
+before it. What comes over a link has been pickled, so nothing is the same object on both sides.
+
+The nodes are those that every engine drives; this is one more shell around them, and what a shell has no say in, the
+schedule says: how much a source has, how long a frame stays in the outbox of who feeds, when a node that wishes to be
+woken is, how much the clocks of two nodes differ, how long a turn takes, and when a node stands still for a while.
 
 A schedule decides what comes next and the few numbers there are to decide. Every decision has a `Key` that says what
 it is about (the batch from worker 0 to worker 1 that begins with item 3), not when it is met; so a decision about one
@@ -16,37 +19,57 @@ input is read before the last is settled, and batches are as large as they may b
 
 from __future__ import annotations
 
+import math
 import pickle
+import sys
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from drift.machines.maps import Ports
-from drift.machines.plan import Plan, feeding_step
-from drift.machines.worker import BARRIER, Part, Router, Worker
-from drift_acker.ledger import Ledger, ack_of
-from drift_acker.table import Ack, AckTable
-from drift_barrier.barrier import Barrier, Released
+from drift.machines.nodes.acker import AckerNode
+from drift.machines.nodes.barrier import BarrierNode
+from drift.machines.nodes.feeding import FeedNode
+from drift.machines.nodes.intake import Fed, Intake
+from drift.machines.nodes.messages import (
+    AckMessage,
+    Batch,
+    Finished,
+    Message,
+    MinimalTime,
+    Oversized,
+    Pace,
+    ReleasedMessage,
+)
+from drift.machines.nodes.node import ACKER, CALLER, Node, Send
+from drift.machines.nodes.pacing import pacing_of
+from drift.machines.nodes.worker import WorkerNode
+from drift.machines.plan import Plan
+from drift.machines.worker import BARRIER
+from drift_barrier.barrier import Released
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import DriftBug, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
-from drift_graph.inputs import Inputs
-from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
+from drift_graph.meta import END_OF_TIME, global_time_of, least_meta
 from drift_graph.times import Arrived, EventTime, Late, SourceMachine, TimePolicy
 
 #: A run of the simulator has an end: a machine that goes on for ever is broken.
 _TURNS_MAX = 1_000_000
 #: Where a simulated clock starts, in milliseconds since 1970; each turn takes one.
 CLOCK_START_MS = 1_000_000_000_000
+#: By how much the clock of a node may differ from that of the others, and how long a turn may take.
+_SKEWS_S = (0.0, 0.0004, 7.0, -3600.0)
+_TURNS_S = (0.0, 0.02, 3.0)
+#: What a turn takes by all clocks.
+_TURN_S = 0.0001
 
 
 class Key(NamedTuple):
     """What a decision is about.
 
     Attributes:
-        kind: a thing under way, "batch", "ack", "promise", "news" or "read"; or a number, see `Schedule.choose`.
+        kind: a thing that comes, "batch", "ack", "promise", "news", "pace", "break off", "read" or "wake"; "outbox"
+            and "still", for which something else is held up; or a number, see `Schedule.choose`.
         place: "worker 0 > worker 1" for a batch, otherwise a receiver or sender, or "".
         source, number: the item it begins with, by its index in its source's input; for news, of minimal time.
         nth: tells apart those for which all else is equal.
@@ -74,10 +97,13 @@ class Thing:
         key: what it is.
         due: the turn at which it may come.
         born, came: the turns at which it was sent and came; -1 before that.
-        to: index of a worker or a source, or BARRIER.
+        to: whom it comes to: a worker's index, BARRIER, ACKER or CALLER.
+        message: a batch; `carried` any other message.
+        in_outbox_until: the turn at which it leaves the outbox of its sender.
+        rank: of the source that is read, or whose heartbeat it brings.
     """
 
-    __slots__ = ("key", "due", "born", "came", "to", "message", "ack", "time")
+    __slots__ = ("key", "due", "born", "came", "to", "message", "carried", "in_outbox_until", "rank")
 
     def __init__(self, key: Key, born: int, hold: int, to: int = 0) -> None:
         self.key = key
@@ -86,8 +112,9 @@ class Thing:
         self.came = -1
         self.to = to
         self.message: _Message | None = None
-        self.ack: Ack | None = None
-        self.time = BEGINNING
+        self.carried: Message | None = None
+        self.in_outbox_until = born
+        self.rank = -1
 
     def __repr__(self) -> str:
         kind, place, source, number, _ = self.key
@@ -98,17 +125,18 @@ class Schedule:
     """In order. Others deviate from it."""
 
     def hold(self, key: Key) -> int:
-        """For how many turns a thing is held up, 0 or more, when it is sent."""
+        """For how many turns a thing is held up, 0 or more, when it is sent; a frame, in the outbox of who feeds it
+        ("outbox"); and a node that stands still after a turn ("still").
+        """
         return 0
 
     def choose(self, key: Key, count: int) -> int:
         """A number below `count`; 0 is the plainest.
 
-        By kind: "cut", how many items fewer a batch of a source has than it could have; "to", how many workers
-        further it goes; "split", whether parts for one receiver are messages of their own; "together", how many
-        more of the messages that wait for a receiver it takes at once; "maps first", whether a worker only runs the
-        maps of a source's batch and sends itself the rest; "pause", whether a live source has nothing now; "clock",
-        by how much its clock jumps.
+        By kind: "cut", how many items fewer a batch of a source has than it could have; "split", whether a batch is
+        too long to be carried, and goes in halves; "together", how many more of the messages that wait for a receiver
+        it takes at once; "pause", whether a live source has nothing now; "clock", by how much its clock jumps; "skew",
+        by how much a node's clock differs; "took", how long a turn took.
         """
         return 0
 
@@ -169,7 +197,7 @@ class Simulation:
         times: time policies by source, in place of those of the graph.
         machines: the sources' machines, in place of new ones; such as have decided before.
         plan: the dataflow's, where it is known.
-        fed_by_hand: whether `feed` brings more input later.
+        fed_by_hand: `feed` brings more input later, as much at once as it likes, and batches take turns on the workers.
     """
 
     def __init__(
@@ -192,9 +220,6 @@ class Simulation:
     ) -> None:
         self.plan = plan or Plan(dataflow, fused=fused)
         policies = {source.name: source.time for source in dataflow.sources} | dict(times or {})
-        self.workers = [Worker(self.plan, index, workers) for index in range(workers)]
-        self.acker = AckTable(range(len(dataflow.sources)))
-        self.barrier = Barrier(digest, lambda sink: feeding_step(dataflow, sink))
         self.sources = list(machines or ()) or [
             SourceMachine(source.name, rank, policies[source.name], live=source.name in live)
             for rank, source in enumerate(dataflow.sources)
@@ -208,28 +233,45 @@ class Simulation:
         self.now_ms = CLOCK_START_MS
         self.under_way: list[Thing] = []
         self.lost: list[Thing] = []
+        self.intake = (_FedByHand if fed_by_hand else Intake)(
+            self.sources, batch_items=batch_items, in_flight_max=in_flight_max, now_s=CLOCK_START_MS / 1000
+        )
+        self._worker_nodes = [WorkerNode(self.plan, index, workers) for index in range(workers)]
+        self._acker_node = AckerNode(
+            len(self.sources), [*range(workers), CALLER], [CALLER], pacing=pacing_of(self.plan, workers, batch_items)
+        )
+        self._barrier_node = BarrierNode(dataflow, digest)
+        by_hand = {"batches_ahead_max": sys.maxsize, "turn_items": 1} if fed_by_hand else {}
+        self._feed_node = FeedNode(self.plan, workers, self.intake, **by_hand)
+        self.workers = [node.machine for node in self._worker_nodes]
+        self.acker = self._acker_node.table
+        self.barrier = self._barrier_node.machine
+        self._nodes: dict[int, Node] = {
+            **dict(enumerate(self._worker_nodes)),
+            BARRIER: self._barrier_node,
+            ACKER: self._acker_node,
+            CALLER: self._feed_node,
+        }
+        self._names = {to: f"worker {to}" for to in range(workers)}
+        self._names |= {BARRIER: "barrier", ACKER: "acker", CALLER: "caller"}
         self._schedule = schedule or Schedule()
+        self._skews_s = {to: self._skew_s(to) for to in self._nodes}
+        self._leapt_s = 0.0  # what the clocks of all nodes went on for those that wished to be woken
+        self._took_s = dict.fromkeys(self._nodes, 0.0)
+        self._still_until = dict.fromkeys(self._nodes, 0)
         self._inputs = [deque(inputs[source.name]) for source in dataflow.sources]
         self._numbers = [
             deque(numbers[source.name] if numbers else range(len(inputs[source.name]))) for source in dataflow.sources
         ]
         self._fed = list(map(len, self._inputs))
-        self._batch_items = batch_items
+        self._by_hand = fed_by_hand
         self._in_flight_max = in_flight_max
         self._credit_matters = fed_by_hand or in_flight_max < sum(map(len, self._inputs))
-        self.inputs = Inputs(self.sources)
-        self._ledgers = [Ledger(sender) for sender in range(workers + len(self.sources))]
-        self._router = Router(self.plan, workers)
-        self._names = [f"worker {index}" for index in range(workers)]
-        self._names += [machine.name for machine in self.sources]
         self._promises: list[deque[Thing]] = [deque() for _ in self.sources]
         self._reads: list[Thing | None] = [None] * len(self.sources)
-        self._batches = 0
+        self._wakes: dict[int, Thing] = {}
+        self._first_read = [-1] * len(self.sources)  # the item that the last reading began with
         self._times = 0
-        self._known = dict.fromkeys((*range(workers), BARRIER), BEGINNING)  # minimal time, as each has heard of it
-        self._credited = [BEGINNING] * len(self.sources)
-        self._promised = [BEGINNING] * len(self.sources)  # as in Feed
-        self._last_item_ms = [self.now_ms] * len(self.sources)
         self._items: dict[bytes, tuple[str, int]] = {}
         self._met: dict[tuple[str, str, str, int], int] = {}
 
@@ -259,7 +301,9 @@ class Simulation:
             SettingsError: the credit of a source is too small for its lateness.
         """
         if self.error is None:
-            self.error = self.inputs.error
+            self.error = self._feed_node.error or self.intake.inputs.error
+            if isinstance(self.error, SettingsError):
+                raise self.error
             if self.acker.minimal_time == END_OF_TIME:
                 self._check_settled()
             elif self.lost:
@@ -269,6 +313,8 @@ class Simulation:
                 )
             elif self.error is None:
                 self._check_progress()
+            elif self._feed_node.finished is None:
+                raise DriftBug(f"nothing is under way, and the run does not break off at its error: {self.error}")
         tombstones = sum(worker.tombstones for worker in self.workers)
         return Outcome(
             self.pieces,
@@ -278,15 +324,22 @@ class Simulation:
             tombstones,
             self.handed,
             self.log,
-            self.inputs.error,
+            self.intake.inputs.error,
         )
 
     def things(self) -> list[Thing]:
-        """All that could come next: what is under way, oldest first, then reads, the source furthest behind first."""
-        ready = [rank for rank in range(len(self.sources)) if self._may_read(rank)]
+        """All that could come next: what is under way, oldest first; who wishes to be woken; and reads, the source
+        furthest behind first.
+        """
+        ready = self._readable()
         if len(ready) > 1:
             ready.sort(key=lambda rank: self.sources[rank].heartbeat)
-        return [*self.under_way, *map(self._read_of, ready)]
+        return [*self.under_way, *self._wakes.values(), *map(self._read_of, ready)]
+
+    @property
+    def wakes(self) -> list[Thing]:
+        """Of each node that wishes to be woken."""
+        return list(self._wakes.values())
 
     def fire(self, thing: Thing) -> None:
         """A thing comes.
@@ -302,18 +355,20 @@ class Simulation:
         self.log.append(thing)
         kind = thing.key.kind
         if kind == "read":
-            self._reads[thing.to] = None
-            self._read(thing.to)
+            self._reads[thing.rank] = None
+            self._read(thing.rank)
+        elif kind == "wake":
+            self._wake(thing)
         else:
             self.under_way.remove(thing)
             if kind == "batch":
-                self._work(thing) if thing.to != BARRIER else self._collect(thing)
-            elif kind == "ack":
-                self._ack(thing)
-            elif kind == "promise":
-                self._promise(thing)
-            else:
-                self._notice(thing)
+                self._receive(thing)
+            elif kind == "ack" or kind == "promise":
+                self._fold(thing)
+            elif thing.carried is not None:
+                self._turn(thing.to, [thing.carried])
+        if not self._by_hand and self.error is None and not self._readable():
+            self._feed([])  # as a shell does that has nothing to read
         self._schedule.fired(thing)
 
     def feed(self, rank: int, payloads: Sequence[Any]) -> None:
@@ -331,14 +386,11 @@ class Simulation:
         self.fire(self._read_of(rank))
 
     def promise(self, rank: int, heartbeat: bytes) -> None:
-        """A source tells what it promises now."""
-        self._promised[rank] = heartbeat
-        self.late += self.inputs.told()
-        self._send_promise(rank, -1, ack_of((), (), [(rank, heartbeat)]))
-
-    def least_other_promise(self, rank: int) -> bytes:
-        """What the sources but one promise at least."""
-        return min((each for other, each in enumerate(self._promised) if other != rank), default=BEGINNING)
+        """A source gives a heartbeat."""
+        self._first_read[rank] = -1
+        fed = self.intake.beat(rank, heartbeat)
+        self.late += self.intake.inputs.told()
+        self._feed([fed])
 
     def drop(self, place: str) -> list[Thing]:
         """A connection ("worker 0 > worker 1") ends: the batches under way on it are lost, as over ZeroMQ."""
@@ -347,12 +399,19 @@ class Simulation:
         self.lost += gone
         return gone
 
-    def _thing(self, kind: str, place: str, source: str, number: int, to: int = 0) -> Thing:
+    def _thing(self, kind: str, place: str, source: str, number: int, to: int) -> Thing:
         met = kind, place, source, number
         nth = self._met.get(met, 0)
         self._met[met] = nth + 1
         key = Key(*met, nth)
-        return Thing(key, self.turn, self._schedule.hold(key), to)
+        thing = Thing(key, self.turn, self._schedule.hold(key), to)
+        thing.due = max(thing.due, self._still_until[to])
+        return thing
+
+    def _send_thing(self, kind: str, place: str, source: str, number: int, send: Send) -> Thing:
+        thing = self._thing(kind, place, source, number, send.to)
+        thing.carried = send.message
+        return thing
 
     def _pick(self, kind: str, place: str, source: str, number: int, nth: int, count: int) -> int:
         """A number; where there is no choice nothing is asked."""
@@ -363,16 +422,71 @@ class Simulation:
             raise SettingsError(f"a schedule chose {chosen!r} of {count} for {kind} {place}")
         return chosen
 
+    # Nodes and their clocks.
+
+    def _skew_s(self, to: int) -> float:
+        return _SKEWS_S[self._pick("skew", self._names[to], "", 0, 0, len(_SKEWS_S))]
+
+    def _now_s(self, to: int) -> float:
+        return self.turn * _TURN_S + self._leapt_s + self._skews_s[to]
+
+    def _turn(self, to: int, messages: list[Message]) -> None:
+        """A node's turn, and what comes of it."""
+        node = self._nodes[to]
+        before = self.acker.minimal_time
+        sends = node.turn(messages, self._now_s(to), self._took_s[to])
+        if self.acker.minimal_time != before:
+            self._check_minimal_time(before)
+        if node.wake_s == math.inf:
+            self._wakes.pop(to, None)
+        elif to not in self._wakes:
+            self._wakes[to] = self._thing("wake", self._names[to], "", 0, to)
+        self._carry(to, sends)
+
+    def _wake(self, thing: Thing) -> None:
+        """A node is woken, at the moment that it wished for or later."""
+        del self._wakes[thing.to]
+        early_s = self._nodes[thing.to].wake_s - self._now_s(thing.to)
+        if early_s > 0:
+            self._leapt_s += early_s + _TURN_S
+        self._turn(thing.to, [])
+
+    def _stand_still(self, thing: Thing) -> None:
+        """Who has just had a thing may do nothing for a while, and then find all that has come."""
+        turns = self._schedule.hold(thing.key._replace(kind="still"))
+        if turns:
+            until = self._still_until[thing.to] = self.turn + turns
+            for other in (*self.under_way, *self._wakes.values()):
+                if other.to == thing.to:
+                    other.due = max(other.due, until)
+
+    def _check_minimal_time(self, before: bytes) -> None:
+        minimal_time = self.acker.minimal_time
+        if minimal_time < before:
+            raise DriftBug(f"minimal time went back to {minimal_time.hex()}")
+        for other in self.under_way:
+            if other.message is not None and other.message.granule < minimal_time:
+                raise DriftBug(f"a message ({other.key.place}) is in flight below minimal time {minimal_time.hex()}")
+        self._times += 1
+
     # Sources.
 
+    def _readable(self) -> list[int]:
+        """Sources that the shell of who feeds would read now, in any order."""
+        if not self._feed_node.may_read(stuck=self._is_stuck()):
+            return []
+        return [rank for rank in range(len(self.sources)) if self._may_read(rank)]
+
+    def _is_stuck(self) -> bool:
+        """Something that was fed is in an outbox still."""
+        return any(thing.in_outbox_until > self.turn for thing in self.under_way)
+
     def _may_read(self, rank: int) -> bool:
-        return self.inputs.may_read(rank) and self.room(rank) > 0
+        return self.intake.inputs.may_read(rank) and self.room(rank) > 0
 
     def room(self, rank: int) -> int:
         """How many items a source may give now."""
-        if not self._credit_matters:
-            return self._in_flight_max
-        return self._in_flight_max - self.sources[rank].unsettled(self._credited[rank])
+        return self.intake.room(rank, self._feed_node.minimal_time) if self._credit_matters else self._in_flight_max
 
     def _first(self, rank: int) -> int:
         """Index of the next item of a source."""
@@ -383,34 +497,27 @@ class Simulation:
         thing = self._reads[rank]
         if thing is None:
             name = self.sources[rank].name
-            thing = self._reads[rank] = self._thing("read", "", name, self._first(rank), rank)
+            thing = self._reads[rank] = self._thing("read", "", name, self._first(rank), CALLER)
+            thing.rank = rank
         return thing
 
     def _read(self, rank: int) -> None:
         source, left, numbers = self.sources[rank], self._inputs[rank], self._numbers[rank]
-        first = self._first(rank)
-        sent: list[_Message] = []
+        first = self._first_read[rank] = self._first(rank)
+        payloads: list[Any] | None = None
         if source.live and self._has_nothing_now(rank, first):
-            heartbeat = self._idle(rank)
-        elif not left:
-            self._promised[rank] = source.above_all_seen()
-            heartbeat = source.finish()
-        else:
-            most = min(len(left), self._batch_items, self.room(rank))
+            payloads = []
+        elif left:
+            most = len(left) if self._by_hand else min(len(left), self.intake.batch_items, self.room(rank))
             count = most - self._pick("cut", "", source.name, first, 0, most)
             payloads = [left.popleft() for _ in range(count)]
-            arrived = source.take(payloads, self.now_ms if source.live else 0)
-            self._know(source.name, payloads, [numbers.popleft() for _ in range(count)], arrived)
-            heartbeat = self._promised[rank] = arrived.heartbeat
-            self._last_item_ms[rank] = self.now_ms
-            self.inputs.divert(rank, arrived.late)
-            self.handed.append(Handed(source.name, arrived))
-            if arrived.error is not None:
-                self.inputs.fail(rank, arrived.error)
-            if arrived.metas:
-                sent = self._give(rank, first, Columns(arrived.metas, arrived.payloads, None))
-        self.late += self.inputs.told()
-        self._send_promise(rank, first, ack_of((), map(_tracked, sent), [(rank, heartbeat)]))
+        fed = self.intake.give(rank, payloads, self.now_ms if source.live else 0, self.now_ms / 1000)
+        if payloads and fed is not None:
+            self._know(source.name, payloads, [numbers.popleft() for _ in payloads], fed.arrived)
+            self.handed.append(Handed(source.name, fed.arrived))
+        self.late += self.intake.inputs.told()
+        self.intake.error = self.intake.inputs.error
+        self._feed([] if fed is None else [fed])
 
     def _know(self, name: str, payloads: list[Any], numbers: list[int], arrived: Arrived) -> None:
         """Remember which item has which global time; those that were late are in between."""
@@ -421,36 +528,13 @@ class Simulation:
             self._items[meta] = name, numbers[at]
             at += 1
 
-    def _give(self, rank: int, first: int, columns: Columns) -> list[_Message]:
-        """A source's batch goes to a worker that runs its maps; where there are none, to the owners of its keys."""
-        name = self.sources[rank].name
-        sender = len(self.workers) + rank
-        if self.plan.programs[name].has_maps:
-            further = self._pick("to", "", name, first, 0, len(self.workers))
-            worker = (self._batches + further) % len(self.workers)
-            self._batches += 1
-            return self._send(sender, worker, [(name, columns)])
-        ports: Ports = {}
-        self.plan.programs[name].run(columns, ports)
-        return self._send_all(sender, self._router.route(ports))
+    def _feed(self, fed: list[Fed]) -> None:
+        node = self._feed_node
+        self._carry(CALLER, node.feed(fed, stuck=self._is_stuck()))
+        if self._by_hand and fed:
+            self._carry(CALLER, node.feed([]))  # nothing is gathered that the test has not fed
 
-    def _send_promise(self, rank: int, first: int, ack: Ack) -> None:
-        name = self.sources[rank].name
-        thing = self._thing("promise", name, name, first, rank)
-        thing.ack = ack
-        waiting = self._promises[rank]
-        waiting.append(thing)
-        if len(waiting) == 1:
-            self.under_way.append(thing)
-
-    def _promise(self, thing: Thing) -> None:
-        waiting = self._promises[thing.to]
-        waiting.popleft()
-        if waiting:
-            self.under_way.append(waiting[0])
-        self._handle(thing)
-
-    # Clocks, and sources that have nothing for a while.
+    # Sources that have nothing for a while.
 
     def _has_nothing_now(self, rank: int, first: int) -> bool:
         source = self.sources[rank]
@@ -460,60 +544,95 @@ class Simulation:
         self.now_ms += jumps[self._pick("clock", "", source.name, first, read.nth, len(jumps))]
         return self._pick("pause", "", source.name, first, read.nth, 2) == 1
 
-    def _idle(self, rank: int) -> bytes:
-        """What `Feed` does where a source gave nothing."""
-        source = self.sources[rank]
-        heartbeat = source.tick(self.now_ms)
-        idle_after_ms = source.policy.idle_after_ms if isinstance(source.policy, EventTime) else None
-        if idle_after_ms is not None and self.now_ms - self._last_item_ms[rank] >= idle_after_ms:
-            heartbeat = source.idle(self.least_other_promise(rank))
-        self._promised[rank] = heartbeat
-        return heartbeat
+    # What is under way.
 
-    # Workers and the barrier.
+    def _carry(self, sender: int, sends: list[Send]) -> None:
+        for send in sends:
+            message = send.message
+            if isinstance(message, Batch):
+                self._send_batch(sender, send, message)
+            elif isinstance(message, AckMessage):
+                self._send_ack(sender, send, message)
+            elif isinstance(message, MinimalTime):
+                self.under_way.append(self._send_thing("news", self._names[send.to], "", self._times, send))
+            elif isinstance(message, ReleasedMessage | Finished):  # in order, and nothing hangs on when it comes
+                if isinstance(message, ReleasedMessage):
+                    self.pieces.append(message.released)
+                    self.error = message.released.error
+                self._turn(CALLER, [message])
+            else:
+                kind = "pace" if isinstance(message, Pace) else "break off"
+                self.under_way.append(self._send_thing(kind, self._names[send.to], "", self._times, send))
 
-    def _take(self, thing: Thing) -> tuple[list[_Message], list[Part]]:
-        """A message and perhaps others that wait for the same receiver."""
-        _, place, source, number, nth = thing.key
-        waiting = [other for other in self.under_way if other.key.kind == "batch" and other.to == thing.to]
-        taken = [thing]
-        for other in waiting[: self._pick("together", place, source, number, nth, len(waiting) + 1)]:
-            self.under_way.remove(other)
-            other.came = self.turn
-            self.log.append(other)
-            taken.append(other)
-        messages = [each.message for each in taken if each.message is not None]
-        return messages, [part for message in messages for part in pickle.loads(message.parts)]
-
-    def _send_all(self, sender: int, sends: Mapping[int, list[Part]]) -> list[_Message]:
-        sent: list[_Message] = []
-        for receiver, parts in sends.items():
-            sent += self._send(sender, receiver, parts)
-        return sent
-
-    def _send(self, sender: int, receiver: int, parts: list[Part]) -> list[_Message]:
-        """Parts on their way: in one message or in several."""
-        place = f"{self._names[sender]} > {'barrier' if receiver == BARRIER else self._names[receiver]}"
-        pieces = [parts]
-        if len(parts) > 1:
-            source, number = self._items[_granule_of(parts)]
-            if self._pick("split", place, source, number, self._met.get(("batch", place, source, number), 0), 2):
-                pieces = [[part] for part in parts]
-        messages: list[_Message] = []
-        for these in pieces:
-            granule = global_time_of(min(min(columns.metas) for _, columns in these))
-            if granule < self.acker.minimal_time:
-                raise DriftBug(f"{these[0][0]!r} is sent items at {granule.hex()}, which is below minimal time")
-            messages.append(_Message(pickle.dumps(these), granule, self._ledgers[sender].checksum()))
-        for message in messages:
-            self._put(place, receiver, message)
-        return messages
-
-    def _put(self, place: str, receiver: int, message: _Message) -> None:
-        source, number = self._items.get(message.granule, ("", -1))
-        thing = self._thing("batch", place, source, number, receiver)
-        thing.message = message
+    def _send_batch(self, sender: int, send: Send, batch: Batch, *, whole: bool = False) -> None:
+        least = global_time_of(min(least_meta(columns.metas) for _, columns in batch.parts))
+        name = self._names[sender] if sender != CALLER else self._items[batch.granule][0]
+        if batch.granule < self.acker.minimal_time:
+            raise DriftBug(f"{batch.parts[0][0]!r} is sent items at {batch.granule.hex()}, which is below minimal time")
+        if least < batch.granule:
+            raise DriftBug(f"{name} sent an item that is older than everything it was given")
+        place = f"{name} > {self._names[send.to]}"
+        source, number = self._items.get(least, ("", -1))
+        if not whole and sum(len(columns.metas) for _, columns in batch.parts) > 1:
+            nth = self._met.get(("batch", place, source, number), 0)
+            if self._pick("split", place, source, number, nth, 2):
+                halves = self._nodes[sender].unsent(send, Oversized("the schedule says so"))
+                for half in halves:
+                    if isinstance(half.message, Batch):
+                        self._send_batch(sender, half, half.message, whole=True)
+                    else:
+                        self._carry(sender, [half])
+                return
+        thing = self._thing("batch", place, source, number, send.to)
+        thing.message = _Message(pickle.dumps(batch.parts), batch.granule, batch.checksum)
+        if sender == CALLER and (turns := self._schedule.hold(thing.key._replace(kind="outbox"))):
+            thing.in_outbox_until = self.turn + turns
+            thing.due = max(thing.due, thing.in_outbox_until)
         (self.lost if self._schedule.is_lost(thing.key) else self.under_way).append(thing)
+
+    def _send_ack(self, sender: int, send: Send, ack: AckMessage) -> None:
+        if not ack.heartbeats:
+            source, number = self._items.get(ack.cells[0][0], ("", -1)) if ack.cells else ("", -1)
+            self.under_way.append(self._send_thing("ack", self._names[sender], source, number, send))
+            return
+        rank = ack.heartbeats[0][0]
+        name = self.sources[rank].name
+        thing = self._send_thing("promise", name, name, self._first_read[rank], send)
+        thing.rank = rank
+        waiting = self._promises[rank]
+        waiting.append(thing)
+        if len(waiting) == 1:
+            self.under_way.append(thing)
+
+    def _receive(self, thing: Thing) -> None:
+        """A batch comes, and perhaps others that wait for the same receiver."""
+        _, place, source, number, nth = thing.key
+        to = thing.to
+        waiting = [other for other in self.under_way if other.message is not None and other.to == to]
+        waiting = waiting[: self._nodes[to].messages_max - 1]
+        messages: list[Message] = []
+        for each in [thing, *waiting[: self._pick("together", place, source, number, nth, len(waiting) + 1)]]:
+            if each is not thing:
+                self.under_way.remove(each)
+                each.came = self.turn
+                self.log.append(each)
+            assert each.message is not None
+            messages.append(Batch(each.message.granule, each.message.checksum, pickle.loads(each.message.parts)))
+        self._turn(to, messages)
+        if to != BARRIER:
+            self._took_s[to] = _TURNS_S[self._pick("took", place, source, number, nth, len(_TURNS_S))]
+        self._stand_still(thing)
+
+    def _fold(self, thing: Thing) -> None:
+        """An ack comes."""
+        if thing.rank >= 0:
+            waiting = self._promises[thing.rank]
+            waiting.popleft()
+            if waiting:
+                self.under_way.append(waiting[0])
+        assert thing.carried is not None
+        self._turn(ACKER, [thing.carried])
+        self._stand_still(thing)
 
     def items_of(self, thing: Thing) -> list[tuple[str, int]]:
         """(source, index) of the input items that a thing is about: all those behind a batch."""
@@ -523,110 +642,34 @@ class Simulation:
         times = dict.fromkeys(map(global_time_of, metas))
         return sorted((self._items[time] for time in times if time in self._items), key=lambda item: item[1])
 
-    def _work(self, thing: Thing) -> None:
-        taken, parts = self._take(thing)
-        worker = self.workers[thing.to]
-        programs = self.plan.programs
-        sends = None
-        if len(self.workers) > 1 and all(name in self._names and programs[name].has_maps for name, _ in parts):
-            _, place, source, number, nth = thing.key
-            if self._pick("maps first", place, source, number, nth, 2):
-                sends = worker.pass_maps(parts)
-        sent = self._send_all(thing.to, worker.handle(parts) if sends is None else sends)
-        if sent and min(sent, key=_tracked).granule < min(taken, key=_tracked).granule:
-            raise DriftBug("a worker sent an item that is older than everything it was given")
-        self._send_ack(thing, ack_of(map(_tracked, taken), map(_tracked, sent)))
-
-    def _collect(self, thing: Thing) -> None:
-        taken, parts = self._take(thing)
-        for name, columns in parts:
-            self.barrier.add(name, columns)
-        self._send_ack(thing, ack_of(map(_tracked, taken), ()))
-
-    def _send_ack(self, batch: Thing, ack: Ack) -> None:
-        sender = "barrier" if batch.to == BARRIER else self._names[batch.to]
-        thing = self._thing("ack", sender, batch.key.source, batch.key.number)
-        thing.ack = ack
-        self.under_way.append(thing)
-
-    # Minimal time.
-
-    def _ack(self, thing: Thing) -> None:
-        self._handle(thing)
-
-    def _handle(self, thing: Thing) -> None:
-        assert thing.ack is not None
-        before = self.acker.minimal_time
-        minimal_time = self.acker.handle(thing.ack)
-        if minimal_time is None:
-            return
-        if minimal_time <= before:
-            raise DriftBug(f"minimal time went back to {minimal_time.hex()}")
-        for other in self.under_way:
-            if other.message is not None and other.message.granule < minimal_time:
-                raise DriftBug(f"a message ({other.key.place}) is in flight below minimal time {minimal_time.hex()}")
-        self._times += 1
-        for index in range(len(self.workers)):
-            self._tell(self._names[index], index, minimal_time)
-        self._tell("barrier", BARRIER, minimal_time)
-        if self._credit_matters:
-            for rank, source in enumerate(self.sources):
-                self._tell(source.name, len(self.workers) + rank, minimal_time)
-
-    def _tell(self, name: str, receiver: int, minimal_time: bytes) -> None:
-        thing = self._thing("news", name, "", self._times, receiver)
-        thing.time = minimal_time
-        self.under_way.append(thing)
-
-    def _notice(self, thing: Thing) -> None:
-        """Minimal time comes to a receiver; older news than the last is none."""
-        receiver, minimal_time = thing.to, thing.time
-        if receiver >= len(self.workers):
-            rank = receiver - len(self.workers)
-            self._credited[rank] = max(self._credited[rank], minimal_time)
-            return
-        if minimal_time <= self._known[receiver]:
-            return
-        self._known[receiver] = minimal_time
-        if receiver != BARRIER:
-            self.workers[receiver].settle(minimal_time)
-            return
-        released = self.barrier.release(minimal_time)
-        if released is not None:
-            self.pieces.append(released)
-            self.error = released.error
-
     @property
     def released_below(self) -> bytes:
         """Minimal time as the barrier has heard of it: everything below is released."""
-        return self._known[BARRIER]
+        return self._barrier_node.minimal_time
 
     # The end.
 
     def _check_settled(self) -> None:
-        for index, worker in enumerate(self.workers):
-            if worker.held:
-                raise DriftBug(f"worker {index} still holds {worker.held} items at the end")
+        for index, node in enumerate(self._worker_nodes):
+            if node.held:
+                raise DriftBug(f"worker {index} still holds {node.held} items at the end")
         if len(self.barrier):
             raise DriftBug(f"the barrier still holds {len(self.barrier)} items at the end")
         if self.acker.in_flight:
             raise DriftBug(f"{self.acker.in_flight} ack cells are not zero at the end")
 
     def _check_progress(self) -> None:
-        if all(source.finished for source in self.sources):
-            raise DriftBug(
-                f"nothing is under way, and minimal time stands at {self.acker.minimal_time.hex()}: a message is not "
-                f"accounted for, {self.acker.in_flight} ack cells are not zero"
-            )
-        raise SettingsError(f"in_flight_max={self._in_flight_max} is too small for the lateness of a source")
+        raise DriftBug(
+            f"nothing is under way, and minimal time stands at {self.acker.minimal_time.hex()}: a message is not "
+            f"accounted for, {self.acker.in_flight} ack cells are not zero"
+        )
 
 
-def _tracked(message: _Message) -> tuple[bytes, int]:
-    return message.granule, message.checksum
+class _FedByHand(Intake):
+    """Sources of a driver: a test may give more credit, or another heartbeat, at any time."""
 
-
-def _granule_of(parts: Sequence[Part]) -> bytes:
-    return global_time_of(min(min(columns.metas) for _, columns in parts))
+    def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
+        return None
 
 
 def simulate(

@@ -109,12 +109,12 @@ class Driver:
     def idle(self, source: str) -> None:
         """A source's idle policy decides: it promises what was seen, and what the other sources promise."""
         rank = self._rank(source)
-        self.simulation.promise(rank, self._machine(source).idle(self.simulation.least_other_promise(rank)))
+        self.simulation.promise(rank, self._machine(source).idle(self.simulation.intake.least_of_others(rank)))
 
     def end(self, source: str) -> None:
         """The input of a source ends."""
         rank = self._rank(source)
-        if self.simulation.inputs.may_read(rank):
+        if self.simulation.intake.inputs.may_read(rank):
             self.simulation.promise(rank, self._machine(source).finish())
 
     def advance(self, milliseconds: int) -> None:
@@ -128,17 +128,21 @@ class Driver:
         return [thing for thing in self._under_way("batch") if place in ("", thing.key.place)]
 
     def control(self) -> list[Thing]:
-        """Acks, promises and news of minimal time under way."""
-        return self._under_way("ack", "promise", "news")
+        """Acks, promises, and news of minimal time and of the pace under way."""
+        return self._under_way("ack", "promise", "news", "pace", "break off")
 
     def deliver(self, thing: Thing | None = None) -> Thing | None:
-        """One thing comes: a given one, or the oldest that is not delayed; returns it, None where there is none."""
-        ready = [each for each in self.simulation.under_way if each.key.place not in self._delayed]
+        """One thing comes: a given one, or the oldest that is not delayed; returns it, None where there is none.
+
+        Where nothing is under way, who wishes to be woken is: the acker tells what is new a little later.
+        """
+        things = [*self.simulation.under_way, *self.simulation.wakes]
+        ready = [each for each in things if each.key.place not in self._delayed]
         if thing is None:
             if not ready:
                 return None
             thing = ready[0]
-        elif thing not in self.simulation.under_way:
+        elif thing not in things:
             raise SettingsError(f"{thing!r} is not under way: it has come, or was lost")
         self.simulation.fire(thing)
         if self.simulation.error is not None:
@@ -155,8 +159,8 @@ class Driver:
         """What is under way on a link, or is sent on it, does not come until `resume`.
 
         Args:
-            place: "worker 0 > worker 1", "lines > worker 0", "worker 1 > barrier"; or "worker 0", "barrier" or a
-                source, for its acks and news.
+            place: "worker 0 > worker 1", "lines > worker 0", "worker 1 > barrier"; or "worker 0" or "barrier" for its
+                acks and news, a source for its acks, and "caller" for the news that give it credit.
         """
         self._delayed.add(place)
 

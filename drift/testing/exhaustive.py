@@ -42,7 +42,7 @@ from drift_graph.graph import Dataflow
 from drift_graph.times import EventTime
 
 SCHEDULES_MAX = 10_000
-_PROMPT = frozenset(("ack", "promise", "news"))
+_PROMPT = frozenset(("ack", "promise", "news", "pace", "break off", "wake"))
 
 
 class TooManySchedules(SettingsError):
@@ -134,10 +134,10 @@ def _meets(thing: Thing) -> frozenset[str]:
     kind, place, source, _, _ = thing.key
     if kind == "batch":
         return frozenset((place.partition(" > ")[2],))
-    if kind == "news":
+    if kind in ("news", "pace", "break off", "wake"):
         return frozenset((place,))
     if kind == "read":
-        return frozenset(("reads", source))
+        return frozenset(("caller", "reads", source))
     return frozenset(("acker",))
 
 

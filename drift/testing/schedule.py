@@ -21,8 +21,10 @@ from drift.engines import simulated
 from drift.engines.simulated import Key, Thing
 from drift_graph.errors import SettingsError
 
-#: Things that can be held up; the other kinds of a deviation are numbers.
-HELD = ("batch", "ack", "promise", "news", "read")
+#: What can be held up, for turns or until something has come; the other kinds of a deviation are numbers.
+HELD = ("batch", "ack", "promise", "news", "pace", "break off", "read", "wake")
+#: For how many turns a batch stays in the outbox of who feeds it, or who has had a thing stands still after it.
+OUTBOX, STILL = "outbox", "still"
 #: Decisions that make a network lose a batch; only schedules with `losses` take them.
 LOST = "lost"
 ARRIVE = "arrive"

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from drift.engines.simulated import Key, Simulation, Thing
-from drift.testing.schedule import ARRIVE, EARLY, HELD, LOST, Deviation
+from drift.testing.schedule import ARRIVE, EARLY, HELD, LOST, OUTBOX, STILL, Deviation
 
 _NAMED_MAX = 4
+_NEWS = {"pace": "of the pace", "break off": "that the run breaks off"}
 
 
 class Words:
@@ -39,6 +40,11 @@ class Words:
             return f"{self._message(key._replace(kind='batch'))} is lost"
         if key.kind in HELD:
             return self._held(deviation)
+        if key.kind == OUTBOX:
+            return f"{self._message(key._replace(kind='batch'))} stays in an outbox for {_turns(deviation.choice)}"
+        if key.kind == STILL:
+            receiver = key.place.partition(" > ")[2] or "the acker"
+            return f"{receiver} stands still for {_turns(deviation.choice)} after what it had for {self._of_key(key)}"
         return self._number(deviation)
 
     # Items.
@@ -91,6 +97,10 @@ class Words:
             until = self._event(self._by_key[deviation.until])
         if key.kind == "news":
             return f"{key.place} hears of minimal time only after {until}"
+        if key.kind in ("pace", "break off"):
+            return f"{key.place} hears {_NEWS[key.kind]} only after {until}"
+        if key.kind == "wake":
+            return f"{key.place} is woken only after {until}"
         if key.kind == "promise":
             return f"the ack of source {key.source!r} for {self._of_key(key)}, and its promise, come only after {until}"
         if key.kind == "ack":
@@ -117,6 +127,10 @@ class Words:
             return f"{carried} {_verb(carried, 'reach')} {key.place.partition(' > ')[2]}"
         if key.kind == "news":
             return f"{key.place} has heard of minimal time"
+        if key.kind in ("pace", "break off"):
+            return f"{key.place} has heard {_NEWS[key.kind]}"
+        if key.kind == "wake":
+            return f"{key.place} is woken"
         if key.kind == "promise":
             return f"the promise of source {key.source!r} after {self._of_key(key)}"
         return f"the ack of {key.place} for {self._of_key(key)}"
@@ -152,16 +166,14 @@ class Words:
                 return f"the batch that begins with {item} is cut {choice} items short"
             last = order[order.index(after.number) - 1]
             return f"a batch is cut after {self.items([(source, last)])}"
-        if kind == "to":
-            sent = next((key for key in self._by_key if key.kind == "batch" and key[2:4] == deviation.key[2:4]), None)
-            where = sent.place.partition(" > ")[2] if sent is not None else "another worker"
-            return f"{item} goes to {where}"
         if kind == "split":
-            return f"what {sender} sends to {receiver} for {item} goes in messages of their own"
+            return f"what {sender} sends to {receiver} for {item} is too long for one message, and goes in halves"
         if kind == "together":
             return f"{receiver} takes {choice + 1} messages at once, from {item} on"
-        if kind == "maps first":
-            return f"{receiver} runs the maps of {item}, and lets other messages go before the rest"
+        if kind == "skew":
+            return f"the clock of {place} differs from the others"
+        if kind == "took":
+            return f"{receiver} takes its time for what it had for {item}"
         if kind == "pause":
             return f"source {source!r} has nothing to give for a while, before {item}"
         if kind == "clock":
@@ -174,6 +186,10 @@ class Words:
     def _is_after(self, read: Key, cut: Key) -> bool:
         order = self._arrived[cut.source]
         return read.number < 0 or order.index(read.number) > order.index(cut.number)
+
+
+def _turns(count: int) -> str:
+    return "a turn" if count == 1 else f"{count} turns"
 
 
 def _verb(subject: str, verb: str) -> str:

@@ -35,6 +35,8 @@ class FeedNode(Node):
         plan: what the workers run.
         workers: how many there are.
         intake: the run's sources; how much is read of them at once is this node's to say.
+        batches_ahead_max: that may be on their way; two for each worker and two more, if None.
+        turn_items: that one worker maps before the next has its turn; a batch, if None.
 
     Attributes:
         minimal_time: as far as it has heard.
@@ -46,7 +48,15 @@ class FeedNode(Node):
 
     messages_max = 64
 
-    def __init__(self, plan: Plan, workers: int, intake: Intake) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        workers: int,
+        intake: Intake,
+        *,
+        batches_ahead_max: int | None = None,
+        turn_items: int | None = None,
+    ) -> None:
         self.receivers = [*range(workers), BARRIER, ACKER]
         self.minimal_time = BEGINNING
         self.held_by = -1
@@ -60,7 +70,8 @@ class FeedNode(Node):
         self._router = Router(plan, workers)
         self._gathering = Gathering(intake)
         self._paced = needs_pace(plan, workers)
-        self._turn_items = intake.batch_items  # that one worker maps before the next has its turn
+        self._turn_items = turn_items or intake.batch_items
+        self._batches_ahead_max = batches_ahead_max or _BATCHES_AHEAD_MAX * (workers + 1)
         if self._paced:
             intake.batch_items = 1  # until the acker says otherwise
         elif not any(plan.programs[machine.name].has_maps for machine in intake.machines):
@@ -139,7 +150,7 @@ class FeedNode(Node):
 
     def _room(self, stuck: bool) -> bool:
         """Whether the workers are near enough to the end of what they were given to be given more."""
-        return not stuck and len(self._sent) < _BATCHES_AHEAD_MAX * (self._workers + 1)
+        return not stuck and len(self._sent) < self._batches_ahead_max
 
     def _notice(self, notice: MinimalTime) -> None:
         self.minimal_time = max(self.minimal_time, notice.time)
