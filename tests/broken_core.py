@@ -27,7 +27,8 @@ BREAKAGES = [
         "an ack split in two",
         _WORKER_NODE,
         "        return [*sends, self._ack(ack_of(map(tracked, batches), sent, (), waiting))]",
-        "        return [*sends, self._ack(ack_of(map(tracked, batches), ())), self._ack(ack_of((), sent, (), waiting))]",
+        "        consumed = self._ack(ack_of(map(tracked, batches), ()))\n"
+        "        return [*sends, consumed, self._ack(ack_of((), sent, (), waiting))]",
     ),
     one(
         "a heartbeat before the ack",

@@ -243,6 +243,7 @@ class Simulation:
         self._barrier_node = BarrierNode(dataflow, digest)
         by_hand = {"batches_ahead_max": sys.maxsize, "turn_items": 1} if fed_by_hand else {}
         self._feed_node = FeedNode(self.plan, workers, self.intake, **by_hand)
+        self.intake.batch_items = min(self.intake.batch_items, batch_items)  # how much there is, the schedule says
         self.workers = [node.machine for node in self._worker_nodes]
         self.acker = self._acker_node.table
         self.barrier = self._barrier_node.machine
