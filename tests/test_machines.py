@@ -693,6 +693,16 @@ def test_a_grouping_keeps_no_more_of_the_settled_than_it_needs(window: int) -> N
     assert stage.remembered() == ([(None, tuple(range(1001 - window, 1000)))] if window > 1 else [])
 
 
+def test_what_was_logged_after_a_correction_and_is_settled_is_in_the_windows_of_later_ones() -> None:
+    stage = stage_of(lambda stream: stream.group(one_key, 2))
+    for numbers in ([5], [3], [6, 9]):
+        stage.process(columns_of([(number, number, 1) for number in numbers]), {})
+    stage.settle(meta_at(7))
+    out = stage.process(columns_of([(8, 8, 1)]), {})
+    windows = dict(zip(out.payloads, out.diffs or []))
+    assert windows == {(6, 8): 1, (6, 9): -1, (8, 9): 1}
+
+
 @pytest.mark.parametrize("window", [1, 2, 5])
 @pytest.mark.parametrize("unsettled", [0, 2])
 def test_a_bucket_that_is_never_settled_keeps_no_more_than_it_needs_and_no_less(window: int, unsettled: int) -> None:
