@@ -34,6 +34,7 @@ import xxhash
 from drift_graph.content import shape_of
 from drift_graph.functions import safe_text
 from drift_graph.meta import ComputedMetas, Metas
+from drift_graph.scalars import parts_of
 
 _encode = msgspec.msgpack.Encoder().encode
 _NAN = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
@@ -395,6 +396,7 @@ def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes
         bytearray: (16, bytes),
         complex: (17, lambda value: items((value.real, value.imag))),
         fractions.Fraction: (18, _text),
+        # 19: scalars of numpy and pandas
     }
 
     def by_family(kind: type, value: Any) -> bytes:
@@ -403,7 +405,10 @@ def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes
             return _extension(12, items((kind.__qualname__, _member(kind, value))))
         shape = shape_of(kind)
         if shape is None:
-            raise NoCanonicalForm(kind)
+            scalar = parts_of(kind, value)
+            if scalar is None:
+                raise NoCanonicalForm(kind)
+            return _extension(19, items(scalar))
         if shape.refused or not shape.fits(value):
             raise NoCanonicalForm(kind, why=shape.refused or "it has more entries, or fewer, than its class has names")
         return _extension(shape.code, items((kind.__qualname__, *shape.content(value))))

@@ -27,6 +27,7 @@ from msgspec.structs import force_setattr
 
 from drift_graph.canonical import NoCanonicalForm, encode_many, stored_each
 from drift_graph.errors import InputError, SettingsError
+from drift_graph.scalars import scalar_of
 
 #: Classes by qualified name.
 Classes = Mapping[str, type]
@@ -143,6 +144,8 @@ class Restoring:
             return bytearray(body)
         if code == 18:
             return _fraction(body.decode("ascii"))
+        if code == 19:
+            return _scalar(self.values(body))
         if code in _families:
             name, *rest = self.values(body)
             return _families[code](self._class(name), rest)
@@ -156,6 +159,13 @@ class Restoring:
                 f"classes="
             )
         return known
+
+
+def _scalar(parts: list[Any]) -> Any:
+    try:
+        return scalar_of(parts[0], parts[1:])
+    except ImportError as error:
+        raise CannotRestore(f"a payload has a {parts[0]}, and {error}: pip install it") from None
 
 
 def _fraction(text: str) -> fractions.Fraction:
