@@ -25,6 +25,7 @@ from benchmarks.simulation import simulation
 from benchmarks.spark import spark
 from benchmarks.tables import targets_table
 from benchmarks.throughput import throughput
+from benchmarks.windows import windows
 from benchmarks.workloads import WORKLOADS
 
 Section = Callable[[Options], tuple[list[Table], list[Target], dict[str, Any]]]
@@ -37,6 +38,7 @@ SECTIONS: dict[str, Section] = {
     "backfill": backfill,
     "recording": recording,
     "simulation": simulation,
+    "windows": windows,
 }
 #: Sections that run only where they are named.
 _ASKED_FOR = ("spark", "backfill")

@@ -17,6 +17,7 @@ import drift
 from benchmarks.backfill import flights_audit, flights_record, one_group
 from benchmarks.meters import cpu_seconds, own_peak_bytes, peak_memory_bytes
 from benchmarks.recording import audit, audited, run_recorded
+from benchmarks.windows import measured
 from benchmarks.workloads import ROOT, WORKLOADS, line_graph, mixed, moved, one_by_one
 
 #: Latency: what comes in the first second after the first line is not counted.
@@ -160,6 +161,7 @@ def main() -> None:
         "flights record": flights_record,
         "flights audit": flights_audit,
         "one group": one_group,
+        "windows": measured,
     }
     print(json.dumps(kinds[spec["kind"]](spec)))
 

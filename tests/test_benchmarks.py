@@ -22,6 +22,7 @@ from benchmarks.measure import latency  # noqa: E402
 from benchmarks.recording import audited, run_recorded  # noqa: E402
 from benchmarks.rounds import Options  # noqa: E402
 from benchmarks.simulation import simulation  # noqa: E402
+from benchmarks.windows import CASES, events, windows  # noqa: E402
 from benchmarks.workloads import WORKLOADS, mixed, moved  # noqa: E402
 
 
@@ -77,6 +78,21 @@ def test_recording_is_measured_beside_the_same_run_without(tmp_path: Path) -> No
 def test_simulated_runs_are_counted() -> None:
     tables, targets, found = simulation(Options(items=1000, rounds=1))
     assert len(tables) == len(targets) == 1 and found["rounds"][0] > 0
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_windows_of_the_plain_loop_are_those_of_the_graph(name: str) -> None:
+    case, arriving = CASES[name], events(30_000)
+    assert arriving != sorted(arriving)
+    told = [item.payload for item in drift.run(case.graph(), {"in": arriving})]
+    found = [(each.key, each.start, each.end, each.value) for each in told]
+    assert sorted(found) == sorted(case.plain(arriving))
+    assert len(found) >= 3000
+
+
+def test_windows_are_measured() -> None:
+    tables, targets, found = windows(Options(items=3000, rounds=1))
+    assert len(tables) == 1 and len(targets) == len(found) == 2
 
 
 def test_an_unknown_name_is_refused() -> None:

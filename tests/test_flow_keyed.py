@@ -74,6 +74,15 @@ reveal_type(by.reduce(max))
 reveal_type(by.scan(0.0, step))
 reveal_type(by.group(3))
 reveal_type(by.drop_key())
+windowed = by.window(drift.windows.tumbling(5))
+reveal_type(windowed.count())
+reveal_type(windowed.sum(length))
+reveal_type(windowed.aggregate(drift.agg.max_by(length)))
+reveal_type(windowed.aggregate(n=drift.agg.count()))
+reveal_type(words.window(drift.windows.session(5)).fold(0.0, lambda total, word: total + len(word)))
+reveal_type(by.at_end(drift.agg.collect()))
+reveal_type(words.at_end(drift.agg.collect(length).then(len)))
+reveal_type(words.at_end(drift.agg.top(2, by=length)))
 """
 
 TYPES = [
@@ -85,6 +94,14 @@ TYPES = [
     "drift.streams.Stream[bytes]",
     "drift.streams.Stream[tuple[str, ...]]",
     "drift.streams.Stream[str]",
+    "drift.streams.Stream[drift.flow.windows.Window[int, int]]",
+    "drift.streams.Stream[drift.flow.windows.Window[int, int]]",
+    "drift.streams.Stream[drift.flow.windows.Window[int, str]]",
+    "drift.streams.Stream[drift.flow.windows.Window[int, dict[str, Any]]]",
+    "drift.streams.Stream[drift.flow.windows.Window[None, float]]",
+    "drift.streams.Stream[tuple[int, tuple[str, ...]]]",
+    "drift.streams.Stream[int]",
+    "drift.streams.Stream[tuple[str, ...]]",
 ]
 
 

@@ -16,7 +16,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from drift.flow.sides import Side, appended
 from drift.operators import _ByValue
@@ -389,7 +389,11 @@ def count() -> Aggregate[Any, int]:
     return Count()
 
 
-def sum(of: Callable[[T], V] = itself) -> Aggregate[T, V]:
+@overload
+def sum() -> Aggregate[T, T]: ...
+@overload
+def sum(of: Callable[[T], V]) -> Aggregate[T, V]: ...
+def sum(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
     """The sum of `of(payload)`, added up in order; numbers, or whatever else has a plus."""
     return _Sum(_checked("sum", of))
 
@@ -399,12 +403,20 @@ def mean(of: Callable[[T], Any] = itself) -> Aggregate[T, Any]:
     return _Mean(_checked("mean", of))
 
 
-def min(of: Callable[[T], V] = itself) -> Aggregate[T, V]:
+@overload
+def min() -> Aggregate[T, T]: ...
+@overload
+def min(of: Callable[[T], V]) -> Aggregate[T, V]: ...
+def min(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
     """The least `of(payload)`; of equal ones the first in order."""
     return _Extreme(_checked("min", of), False, False)
 
 
-def max(of: Callable[[T], V] = itself) -> Aggregate[T, V]:
+@overload
+def max() -> Aggregate[T, T]: ...
+@overload
+def max(of: Callable[[T], V]) -> Aggregate[T, V]: ...
+def max(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
     """The greatest `of(payload)`; of equal ones the first in order."""
     return _Extreme(_checked("max", of), True, False)
 
@@ -434,7 +446,11 @@ def nth(n: int) -> Aggregate[T, T | None]:
     return _Nth(_whole("nth", n, 0))
 
 
-def collect(of: Callable[[T], V] = itself) -> Aggregate[T, tuple[V, ...]]:
+@overload
+def collect() -> Aggregate[T, tuple[T, ...]]: ...
+@overload
+def collect(of: Callable[[T], V]) -> Aggregate[T, tuple[V, ...]]: ...
+def collect(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
     """All `of(payload)` in order, as a tuple."""
     return _Kept(_checked("collect", of))
 
@@ -449,7 +465,11 @@ def top(n: int, by: Callable[[T], Any] = itself) -> Aggregate[T, tuple[T, ...]]:
     return _Top(_whole("top", n, 1), _checked("top", by))
 
 
-def distinct(of: Callable[[T], V] = itself) -> Aggregate[T, tuple[V, ...]]:
+@overload
+def distinct() -> Aggregate[T, tuple[T, ...]]: ...
+@overload
+def distinct(of: Callable[[T], V]) -> Aggregate[T, tuple[V, ...]]: ...
+def distinct(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
     """Each `of(payload)` once, in the order of the first of each. 1, 1.0 and True are three values."""
     return _Distinct(_checked("distinct", of), False)
 

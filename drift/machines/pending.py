@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from heapq import heappop, heappush
+from operator import itemgetter
 
 from drift_graph.item import Columns, sorted_by_meta
-from drift_graph.meta import Metas, is_later, moment_of, round_of
+from drift_graph.meta import LATER_MARK, LATER_MARK_AT, Metas, is_later, moment_of, round_of
+
+_mark = itemgetter(LATER_MARK_AT)
 
 
 class Pending:
@@ -73,7 +76,7 @@ def _due(metas: Metas, heartbeat: bytes, minimal_time: bytes) -> int:
 
 def split(columns: Columns, heartbeat: bytes) -> tuple[Columns | None, Columns | None]:
     """A batch for a grouping: what it gets now, and what waits, sorted by meta."""
-    if not any(is_later(meta) and meta >= heartbeat for meta in columns.metas):
+    if LATER_MARK not in set(map(_mark, columns.metas)) or max(columns.metas) < heartbeat:
         return columns, None
     waits = [is_later(meta) and meta >= heartbeat for meta in columns.metas]
     if all(waits):

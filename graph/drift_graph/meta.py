@@ -47,7 +47,8 @@ END = TIME_MAX
 #: an item may pass one after the other.
 PHASE_STATE, PHASE_ITEMS, PHASE_TIMERS, PHASE_TIMERS_MAX, PHASE_ROUND_END = 0, 1, 2, 0xFE, 0xFF
 
-_LATER = 0xFF  # in place of a source rank, whose varint never begins so
+#: What a later item has at this byte of its meta, in place of a source rank, whose varint never begins so.
+LATER_MARK, LATER_MARK_AT = 0xFF, 8
 _IDENTITY_BYTES = 16
 
 _ONE_BYTE_MAX = 0xF7
@@ -97,21 +98,21 @@ def global_time(time: int, source_rank: int, tie: int, ordinal: int) -> bytes:
 
 def global_time_of(meta: bytes) -> bytes:
     """The global time that a meta starts with."""
-    if meta[8] == _LATER:
+    if meta[LATER_MARK_AT] == LATER_MARK:
         return meta[: _skip_varint(meta, _root_end(meta)) + _IDENTITY_BYTES]
     return meta[: _input_end(meta, 0)]
 
 
 def root_of(meta: bytes) -> bytes:
     """The global time of the input item that an item goes back to: of a later item, not its own."""
-    if meta[8] == _LATER:
+    if meta[LATER_MARK_AT] == LATER_MARK:
         return meta[_root_start(meta) : _root_end(meta)]
     return meta[: _input_end(meta, 0)]
 
 
 def is_later(meta: bytes) -> bool:
     """Whether a meta is of a later item, or of what one has caused."""
-    return meta[8] == _LATER
+    return meta[LATER_MARK_AT] == LATER_MARK
 
 
 def moment_of(meta: bytes) -> bytes:
@@ -121,12 +122,12 @@ def moment_of(meta: bytes) -> bytes:
 
 def round_of(meta: bytes) -> int:
     """The round of an item, 0 for one that no iteration has turned on."""
-    return read_varint(meta, 9)[0] if meta[8] == _LATER else 0
+    return read_varint(meta, 9)[0] if meta[LATER_MARK_AT] == LATER_MARK else 0
 
 
 def hops_of(meta: bytes) -> int:
     """How many later items are in the chain from the input item to this one, itself included."""
-    return read_varint(meta, _root_end(meta))[0] if meta[8] == _LATER else 0
+    return read_varint(meta, _root_end(meta))[0] if meta[LATER_MARK_AT] == LATER_MARK else 0
 
 
 def _input_end(meta: bytes, start: int) -> int:
