@@ -293,6 +293,7 @@ def test_lateness_alone_changes_the_graphs_own_policy_and_arrival_replaces_it(ca
     run = ("run", "GRAPHS:timed", "--source", "rows.csv", "--sink", "-")
     assert call(*run).exit_code == 5
     assert payloads(call(*run, "--lateness", "2")) == [1, 3, 5, 9]
+    assert payloads(call(*run, "--lateness", "2ms")) == payloads(call(*run, "--lateness", "1d")) == [1, 3, 5, 9]
     assert payloads(call(*run, "--arrival", "rows")) == [1, 5, 3, 9]
 
 
@@ -359,6 +360,7 @@ def test_a_bug_of_ours_is_1_with_its_traceback_and_a_request(
         (["run", "GRAPHS:graph", "--source", "words.txt", "--in-flight-max", "0"], "in_flight_max=0"),
         (["run", "GRAPHS:graph", "--source", "words.txt", "--lateness", "5"], "add --event-time lines=FIELD"),
         (["run", "GRAPHS:timed", "--source", "rows.csv", "--lateness", "much"], "not a whole number"),
+        (["run", "GRAPHS:timed", "--source", "rows.csv", "--lateness", "10 sm"], "not a whole number"),
         (["run", "GRAPHS:timed", "--source", "rows.csv", "--late", "drop"], "'divert'"),
         (["run", "GRAPHS:timed", "--source", "rows.csv", "--arrival", "row"], "no such source"),
         (["show", "GRAPHS:graph", "--mermaid", "--json"], "ask for one"),

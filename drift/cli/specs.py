@@ -205,9 +205,9 @@ def policies(dataflow: Dataflow, options: TimeOptions) -> dict[str, TimePolicy]:
 
     change("--event-time", options.event_time, "time", _time_function)
     change("--tie", options.tie, "tie", _tie_function)
-    change("--lateness", options.lateness, "lateness", _whole_number)
+    change("--lateness", options.lateness, "lateness", _duration)
     change("--late", options.late, "late", lambda option, text: text)
-    change("--idle", options.idle, "idle_after_ms", _whole_number)
+    change("--idle", options.idle, "idle_after_ms", _duration)
     made: dict[str, TimePolicy] = {}
     for source in dataflow.sources:
         if source.name in changes:
@@ -250,11 +250,17 @@ def _field_of(payload: Any, text: str) -> Any:
         raise LookupError(f"the payload has no field {text!r}") from None
 
 
-def _whole_number(option: str, text: str) -> int:
+_MILLISECONDS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _duration(option: str, text: str) -> int:
+    """A whole number, or one with a unit, in milliseconds."""
+    digits = text.rstrip("mshd")
+    unit = text[len(digits) :]
     try:
-        return int(text)
-    except ValueError:
-        raise SettingsError(f"{option}: {text!r} is not a whole number") from None
+        return int(digits) * _MILLISECONDS[unit]
+    except (ValueError, KeyError):
+        raise SettingsError(f"{option}: {text!r} is not a whole number, alone or with ms, s, m, h or d behind it") from None
 
 
 def _time_function(option: str, text: str) -> Callable[[Any], int]:
