@@ -41,9 +41,9 @@ _JSON_FIELDS = (
     help="Time of an item; of tuples FIELD is an index.",
 )
 @click.option("--tie", multiple=True, metavar="[NAME=]FIELD|FILE:FUNCTION", help="Separates items of one time.")
-@click.option("--lateness", multiple=True, metavar="[NAME=]N", help="How far items may be behind, in units of time, or 10s.")
+@click.option("--lateness", multiple=True, metavar="[NAME=]N", help="How far items may be behind: 3, or 10s.")
 @click.option("--late", multiple=True, metavar="[NAME=]error|divert", help="What to do with an item behind that.")
-@click.option("--idle", multiple=True, metavar="[NAME=]MS", help="The others go on without a source silent for so long, or 10s.")
+@click.option("--idle", multiple=True, metavar="[NAME=]MS", help="The others go on without a source so long silent.")
 @click.option("--arrival", multiple=True, metavar="NAME", help="Order a source's items as they arrive.")
 @click.option("--batch-items", type=int, help="Most items read from a source at once.")
 @click.option("--in-flight-max", type=int, help="Most unsettled items of a source.")

@@ -260,7 +260,7 @@ def _duration(option: str, text: str) -> int:
     try:
         return int(digits) * _MILLISECONDS[unit]
     except (ValueError, KeyError):
-        raise SettingsError(f"{option}: {text!r} is not a whole number, alone or with ms, s, m, h or d behind it") from None
+        raise SettingsError(f"{option}: {text!r} is not a whole number, or one with ms, s, m, h or d") from None
 
 
 def _time_function(option: str, text: str) -> Callable[[Any], int]:
