@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeGuard, TypeVar, overload
 
+from drift.diverting import ErrorsOnly, OnError, Tried, TriedStep, WithoutErrors, diverts
 from drift.flow import aggregates as agg
 from drift.flow.aggregates import Aggregate, check_aggregate, several
 from drift.flow.choosing import (
@@ -68,6 +69,9 @@ S = TypeVar("S")
 K = TypeVar("K")
 V = TypeVar("V")
 
+#: The sink of what sources and steps set apart.
+ERRORS = "errors"
+
 
 class Graph:
     """A graph being written down. `build` gives the finished value; `drift.run`, `print` and `draw` do so themselves.
@@ -81,20 +85,27 @@ class Graph:
             raise GraphError(f"a graph's name is a text, not {name!r}")
         self.name = name
         self._draft = Draft(name)
+        self._has_errors = False
 
     @overload
-    def source(self, name: str, *, type: type[U], time: TimePolicy | None = ...) -> Stream[U]: ...
+    def source(
+        self, name: str, *, type: type[U], time: TimePolicy | None = ..., on_error: OnError = ...
+    ) -> Stream[U]: ...
 
     @overload
-    def source(self, name: str, *, time: TimePolicy | None = ...) -> Stream[Any]: ...
+    def source(self, name: str, *, time: TimePolicy | None = ..., on_error: OnError = ...) -> Stream[Any]: ...
 
-    def source(self, name: str, *, type: Any = None, time: TimePolicy | None = None) -> Stream[Any]:
+    def source(
+        self, name: str, *, type: Any = None, time: TimePolicy | None = None, on_error: OnError = "error"
+    ) -> Stream[Any]:
         """A place where items come in; a run says where from.
 
         Args:
             name: the run refers to it.
             type: of its payloads, for type checkers; nothing is checked while a graph runs.
             time: the time policy unless the run gives another; arrival time if None.
+            on_error: "error" ends the run at what cannot be read, or has no time; "divert" sends it to the sink
+                "errors": {"place": source and line, "error": what is wrong, "payload": what was read}.
         """
         where = caller()
         _check_name("source", name, where)
@@ -103,8 +114,10 @@ class Graph:
                 f"source {name!r} (at {where}) has time={time!r:.80}, which is no time policy; for a function of the "
                 f"payload pass drift.EventTime(function, lateness=...)"
             )
-        self._draft.add(Source(name, name, where, time or ArrivalTime()))
-        return Stream(self, (name,))
+        sets_apart = diverts(on_error, f"source {name!r}", where)
+        self._draft.add(Source(name, name, where, time or ArrivalTime(), sets_apart))
+        stream: Stream[Any] = Stream(self, (name,))
+        return stream._without_errors(name, where) if sets_apart else stream
 
     def table(self, name: str) -> Stream[Any]:
         """A source whose items come before every time: `join_table` finds all of them.
@@ -172,6 +185,7 @@ class Stream(Generic[T]):
         name: str | None = None,
         with_time: bool = False,
         later: bool = False,
+        on_error: OnError = "error",
     ) -> Stream[U]:
         """The core map: each payload becomes any number of payloads, in the order `function` gives them.
 
@@ -179,8 +193,10 @@ class Stream(Generic[T]):
             function: pure; returns a list, a tuple or another iterable, but no text, dict or set.
             with_time: `function` takes the item's time as well: `function(payload, time)`.
             later: it may return `drift.at(time, payload)` in place of a payload, for a child at a later time.
+            on_error: "error" ends the run where the function raises; "divert" sends the payload to the sink "errors"
+                in place of what would become of it: {"place": step, "error": what was raised, "payload": the payload}.
         """
-        return self._map(function, "many", name, "flat_map", with_time, later)
+        return self._map(function, "many", name, "flat_map", with_time, later, on_error)
 
     def group(self, key: Callable[[T], Any], window: int, *, name: str | None = None) -> Stream[tuple[T, ...]]:
         """The core grouping: each item becomes the tuple of the last `window` payloads with its key, itself the last.
@@ -232,33 +248,60 @@ class Stream(Generic[T]):
         name: str | None = None,
         with_time: bool = False,
         later: bool = False,
+        on_error: OnError = "error",
     ) -> Stream[U]:
-        """Each payload becomes one: a core map with one child. `with_time` and `later` are as for `flat_map`."""
-        return self._map(function, "one", name, "map", with_time, later)
+        """Each payload becomes one: a core map with one child. The rest is as for `flat_map`."""
+        return self._map(function, "one", name, "map", with_time, later, on_error)
 
     @overload
     def filter(
-        self, predicate: Callable[[T], TypeGuard[U]], *, name: str | None = ..., with_time: Literal[False] = ...
+        self,
+        predicate: Callable[[T], TypeGuard[U]],
+        *,
+        name: str | None = ...,
+        with_time: Literal[False] = ...,
+        on_error: OnError = ...,
     ) -> Stream[U]: ...
 
     @overload
     def filter(
-        self, predicate: Callable[[T], object], *, name: str | None = ..., with_time: Literal[False] = ...
+        self,
+        predicate: Callable[[T], object],
+        *,
+        name: str | None = ...,
+        with_time: Literal[False] = ...,
+        on_error: OnError = ...,
     ) -> Stream[T]: ...
 
     @overload
     def filter(
-        self, predicate: Callable[[T, int], object], *, name: str | None = ..., with_time: Literal[True]
+        self,
+        predicate: Callable[[T, int], object],
+        *,
+        name: str | None = ...,
+        with_time: Literal[True],
+        on_error: OnError = ...,
     ) -> Stream[T]: ...
 
     def filter(
-        self, predicate: Callable[..., object], *, name: str | None = None, with_time: bool = False
+        self,
+        predicate: Callable[..., object],
+        *,
+        name: str | None = None,
+        with_time: bool = False,
+        on_error: OnError = "error",
     ) -> Stream[Any]:
-        """Payloads for which `predicate` is true: a core map with one child or none; `with_time` as for `flat_map`."""
-        return self._map(predicate, "keep", name, "filter", with_time)
+        """Payloads for which `predicate` is true: a core map with one child or none. The rest is as for `flat_map`."""
+        return self._map(predicate, "keep", name, "filter", with_time, on_error=on_error)
 
     def scan(
-        self, key: Callable[[T], Any], initial: S, step: Callable[[S, T], tuple[S, U]], *, name: str | None = None
+        self,
+        key: Callable[[T], Any],
+        initial: S,
+        step: Callable[[S, T], tuple[S, U]],
+        *,
+        name: str | None = None,
+        on_error: OnError = "error",
     ) -> Stream[U]:
         """A running state for each key: a core cycle of a grouping of window 2 over states and items, and two maps.
 
@@ -266,8 +309,12 @@ class Stream(Generic[T]):
             key: pure; see `group`.
             initial: the state before a key's first item. It must not be changed in place.
             step: pure; (state, payload) -> (next state, output). It returns a new state and leaves the old as it is.
+            on_error: where the step raises; see `flat_map`. The state stays as it was before a payload set apart.
         """
-        return self._scan(key, initial, step, self._name(name, "scan", step), step)
+        named, where = self._name(name, "scan", step), caller()
+        if not diverts(on_error, f"scan {named!r}", where):
+            return self._scan(key, initial, step, named, step)
+        return self._scan(key, initial, TriedStep(named, step), named, step)._without_errors(named, where)
 
     def process(
         self,
@@ -638,9 +685,26 @@ class Stream(Generic[T]):
         kind: str,
         with_time: bool = False,
         later: bool = False,
+        on_error: OnError = "error",
     ) -> Stream[Any]:
-        where = caller()
-        return self._add(Map(self._name(name, kind, function), "", where, function, arity, later, with_time))
+        where, named = caller(), self._name(name, kind, function)
+        if not diverts(on_error, f"{kind} {named!r}", where):
+            return self._add(Map(named, "", where, function, arity, later, with_time))
+        tried = Map(
+            named, "", where, Tried(named, function, arity), "one" if arity == "one" else "many", later, with_time
+        )
+        return self._add(tried)._without_errors(named, where)
+
+    def _without_errors(self, step: str, where: str) -> Stream[T]:
+        """The same without what a step has set apart, which goes to the sink of all errors."""
+        graph, draft = self._graph, self._graph._draft
+        good = draft.add(Map(f"{step}.good", step, where, WithoutErrors(), "keep"), self._origins)
+        errors = draft.add(Map(f"{step}.errors", step, where, ErrorsOnly(), "many"), self._origins)
+        if not graph._has_errors:
+            graph._has_errors = True
+            draft.add(Sink(ERRORS, ERRORS, where))
+        draft.connect(errors.name, ERRORS)
+        return Stream(graph, (good.name,), self._timed_steps)
 
     def _add(self, operator: Map | Group) -> Stream[Any]:
         added = self._graph._draft.add(dataclasses.replace(operator, step=operator.name), self._origins)

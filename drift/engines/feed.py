@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drift.machines.nodes.intake import Fed, Intake
-from drift.sources.base import Reader, Source
+from drift.sources.base import Reader, SetsApart, Source
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.times import Arrived, Late, SourceMachine, TimePolicy
@@ -68,8 +68,10 @@ class Feed:
         try:
             for rank, source in enumerate(dataflow.sources):
                 given = sources[source.name]
+                if source.sets_apart:
+                    given = given.setting_apart(source.name) if isinstance(given, SetsApart) else given
                 policy = times.get(source.name, source.time)
-                machines.append(SourceMachine(source.name, rank, policy, live=given.live))
+                machines.append(SourceMachine(source.name, rank, policy, live=given.live, sets_apart=source.sets_apart))
                 self._readers.append(given.open())
         except BaseException:
             self.close()

@@ -221,7 +221,9 @@ class Simulation:
         self.plan = plan or Plan(dataflow, fused=fused)
         policies = {source.name: source.time for source in dataflow.sources} | dict(times or {})
         self.sources = list(machines or ()) or [
-            SourceMachine(source.name, rank, policies[source.name], live=source.name in live)
+            SourceMachine(
+                source.name, rank, policies[source.name], live=source.name in live, sets_apart=source.sets_apart
+            )
             for rank, source in enumerate(dataflow.sources)
         ]
         self.late: list[Late] = []

@@ -53,6 +53,14 @@ class Source(Protocol):
     def open(self) -> Reader: ...
 
 
+@runtime_checkable
+class SetsApart(Protocol):
+    """A source that can go on behind what it cannot read."""
+
+    def setting_apart(self, name: str) -> Source:
+        """The same source, which gives `drift_graph.diverted` in place of what it cannot read, under this name."""
+
+
 class IterableSource:
     """Any iterable or generator: read to its end, in the engine's own thread."""
 
@@ -134,6 +142,11 @@ def as_source(name: str, given: Any) -> Source:
 
         if is_table(given):
             return table(given)
+    if isinstance(given, (list, tuple)) and given and all(isinstance(each, Source) for each in given):
+        raise SettingsError(
+            f"source {name!r} is given a {type(given).__name__} of {len(given)} sources; give each of them a source of "
+            f"the graph, and merge the streams: graph.source('a').merge(graph.source('b'))"
+        )
     if isinstance(given, Iterable):
         return IterableSource(given)
     raise SettingsError(f"source {name!r} is given {given!r:.80}, which is neither an iterable nor a drift source")

@@ -10,14 +10,17 @@ that ends early) is held back until the lines before it have gone.
 from __future__ import annotations
 
 import codecs
+import copy
 import csv as csv_module
 import gzip
 import io
+import json
 import os
 import select
 import stat
 import sys
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -27,22 +30,25 @@ import msgspec
 
 from drift.promises import SourcePromise
 from drift.sources.base import Reader
+from drift_graph.diverted import diverted, is_diverted
 from drift_graph.errors import InputError, SettingsError
 
 _CHUNK_BYTES = 1 << 18
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
-def text(path: str | os.PathLike[str], encoding: str = "utf-8") -> FileSource:
+def text(path: str | os.PathLike[str], encoding: str = "utf-8-sig") -> FileSource:
     """Each line of a file is a payload, without its newline.
 
     Args:
         path: a plain or a gzip file, or "-" for standard input. "\\n", "\\r\\n" and "\\r" end a line.
-        encoding: as for `open`.
+        encoding: as for `open`; the default is UTF-8 with or without a byte order mark.
     """
     _check_encoding(encoding)
 
-    def batches(file: _File) -> Iterator[list[str]]:
+    def batches(file: _File) -> Iterator[list[Any]]:
+        if file.apart:
+            return _lines_or_errors(file, encoding, translate=True)
         return _lines(file, _decoder(encoding, translate=True), "\n")
 
     return FileSource("text", path, batches)
@@ -50,6 +56,8 @@ def text(path: str | os.PathLike[str], encoding: str = "utf-8") -> FileSource:
 
 def jsonl(path: str | os.PathLike[str], type: Any = Any) -> FileSource:
     """Each line of a file is a payload, as one JSON value in UTF-8. Lines of white space are passed over.
+
+    An object with two equal keys is refused, where no `type` is given; a type takes the last of them.
 
     Args:
         path: a plain or a gzip file, or "-" for standard input.
@@ -59,7 +67,7 @@ def jsonl(path: str | os.PathLike[str], type: Any = Any) -> FileSource:
         decode = msgspec.json.Decoder(type).decode
     except TypeError as error:
         raise SettingsError(f"jsonl type={type!r:.80}: {error}") from None
-    return FileSource("jsonl", path, lambda file: _values(file, decode))
+    return FileSource("jsonl", path, lambda file: _values(file, decode, typed=type is not Any))
 
 
 def csv(
@@ -88,7 +96,12 @@ def csv(
         raise SettingsError(f"csv format parameters {parameters}: {error}") from None
     if columns is not None:
         _check_columns("csv", columns, convert or {}, SettingsError)
-    return FileSource("csv", path, lambda file: _rows(file, encoding, parameters, columns, convert or {}))
+
+    def batches(file: _File) -> Iterator[list[Any]]:
+        rows = _rows_or_errors if file.apart else _rows
+        return rows(file, encoding, parameters, columns, convert or {})
+
+    return FileSource("csv", path, batches)
 
 
 class FileSource:
@@ -106,9 +119,17 @@ class FileSource:
             raise SettingsError(f"{kind}({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
         self._kind = kind
         self._batches = batches
+        self._apart = ""
+
+    def setting_apart(self, name: str) -> FileSource:
+        """See `SetsApart`."""
+        source = copy.copy(self)
+        source._apart = name
+        return source
 
     def open(self) -> Reader:
         file = _File(self._path)
+        file.apart = self._apart
         return _FileReader(file, self._batches(file))
 
     def __repr__(self) -> str:
@@ -170,6 +191,7 @@ class _File:
         self._raw: Any = opened
         self._bytes: Any = opened
         self._begun = False
+        self.apart = ""  # the source's name, where what cannot be read is to be set apart
         self._size, self.pipe = _size_or_pipe(opened)
         try:
             if path.endswith(".gz") or (hasattr(opened, "peek") and opened.peek(2)[:2] == _GZIP_MAGIC):
@@ -198,6 +220,10 @@ class _File:
             return b"", f"the gzip data are broken ({error}); get the file again, or unpack what is sound of it"
         except (OSError, ValueError) as error:
             return b"", f"reading failed ({error}); look at the disk or the connection"
+
+    def set_apart(self, line: int, error: str, payload: Any) -> Any:
+        """In place of what cannot be read. The name of the file is not in it: it may be another one on another day."""
+        return diverted(f"{self.apart}, line {line}", error, payload)
 
     def close(self) -> None:
         if self._bytes is not self._raw:
@@ -259,6 +285,40 @@ def _lines(file: _File, decode: Callable[[bytes, bool], AnyStr], newline: AnyStr
             return
 
 
+def _lines_or_errors(file: _File, encoding: str, *, translate: bool) -> Iterator[list[Any]]:
+    """The lines of a file, those that cannot be decoded set apart; for encodings in which ASCII is itself.
+
+    Args:
+        translate: whether "\\r" ends a line as well.
+    """
+    if "\r\n".encode(encoding.removesuffix("-sig")) != b"\r\n":
+        raise SettingsError(
+            f"source {file.apart!r} is to set lines apart that are not {encoding}, but in that encoding a line's end "
+            f"cannot be seen before it is decoded; leave on_error='error'"
+        )
+    given = 0
+    for chunk in _lines(file, lambda data, final: data, b"\n"):
+        if not given and encoding.endswith("-sig"):
+            chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
+        data = b"\n".join(line.removesuffix(b"\r") for line in chunk) if translate else b"\n".join(chunk)
+        data = data.replace(b"\r", b"\n") if translate else data
+        lines: list[Any]
+        try:
+            lines = data.decode(encoding.removesuffix("-sig")).split("\n")
+        except UnicodeDecodeError:
+            lines = [_decoded(file, given + at, line, encoding) for at, line in enumerate(data.split(b"\n"), 1)]
+        given += len(lines)
+        yield lines
+
+
+def _decoded(file: _File, number: int, line: bytes, encoding: str) -> Any:
+    try:
+        return line.decode(encoding.removesuffix("-sig"))
+    except UnicodeDecodeError as error:
+        bad = error.object[error.start : error.end]
+        return file.set_apart(number, f"{bad!r:.40} is not {error.encoding} ({error.reason})", line)
+
+
 def _decoder(encoding: str, *, translate: bool) -> Callable[[bytes, bool], str]:
     # The signature in typeshed wants a str, which is only one of the two things this class takes.
     newlines: Any = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(), translate=translate)
@@ -272,34 +332,72 @@ def _check_encoding(encoding: str) -> None:
         raise SettingsError(f"encoding={encoding!r}: {error}") from None
 
 
-def _values(file: _File, decode: Callable[[bytes], Any]) -> Iterator[list[Any]]:
+def _values(file: _File, decode: Callable[[bytes], Any], *, typed: bool) -> Iterator[list[Any]]:
     """The JSON values of a file, in batches."""
     lines_before = 0
     for lines in _lines(file, lambda data, final: data, b"\n"):
         if not lines_before:
             lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
         values: list[Any] = []
-        blank = 0
         fault: InputError | None = None
-        rest = iter(lines)
-        while True:
-            try:
-                values.extend(map(decode, rest))
-                break
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                at = len(values) + blank
-                if lines[at].strip():
-                    fault = InputError(
-                        f"{file.name}, line {lines_before + at + 1}: cannot be decoded as JSON: {error}; the line is "
-                        f"{lines[at]!r:.80}; correct it or take it out"
-                    )
-                    break
-                blank += 1
+        try:
+            values = list(map(decode, lines))
+        except _NOT_JSON:
+            values, fault = _values_one_by_one(file, decode, lines, lines_before, typed=typed)
+        else:
+            if not typed and _may_repeat_keys(lines, values):
+                values, fault = _values_one_by_one(file, decode, lines, lines_before, typed=typed)
         if values:
             yield values
         if fault is not None:
             raise fault
         lines_before += len(lines)
+
+
+def _values_one_by_one(
+    file: _File, decode: Callable[[bytes], Any], lines: list[bytes], lines_before: int, *, typed: bool
+) -> tuple[list[Any], InputError | None]:
+    """The values of lines, of which some are blank or bad: up to the first bad one, or with these set apart."""
+    values: list[Any] = []
+    for number, line in enumerate(lines, lines_before + 1):
+        try:
+            value = decode(line)
+            if not typed and _may_repeat_keys([line], [value]):
+                json.loads(line, object_pairs_hook=_without_repeated_keys)
+        except _NOT_JSON as error:
+            if not line.strip():
+                continue
+            if not file.apart:
+                return values, InputError(
+                    f"{file.name}, line {number}: cannot be decoded as JSON: {error}; the line is {line!r:.80}; "
+                    f"correct it or take it out"
+                )
+            value = file.set_apart(number, f"cannot be decoded as JSON: {error}", line)
+        values.append(value)
+    return values, None
+
+
+def _may_repeat_keys(lines: list[bytes], values: list[Any]) -> bool:
+    """Whether some object may have a key twice; False only where none has."""
+    colons = sum(line.count(b'":') for line in lines)
+    if not colons:
+        return any(b":" in line for line in lines)
+    if all(type(value) is dict for value in values) and sum(map(len, values)) == colons:
+        return any(line.count(b":") != line.count(b'":') for line in lines)
+    return msgspec.json.encode(values).count(b'":') != colons
+
+
+class _RepeatedKey(ValueError):
+    pass
+
+
+_NOT_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, _RepeatedKey)
+
+
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        raise _RepeatedKey(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
 
 
 def _rows(
@@ -354,6 +452,67 @@ def _rows(
                 yield payloads
     if fault is not None:
         raise fault
+    if header is None:
+        raise InputError(f"{file.name}, line 1: the file is empty; CSV starts with a header row, or pass columns=")
+
+
+def _rows_or_errors(
+    file: _File,
+    encoding: str,
+    parameters: Mapping[str, Any],
+    columns: Sequence[str] | None,
+    convert: Mapping[str, Callable[[str], Any]],
+) -> Iterator[list[Any]]:
+    """The same, with rows that are none, do not fit or cannot be converted, and lines that are no text, set apart."""
+    waiting: deque[tuple[int, str]] = deque()  # numbers and text of the lines of a row that is not there yet
+    undecoded: deque[tuple[int, Any]] = deque()
+    number = given = 0
+
+    def lines() -> Iterator[list[str]]:
+        nonlocal number, given
+        for batch in _lines_or_errors(file, encoding, translate=False):
+            good: list[str] = []
+            for line in batch:
+                number += 1
+                if is_diverted(line):
+                    undecoded.append((number, line))
+                else:
+                    good.append(line + "\n")
+                    waiting.append((number, line))
+            given += len(good)
+            yield good
+
+    reader = csv_module.reader(chain.from_iterable(lines()), **parameters)
+    header = None if columns is None else list(columns)
+    row: list[str] | csv_module.Error | None = []
+    while row is not None:
+        payloads: list[Any] = []
+        while row is not None:
+            before = reader.line_num
+            try:
+                row = next(reader, None)
+            except csv_module.Error as error:
+                row = error
+            taken = [waiting.popleft() for _ in range(reader.line_num - before)]
+            start = taken[0][0] if taken else number + 1
+            while undecoded and undecoded[0][0] < start:
+                payloads.append(undecoded.popleft()[1])
+            if isinstance(row, csv_module.Error):
+                text = "\n".join(line for _, line in taken)
+                payloads.append(file.set_apart(start, f"the row that starts here is no CSV: {row}", text))
+            elif row and header is None:
+                header = row
+                _check_columns(f"{file.name}, line {start}", header, convert, InputError)
+            elif row and header is not None:
+                good_row, fault = _dicts(file.name, header, [row], [start - 1], convert)
+                reason = str(fault).removeprefix(f"{file.name}, line {start}: ")
+                payloads += good_row or [file.set_apart(start, reason, row)]
+            if reader.line_num == given:
+                break
+        payloads += (line for _, line in undecoded)
+        undecoded.clear()
+        if payloads:
+            yield payloads
     if header is None:
         raise InputError(f"{file.name}, line 1: the file is empty; CSV starts with a header row, or pass columns=")
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from drift.promises import SourcePromise
 from drift.sources.base import Reader
 from drift.sources.wake import Wake
+from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
 
 _RECEIVE_BYTES = 1 << 16
@@ -71,6 +72,7 @@ class TcpLines:
         self._settings = (until_closed or connect, line_bytes_max, connections_max)
         self._listener: socket.socket | None = None
         self._used = False
+        self._apart = ""
         self.address = (host, port)
         if not connect:
             try:
@@ -88,12 +90,17 @@ class TcpLines:
     def port(self) -> int:
         return self.address[1]
 
+    def setting_apart(self, name: str) -> TcpLines:
+        """See `SetsApart`. Lines that cannot be taken, and connections that end within one, end nobody else's."""
+        self._apart = name
+        return self
+
     def open(self) -> Reader:
         if self._used:
             raise SettingsError(f"{self!r} has served its run; make a new one for another")
         self._used = True
         if self._listener is not None:
-            return _TcpReader(self._listener, None, *self._settings)
+            return _TcpReader(self._listener, None, *self._settings, self._apart)
         try:
             connection = socket.create_connection(self.address, timeout=10)
         except (OSError, OverflowError) as error:
@@ -101,7 +108,7 @@ class TcpLines:
                 f"tcp_lines cannot connect to {self.address[0]}:{self.address[1]}: {error}; see that the sender "
                 f"listens there"
             ) from None
-        return _TcpReader(None, connection, *self._settings)
+        return _TcpReader(None, connection, *self._settings, self._apart)
 
     def close(self) -> None:
         """Stop listening."""
@@ -135,7 +142,9 @@ class _TcpReader:
         until_closed: bool,
         line_bytes_max: int,
         connections_max: int,
+        apart: str,
     ) -> None:
+        self._apart = apart
         self._listener = listener
         self._until_closed = until_closed
         self._line_bytes_max = line_bytes_max
@@ -147,13 +156,13 @@ class _TcpReader:
             self._selector.register(listener, selectors.EVENT_READ, None)
         self._peers: list[_Peer] = []
         self._served = connection is not None  # somebody has sent something, or was asked for it
-        self._lines: list[str] = []
+        self._lines: list[Any] = []
         self._at = 0
         self._error: InputError | None = None
         if connection is not None:
             self._add(connection, connection.getpeername())
 
-    def read(self, items_max: int) -> list[str] | None:
+    def read(self, items_max: int) -> list[Any] | None:
         if self._at >= len(self._lines) and self._error is None:
             self._lines, self._at = [], 0
             self._receive()
@@ -226,7 +235,9 @@ class _TcpReader:
             self._remove(peer)
             if peer.has_sent or self._listener is None:
                 self._fail(
-                    peer, f"the connection broke ({error}), so lines may be missing; see what became of the sender"
+                    peer,
+                    f"the connection broke ({error}), so lines may be missing; see what became of the sender",
+                    b"".join(peer.unended),
                 )
             return
         if not data:
@@ -236,6 +247,7 @@ class _TcpReader:
                     peer,
                     f"the connection was closed {peer.unended_bytes} bytes into the line; send a newline after the "
                     f"last line too",
+                    b"".join(peer.unended),
                 )
             return
         self._served = peer.has_sent = True
@@ -247,31 +259,48 @@ class _TcpReader:
             peer.unended_bytes = 0
             self._take(peer, lines)
         peer.unended_bytes += len(peer.unended[-1])
-        self._check_length(peer, peer.unended_bytes)
+        if peer.unended_bytes > self._line_bytes_max:
+            self._fail(peer, self._too_long(), b"".join(peer.unended)[: self._line_bytes_max])
+            if self._apart:
+                self._remove(peer)
 
     def _take(self, peer: _Peer, lines: list[bytes]) -> None:
-        """Decode whole lines, up to the first that is not allowed."""
-        length = self._line_bytes_max
-        longest = max(map(len, lines))
-        if longest > length:
-            lines = lines[: next(index for index, line in enumerate(lines) if len(line) > length)]
-        before = len(self._lines)
+        """Decode whole lines, up to the first that is not allowed, or with these set apart."""
+        lines = [line.removesuffix(b"\r") for line in lines]
+        if max(map(len, lines)) <= self._line_bytes_max:
+            try:
+                self._lines += list(map(bytes.decode, lines))
+                peer.lines += len(lines)
+                return
+            except UnicodeDecodeError:  # found again below
+                pass
+        for line in lines:
+            self._take_one(peer, line)
+            if self._error is not None:
+                return
+
+    def _take_one(self, peer: _Peer, line: bytes) -> None:
+        if len(line) > self._line_bytes_max:
+            self._fail(peer, self._too_long(), line[: self._line_bytes_max])
+            return
         try:
-            self._lines.extend(map(bytes.decode, [line.removesuffix(b"\r") for line in lines]))
+            self._lines.append(line.decode())
+            peer.lines += 1
         except UnicodeDecodeError as error:
-            peer.lines += len(self._lines) - before
-            self._fail(peer, f"{error.object[error.start : error.end]!r} is not UTF-8 ({error.reason}); send UTF-8")
-        else:
-            peer.lines += len(lines)
-            self._check_length(peer, longest)
+            bad = line[error.start : error.end]
+            self._fail(peer, f"{bad!r} is not UTF-8 ({error.reason}); send UTF-8", line)
 
-    def _check_length(self, peer: _Peer, length: int) -> None:
-        if length > self._line_bytes_max:
-            self._fail(
-                peer,
-                f"the line is longer than {self._line_bytes_max} bytes; end each line with a newline, or raise "
-                f"line_bytes_max",
-            )
+    def _too_long(self) -> str:
+        return (
+            f"the line is longer than {self._line_bytes_max} bytes; end each line with a newline, or raise "
+            f"line_bytes_max"
+        )
 
-    def _fail(self, peer: _Peer, fault: str) -> None:
-        self._error = self._error or InputError(f"connection from {peer.name}, line {peer.lines + 1}: {fault}")
+    def _fail(self, peer: _Peer, fault: str, data: bytes) -> None:
+        """A line that cannot be taken ends the run, or is set apart."""
+        fault = f"connection from {peer.name}, line {peer.lines + 1}: {fault}"
+        if self._apart:
+            peer.lines += 1
+            self._lines.append(diverted(self._apart, fault, data))
+            return
+        self._error = self._error or InputError(fault)

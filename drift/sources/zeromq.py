@@ -17,6 +17,7 @@ from drift.promises import SourcePromise
 from drift.sources.base import Reader
 from drift.sources.sizes import BATCH_BYTES
 from drift.sources.wake import Wake
+from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
 
 
@@ -66,6 +67,7 @@ class ZmqPull:
         self._decode = decode
         self._until_empty = until_empty
         self._used = False
+        self.apart = ""  # the source's name, where messages that cannot be decoded are to be set apart
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PULL if subscribe is None else zmq.SUB)
         try:
@@ -80,6 +82,11 @@ class ZmqPull:
                 f"bound it must be this machine's and free"
             ) from None
         self.address: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT) or address
+
+    def setting_apart(self, name: str) -> ZmqPull:
+        """See `SetsApart`."""
+        self.apart = name
+        return self
 
     def open(self) -> Reader:
         if self._used:
@@ -150,6 +157,9 @@ class _ZmqReader:
         self._taken += 1
         where = f"{self._source!r}, message {self._taken}"
         if len(frames) != 1:
+            if self._source.apart:
+                batch.append(diverted(self._source.apart, f"it has {len(frames)} parts", tuple(frames)))
+                return
             self._error = InputError(
                 f"{where}: it has {len(frames)} parts; send one part, or receive them with pyzmq yourself in a "
                 f"generator for drift.sources.live"
@@ -161,6 +171,9 @@ class _ZmqReader:
         try:
             batch.append(self._decode(frames[0]))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            if self._source.apart:
+                batch.append(diverted(self._source.apart, f"it is not {self._kind}: {error}", frames[0]))
+                return
             self._error = InputError(
                 f"{where}: it is not {self._kind}: {error}; the message is {frames[0]!r:.80}; correct the sender, or "
                 f"pass decode="

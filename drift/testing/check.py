@@ -240,7 +240,10 @@ def arrivals(case: Case, player: Player) -> tuple[dict[str, list[Any]], dict[str
         if isinstance(source.time, EventTime) and may_reorder(source.time):
             times = times_of(source.time, payloads)
             # Where an item has no place in the order, which one is met first would depend on their arrival.
-            if times == sorted(times or [0]) and SourceMachine("", 0, source.time).take(payloads).error is None:
+            if (
+                times == sorted(times or [0])
+                and SourceMachine("", 0, source.time, sets_apart=source.sets_apart).take(payloads).error is None
+            ):
                 order = arrival_order(times, source.time.lateness, player, source.name)
         inputs[source.name] = [payloads[at] for at in order]
         numbers[source.name] = order
@@ -259,7 +262,7 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
     given = list(handed or ())
     if handed is None:
         for rank, source in enumerate(dataflow.sources):
-            machine = SourceMachine(source.name, rank, source.time)
+            machine = SourceMachine(source.name, rank, source.time, sets_apart=source.sets_apart)
             given.append((source.name, machine.take(list(case.inputs[source.name]))))
     places = {source.name: END_OF_TIME for source in dataflow.sources}
     ranks = {name: rank for rank, name in enumerate(places)}

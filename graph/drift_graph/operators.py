@@ -38,9 +38,13 @@ class Operator:
 
 @dataclass(frozen=True)
 class Source(Operator):
-    """Where items come from. `time` is the policy a run uses unless it is given another."""
+    """Where items come from. `time` is the policy a run uses unless it is given another.
+
+    `sets_apart`: what cannot be read, or has no time, becomes an item of its own kind (`drift_graph.diverted`).
+    """
 
     time: TimePolicy
+    sets_apart: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 import xxhash
 
 from drift_graph.canonical import NoCanonicalForm, canonical_each, hash64, same
+from drift_graph.diverted import diverted, diverted_by, is_diverted
 from drift_graph.errors import DriftError, InputError, LateItem, PayloadError, SettingsError, StepError
 from drift_graph.functions import line_of, pass_interrupts, safe_text, same_function
 from drift_graph.meta import (
@@ -153,10 +154,14 @@ class SourceMachine:
         rank: its index among the graph's sources.
         policy: its time policy.
         live: whether arrival is stamped from a clock (`now_ms` of `take` and `tick`) or numbered.
+        sets_apart: an item without a time becomes one that says so, at the greatest time before it.
     """
 
-    def __init__(self, name: str, rank: int, policy: TimePolicy, *, live: bool = False) -> None:
+    def __init__(
+        self, name: str, rank: int, policy: TimePolicy, *, live: bool = False, sets_apart: bool = False
+    ) -> None:
         self.name = name
+        self._sets_apart = sets_apart
         self.policy = policy
         self.live = live
         self.heartbeat = BEGINNING
@@ -183,7 +188,10 @@ class SourceMachine:
         metas: Metas
         if isinstance(self.policy, EventTime):
             seen_before = self._max_seen
-            times, error = self._times(payloads, self.policy)
+            if self._sets_apart:
+                payloads, times = self._all_times(payloads, self.policy)
+            else:
+                times, error = self._times(payloads, self.policy)
             kept, late, too_late = self._judge(payloads, times, self.policy)
             if kept is not None:
                 payloads, times = [payloads[index] for index in kept], [times[index] for index in kept]
@@ -320,6 +328,29 @@ class SourceMachine:
                 )
         raise AssertionError("a bad time was seen and not found")
 
+    def _all_times(self, payloads: list[Any], policy: EventTime) -> tuple[list[Any], list[int]]:
+        """The payloads, with those set apart that have no time, and the times of all of them."""
+        taken: list[Any] = []
+        times: list[int] = []
+        seen = self._max_seen
+        for payload in payloads:
+            time: Any = None
+            if not is_diverted(payload):
+                try:
+                    time = policy.time(payload)
+                except RAISED as error:
+                    payload = diverted_by(self.name, error, payload)
+                else:
+                    if type(time) is not int or not TIME_MIN <= time <= TIME_MAX:
+                        payload = diverted(self.name, f"its time is {_short(time)}, and no int of 64 bits", payload)
+                        time = None
+            if time is None:
+                time = max(TIME_MIN if seen is None else seen, self._promised)
+            seen = time if seen is None else max(seen, time)
+            taken.append(payload)
+            times.append(time)
+        return taken, times
+
     def _nth(self, index: int) -> str:
         return f", item {self.items_in + self.late_items + index} of the source"
 
@@ -405,7 +436,7 @@ class SourceMachine:
         ties: list[int] = []
         for payload in payloads:
             try:
-                value = tie(payload)
+                value = payload if self._sets_apart and is_diverted(payload) else tie(payload)
                 ties.append(value if type(value) is int and 0 <= value < 2**64 else hash64(value))
             except NoCanonicalForm as none:
                 return ties, PayloadError(

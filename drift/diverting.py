@@ -1,0 +1,91 @@
+"""Steps that set apart what makes them raise: the functions that `on_error="divert"` puts into maps.
+
+Invariant: for what a user's function takes, the maps with these give what the maps with the function itself give.
+
+Why: the function is called once for each item, and what it raises becomes an item (`drift_graph.diverted`), which
+one map after it keeps and another one drops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeGuard
+
+from drift.operators import _ByValue, pair_of
+from drift_graph.diverted import diverted_by, is_diverted, report
+from drift_graph.errors import GraphError
+from drift_graph.functions import RAISED
+from drift_graph.operators import Arity, as_sequence
+
+OnError = Literal["error", "divert"]
+
+
+def diverts(on_error: object, kind: str, where: str) -> TypeGuard[Literal["divert"]]:
+    """Whether a step or source sets errors apart.
+
+    Raises:
+        GraphError: it says something else.
+    """
+    if on_error not in ("error", "divert"):
+        raise GraphError(f"{kind} (at {where}) has on_error={on_error!r:.80}, which is neither 'error' nor 'divert'")
+    return on_error == "divert"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tried(_ByValue):
+    """A user's function of a payload, or of one and its time; the map's arity is "one" for "one", else "many"."""
+
+    step: str
+    function: Callable[..., Any]
+    of: Arity
+
+    @property
+    def user_function(self) -> Callable[..., Any]:
+        return self.function
+
+    def __call__(self, payload: Any, *time: int) -> Any:
+        try:
+            result = self.function(payload, *time)
+            if self.of == "one":
+                return result
+            if self.of == "keep":
+                return (payload,) if result else ()
+            return as_sequence(result)
+        except RAISED as error:
+            apart = diverted_by(self.step, error, payload)
+            return apart if self.of == "one" else (apart,)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TriedStep(_ByValue):
+    """A user's step of a scan; where it raises, the state stays as it was."""
+
+    name: str
+    step: Callable[[Any, Any], tuple[Any, Any]]
+
+    @property
+    def user_function(self) -> Callable[[Any, Any], tuple[Any, Any]]:
+        return self.step
+
+    def __call__(self, state: Any, payload: Any) -> tuple[Any, Any]:
+        try:
+            return pair_of(self.step(state, payload))
+        except RAISED as error:
+            return state, diverted_by(self.name, error, payload)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WithoutErrors(_ByValue):
+    """Everything but what was set apart."""
+
+    def __call__(self, payload: Any) -> bool:
+        return not is_diverted(payload)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ErrorsOnly(_ByValue):
+    """What was set apart, as a report."""
+
+    def __call__(self, payload: Any) -> tuple[dict[str, Any], ...]:
+        return (report(payload),) if is_diverted(payload) else ()
