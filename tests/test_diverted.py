@@ -1,0 +1,202 @@
+"""What a source or a step cannot take is set apart where that is asked for: in order, and the same on every engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from sourced import connected, send
+
+import drift
+from drift import sources
+from drift_graph.diverted import MARK
+
+ENGINES: list[dict[str, Any]] = [
+    {"engine": "reference"},
+    {"engine": "local"},
+    {"engine": "local", "batch_items": 7, "fused": False},
+    {"engine": "zeromq", "workers": 2},
+]
+
+
+def outputs(graph: drift.Graph, given: dict[str, Any], **how: Any) -> tuple[str, list[Any], list[Any]]:
+    """The digest, the payloads of the sink "out", and those of the sink "errors"."""
+    run = drift.run(graph, given, **how)
+    out: dict[str, list[Any]] = {"out": [], "errors": []}
+    for item in run:
+        out[item.sink].append(item.payload)
+    return run.digest, out["out"], out["errors"]
+
+
+def read(kind: Callable[..., Any], content: bytes, folder: Path) -> tuple[list[Any], list[Any]]:
+    path = folder / "input"
+    path.write_bytes(content)
+    graph = drift.Graph("read")
+    graph.source("in", on_error="divert").sink("out")
+    results = [outputs(graph, {"in": kind(path)}, **how) for how in ENGINES]
+    assert all(result == results[0] for result in results)
+    return results[0][1:]
+
+
+def test_three_bad_lines_in_ten_thousand_are_kept_with_their_reasons(tmp_path: Path) -> None:
+    lines = [json.dumps({"n": number}).encode() for number in range(10_000)]
+    lines[17], lines[5000], lines[9999] = b"{bad", b'{"n": 1, "n": 2}', b'"\xff"'
+    values, errors = read(sources.jsonl, b"\n".join(lines), tmp_path)
+    assert values == [{"n": number} for number in range(9_999) if number not in (17, 5000)]
+    assert [(each["place"], each["payload"]) for each in errors] == [
+        ("in, line 18", b"{bad"),
+        ("in, line 5001", b'{"n": 1, "n": 2}'),
+        ("in, line 10000", b'"\xff"'),
+    ]
+    assert "keys must be strings" in errors[0]["error"] and "'n' is there twice" in errors[1]["error"]
+    assert str(tmp_path) not in str(errors)
+
+
+def test_lines_that_are_no_utf_8_are_set_apart_as_bytes(tmp_path: Path) -> None:
+    values, errors = read(sources.text, b"\xef\xbb\xbfone\r\ntw\xffo\rthree\n\n\xfe\nlast", tmp_path)
+    assert values == ["one", "three", "", "last"]
+    assert errors == [
+        {"place": "in, line 2", "error": r"b'\xff' is not utf-8 (invalid start byte)", "payload": b"tw\xffo"},
+        {"place": "in, line 5", "error": r"b'\xfe' is not utf-8 (invalid start byte)", "payload": b"\xfe"},
+    ]
+
+
+def test_rows_that_do_not_fit_or_cannot_be_converted_are_set_apart(tmp_path: Path) -> None:
+    def rows(path: Path) -> Any:
+        return sources.csv(path, convert={"n": int})
+
+    content = b'a,n\nx,1\ny\n\xff,2\nz,three\n"q\nq",4\n"w"w,5\nlast,6\n"open,7\nend,8\n'
+    values, errors = read(rows, content, tmp_path)
+    assert values == [{"a": "x", "n": 1}, {"a": "q\nq", "n": 4}, {"a": "last", "n": 6}]
+    assert [(each["place"], each["payload"]) for each in errors] == [
+        ("in, line 3", ["y"]),
+        ("in, line 4", b"\xff,2"),
+        ("in, line 5", ["z", "three"]),
+        ("in, line 8", '"w"w,5'),
+        ("in, line 10", '"open,7\nend,8'),
+    ]
+    assert "1 columns where the header has 2" in errors[0]["error"] and "raised ValueError" in errors[2]["error"]
+
+
+def test_text_whose_lines_cannot_be_found_in_bytes_is_refused_and_errors_are_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "input"
+    path.write_bytes(b"one\ntw\xffo\n")
+    graph = drift.Graph("read")
+    graph.source("in", on_error="divert").sink("out")
+    with pytest.raises(drift.SettingsError, match="a line's end cannot be seen"):
+        drift.run(graph, {"in": sources.text(path, "utf-16")}).finish()
+    graph = drift.Graph("read")
+    graph.source("in").sink("out")
+    with pytest.raises(drift.InputError, match="line 2"):
+        drift.run(graph, {"in": sources.text(path)}).finish()
+
+
+def test_items_without_a_time_are_set_apart_at_the_greatest_time_before_them() -> None:
+    policy = drift.EventTime(lambda row: row["t"], lateness=3, tie=lambda row: row["n"])
+    graph = drift.Graph("timed")
+    graph.source("in", time=policy, on_error="divert").sink("out")
+    rows: list[Any] = [{"n": 0}, {"t": 5, "n": 1}, {"t": "six", "n": 2}, {"t": 9, "n": 3}, "no row", {"t": 7, "n": 4}]
+    for how in [*ENGINES, {"batch_items": 1}, {"batch_items": 2}]:
+        run = drift.run(graph, {"in": rows}, **how)
+        found = [(item.time, item.sink, item.payload) for item in run]
+        assert [(time, payload["n"]) for time, sink, payload in found if sink == "out"] == [(5, 1), (7, 4), (9, 3)]
+        errors = [(time, payload["error"], payload["payload"]) for time, sink, payload in found if sink == "errors"]
+        assert errors == [
+            (-(2**63), "KeyError: 't'", {"n": 0}),
+            (5, "its time is 'six', and no int of 64 bits", {"t": "six", "n": 2}),
+            (9, "TypeError: string indices must be integers, not 'str'", "no row"),
+        ]
+
+
+def stepped() -> drift.Graph:
+    graph = drift.Graph("stepped")
+    numbers = graph.source("in", time=drift.EventTime(abs, lateness=40))
+    tenths = numbers.map(lambda n: 10 // (n % 3), name="tenths", on_error="divert")
+    few = tenths.filter(lambda n: [True, True][n // 5 - 1 if n < 15 else 9], name="few", on_error="divert")
+    many = few.flat_map(lambda n: (10 // (n - 5 + each) for each in range(2)), name="many", on_error="divert")
+    many.scan(lambda n: n % 2, 0, growing, name="sum", on_error="divert").sink("out")
+    return graph
+
+
+def growing(state: int, n: int) -> tuple[int, tuple[int, int]]:
+    if state % 4 == 2:
+        raise ValueError(f"{state} with {object()}")
+    return state + n + 1, (n, state)
+
+
+NUMBERS = [3, 1, 2, 20, 5, 9, 7, 4, 12, 30, 31, 17, 8, 25, 40, 28, 33]
+
+
+def test_what_steps_cannot_take_is_set_apart_in_the_order_of_the_output() -> None:
+    results = [outputs(stepped(), {"in": NUMBERS}, **how) for how in [*ENGINES, {"batch_items": 1}, {"batch_items": 4}]]
+    assert all(result == results[0] for result in results)
+    _, out, errors = results[0]
+    assert out and {each["place"] for each in errors} == {"tenths", "many", "sum"}
+    assert {"place": "tenths", "error": "ZeroDivisionError: integer division or modulo by zero", "payload": 3} in errors
+    assert all("0x..." in each["error"] for each in errors if each["place"] == "sum")
+
+
+@drift.testing.deterministic(stepped(), **{"in": st.lists(st.integers(0, 40), max_size=12)})
+def test_no_schedule_changes_what_is_set_apart(run: Any) -> None:
+    assert all(item.payload[0] != MARK for item in run.output if isinstance(item.payload, tuple))
+
+
+def test_what_is_set_apart_is_recorded_and_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "input"
+    path.write_bytes(b'{"n": 1}\n{bad\n{"n": 0}\n{"n": 2}\n')
+    graph = drift.Graph("recorded")
+    rows = graph.source("in", on_error="divert")
+    rows.map(lambda row: 10 // row["n"], name="divide", on_error="divert").sink("out")
+    digest, out, errors = outputs(graph, {"in": sources.jsonl(path)}, record=tmp_path / "record")
+    path.unlink()
+    assert out == [10, 5] and [each["place"] for each in errors] == ["in, line 2", "divide"]
+    for engine in ("local", "reference"):
+        run = drift.replay(tmp_path / "record", graph, engine=engine)
+        assert [item.payload for item in run if item.sink == "errors"] == errors
+        assert run.digest == digest
+
+
+@pytest.mark.parametrize("error", [RecursionError, MemoryError, SystemExit])
+def test_what_is_not_the_item_s_fault_ends_the_run(error: type[BaseException]) -> None:
+    def fail(payload: Any) -> Any:
+        raise error("too much")
+
+    graph = drift.Graph("ends")
+    graph.source("in").map(fail, on_error="divert").sink("out")
+    with pytest.raises(drift.StepError, match="too much"):
+        drift.run(graph, {"in": [1]}).finish()
+
+
+def test_on_error_is_one_of_two_words() -> None:
+    graph = drift.Graph("words")
+    with pytest.raises(drift.GraphError, match="neither 'error' nor 'divert'"):
+        graph.source("in", on_error="ignore")  # type: ignore[arg-type]
+    with pytest.raises(drift.GraphError, match="neither 'error' nor 'divert'"):
+        graph.source("in").map(abs, on_error=None)  # type: ignore[arg-type]
+
+
+def test_a_client_that_dies_in_mid_line_or_sends_bad_bytes_ends_nobody_else() -> None:
+    source = sources.tcp_lines(line_bytes_max=100)
+    graph = drift.Graph("lines")
+    graph.source("in", on_error="divert").sink("out")
+    with connected(source) as healthy:
+        send(source.address, b"whole\ndies in mid-l")
+        send(source.address, b"good\nb\xffd\nafter\n" + b"x" * 101 + b"\nend\n")
+        with connected(source) as flood:
+            flood.sendall(b"y" * 101)
+            healthy.sendall(b"still\n")
+            run = drift.run(graph, {"in": source})
+            found: list[Any] = []
+            for item in run:
+                found.append((item.sink, item.payload))
+                if len(found) == 9:
+                    break
+            run.close()
+    assert sorted(payload for sink, payload in found if sink == "out") == ["after", "end", "good", "still", "whole"]
+    errors = {payload["payload"]: payload["error"] for sink, payload in found if sink == "errors"}
+    assert set(errors) == {b"dies in mid-l", b"b\xffd", b"x" * 100, b"y" * 100}
+    assert "13 bytes into the line" in errors[b"dies in mid-l"] and "is not UTF-8" in errors[b"b\xffd"]
