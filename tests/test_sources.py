@@ -28,6 +28,12 @@ def test_a_path_and_a_text_in_place_of_a_source_say_what_to_write() -> None:
         sources.as_source("lines", 7)
 
 
+def test_a_list_of_sources_is_no_source(tmp_path: Path) -> None:
+    files = [sources.text(tmp_path / name) for name in ("one", "two")]
+    with pytest.raises(SettingsError, match="'lines' is given a list of 2 sources; give each of them a source of"):
+        sources.as_source("lines", files)
+
+
 def test_what_an_iterable_gave_before_it_raised_is_given() -> None:
     def three() -> Iterator[int]:
         yield from (1, 2, 3)

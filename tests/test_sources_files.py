@@ -333,3 +333,27 @@ def test_a_header_that_names_no_columns_is_named(tmp_path: Path) -> None:
         sources.csv(path, delimiter="::")
     with pytest.raises(SettingsError, match="csv format parameters"):
         sources.csv(path, colour="red")
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "marked"
+    path.write_bytes(b"\xef\xbb\xbfone\ntwo\n")
+    assert all_of(sources.text(path)) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        (b'{"a": 1, "b": {"c": 1}, "a": 2}', "a"),
+        (b'{"a": {"b": 1, "c": [], "b": 2}}', "b"),
+        (b'[{"a" : 1, "a" :2}]', "a"),
+        (b'{"\\u0061": 1, "a": "\\":"}', "a"),
+    ],
+)
+@pytest.mark.parametrize("before", [[], [b"", b'{"n": 1}'], [b'{"a": "\\":"}', b'{"b": "\\u0022:"}']])
+def test_a_json_object_with_two_equal_keys_is_named(tmp_path: Path, before: list[bytes], line: bytes, key: str) -> None:
+    path = tmp_path / "twice"
+    path.write_bytes(b"\n".join([*before, line, b"1"]))
+    payloads, fault = fault_of(sources.jsonl(path))
+    assert payloads == [json.loads(each) for each in before if each]
+    assert f"line {len(before) + 1}: cannot be decoded as JSON: the key {key!r} is there twice" in fault

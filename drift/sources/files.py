@@ -378,13 +378,16 @@ def _values_one_by_one(
 
 
 def _may_repeat_keys(lines: list[bytes], values: list[Any]) -> bool:
-    """Whether some object may have a key twice; False only where none has."""
-    colons = sum(line.count(b'":') for line in lines)
-    if not colons:
-        return any(b":" in line for line in lines)
-    if all(type(value) is dict for value in values) and sum(map(len, values)) == colons:
-        return any(line.count(b":") != line.count(b'":') for line in lines)
-    return msgspec.json.encode(values).count(b'":') != colons
+    """Whether some object may have a key twice; False only where none has.
+
+    A colon follows a key or is in a text. So there are as many as keys where no key got lost and no text has one; and
+    as many as in what is written again of the values, unless a text has one as an escape.
+    """
+    data = b"".join(lines)
+    colons = data.count(b":")
+    if set(map(type, values)) == {dict} and sum(map(len, values)) == colons:
+        return False
+    return bool(colons) and (b"\\u003" in data or msgspec.json.encode(values).count(b":") != colons)
 
 
 class _RepeatedKey(ValueError):
