@@ -105,7 +105,8 @@ class Graph:
             type: of its payloads, for type checkers; nothing is checked while a graph runs.
             time: the time policy unless the run gives another; arrival time if None.
             on_error: "error" ends the run at what cannot be read, or has no time; "divert" sends it to the sink
-                "errors": {"place": source and line, "error": what is wrong, "payload": what was read}.
+                "errors": {"place": source and line, "error": what is wrong, "payload": what was read}. A row of a
+                DataFrame on Spark that has no time is an error all the same: rows arrive in no order.
         """
         where = caller()
         _check_name("source", name, where)

@@ -11,8 +11,13 @@ import pytest
 from waiting import wait_until
 
 import drift
+from drift.engines.packing import in_forms
+from drift.machines.nodes.barrier import BarrierNode
+from drift.machines.nodes.messages import Batch, Finished, MinimalTime, ReleasedMessage
 from drift.sources import IterableSource
 from drift.sources.sizes import BATCH_BYTES, about_bytes, size_of
+from drift_graph.item import Columns
+from drift_graph.meta import END_OF_TIME, global_time, varint
 
 MEGABYTE = 1 << 20
 
@@ -93,3 +98,21 @@ def test_local_reads_fewer_items_where_large_ones_become_of_them() -> None:
     graph.source("numbers").map(lambda n: bytes([n % 256]) * MEGABYTE).sink("out")
     sizes = [len(piece.metas) for piece in drift.run(graph, {"numbers": range(600)}).pieces() if piece.metas]
     assert sum(sizes) == 600 and max(sizes[1:]) <= BATCH_BYTES // MEGABYTE + 1
+
+
+def test_a_large_piece_of_the_output_leaves_the_barrier_in_several() -> None:
+    graph = drift.Graph("large")
+    graph.source("numbers").sink("out")
+    dataflow = graph.build()
+    node = BarrierNode(dataflow, "xxh3_128")
+    ending = varint(dataflow.ranks["out"])
+    metas: list[bytes] = [global_time(number, 0, 0, 0) + ending for number in range(50)]
+    columns = in_forms(Columns(metas, [bytes([number]) * MEGABYTE for number in range(50)], None))
+    sends = node.turn([Batch(b"", 1, [("out", columns)]), MinimalTime(END_OF_TIME, END_OF_TIME, -1)], 0.0)
+    pieces = [send.message.released for send in sends if isinstance(send.message, ReleasedMessage)]
+    assert [meta for piece in pieces for meta in piece.metas] == metas
+    assert [piece.position for piece in pieces] == [
+        sum(len(each.metas) for each in pieces[:before]) for before in range(len(pieces))
+    ]
+    assert all(sum(map(len, piece.payloads)) <= 9 * MEGABYTE for piece in pieces)
+    assert isinstance(sends[-1].message, Finished)

@@ -19,6 +19,8 @@ from drift_graph.errors import DriftBug, ProcessError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING, END_OF_TIME
 
+_PIECE_BYTES = 8 << 20
+
 
 class BarrierNode(Node):
     """See the module."""
@@ -56,28 +58,21 @@ class BarrierNode(Node):
         piece = send.message
         if not isinstance(error, Oversized) or not isinstance(piece, ReleasedMessage):
             raise error
-        position, metas, payloads, sinks, its_error = piece.released
-        middle = len(metas) // 2
-        if middle == 0:
+        if len(piece.released.metas) < 2:
+            position, metas, _, sinks, _ = piece.released
             sink = sinks if isinstance(sinks, str) else sinks[0]
             raise ProcessError(
                 f"item {position} of the output, for sink {sink!r} (meta {metas[0].hex()}), cannot be sent: {error}; "
                 f"all before it is released; {error.advice}"
             ) from None
-        halves: list[Send] = []
-        for half, last_error in ((slice(middle), None), (slice(middle, None), its_error)):
-            its_metas, its_payloads = metas[half], of_kind(payloads, payloads[half])
-            its_sinks = sinks if isinstance(sinks, str) else sinks[half]
-            released = Released(position + (half.start or 0), its_metas, its_payloads, its_sinks, last_error)
-            encoded = encoded_pieces(its_metas, its_payloads)
-            halves.append(Send(CALLER, ReleasedMessage(released, piece.minimal_time, encoded)))
-        return halves
+        return [Send(CALLER, half) for half in _halves(piece)]
 
     def _release(self) -> list[Send]:
         sends: list[Send] = []
         released = self.machine.release(self.minimal_time)
         if released is not None:
-            sends.append(Send(CALLER, ReleasedMessage(released, self.minimal_time, self.machine.encoded)))
+            piece = ReleasedMessage(released, self.minimal_time, self.machine.encoded)
+            sends += [Send(CALLER, each) for each in _pieces(piece)]
         failed = released is not None and released.error is not None
         if failed or self.minimal_time == END_OF_TIME:
             if len(self.machine) and not failed:
@@ -89,3 +84,23 @@ class BarrierNode(Node):
         self._ended = True
         digest = self.machine.digest
         return Send(CALLER, Finished(digest.hexdigest(), digest.blocks))
+
+
+def _pieces(piece: ReleasedMessage) -> list[ReleasedMessage]:
+    """A piece of the output, or several where it is large: nobody needs it all at once."""
+    size = sum(len(each.metas) + len(each.payloads) for each in piece.encoded)
+    if size <= _PIECE_BYTES or len(piece.released.metas) < 2:
+        return [piece]
+    return [part for half in _halves(piece) for part in _pieces(half)]
+
+
+def _halves(piece: ReleasedMessage) -> list[ReleasedMessage]:
+    position, metas, payloads, sinks, error = piece.released
+    middle = len(metas) // 2
+    halves: list[ReleasedMessage] = []
+    for half, last_error in ((slice(middle), None), (slice(middle, None), error)):
+        its_metas, its_payloads = metas[half], of_kind(payloads, payloads[half])
+        its_sinks = sinks if isinstance(sinks, str) else sinks[half]
+        released = Released(position + (half.start or 0), its_metas, its_payloads, its_sinks, last_error)
+        halves.append(ReleasedMessage(released, piece.minimal_time, encoded_pieces(its_metas, its_payloads)))
+    return halves
