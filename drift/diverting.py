@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeGuard
 from drift.operators import _ByValue, pair_of
 from drift_graph.diverted import diverted_by, is_diverted, report
 from drift_graph.errors import GraphError
-from drift_graph.functions import RAISED
 from drift_graph.operators import Arity, as_sequence
 
 OnError = Literal["error", "divert"]
@@ -52,7 +51,7 @@ class Tried(_ByValue):
             if self.of == "keep":
                 return (payload,) if result else ()
             return as_sequence(result)
-        except RAISED as error:
+        except Exception as error:
             apart = diverted_by(self.step, error, payload)
             return apart if self.of == "one" else (apart,)
 
@@ -71,7 +70,7 @@ class TriedStep(_ByValue):
     def __call__(self, state: Any, payload: Any) -> tuple[Any, Any]:
         try:
             return pair_of(self.step(state, payload))
-        except RAISED as error:
+        except Exception as error:
             return state, diverted_by(self.name, error, payload)
 
 

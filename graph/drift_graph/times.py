@@ -338,7 +338,7 @@ class SourceMachine:
             if not is_diverted(payload):
                 try:
                     time = policy.time(payload)
-                except RAISED as error:
+                except Exception as error:
                     payload = diverted_by(self.name, error, payload)
                 else:
                     if type(time) is not int or not TIME_MIN <= time <= TIME_MAX:
