@@ -89,7 +89,7 @@ def test_a_file_that_cannot_be_opened_is_named_before_anything_runs(
 ) -> None:
     with pytest.raises(InputError, match=r"nowhere.txt cannot be opened: No such file or directory; check the path"):
         make(tmp_path / "nowhere.txt").open()
-    with pytest.raises(InputError, match="Is a directory; give one of the files in it"):
+    with pytest.raises(InputError, match="the folder has no files; check the path"):
         make(tmp_path).open()
     with pytest.raises(SettingsError, match="the path of a file is a text"):
         make(7)
