@@ -339,6 +339,15 @@ def test_identities_of_keys_are_equal_exactly_where_the_keys_are_the_same(keys: 
     assert len(set(found)) == len(set(map(canonical, keys)))
 
 
+def test_tuples_that_python_holds_equal_are_keys_apart_and_plain_ones_are_themselves() -> None:
+    plain: list[Any] = [("a", 1), ("a", None), (), ("a", 10**30)]
+    assert identities(plain) is plain
+    keys = [*plain, ("a", 1.0), ("a", True), (("a", 1),), ("a", (1,)), "a", 1]
+    found = identities(keys)
+    assert found[:4] == plain and len(set(found)) == len(keys)
+    assert Partitioner(7).owners(found) == [Partitioner(7).owner(key) for key in keys]
+
+
 @given(st.lists(values, max_size=8), st.integers(1, 5))
 def test_a_key_has_one_owner_however_it_is_asked_for(keys: list[Any], workers: int) -> None:
     partitioner = Partitioner(workers)

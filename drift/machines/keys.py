@@ -2,13 +2,15 @@
 
 Invariant: two keys have one identity exactly when they have equal canonical bytes.
 
-Why: text, exact ints and None of different value or type are never equal in Python, so they stand for themselves;
-everything else (1.0 and True, which equal 1, among them) is replaced by its canonical bytes, and bytes are no text.
+Why: text, exact ints and None of different value or type are never equal in Python, so they stand for themselves, and
+so does a tuple of nothing but these; everything else (1.0 and True, which equal 1, among them) is replaced by its
+canonical bytes, and bytes are neither text nor a tuple.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import xxhash
@@ -25,9 +27,17 @@ def identities(keys: Sequence[Any]) -> Sequence[Any]:
     Raises:
         NoCanonicalForm: for a key without one.
     """
-    if set(map(type, keys)) <= _themselves:
+    kinds = set(map(type, keys))
+    if kinds <= _themselves or (kinds == {tuple} and set(map(type, chain.from_iterable(keys))) <= _themselves):
         return keys
-    return [key if type(key) in _themselves else canonical(key) for key in keys]
+    return list(map(_identity, keys))
+
+
+def _identity(key: Any) -> Any:
+    kind = type(key)
+    if kind in _themselves or (kind is tuple and set(map(type, key)) <= _themselves):
+        return key
+    return canonical(key)
 
 
 class _Owners(dict[Any, int]):
