@@ -40,6 +40,7 @@ from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.grouping import GroupStage
 from drift.machines.keys import Partitioner, identities
 from drift.machines.maps import Ports
+from drift.machines.pending import split
 from drift.machines.plan import Plan
 from drift.machines.scan import ScanStage
 from drift.machines.worker import BARRIER, Router, Worker
@@ -65,6 +66,7 @@ from drift_graph.item import Columns, Failure, joined, merged, sorted_by_meta
 from drift_graph.meta import (
     BEGINNING,
     END_OF_TIME,
+    PHASE_TIMERS,
     TIME_MAX,
     TIME_MIN,
     ChildMetas,
@@ -78,6 +80,7 @@ from drift_graph.meta import (
     global_time_of,
     is_increasing,
     joined_metas,
+    later_meta,
     least_meta,
     pack_time,
     read_varint,
@@ -743,6 +746,16 @@ def test_a_bucket_that_was_settled_as_a_whole_knows_what_came_and_was_settled_af
     out = stage.process(columns_of([(7, 7, 1)]), {})
     sent = dict(zip(zip(out.payloads, out.diffs or []), out.metas))
     assert sent == {((5, 7), 1): meta_at(7), ((5, 8), -1): meta_at(8), ((7, 8), 1): meta_at(8)}
+
+
+def test_a_later_item_that_has_come_waits_no_more_beside_an_item_above_the_heartbeat() -> None:
+    later = later_meta(meta_at(1), varint(0), 3, PHASE_TIMERS)
+    assert later is not None
+    batch = columns_of([])._replace(metas=[later, meta_at(9)], payloads=["note", "item"])
+    assert split(batch, meta_at(5)) == (batch, None)
+    now, waits = split(batch, meta_at(2))
+    assert now is not None and waits is not None
+    assert (now.payloads, waits.payloads) == (["item"], ["note"])
 
 
 @pytest.mark.parametrize("key", [one_key, few_keys, same_payload])

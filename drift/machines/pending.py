@@ -76,9 +76,11 @@ def _due(metas: Metas, heartbeat: bytes, minimal_time: bytes) -> int:
 
 def split(columns: Columns, heartbeat: bytes) -> tuple[Columns | None, Columns | None]:
     """A batch for a grouping: what it gets now, and what waits, sorted by meta."""
-    if LATER_MARK not in set(map(_mark, columns.metas)) or max(columns.metas) < heartbeat:
+    if LATER_MARK not in set(map(_mark, columns.metas)):
         return columns, None
     waits = [is_later(meta) and meta >= heartbeat for meta in columns.metas]
+    if not any(waits):
+        return columns, None
     if all(waits):
         return None, sorted_by_meta(columns)
     now, later = ([at for at, each in enumerate(waits) if each is not chosen] for chosen in (True, False))
