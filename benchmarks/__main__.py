@@ -17,6 +17,7 @@ from rich.table import Table
 
 from benchmarks.backfill import backfill
 from benchmarks.disorder import disorder
+from benchmarks.joins import joins
 from benchmarks.latency import latency
 from benchmarks.recording import recording
 from benchmarks.rounds import Failed, Options, Target, machine, median
@@ -33,6 +34,7 @@ SECTIONS: dict[str, Section] = {
     "throughput": throughput,
     "disorder": disorder,
     "latency": latency,
+    "joins": joins,
     "scaling": scaling,
     "spark": spark,
     "backfill": backfill,

@@ -15,6 +15,7 @@ from typing import Any
 
 import drift
 from benchmarks.backfill import flights_audit, flights_record, one_group
+from benchmarks.joins import join, plain_join
 from benchmarks.meters import cpu_seconds, own_peak_bytes, peak_memory_bytes
 from benchmarks.recording import audit, audited, run_recorded
 from benchmarks.windows import measured
@@ -162,6 +163,8 @@ def main() -> None:
         "flights audit": flights_audit,
         "one group": one_group,
         "windows": measured,
+        "join": join,
+        "join plain": plain_join,
     }
     print(json.dumps(kinds[spec["kind"]](spec)))
 

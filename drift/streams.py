@@ -35,6 +35,7 @@ from drift.flow.joins import (
     AsOfJoin,
     ExistsJoin,
     How,
+    InnerJoin,
     Lookup,
     OfSide,
     PairJoin,
@@ -511,6 +512,8 @@ class Stream(Generic[T]):
             raise GraphError(f"join takes how= one of {', '.join(HOWS)}, not {how!r:.80} (at {where})")
         if how in ("semi", "anti"):
             join = ExistsJoin(before, after, how == "anti", key)
+        elif how == "inner" and before >= 0 and after >= 0:
+            join = InnerJoin(before, after, (False, False), key)
         else:
             join = PairJoin(before, after, (how in ("left", "full"), how in ("right", "full")), key)
         return self._joined(other, key, other_key, join, (), name, "join")

@@ -34,6 +34,9 @@ EVER = 1 << 65
 State = tuple[Any, ...]
 Result = tuple[State, Sequence[Any]]
 
+#: A key that was alive when its timer came is looked at again so many spans after all that it keeps is past.
+_PATIENCE = 8
+
 _nothing: State = ((), (), (), (), None)
 
 
@@ -118,12 +121,39 @@ class PairJoin(_ByValue):
         left, open_left = cut(left, of_left + 1), cut(open_left, of_left + 1)
         right, open_right = cut(right, of_right + 1), cut(open_right, of_right + 1)
         if timer is not None and timer <= time:
-            timer = _wanted(left, right, open_left, open_right, self.before, self.after)
+            timer = _wanted(left, right, open_left, open_right, self.before, self.after, _PATIENCE)
             if timer is not None:
                 outputs.append(at(timer, None))
         if not left and not right and timer is None:
             return (), outputs
         return (left, right, open_left, open_right, timer), outputs
+
+
+class InnerJoin(PairJoin):
+    """A PairJoin of bounds that are 0 or more and without unmatched items: most are, and need but this."""
+
+    __slots__ = ()
+
+    def __call__(self, state: State, item: tuple[int, Any, Any], time: int) -> Result:
+        """An item of either side comes."""
+        side, _, payload = item
+        left, right, _, _, timer = state or _nothing
+        if left and left[0][0][0] < time - self.after:
+            left = cut(left, time - self.after)
+        if right and right[0][0][0] < time - self.before:
+            right = cut(right, time - self.before)
+        outputs: list[Any]
+        if side:
+            outputs = [(each[1], payload) for chunk in left for each in chunk]
+            right = appended(right, (time, payload))
+        else:
+            outputs = [(payload, each[1]) for chunk in right for each in chunk]
+            left = appended(left, (time, payload))
+        if timer is None:
+            timer = _wanted(left, right, (), (), self.before, self.after)
+            if timer is not None:
+                outputs.append(at(timer, None))
+        return (left, right, (), (), timer), outputs
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -176,12 +206,12 @@ class ExistsJoin(_ByValue):
         outputs: list[Any] = [each[1] for each in _upto(left, of_left)] if self.anti else []
         left, right = cut(left, of_left + 1), cut(right, of_right + 1)
         if timer is not None and timer <= time:
-            timer = self._set(left, right, None, outputs)
+            timer = self._set(left, right, None, outputs, _PATIENCE)
         return (left, right, (), (), timer) if left or right or timer is not None else (), outputs
 
-    def _set(self, left: Side, right: Side, timer: int | None, outputs: list[Any]) -> int | None:
+    def _set(self, left: Side, right: Side, timer: int | None, outputs: list[Any], patience: int = 0) -> int | None:
         """A timer among the outputs, if one is wanted before the one that is set; when the next one is."""
-        wanted = _wanted(left, right, left if self.anti else (), (), self.before, self.after)
+        wanted = _wanted(left, right, left if self.anti else (), (), self.before, self.after, patience)
         if wanted is None or (timer is not None and timer <= wanted):
             return timer
         outputs.append(at(wanted, None))
@@ -321,8 +351,13 @@ def _upto(side: Side, time: int) -> Sequence[Any]:
     return list(takewhile(lambda entry: bool(entry[0] <= time), chain(*side))) if side else ()
 
 
-def _wanted(left: Side, right: Side, open_left: Side, open_right: Side, before: int, after: int) -> int | None:
-    """When a key is to be looked at again: when an open item is certain, else when all that it keeps is past."""
+def _wanted(
+    left: Side, right: Side, open_left: Side, open_right: Side, before: int, after: int, patience: int = 0
+) -> int | None:
+    """When a key is to be looked at again: when an open item is certain, else when all that it keeps is past.
+
+    Of a key that lives, its items cut what is past: there `patience` spans more may go by.
+    """
     deadlines: list[int] = []
     if open_left:
         deadlines.append(open_left[0][0][0] + after)
@@ -336,4 +371,4 @@ def _wanted(left: Side, right: Side, open_left: Side, open_right: Side, before: 
     if right:
         past.append(right[-1][-1][0] + before)
     last = max(past, default=EVER)
-    return last if last < END else None
+    return min(END - 1, last + patience * (before + after)) if last < END else None

@@ -12,6 +12,7 @@ whole for each entry: a million entries of one key would take a million million 
 from __future__ import annotations
 
 from bisect import bisect_left
+from operator import itemgetter
 from typing import Any
 
 Side = tuple[tuple[Any, ...], ...]
@@ -19,12 +20,16 @@ Side = tuple[tuple[Any, ...], ...]
 _LAST_MAX = 64
 _CHUNK_MAX = 1024
 
+_time = itemgetter(0)
+
 
 def appended(side: Side, entry: Any) -> Side:
     """The side with one entry more."""
     if not side:
         return ((entry,),)
     last = side[-1]
+    if len(side) == 1 and len(last) < _LAST_MAX:
+        return ((*last, entry),)
     if len(last) < _LAST_MAX:
         return (*side[:-1], (*last, entry))
     chunks = list(side)
@@ -35,6 +40,8 @@ def appended(side: Side, entry: Any) -> Side:
 
 def cut(side: Side, bound: int) -> Side:
     """The side without entries below a time; entries are (time, ...), in order of time."""
+    if not side or side[0][0][0] >= bound:
+        return side
     start = 0
     while start < len(side) and side[start][-1][0] < bound:
         start += 1
@@ -44,7 +51,3 @@ def cut(side: Side, bound: int) -> Side:
         first = side[0]
         return (first[bisect_left(first, bound, key=_time) :], *side[1:])
     return side
-
-
-def _time(entry: Any) -> int:
-    return entry[0]  # type: ignore[no-any-return]

@@ -180,6 +180,12 @@ class ProcessStage:
                 send_meta(meta + first_output)
                 send_payload(outputs[0])
                 send_diff(1)
+            elif Later not in set(map(type, outputs)):
+                nodes[key] = [meta, payload, state, outputs, (), heap, node]
+                head = meta + self._output_head
+                out.metas += [head + varint(index) for index in range(len(outputs))]
+                out.payloads += outputs
+                out.diffs += [1] * len(outputs)
             else:
                 nodes[key] = fresh = [meta, payload, state, outputs, (), heap, node]
                 self._give(key, fresh, outputs, failures)
