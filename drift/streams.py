@@ -743,6 +743,12 @@ def _check_name(kind: str, name: object, where: str) -> None:
         raise GraphError(f"a {kind} is named {name!r:.80} (at {where}); a name is a text that is not empty")
 
 
+def _keyed_other(other: object) -> tuple[Stream[Any], Callable[[Any], Any]]:
+    if not isinstance(other, KeyedStream):
+        raise GraphError(f"a keyed stream is joined with one that has keys too, not {other!r:.80} (at {caller()})")
+    return other._stream, other._key
+
+
 def _check_span(what: str, span: object, where: str) -> None:
     if type(span) is not int or span < 0:
         raise GraphError(f"{what}={span!r:.80} (at {where}) is not an int of 0 or more, in the unit of the items' time")
@@ -826,6 +832,65 @@ class KeyedStream(Generic[K, T]):
         check_aggregate(aggregate, "at_end:")
         step = at_end(self._key, aggregate, keyed=True)
         return self._stream._step(step, self._stream._named(name, "at end by", self._key))
+
+    # fmt: off
+    @overload
+    def join(
+        self, other: KeyedStream[K, U], *, within: tuple[int, int] | None = None, how: Literal["inner"] = "inner",
+        name: str | None = None,
+    ) -> Stream[tuple[T, U]]: ...
+    @overload
+    def join(
+        self, other: KeyedStream[K, U], *, within: tuple[int, int] | None = None, how: Literal["left"],
+        name: str | None = None,
+    ) -> Stream[tuple[T, U | None]]: ...
+    @overload
+    def join(
+        self, other: KeyedStream[K, U], *, within: tuple[int, int] | None = None, how: Literal["right"],
+        name: str | None = None,
+    ) -> Stream[tuple[T | None, U]]: ...
+    @overload
+    def join(
+        self, other: KeyedStream[K, U], *, within: tuple[int, int] | None = None, how: Literal["full"],
+        name: str | None = None,
+    ) -> Stream[tuple[T | None, U | None]]: ...
+    @overload
+    def join(
+        self, other: KeyedStream[K, U], *, within: tuple[int, int] | None = None, how: Literal["semi", "anti"],
+        name: str | None = None,
+    ) -> Stream[T]: ...
+    def join(
+        self, other: KeyedStream[K, Any], *, within: tuple[int, int] | None = None, how: Any = "inner",
+        name: str | None = None,
+    ) -> Stream[Any]:
+        """As `Stream.join`, by the keys of both."""
+        right, right_key = _keyed_other(other)
+        return self._stream.join(right, self._key, right_key, within=within, how=how, name=name)
+
+    @overload
+    def join_as_of(
+        self, other: KeyedStream[K, U], *, within: int | None = None, how: Literal["left"] = "left",
+        name: str | None = None,
+    ) -> Stream[tuple[T, U | None]]: ...
+    @overload
+    def join_as_of(
+        self, other: KeyedStream[K, U], *, within: int | None = None, how: Literal["inner"], name: str | None = None,
+    ) -> Stream[tuple[T, U]]: ...
+    def join_as_of(
+        self, other: KeyedStream[K, Any], *, within: int | None = None, how: Any = "left", name: str | None = None,
+    ) -> Stream[Any]:
+        """As `Stream.join_as_of`, by the keys of both."""
+        right, right_key = _keyed_other(other)
+        return self._stream.join_as_of(right, self._key, right_key, within=within, how=how, name=name)
+
+    # fmt: on
+    def limit(self, count: int, offset: int = 0, *, name: str | None = None) -> Stream[T]:
+        """As `Stream.limit`, of each key."""
+        return self._stream.limit(count, offset, key=self._key, name=name)
+
+    def dedup(self, *, within: int | None = None, name: str | None = None) -> Stream[T]:
+        """As `Stream.dedup`: the first item of each key."""
+        return self._stream.dedup(self._key, within=within, name=name)
 
     def __repr__(self) -> str:
         return f"<{self._stream!r} by {name_of(self._key)}>"

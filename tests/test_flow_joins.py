@@ -133,6 +133,26 @@ def test_joins_one_after_the_other_see_each_others_unmatched() -> None:
     ]
 
 
+def test_keyed_streams_join_by_their_keys() -> None:
+    with pytest.raises(drift.GraphError, match="joined with one that has keys too"):
+        flows.flow(lambda a, b: a.key_by(modulo_5).join(b), "a", "b")
+    graph = drift.Graph("keyed")
+    left, right = graph.source("a").key_by(modulo_5), graph.source("b").key_by(modulo_2)
+    left.join(right, how="anti").sink("anti")
+    left.join_as_of(right, how="inner").sink("as of")
+    left.limit(1).sink("first")
+    right.dedup().sink("seen")
+    by_sink: dict[str, list[Any]] = {}
+    for item in drift.run(graph, {"a": range(5), "b": range(5)}):
+        by_sink.setdefault(item.sink, []).append(item.payload)
+    assert by_sink == {
+        "anti": [2, 3, 4],
+        "as of": [(0, 0), (1, 1)],
+        "first": [0, 1, 2, 3, 4],
+        "seen": [0, 1],
+    }
+
+
 # Noir's cases.
 
 
