@@ -40,10 +40,12 @@ from drift.flow.joins import (
     OfSide,
     PairJoin,
     TableJoin,
+    WindowJoin,
     before_every_time,
     key_of,
     rows_of,
 )
+from drift.flow.joins import value_of as value_of_window
 from drift.flow.windows import EMPTY, Early, Step, Window, Windows, check_windows
 from drift.operators import (
     CountStep,
@@ -72,6 +74,9 @@ V = TypeVar("V")
 
 #: The sink of what sources and steps set apart.
 ERRORS = "errors"
+
+#: How near in time a pair of a join is; see `Stream.join`.
+Within = tuple[int, int] | Windows | None
 
 
 class Graph:
@@ -465,31 +470,31 @@ class Stream(Generic[T]):
     @overload
     def join(
         self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
-        within: tuple[int, int] | None = None, how: Literal["inner"] = "inner", name: str | None = None,
+        within: Within = None, how: Literal["inner"] = "inner", name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
     @overload
     def join(
         self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
-        within: tuple[int, int] | None = None, how: Literal["left"], name: str | None = None,
+        within: Within = None, how: Literal["left"], name: str | None = None,
     ) -> Stream[tuple[T, U | None]]: ...
     @overload
     def join(
         self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
-        within: tuple[int, int] | None = None, how: Literal["right"], name: str | None = None,
+        within: Within = None, how: Literal["right"], name: str | None = None,
     ) -> Stream[tuple[T | None, U]]: ...
     @overload
     def join(
         self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
-        within: tuple[int, int] | None = None, how: Literal["full"], name: str | None = None,
+        within: Within = None, how: Literal["full"], name: str | None = None,
     ) -> Stream[tuple[T | None, U | None]]: ...
     @overload
     def join(
         self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
-        within: tuple[int, int] | None = None, how: Literal["semi", "anti"], name: str | None = None,
+        within: Within = None, how: Literal["semi", "anti"], name: str | None = None,
     ) -> Stream[T]: ...
     def join(
         self, other: Stream[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | None = None, *,
-        within: tuple[int, int] | None = None, how: How = "inner", name: str | None = None,
+        within: Within = None, how: How = "inner", name: str | None = None,
     ) -> Stream[Any]:
         """Pairs (left, right) of items of this stream and the other with one key, each where its later item comes.
 
@@ -498,7 +503,8 @@ class Stream(Generic[T]):
             key: pure; see `group`.
             other_key: of the right side; `key` for both if None.
             within: (before, after): a left item at t pairs with right ones in [t - before, t + after], bounds included,
-                in the unit of the items' time. What can match nothing more is forgotten. None: with every one, and
+                in the unit of the items' time. What can match nothing more is forgotten. Or windows, such as
+                `drift.windows.tumbling(60)`: with those of one window, at its end. None: with every one, and
                 everything is kept.
             how: "inner" gives pairs alone. "left", "right" and "full" give (left, None), (None, right) and both for
                 items without match, when it is certain: all items up to the last that it could match have come, or
@@ -507,9 +513,13 @@ class Stream(Generic[T]):
         """
         join: PairJoin | ExistsJoin
         where = caller()
-        before, after = (EVER, EVER) if within is None else _bounds_of(within, where)
         if how not in HOWS:
             raise GraphError(f"join takes how= one of {', '.join(HOWS)}, not {how!r:.80} (at {where})")
+        if isinstance(within, Windows):
+            step = self._name(name, "join", key)
+            windowed: WindowedStream[Any, Any] = WindowedStream(self._both(other, key, other_key, step), key_of, within)
+            return windowed.aggregate(WindowJoin(how), name=step)._part(step, "pairs", value_of_window, "many")
+        before, after = (EVER, EVER) if within is None else _bounds_of(within, where)
         if how in ("semi", "anti"):
             join = ExistsJoin(before, after, how == "anti", key)
         elif how == "inner" and before >= 0 and after >= 0:
@@ -614,15 +624,21 @@ class Stream(Generic[T]):
         name: str | None,
         kind: str,
     ) -> Stream[Any]:
-        """A process over the items of both sides, each with its side and key."""
-        self._check_graph(other)
+        """A process over the items of both sides."""
         step = self._name(name, kind, key)
+        both = self._both(other, key, other_key, step)
+        return both._process(Process(key_of, initial, join, join.on_time, PHASE_TIMERS + both._timed_steps), step)
+
+    def _both(
+        self, other: Stream[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | None, step: str
+    ) -> Stream[Any]:
+        """The items of both sides, each with its side and key."""
+        self._check_graph(other)
         if other_key is not None and not callable(other_key):
-            raise GraphError(f"{kind} takes a function that gives the key, not {other_key!r:.80} (at {caller()})")
-        both = self._part(step, "left", OfSide(0, key), "one").merge(
+            raise GraphError(f"{step!r} takes a function that gives the key, not {other_key!r:.80} (at {caller()})")
+        return self._part(step, "left", OfSide(0, key), "one").merge(
             other._part(step, "right", OfSide(1, other_key or key), "one")
         )
-        return both._process(Process(key_of, initial, join, join.on_time, PHASE_TIMERS + both._timed_steps), step)
 
     def _part(
         self, step: str, suffix: str, function: Callable[..., Any], arity: Arity, *, optional: bool = False
@@ -758,7 +774,7 @@ def _bounds_of(within: object, where: str) -> tuple[int, int]:
     if not isinstance(within, tuple) or len(within) != 2 or any(type(bound) is not int for bound in within):
         raise GraphError(
             f"within={within!r:.80} (at {where}) is not a pair of ints (before, after): how long before a left item, "
-            f"and how long after it, a right one may be"
+            f"and how long after it, a right one may be; nor windows, such as drift.windows.tumbling(60)"
         )
     before, after = within
     if before + after < 0:
@@ -836,31 +852,31 @@ class KeyedStream(Generic[K, T]):
     # fmt: off
     @overload
     def join(
-        self, other: KeyedStream[K, U], *, within: tuple[int, int] | None = None, how: Literal["inner"] = "inner",
+        self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["inner"] = "inner",
         name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
     @overload
     def join(
-        self, other: KeyedStream[K, U], *, within: tuple[int, int] | None = None, how: Literal["left"],
+        self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["left"],
         name: str | None = None,
     ) -> Stream[tuple[T, U | None]]: ...
     @overload
     def join(
-        self, other: KeyedStream[K, U], *, within: tuple[int, int] | None = None, how: Literal["right"],
+        self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["right"],
         name: str | None = None,
     ) -> Stream[tuple[T | None, U]]: ...
     @overload
     def join(
-        self, other: KeyedStream[K, U], *, within: tuple[int, int] | None = None, how: Literal["full"],
+        self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["full"],
         name: str | None = None,
     ) -> Stream[tuple[T | None, U | None]]: ...
     @overload
     def join(
-        self, other: KeyedStream[K, U], *, within: tuple[int, int] | None = None, how: Literal["semi", "anti"],
+        self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["semi", "anti"],
         name: str | None = None,
     ) -> Stream[T]: ...
     def join(
-        self, other: KeyedStream[K, Any], *, within: tuple[int, int] | None = None, how: Any = "inner",
+        self, other: KeyedStream[K, Any], *, within: Within = None, how: Any = "inner",
         name: str | None = None,
     ) -> Stream[Any]:
         """As `Stream.join`, by the keys of both."""

@@ -133,6 +133,45 @@ def test_joins_one_after_the_other_see_each_others_unmatched() -> None:
     ]
 
 
+def window_starts(time: int, windows: Any, times: list[int]) -> list[int]:
+    """The starts of the windows that a time is in, where items are at `times`."""
+    if windows == drift.windows.tumbling(5):
+        return [time // 5 * 5]
+    if windows == drift.windows.sliding(6, 2):
+        return [start for start in range(-6, 30, 2) if start <= time < start + 6]
+    first = [each for at, each in enumerate(times) if not at or each >= times[at - 1] + 3]
+    return [max(each for each in first if each <= time)]
+
+
+@pytest.mark.parametrize(
+    "windows, size", [(drift.windows.tumbling(5), 5), (drift.windows.sliding(6, 2), 6), (drift.windows.session(3), 3)],
+    ids=["tumbling", "sliding", "session"],
+)  # fmt: skip
+@given(both=sides(), how=st.sampled_from(HOWS))
+@settings(max_examples=15)
+def test_a_join_in_windows_pairs_what_is_in_one(windows: Any, size: int, both: Any, how: Any) -> None:
+    left, right = both
+    graph = flows.flow(lambda a, b: a.join(b, value, within=windows, how=how), "a", "b", time=flows.event_time())
+    expected: list[tuple[int, Any]] = []
+    for key in range(3):
+        of_key = [[each for each in sorted(side) if value(each) == key] for side in (left, right)]
+        times = sorted(each[0] for side in of_key for each in side)
+        placed: dict[int, tuple[Items, Items]] = {}
+        for rank, side in enumerate(of_key):
+            for each in side:
+                for start in window_starts(each[0], windows, times):
+                    placed.setdefault(start, ([], []))[rank].append(each)
+        for start, (lefts, rights) in placed.items():
+            end = max(each[0] for each in lefts + rights) + 3 if size == 3 else start + size
+            given_: list[Any] = [] if how in ("semi", "anti") else [(one, two) for one in lefts for two in rights]
+            if (how == "semi" and rights) or (how == "anti" and not rights):
+                given_ += lefts
+            given_ += [(one, None) for one in lefts if not rights and how in ("left", "full")]
+            given_ += [(None, two) for two in rights if not lefts and how in ("right", "full")]
+            expected += [(end - 1, each) for each in given_]
+    assert in_no_order(flows.timed_outputs(graph, {"a": left, "b": right})) == in_no_order(expected)
+
+
 def test_keyed_streams_join_by_their_keys() -> None:
     with pytest.raises(drift.GraphError, match="joined with one that has keys too"):
         flows.flow(lambda a, b: a.key_by(modulo_5).join(b), "a", "b")

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from itertools import chain, takewhile
 from typing import Any, Literal
 
+from drift.flow.aggregates import Aggregate
 from drift.flow.sides import Side, appended, cut
+from drift.flow.windows import Window
 from drift.operators import _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.later import at
@@ -216,6 +218,42 @@ class ExistsJoin(_ByValue):
             return timer
         outputs.append(at(wanted, None))
         return wanted
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WindowJoin(_ByValue, Aggregate[Any, Any]):
+    """What one window gives, as an aggregate of the items of both sides: pairs of all, in order of the left items.
+
+    An accumulator is the payloads of the left, and of the right.
+    """
+
+    how: How
+
+    def begin(self, payload: Any) -> Any:
+        return self.add(((), ()), payload)
+
+    def add(self, accumulator: Any, payload: Any) -> Any:
+        left, right = accumulator
+        side, _, payload = payload
+        return (left, appended(right, payload)) if side else (appended(left, payload), right)
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return left[0] + right[0], left[1] + right[1]
+
+    def result(self, accumulator: Any) -> tuple[Any, ...]:
+        left, right = accumulator
+        if self.how in ("semi", "anti"):
+            return tuple(chain(*left)) if bool(right) is (self.how == "semi") else ()
+        if left and right:
+            return tuple((one, two) for one in chain(*left) for two in chain(*right))
+        if left:
+            return tuple((one, None) for one in chain(*left)) if self.how in ("left", "full") else ()
+        return tuple((None, two) for two in chain(*right)) if self.how in ("right", "full") else ()
+
+
+def value_of(window: Window[Any, Any]) -> Any:
+    """What a window has given."""
+    return window.value
 
 
 @dataclass(frozen=True, eq=False, slots=True)
