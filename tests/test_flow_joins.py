@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 import drift
 from drift.flow.joins import HOWS, AsOfJoin, ExistsJoin, PairJoin
 from drift.flow.sides import appended, cut
+from drift.machines.pending import split
+from drift_graph.item import Columns
 from drift_graph.later import Later
+from drift_graph.meta import global_time, later_meta, pack_time
 
 Items = list[flows.Timed]
 
@@ -357,3 +360,12 @@ def test_what_means_nothing_is_refused(steps: Any, words: str) -> None:
     graph = drift.Graph("refused")
     with pytest.raises(drift.GraphError, match=words):
         steps(graph.source("a"), graph.source("b"))
+
+
+def test_a_later_item_that_is_due_and_an_ordinary_one_above_the_heartbeat_go_on_together() -> None:
+    due = later_meta(global_time(5, 0, 0, 0), b"\x00\x00", 6, 2)
+    above = global_time(9, 0, 0, 0)
+    assert due is not None
+    both = Columns([due, above], ["due", "above"], None)
+    assert split(both, pack_time(7)) == (both, None)
+    assert split(both, pack_time(6)) == (Columns([above], ["above"], None), Columns([due], ["due"], None))
