@@ -1112,3 +1112,14 @@ def test_a_bucket_whose_items_are_settled_begins_anew_with_what_was_logged_since
     stage.settle(pack_time(7))
     out = stage.process(Columns([pack_time(9), pack_time(11)], [("a", 9), ("b", 11)], [-1, 1]), ports)
     assert out.payloads == [(("b", 6), ("b", 11))]
+
+
+def test_a_bucket_that_is_settled_goes_on_from_what_came_in_order_after_it() -> None:
+    """What was corrected once is kept, and what came in order since then is settled and logged no more."""
+    graph = drift.Graph("pairs")
+    graph.source("in", time=drift.EventTime(lambda time: time, lateness=10)).group(lambda time: 0, 2).sink("out")
+    arrived = [5, 3, 20, 30, 60, 50, 80]
+    expected = [(3,), (3, 5), (5, 20), (20, 30), (30, 50), (50, 60), (60, 80)]
+    for batch_items in (1, 2, 3, 7):
+        run = drift.run(graph, {"in": arrived}, batch_items=batch_items)
+        assert [item.payload for item in run] == expected
