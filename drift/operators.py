@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from drift_graph.functions import brief, same_function
 from drift_graph.later import Later
@@ -100,6 +100,7 @@ class ScanOutput(_ByValue):
 class ScanState(_ByValue):
     """A window of a scan -> the next state, to be fed back."""
 
+    carries_state: ClassVar[bool] = True
     key: Callable[[Any], Any]
     initial: Any
     step: Callable[[Any, Any], tuple[Any, Any]]

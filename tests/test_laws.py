@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from strategies import (
     Case,
     Input,
-    Opaque,
     Recipe,
     arrival_inputs,
     build,
@@ -549,26 +548,6 @@ class _OpaqueCase(NamedTuple):
 
     def sources(self) -> dict[str, list[Any]]:
         return {"in0": self.given.payloads}
-
-
-def _boxed(window: tuple[Any, ...]) -> Opaque:
-    return Opaque(window)
-
-
-def _opened(boxes: tuple[Opaque, ...]) -> list[Any]:
-    return [box.value for box in boxes]
-
-
-def test_a_payload_without_canonical_form_inside_a_graph_is_right_or_refused() -> None:
-    graph = drift.Graph("boxes")
-    windows = graph.source("in", time=drift.EventTime(event_time, lateness=5)).group(one_key, 3)
-    windows.map(_boxed).group(one_key, 2, name="boxes").map(_opened).sink("out")
-    late = {"in": [(5, 5), (6, 6), (3, 3), (7, 7)]}
-    expected = [item.payload for item in drift.run(graph, late, engine="reference")]
-    try:
-        assert [item.payload for item in drift.run(graph, late, batch_items=1)] == expected
-    except drift.PayloadError:
-        pass
 
 
 @given(cases(sources_max=2, steps_max=4, items_max=14, failing=True), st.integers(1, 3), st.data())

@@ -10,7 +10,7 @@ at later times leave a map as a batch of their own, so that batches of ordinary 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, compress
 from operator import not_
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from drift_barrier.barrier import FAILURES
 from drift_graph.failures import failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
+from drift_graph.identifiable import Identifiable, looked_at
 from drift_graph.item import Columns, joined
 from drift_graph.later import Later, Undeclared, placed
 from drift_graph.meta import (
@@ -64,13 +65,52 @@ def called(function: Callable[[Any], Any], payloads: list[Any]) -> list[Any]:
     return results
 
 
+class _Port(NamedTuple):
+    """Where items leave a program.
+
+    Attributes:
+        suffix: the rank that a sink appends to metas.
+        look: whether a grouping has to tell the items from others.
+        rank: of the grouping, in the metas of failures.
+    """
+
+    name: str
+    suffix: bytes
+    look: Identifiable | None
+    rank: bytes
+
+    def take(self, piece: _Piece, ports: Ports) -> None:
+        columns = piece.columns(self.suffix)
+        if self.look is not None and not self.look.are(columns.payloads):
+            columns = _without_formless(columns, self.look, self.rank, ports)
+        ports.setdefault(self.name, []).append(columns)
+
+
+def _without_formless(columns: Columns, look: Identifiable, rank: bytes, ports: Ports) -> Columns:
+    """The items that have canonical forms; failures take the place of others."""
+    failures = Difference()
+    kept = bytearray(b"\x01") * len(columns.metas)
+    for at, (meta, payload) in enumerate(zip(columns.metas, columns.payloads)):
+        failure = look.failure(payload)
+        if failure is not None:
+            kept[at] = 0
+            failures.metas.append(meta + rank)
+            failures.payloads.append(failure)
+            failures.diffs.append(columns.diffs[at] if columns.diffs is not None else 1)
+    if not failures.metas:
+        return columns
+    ports.setdefault(FAILURES, []).append(failures.columns())
+    diffs = None if columns.diffs is None else list(compress(columns.diffs, kept))
+    return Columns(list(compress(columns.metas, kept)), list(compress(columns.payloads, kept)), diffs)
+
+
 class _Step:
     """One map of a program, and where its items go."""
 
     def __init__(self, operator: Map, rank: int) -> None:
         self.operator = operator
         self.maps: list[int] = []  # indices in the program
-        self.ports: list[tuple[str, bytes]] = []  # name, and the rank that a sink appends
+        self.ports: list[_Port] = []
         self._rank = varint(rank)
         self._only_child = self._rank + varint(0)
         self._children: Sequence[bytes] = child_suffixes(rank, 64)
@@ -209,9 +249,10 @@ class Program:
             assert isinstance(operator, Map)
             index[name] = len(self._steps)
             self._steps.append(_Step(operator, dataflow.ranks[name]))
-        self._start_maps, self._start_ports = _targets(dataflow, start, index)
+        looks = looked_at(dataflow)
+        self._start_maps, self._start_ports = _targets(dataflow, start, index, looks)
         for name, at in index.items():
-            self._steps[at].maps, self._steps[at].ports = _targets(dataflow, name, index)
+            self._steps[at].maps, self._steps[at].ports = _targets(dataflow, name, index, looks)
 
     @property
     def has_maps(self) -> bool:
@@ -221,7 +262,7 @@ class Program:
     def targets(self) -> list[str]:
         """Names of the groupings and sinks that items come to."""
         every = [self._start_ports, *(step.ports for step in self._steps)]
-        return list(dict.fromkeys(name for ports in every for name, _ in ports))
+        return list(dict.fromkeys(name for ports in every for name, *_ in ports))
 
     def run(self, columns: Columns, ports: Ports, suffix: bytes = b"", ended: bool = False) -> None:
         """Send a batch through.
@@ -241,14 +282,12 @@ class Program:
                     _hand_on(made, step.maps, step.ports, waiting, ports)
 
 
-def _hand_on(
-    piece: _Piece, maps: list[int], targets: list[tuple[str, bytes]], waiting: list[list[_Piece]], ports: Ports
-) -> None:
+def _hand_on(piece: _Piece, maps: list[int], targets: list[_Port], waiting: list[list[_Piece]], ports: Ports) -> None:
     if piece.metas:
         for at in maps:
             waiting[at].append(piece)
-        for name, rank in targets:
-            ports.setdefault(name, []).append(piece.columns(rank))
+        for port in targets:
+            port.take(piece, ports)
 
 
 def _refuse_later(payloads: list[Any]) -> None:
@@ -261,15 +300,17 @@ def _joined(pieces: list[_Piece]) -> _Piece:
     return _Piece(metas, b"", payloads, diffs)
 
 
-def _targets(dataflow: Dataflow, name: str, index: dict[str, int]) -> tuple[list[int], list[tuple[str, bytes]]]:
+def _targets(
+    dataflow: Dataflow, name: str, index: dict[str, int], looks: Mapping[str, Identifiable]
+) -> tuple[list[int], list[_Port]]:
     maps: list[int] = []
-    ports: list[tuple[str, bytes]] = []
+    ports: list[_Port] = []
     for consumer in dataflow.consumers(name):
         if isinstance(consumer, Map):
             maps.append(index[consumer.name])
-        else:
-            rank = varint(dataflow.ranks[consumer.name]) if isinstance(consumer, Sink) else b""
-            ports.append((consumer.name, rank))
+            continue
+        rank, is_sink = varint(dataflow.ranks[consumer.name]), isinstance(consumer, Sink)
+        ports.append(_Port(consumer.name, rank if is_sink else b"", None if is_sink else looks.get(name), rank))
     return maps, ports
 
 

@@ -42,6 +42,10 @@ _exact = frozenset({str, int, bool, type(None), bytes})
 _scalars = _exact | {float}
 _PLAIN_DEPTH_MAX = 50
 _looked_into = _scalars | {tuple}
+_with_form = _scalars | {
+    bytearray, complex, datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
+}  # fmt: skip
+_of_others = frozenset({tuple, list, set, frozenset})
 
 
 class Plain(list[Any]):
@@ -242,6 +246,29 @@ def are_plain(values: Collection[Any], depth: int = 0) -> bool:
         inside = set(map(type, chain.from_iterable(values)))
         return inside <= _exact or are_plain(list(chain.from_iterable(values)), depth + 1)
     return are_plain(list(chain.from_iterable(value for value in values if type(value) is tuple)), depth + 1)
+
+
+def have_forms(values: Collection[Any], depth: int = 0) -> bool:
+    """Whether every value has a canonical form, as far as a look at many at once tells; of rare ones it does not."""
+    if depth > _PLAIN_DEPTH_MAX:
+        return False
+    kinds = set(map(type, values))
+    for kind in kinds - _with_form:
+        these: Collection[Any] = values if len(kinds) == 1 else [each for each in values if type(each) is kind]
+        parts: list[Iterable[Any]]
+        if kind in _of_others:
+            parts = [these]
+        elif kind is dict:
+            parts = [these, map(dict.values, these)]
+        elif (shape := shape_of(kind)) is not None and not shape.refused and all(map(shape.fits, these)):
+            parts = [map(shape.content, these)]
+        else:
+            return False
+        for part in parts:
+            inside = list(chain.from_iterable(part))
+            if not set(map(type, inside)) <= _with_form and not have_forms(inside, depth + 1):
+                return False
+    return True
 
 
 _key_orders: dict[tuple[Any, ...], tuple[str, ...]] = {}

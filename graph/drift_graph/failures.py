@@ -71,6 +71,17 @@ def unsendable(operator: Operator, error: Exception, payload: Any) -> Failure:
     return Failure(operator.step, _UNSENDABLE, message, place_of(operator))
 
 
+def without_form(operator: Operator, none: NoCanonicalForm, payload: Any) -> Failure:
+    """What travels in place of an item that a grouping is to take and could not tell from others."""
+    message = (
+        f"step {operator.step!r} ({label_of(operator)}) made a payload that a grouping behind it cannot tell from "
+        f"others: {none}\n"
+        f"  declared {operator.where}\n"
+        f"  payload  {safe_text(repr, payload, _PAYLOAD_CHARACTERS_MAX)}"
+    )
+    return Failure(operator.step, NoCanonicalForm.__qualname__, message, place_of(operator))
+
+
 def step_error(failure: Failure, meta: bytes) -> StepError:
     """The error a run ends with when a failure is released at `meta`."""
     kind = PayloadError if failure.kind in _of_payloads else StepError

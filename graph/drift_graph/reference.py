@@ -1,6 +1,7 @@
 """The meaning of correct: one item at a time, in the order of metas, from a heap.
 
-Invariant: items are processed in the order of their metas, and what comes out is in that order.
+Invariant: items are processed in the order of their metas, and what comes out is in that order. What nobody could tell
+from others does not come to a grouping behind another one: see `identifiable`.
 
 Why: the least item of the heap is processed first, everything it causes sorts after it, and everything the sources
 still hold sorts at or above their heartbeats. So a bucket is only ever appended to, and nothing is taken back.
@@ -17,6 +18,7 @@ from drift_graph.canonical import canonical
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step, step_error
 from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
+from drift_graph.identifiable import looked_at
 from drift_graph.later import placed_all
 from drift_graph.meta import END_OF_TIME, time_of, varint
 from drift_graph.operators import Group, Map, Operator, Sink
@@ -37,6 +39,7 @@ class Reference:
         self._by_rank: dict[int, Operator] = {rank: dataflow[name] for name, rank in dataflow.ranks.items()}
         self._heap: list[tuple[bytes, int, int, Any]] = []
         self._pushed = 0
+        self._looked_at = looked_at(dataflow)
         self._buckets: dict[tuple[int, bytes], deque[Any]] = {}
 
     def push(self, origin: str, meta: bytes, payload: Any) -> None:
@@ -45,6 +48,11 @@ class Reference:
             self._pushed += 1  # payloads are never compared: metas of one operator differ, and so do these numbers
             rank = self._dataflow.ranks[operator.name]
             at = meta + varint(rank) if isinstance(operator, Sink) else meta
+            if isinstance(operator, Group) and (look := self._looked_at.get(origin)) is not None:
+                failure = look.failure(payload)
+                if failure is not None:
+                    heappush(self._heap, (meta + varint(rank), _FAILED, self._pushed, (failure, None)))
+                    continue
             heappush(self._heap, (at, rank, self._pushed, payload))
 
     def pop(self, below: bytes) -> Iterator[tuple[str, bytes, Any]]:
