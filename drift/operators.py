@@ -229,6 +229,7 @@ class ProcessState(_OfProcess):
     """A window of a process -> the next state, to be fed back."""
 
     __slots__ = ()
+    carries_state: ClassVar[bool] = True
 
     def __call__(self, window: tuple[Any, ...], time: int) -> tuple[State, ...]:
         stepped = self.process.stepped(window, time)
@@ -245,6 +246,7 @@ class ProcessTimers(_OfProcess):
     """A window of a process -> the notes for itself, at later times, to be fed back."""
 
     __slots__ = ()
+    carries_state: ClassVar[bool] = True
 
     def __call__(self, window: tuple[Any, ...], time: int) -> list[Later[Timer]]:
         stepped = self.process.stepped(window, time)

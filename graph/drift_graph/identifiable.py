@@ -5,7 +5,7 @@ canonical form; where a step made something else, a failure of that step is ther
 
 Why: only what a grouping gave is ever taken back, and a grouping behind it has to know which item goes. What came in
 order is never taken back, so without this a payload that nobody can tell from others would pass or not by the order of
-arrival. States of scans are left out: they stay where they are kept.
+arrival. States of scans and processes, and their notes, are left out: they stay where they are kept.
 """
 
 from __future__ import annotations
