@@ -21,6 +21,7 @@ from drift.engines.base import Engine, Progress, Settings, peak_memory_bytes
 from drift.engines.feed import Feed, taker_of_late
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.extras import need
+from drift.machines.unchanged import Sampler, Seen
 from drift.pieces import Pieces, called_on, taken_in_a_thread
 from drift.sinks.base import Sink, as_sink
 from drift.sources.base import Source, as_source
@@ -28,7 +29,7 @@ from drift.sources.frames import FrameSource
 from drift.streams import Graph
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
-from drift_graph.errors import SettingsError
+from drift_graph.errors import SettingsError, SinkError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item, items
 from drift_graph.times import ArrivalTime, EventTime, Late, TimePolicy
@@ -152,6 +153,8 @@ class Run:
         if until is not None or (isinstance(self._feed, RecordedFeed) and not self._feed.ends):
             self._own_digest = Digest(settings.digest)
         self._handed_out = 0
+        self._written, self._looped_over = Sampler(), Sampler()
+        self._seen: list[Seen] = []  # of the items that the caller has
         self._outcome: tuple[str, BaseException | None] = ("stopped", None)
         self._pieces = Pieces(self._run(), self._end)
         self._digest = ""
@@ -369,6 +372,8 @@ class Run:
                 if self._sinks and piece.metas:
                     self._write(piece)
                 yield piece
+                seen, self._seen = self._seen, []
+                _check_unchanged(seen, "the loop over the run")
                 if error is not None:
                     raise error
                 if self._until is not None and piece.position + len(piece.metas) >= self._until:
@@ -393,18 +398,23 @@ class Run:
         return recorder.released(piece, of_engine() if of_engine is not None else ())
 
     def _write(self, piece: Released) -> None:
+        seen = self._written.sample(piece.payloads)
         for name, sink in self._sinks.items():
-            if isinstance(piece.sinks, str):
-                if piece.sinks == name:
-                    sink.write(range(piece.position, piece.position + len(piece.metas)), piece.metas, piece.payloads)
-            else:
-                at = [index for index, each in enumerate(piece.sinks) if each == name]
-                if at:
-                    sink.write(
-                        [piece.position + index for index in at],
-                        [piece.metas[index] for index in at],
-                        [piece.payloads[index] for index in at],
-                    )
+            self._write_to(name, sink, piece)
+            _check_unchanged(seen, f"sink {name!r}")
+
+    def _write_to(self, name: str, sink: Sink, piece: Released) -> None:
+        if isinstance(piece.sinks, str):
+            if piece.sinks == name:
+                sink.write(range(piece.position, piece.position + len(piece.metas)), piece.metas, piece.payloads)
+        else:
+            at = [index for index, each in enumerate(piece.sinks) if each == name]
+            if at:
+                sink.write(
+                    [piece.position + index for index in at],
+                    [piece.metas[index] for index in at],
+                    [piece.payloads[index] for index in at],
+                )
 
     def _iterate(self) -> Iterator[Iterator[Item[Any]]]:
         for piece in self._pieces:
@@ -412,8 +422,18 @@ class Run:
 
     def _items_of(self, piece: Released) -> Iterator[Item[Any]]:
         position, metas, payloads, sinks, _ = piece
+        self._seen = self._looped_over.sample(payloads)
         self._handed = items(payloads, range(position, position + len(payloads)), sinks, metas)
         return self._handed
+
+
+def _check_unchanged(seen: Sequence[Seen], who: str) -> None:
+    for each in seen:
+        if each.is_changed:
+            raise SinkError(
+                f"{who} changed the payload of an item in place: {each.difference}; the run keeps it, and makes later "
+                f"items of it: change a copy, copy.deepcopy(item.payload); what was released before stands"
+            )
 
 
 def run(

@@ -16,7 +16,9 @@ from operator import not_
 from typing import Any, NamedTuple
 
 from drift.machines.changes import Difference
+from drift.machines.unchanged import Sampler, check_unchanged
 from drift_barrier.barrier import FAILURES
+from drift_graph.errors import ImpureStep
 from drift_graph.failures import failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
@@ -115,15 +117,21 @@ class _Step:
         self._only_child = self._rank + varint(0)
         self._children: Sequence[bytes] = child_suffixes(rank, 64)
         self._rank_number = rank
+        self._sampler = Sampler()
 
     def run(self, piece: _Piece, ports: Ports, ended: bool) -> Sequence[_Piece]:
         """The items that this map makes of a batch; failures go to their port."""
         made = Later.made
+        seen = self._sampler.sample(piece.payloads)
         try:
             out = self._run(piece, ended)
+            if seen:
+                check_unchanged(self.operator, seen)
             if Later.made != made and not self.operator.later:
                 _refuse_later(out.payloads)
             return (out,) if not self.operator.later else self._apart(out)
+        except ImpureStep:
+            raise
         except BaseException as raised:
             pass_interrupts(raised)
             return self._run_one_by_one(piece, ports, ended)

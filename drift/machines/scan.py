@@ -21,6 +21,7 @@ from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.grouping import keyed
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports
+from drift.machines.unchanged import Sampler, check_unchanged
 from drift.operators import ScanKey, ScanState, State, StepResult, pair_of
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
@@ -77,6 +78,7 @@ class ScanStage:
         self._log = Log()
         self._histories: dict[Any, _History] = {}
         self._debts = Debts(group.step)
+        self._sampler = Sampler()
         self._blocked_keys: dict[Any, None] = {}
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
@@ -111,6 +113,7 @@ class ScanStage:
         befores: list[Any] = []
         outputs: list[Any] = []
         remember, give = befores.append, outputs.append
+        seen = self._sampler.sample(payloads, find(keys[0], initial), initial)
         try:
             for key, payload in zip(keys, payloads):
                 state = find(key, initial)
@@ -125,6 +128,9 @@ class ScanStage:
             pass_interrupts(raised)
             done = len(outputs)
             metas, keys, payloads, befores = metas[:done], keys[:done], payloads[:done], befores[:done]
+        else:
+            if seen:
+                check_unchanged(self._state, seen, "a payload or a state")
         if outputs:
             self._log.append(metas, keys, payloads, befores, outputs)
         return outputs

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
+from drift.machines.unchanged import Sampler, Seen
 from drift.promises import SourcePromise
 from drift.sources.sizes import BATCH_BYTES, about_bytes
-from drift_graph.errors import SettingsError
+from drift_graph.errors import InputError, SettingsError
 
 _AT_ONCE_MAX = 128
 
@@ -83,13 +84,20 @@ class IterableReader:
         self._iterator = iter(payloads)
         self._error: Exception | None = None
         self._at_once = 1  # items that are taken before their size is looked at
+        self._sampler = None if isinstance(payloads, (list, tuple, range)) else Sampler()
+        self._last: list[Seen] = []  # of what was given last
 
     def read(self, items_max: int) -> list[Any] | None:
         if self._error is not None:
             raise self._error
         batch: list[Any] = []
+        seen = self._last
         room_bytes = BATCH_BYTES
         try:
+            if self._sampler is not None:
+                batch.extend(islice(self._iterator, 1))
+                self._last = self._sampler.sample(batch)
+                seen = [*seen, *self._last]
             while room_bytes > 0 and (wanted := min(self._at_once, items_max - len(batch))) > 0:
                 before = len(batch)
                 batch.extend(islice(self._iterator, wanted))
@@ -104,6 +112,13 @@ class IterableReader:
             if not batch:
                 raise
             # What came before it goes on its way first.
+        for each in seen:
+            if each.is_changed:
+                self._error = InputError(
+                    f"a source changed a payload in place after it had given it: {each.difference}; give a new one "
+                    f"each time, as dict(row) in place of row"
+                )
+                raise self._error
         return batch or None
 
     def filenos(self) -> Sequence[int]:

@@ -1,0 +1,102 @@
+"""Whether what was handed to somebody's code is as it was: the bytes of a sample, before and after.
+
+Invariant: whoever changes in place what it is handed, every time, is found at the first call; whoever does so only now
+and then is found in time. What is plain (scalars, and tuples of these) cannot be changed and costs nothing.
+
+Why: a payload or a state is one object for all who are given it, and machines keep it for corrections. The first calls
+are looked at, then fewer and fewer down to one batch in some thousand items, and fewer where values are large: so it
+takes a few hundredths of the time at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from drift_graph.canonical import NoCanonicalForm, are_plain, stored
+from drift_graph.errors import ImpureStep
+from drift_graph.functions import safe_text
+from drift_graph.operators import Operator, label_of, place_of
+
+_FIRST = 32  # of all, and of a batch that is looked at
+_BYTES_MAX = 4096  # at which a look is long enough
+_APART_MAX = 16384  # items from one look to the next
+_APART_FOR_BYTE = 4
+
+
+class Seen(NamedTuple):
+    """A value that was handed out, its bytes then, and what it looked like."""
+
+    value: Any
+    data: bytes
+    shown: str
+
+    @property
+    def is_changed(self) -> bool:
+        try:
+            return stored(self.value) != self.data
+        except NoCanonicalForm:
+            return True
+
+    @property
+    def difference(self) -> str:
+        """What it was and what it is, for a message."""
+        return f"it was {self.shown} and is {safe_text(repr, self.value, 200)}"
+
+
+class Sampler:
+    """Chooses what is looked at, by how many have passed."""
+
+    __slots__ = ("_passed", "_due")
+
+    def __init__(self) -> None:
+        self._passed = 0
+        self._due = 0
+
+    def sample(self, values: Sequence[Any], *more: Any) -> list[Seen]:
+        """Some of the values that are handed out now, and `more`; none where it is not yet time."""
+        before = self._passed
+        self._passed = before + len(values)
+        if before < self._due:
+            return []
+        seen: list[Seen] = []
+        size = 0
+        for value in (*more, *values[:_FIRST]):
+            each = _seen(value)
+            if each is not None:
+                seen.append(each)
+                size += len(each.data)
+                if size > _BYTES_MAX:
+                    break
+        if self._passed > _FIRST or size > _BYTES_MAX:
+            self._due = self._passed + min(self._passed, _APART_MAX) + _APART_FOR_BYTE * size
+        return seen
+
+
+def _seen(value: Any) -> Seen | None:
+    if are_plain((value,)):
+        return None
+    try:
+        data = stored(value)
+    except NoCanonicalForm:
+        return None
+    return Seen(value, data, safe_text(repr, value, 200) if len(data) <= _BYTES_MAX else "another value")
+
+
+def check_unchanged(operator: Operator, seen: Sequence[Seen], what: str = "a payload") -> None:
+    """After an operator's function was called.
+
+    Raises:
+        ImpureStep: it has changed what it was given.
+    """
+    for each in seen:
+        if each.is_changed:
+            raise ImpureStep(
+                f"step {operator.step!r} ({label_of(operator)}) changed {what} in place: {each.difference}; it is kept "
+                f"for later items and for corrections: let the function return a new value, as (*state, x) in place of "
+                f"state.append(x)\n"
+                f"  at       {place_of(operator)}\n"
+                f"  declared {operator.where}",
+                step=operator.step,
+                where=place_of(operator),
+            )
