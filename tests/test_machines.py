@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import pickle
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from itertools import compress
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -1040,12 +1042,22 @@ def test_an_idle_source_promises_what_it_has_seen_and_what_the_others_promise() 
     assert source.finish() == END_OF_TIME == source.idle(BEGINNING)
 
 
+@pytest.mark.parametrize("whole", [np.int64(7), np.uint8(7), enum.IntEnum("Hour", {"SEVEN": 7}).SEVEN])
+def test_a_time_may_be_of_any_class_of_whole_numbers(whole: Any) -> None:
+    source = machine(drift.EventTime(lambda row: whole if row == "whole" else row, lateness=2))
+    arrived = source.take([3, "whole"])
+    assert arrived.error is None
+    assert [(time_of(meta), type(time_of(meta))) for meta in arrived.metas] == [(3, int), (7, int)]
+
+
 def test_a_time_that_is_none_ends_the_run_after_the_items_before_it() -> None:
     for policy, error, words in [
         (drift.EventTime(lambda row: row["t"]), drift.StepError, "raised KeyError"),
         (drift.EventTime(lambda row: row.get("t", 1.5)), drift.InputError, "gave 1.5"),
-        (drift.EventTime(lambda row: row.get("t", True)), drift.InputError, "gave True"),
-        (drift.EventTime(lambda row: row.get("t", 2**63)), drift.InputError, "64 bits"),
+        (drift.EventTime(lambda row: row.get("t", True)), drift.InputError, "gave True for"),
+        (drift.EventTime(lambda row: row.get("t", np.True_)), drift.InputError, "a yes or no"),
+        (drift.EventTime(lambda row: row.get("t")), drift.InputError, "give every item a time"),
+        (drift.EventTime(lambda row: row.get("t", 2**63)), drift.InputError, "64 bits: this is beyond"),
         (drift.EventTime(lambda row: 1, tie=lambda row: row["t"]), drift.StepError, "tie function"),
         (drift.EventTime(lambda row: 1, tie=lambda row: 7), drift.InputError, "two different payloads"),
         (drift.EventTime(lambda row: 1, tie=lambda row: row.get("t", object())), drift.PayloadError, "object"),

@@ -87,7 +87,7 @@ def test_a_loop_that_changes_the_payload_of_an_item_is_found(engine: str, batch_
 
 def test_a_sink_that_changes_the_payload_of_an_item_is_found() -> None:
     run = drift.run(dicts(), {"in": list("abc")}, sinks={"out": lambda item: item.payload.clear()})
-    with pytest.raises(drift.SinkError, match="sink 'out' changed the payload of an item in place: it was {'a': 1}"):
+    with pytest.raises(drift.SinkError, match=r"sink 'out' changed the payload of an item in place: it was {'a': 1}"):
         run.finish()
 
 

@@ -19,7 +19,6 @@ from rich.text import Text
 from drift.engines.base import Progress
 from drift.records.watch import Watch
 from drift.running import Run
-from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
 _DRAWN_PER_SECOND = 5
 _RATE_OVER_S = 2.0
@@ -100,7 +99,7 @@ def line_text(progress: Progress, rates: tuple[float, float], seconds: float) ->
         f"in {progress.items_in:,} ({rates[0]:,.0f}/s)",
         f"out {progress.items_out:,} ({rates[1]:,.0f}/s)",
         f"unsettled {progress.unsettled:,}",
-        f"at {_time_text(progress.minimal_time)}" + (f", held by {progress.held_by}" if progress.held_by else ""),
+        f"at {progress.reached}" + (f", held by {progress.held_by}" if progress.held_by else ""),
     ]
     if progress.tombstones:
         parts.append(f"tombstones {progress.tombstones:,}")
@@ -112,9 +111,3 @@ def line_text(progress: Progress, rates: tuple[float, float], seconds: float) ->
 def _bar(fraction: float) -> str:
     full = round(fraction * _BAR_CELLS)
     return "━" * full + "╌" * (_BAR_CELLS - full)
-
-
-def _time_text(minimal_time: bytes) -> str:
-    if minimal_time == BEGINNING:
-        return "the beginning"
-    return "the end" if minimal_time == END_OF_TIME else f"time {time_of(minimal_time)}"

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import SettingsError
-from drift_graph.meta import BEGINNING
+from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
 _GC_THRESHOLD = 100_000
 _thresholds_before: list[tuple[int, int, int]] = []
@@ -111,6 +111,7 @@ class Progress:
     """Where a run stands, as far as the calling process knows.
 
     Attributes:
+        minimal_time: as bytes that compare with metas; for people there are `time` and `reached`.
         unsettled: items read whose output is not complete.
         fraction: how much of the input has been read, 0 to 1; None where that is not known.
         held_by: what minimal time waits for: a source's or a worker's name, or "".
@@ -126,6 +127,18 @@ class Progress:
     fraction: float | None = None
     refused_frames: int = 0
     peak_memory_bytes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def time(self) -> int | None:
+        """All items before it are released, in the unit of the sources' times; None at the beginning and at the end."""
+        return time_of(self.minimal_time) if BEGINNING < self.minimal_time < END_OF_TIME else None
+
+    @property
+    def reached(self) -> str:
+        """The same in words: "the beginning", "time 1234" or "the end"."""
+        if self.time is not None:
+            return f"time {self.time}"
+        return "the beginning" if self.minimal_time == BEGINNING else "the end"
 
 
 def peak_memory_bytes() -> int:

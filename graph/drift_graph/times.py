@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate, islice, repeat
+from operator import index as as_int
 from operator import lt, sub
 from typing import Any, Literal, NamedTuple
 
@@ -320,13 +321,16 @@ class SourceMachine:
             )
         if set(map(type, times)) <= {int} and (not times or TIME_MIN <= min(times) <= max(times) <= TIME_MAX):
             return times, None
+        whole: list[int] = []
         for index, time in enumerate(times):
-            if type(time) is not int or not TIME_MIN <= time <= TIME_MAX:
-                return times[:index], InputError(
+            number = _whole(time)
+            if number is None:
+                return whole, InputError(
                     f"the time function of source {self.name!r} gave {time!r} for payload {_short(payloads[index])}; "
                     f"a time is an int of 64 bits: {_how_to_int(time)}"
                 )
-        raise AssertionError("a bad time was seen and not found")
+            whole.append(number)
+        return whole, None
 
     def _all_times(self, payloads: list[Any], policy: EventTime) -> tuple[list[Any], list[int]]:
         """The payloads, with those set apart that have no time, and the times of all of them."""
@@ -466,11 +470,28 @@ class SourceMachine:
             self._ordinals_kept = max(4096, 2 * len(self._ordinals))
 
 
+def _whole(time: Any) -> int | None:
+    """A time as an int, of whatever class of whole numbers it is; None for what is no time."""
+    if isinstance(time, bool) or not hasattr(type(time), "__index__"):
+        return None
+    try:
+        number = as_int(time)
+    except TypeError:  # some of numpy's say so only now
+        return None
+    return number if TIME_MIN <= number <= TIME_MAX else None
+
+
 def _how_to_int(time: Any) -> str:
     if isinstance(time, str):
         return "this is text, which int(...) or the source's convert= makes a number"
     if hasattr(time, "timestamp"):
         return "by custom milliseconds, int(moment.timestamp() * 1000)"
+    if time is None:
+        return "give every item a time, or filter such items out before they come here"
+    if isinstance(time, bool) or type(time).__name__ in ("bool", "bool_"):
+        return "this is a yes or no, which says of no item when it was"
+    if hasattr(type(time), "__index__"):
+        return f"this is beyond {TIME_MIN} to {TIME_MAX}; choose a coarser unit"
     return "choose a unit in which it is whole, and round"
 
 
