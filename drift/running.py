@@ -21,7 +21,6 @@ from drift.engines.base import Engine, Progress, Settings, peak_memory_bytes
 from drift.engines.feed import Feed, taker_of_late
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.extras import need
-from drift.machines.unchanged import Sampler, Seen
 from drift.pieces import Pieces, called_on, taken_in_a_thread
 from drift.sinks.base import Sink, as_sink
 from drift.sources.base import Source, as_source
@@ -33,6 +32,7 @@ from drift_graph.errors import SettingsError, SinkError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item, items
 from drift_graph.times import ArrivalTime, EventTime, Late, TimePolicy
+from drift_graph.unchanged import Sampler, Seen
 
 if TYPE_CHECKING:
     import duckdb

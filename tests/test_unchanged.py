@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import drift
-from drift.machines.unchanged import Sampler
+from drift_graph.unchanged import Sampler
 
 
 def append(state: list[int], number: int) -> tuple[list[int], list[int]]:

@@ -16,7 +16,6 @@ from operator import not_
 from typing import Any, NamedTuple
 
 from drift.machines.changes import Difference
-from drift.machines.unchanged import Sampler, check_unchanged
 from drift_barrier.barrier import FAILURES
 from drift_graph.errors import ImpureStep
 from drift_graph.failures import failed_step
@@ -37,6 +36,7 @@ from drift_graph.meta import (
     with_suffix,
 )
 from drift_graph.operators import Map, Operator, Sink, as_sequence
+from drift_graph.unchanged import Sampler, check_unchanged
 
 
 class _Piece(NamedTuple):

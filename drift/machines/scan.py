@@ -21,7 +21,6 @@ from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.grouping import keyed
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports
-from drift.machines.unchanged import Sampler, check_unchanged
 from drift.operators import ScanKey, ScanState, State, StepResult, pair_of
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
@@ -30,6 +29,7 @@ from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure, joined
 from drift_graph.meta import varint
 from drift_graph.operators import Group, Map
+from drift_graph.unchanged import Sampler, check_unchanged
 
 #: In place of a state after a step that raised: what comes after it in its key gives nothing until that is corrected.
 _BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
