@@ -45,6 +45,24 @@ def test_a_step_that_changes_its_state_is_found(batch_items: int, settings: dict
         drift.run(scanning(), {"in": range(10)}, batch_items=batch_items, **settings).finish()
 
 
+def collect(state: list[int], number: int, time: int) -> tuple[list[int], list[int]]:
+    state.append(number)
+    return state, [number]
+
+
+def ring(state: list[int], note: None, time: int) -> tuple[list[int], list[int]]:
+    return state, []
+
+
+@pytest.mark.parametrize("batch_items", [1, 4096])
+def test_a_process_that_changes_its_state_is_found(batch_items: int) -> None:
+    graph = drift.Graph("collecting")
+    initial: list[int] = []
+    graph.source("in").process(key_of, initial, collect, ring).sink("out")
+    with pytest.raises(drift.ImpureStep, match=r"changed a payload or a state in place: it was \[\].* and is \[0"):
+        drift.run(graph, {"in": range(10)}, batch_items=batch_items).finish()
+
+
 @pytest.mark.parametrize("batch_items", [1, 4096])
 def test_a_map_that_changes_its_payload_is_found(batch_items: int) -> None:
     graph = drift.Graph("sorting")

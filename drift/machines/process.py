@@ -31,6 +31,7 @@ from drift_graph.item import Columns, Failure
 from drift_graph.later import EndlessTimers, Later, placed
 from drift_graph.meta import BEGINNING, END_OF_TIME, Metas, time_of, times_of, varint
 from drift_graph.operators import Group, Map
+from drift_graph.unchanged import Sampler, check_unchanged
 
 #: In place of a state after a step that raised: what comes after it in its key gives nothing until that is corrected.
 _BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
@@ -100,6 +101,7 @@ class ProcessStage:
         self._timers: list[tuple[bytes, int, Any, _Due]] = []  # a heap over all keys
         self._timers_set = 0
         self._debts = Debts(group.step)
+        self._sampler = Sampler()
         self._settled = BEGINNING
 
     # What comes.
@@ -147,6 +149,8 @@ class ProcessStage:
         find, first_output = nodes.get, self._first_output
         rest: dict[Any, list[tuple[bytes, Any, int]]] = {}
         send_meta, send_payload, send_diff = out.metas.append, out.payloads.append, out.diffs.append
+        first = find(keys[0]) if keys else None
+        seen = self._sampler.sample(payloads, initial if first is None else first[_STATE], initial)
         made = 0
         for meta, key, payload, time in zip(metas, keys, payloads, times_of(metas)):
             node = find(key)
@@ -192,6 +196,8 @@ class ProcessStage:
                 for where, output in self._sent(fresh):
                     out.replace(where, NOTHING, output)
         self._nodes_kept += made
+        if seen:
+            check_unchanged(self._state_map, seen, "a payload or a state")
         return rest
 
     def _give(self, key: Any, node: _Node, outputs: Sequence[Any], failures: Difference) -> None:
