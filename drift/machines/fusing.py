@@ -24,11 +24,13 @@ class Fused(NamedTuple):
 
     Attributes:
         output: name of the map whose output the stage gives.
+        maps: names of the maps that do not run then.
         key: of items that come from outside the cycle.
         make: a new stage, where the argument says whether items may come back to it by a longer way.
     """
 
     output: str
+    maps: tuple[str, ...]
     key: Callable[[Any], Any]
     make: Callable[[bool], Stage]
 
@@ -53,7 +55,11 @@ def fused_form(dataflow: Dataflow, group: Group) -> Fused | None:
 def _scan(dataflow: Dataflow, group: Group, state: Map, output: Map) -> Fused:
     ranks = dataflow.ranks[group.name], dataflow.ranks[state.name], dataflow.ranks[output.name]
     assert isinstance(group.key, ScanKey)
-    return Fused(output.name, group.key.key, lambda cyclic: ScanStage(group, state, output, ranks, cyclic=cyclic))
+
+    def stage(cyclic: bool) -> Stage:
+        return ScanStage(group, state, output, ranks, cyclic=cyclic)
+
+    return Fused(output.name, (state.name, output.name), group.key.key, stage)
 
 
 def _process(dataflow: Dataflow, group: Group, state: Map, timers: Map, output: Map) -> Fused:
@@ -64,7 +70,7 @@ def _process(dataflow: Dataflow, group: Group, state: Map, timers: Map, output: 
     def stage(cyclic: bool) -> Stage:
         return ProcessStage(group, state, timers, process, ranks, cyclic=cyclic)
 
-    return Fused(output.name, process.key, stage)
+    return Fused(output.name, (state.name, timers.name, output.name), process.key, stage)
 
 
 #: By the functions of the maps that listen to the grouping, what they feed back first and their output last.

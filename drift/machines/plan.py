@@ -30,6 +30,7 @@ class Plan:
     Attributes:
         programs: the maps after each source and each stage, by its name.
         components: names of the groupings, in an order in which items flow; those on a common cycle together.
+        puts_later: whether maps that run put items at later times, so that these come to stages before their time.
     """
 
     def __init__(self, dataflow: Dataflow, *, fused: bool = True, only: Collection[str] | None = None) -> None:
@@ -50,8 +51,10 @@ class Plan:
             for component in self._components([group.name for group in groups])
             if only is None or component[0] in only
         ]
-        #: Whether items may come to a stage long before their time, so that they are held.
-        self.holds_later = any(isinstance(each, Map) and each.later for each in dataflow.operators)
+        inside = {name for form in self._fused.values() for name in form.maps}
+        self.puts_later = any(
+            isinstance(each, Map) and each.later and each.name not in inside for each in dataflow.operators
+        )
 
     def stages(self) -> dict[str, Stage]:
         """New machines for every grouping, for one worker."""

@@ -131,7 +131,7 @@ class Worker:
         self._router = Router(plan, workers)
         self._stages = plan.stages()
         self._timed: list[TimedStage] = [each for each in self._stages.values() if isinstance(each, ProcessStage)]
-        self._pending = {name: Pending() for name in self._stages} if plan.holds_later else {}
+        self._pending = {name: Pending() for name in self._stages} if plan.puts_later else {}
         self._heartbeat = self._minimal_time = BEGINNING
         self._cyclic = {component: plan.is_cyclic(component) for component in plan.components}
         self.tombstones = 0

@@ -92,7 +92,7 @@ class GangLoop(Loop):
         self._index = index
         self._levels = levels
         self._feeder = _Feeder(batches, level)
-        self._leaving = LevelWorker(levels, level, work.targets, work.bounds)
+        self._leaving = LevelWorker(levels, level, work.targets, work.bounds, work.due_below)
         self._outbox = Outbox(levels.last, work.targets)
         self._buffers: dict[str, Barrier] = {}
         self._acker: AckerNode | None = None

@@ -62,6 +62,7 @@ class Work:
         targets: how many tasks a level has.
         bounds: metas that cut the output into `targets` ranges, or fewer.
         end: nothing at or above it is released; below END_OF_TIME where an input ended with an error.
+        heartbeat: of all sources at the end: later items at or above it have not come yet.
         gang: keys of the gangs that run the levels whose cycles change keys; None where each such runs in one task.
         remembers: tasks give rows of STATE, these, and go on with those that they are given.
         repeats: what tasks make of items with one meta.
@@ -75,10 +76,16 @@ class Work:
     bounds: tuple[bytes, ...]
     end: bytes = END_OF_TIME
     algorithm: Algorithm = "xxh3_128"
+    heartbeat: bytes = END_OF_TIME
     gang: Keys | None = None
     remembers: Remembering | None = None
     repeats: Repeats = "bug"
     keeps: bool = False
+
+    @property
+    def due_below(self) -> bytes:
+        """Later items below it have come when all rows have."""
+        return min(self.end, self.heartbeat)
 
     def opened(self) -> Levels:
         """The dataflow, in a task."""
@@ -115,7 +122,7 @@ def through_maps(
     outbox = Outbox(levels.last, work.targets)
     bounds = work.bounds
     worker: RangeSender | LevelWorker
-    worker = RangeSender(bounds) if work.keeps else LevelWorker(levels, 0, work.targets, bounds)
+    worker = RangeSender(bounds) if work.keeps else LevelWorker(levels, 0, work.targets, bounds, work.due_below)
     read = 0
     try:
         for name, columns, settled in pieces:
@@ -137,7 +144,7 @@ def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iter
     outbox = Outbox(levels.last, work.targets)
     target = 0
     try:
-        worker = LevelWorker(levels, level, work.targets, work.bounds)
+        worker = LevelWorker(levels, level, work.targets, work.bounds, work.due_below)
         inbox = Inbox(_READY_ITEMS, work.repeats)
         for batch in batches:
             passing = pc.not_equal(batch.column("level"), level)

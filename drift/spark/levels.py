@@ -22,7 +22,7 @@ from drift.spark.batches import STATE, Outbox, Row
 from drift_graph.errors import PayloadError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, sorted_by_meta
-from drift_graph.meta import BEGINNING
+from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.operators import Group
 
 _STATE_KEYS = 4096  # keys in one row of what is remembered
@@ -49,6 +49,7 @@ class Levels:
         of: level of each source, grouping and sink.
         alone: groupings on a cycle that changes keys, which run in one task.
         gangs: levels with such groupings, where these run on a gang of all tasks instead.
+        puts_later: whether maps put items at later times.
 
     Args:
         gang: whether they do.
@@ -59,6 +60,7 @@ class Levels:
         self.fused = fused
         self.gangs: set[int] = set()
         plan = Plan(dataflow, fused=fused)
+        self.puts_later = plan.puts_later
         self.of: dict[str, int] = {source.name: 0 for source in dataflow.sources}
         self.alone: dict[str, None] = {}
         feeds: dict[str, int] = {}  # least level of each grouping, by what feeds it
@@ -88,13 +90,16 @@ class LevelWorker:
 
     Args:
         bounds: metas that cut the output into ranges, one range for each task of the last level.
+        due_below: timers from here on have not come when all items have.
 
     Attributes:
         cuts_at_times: pieces are to hold all that an input item brings about. On a cycle that changes keys, what it
             causes by one way may come behind what comes of it by another, and that would be in order no more.
     """
 
-    def __init__(self, levels: Levels, level: int, targets: int, bounds: Sequence[bytes]) -> None:
+    def __init__(
+        self, levels: Levels, level: int, targets: int, bounds: Sequence[bytes], due_below: bytes = END_OF_TIME
+    ) -> None:
         groups = levels.groups(level)
         self._level = level
         self._levels = levels
@@ -102,14 +107,20 @@ class LevelWorker:
         self._plan = Plan(levels.dataflow, fused=levels.fused)
         self._router = Router(self._plan, targets)
         self._worker = Worker(Plan(levels.dataflow, fused=levels.fused, only=groups))
+        self._settled = BEGINNING
+        self._due_below = due_below
         self._recalled: dict[str, dict[Any, tuple[int, bytes]]] = {}  # by key: the version, and a hash of it
         self.cuts_at_times = any(name in levels.alone for name in groups)
 
     def handle(self, parts: Sequence[Part], outbox: Outbox, settled: bytes) -> None:
         """Process pieces that are complete below `settled`, and all above what was handled before."""
-        leaving = self._worker.handle(parts).get(BARRIER, ())
-        self._worker.settle(settled)
-        self.leave(leaving, outbox)
+        worker = self._worker
+        worker.settle(self._settled, min(settled, self._due_below))
+        self.leave(worker.handle(parts).get(BARRIER, ()), outbox)
+        while worker.is_due:
+            self.leave(worker.handle(()).get(BARRIER, ()), outbox)
+        self._settled = settled
+        worker.settle(settled)
 
     def recall(self, row: Row) -> None:
         """Go on, before any item, with what was remembered; of several versions of a key the last one counts."""

@@ -109,7 +109,7 @@ class Prepared:
         firsts = [first for look in looks for first in look.firsts]
         keeps = bool(readings) and feed.on_stored is not None
         ways = [way_of(reading, look, work.targets) for (reading, _), look in zip(readings, looks)]
-        if self._levels.gangs and not keeps:  # items are fed to them in order, and counted before
+        if (self._levels.gangs or self._levels.puts_later) and not keeps:  # items are counted before
             ways = ["place" for _ in ways]
         counted = all(way == "place" for way in ways)
         work = replace(work, bounds=cuts(firsts, work.targets), repeats="bug" if counted else "count")

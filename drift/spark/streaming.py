@@ -48,7 +48,7 @@ from drift.spark.streaming_kernels import (
 from drift.spark.streaming_store import LATE_DDL, Commit, Store
 from drift_barrier.digest import hash_block
 from drift_graph.canonical import hash64
-from drift_graph.errors import DriftError, LateItem, SettingsError
+from drift_graph.errors import DriftError, GraphError, LateItem, SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, TIME_MIN, pack_time
@@ -79,6 +79,12 @@ class Stream:
         check_sources(dataflow, sources, times)
         if settings.gang:
             raise SettingsError("a stream runs no gangs: cycles that change keys run in one task; leave out gang=True")
+        self._levels = Levels(dataflow, fused=settings.fused)
+        if self._levels.puts_later:
+            raise GraphError(
+                f"graph {dataflow.name!r} puts items at later times by maps with later=True, and a stream on Spark "
+                f"keeps none that are due after a micro-batch; use stream.process(...), whose timers it keeps"
+            )
         self._dataflow = dataflow
         self._sink = chosen_sink(dataflow, sink, columns)
         self._columns = columns
@@ -97,7 +103,6 @@ class Stream:
                 "micro-batches run on the server; submit the program to the cluster instead"
             )
         use_this_python(self._spark)
-        self._levels = Levels(dataflow, fused=settings.fused)
         self._structure = _structure(dataflow, self._readings)
         policies = {reading.name: reading.policy for reading in self._readings.values()}
         self._graph = fingerprint(dataflow, policies)
@@ -289,7 +294,7 @@ class Stream:
         rows = reduce(lambda one, other: one.unionAll(other), waiting)
         slot = before.next_slot
         remembering = Remembering(number, before.writes_everything)
-        work = self._work(before.partitions, bounds, remembering)
+        work = replace(self._work(before.partitions, bounds, remembering), heartbeat=upto)
         ready = functions.col("place") < functions.lit(bytearray(upto))
         fed = rows.where(ready).select("place", "payload").repartition(before.partitions, "place")
         fed = fed.sortWithinPartitions("place").mapInArrow(partial(number_items, work, self._readings), DDL)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from drift_graph.errors import StepError
-from drift_graph.meta import END, PHASE_ITEMS, TIME_MAX, TIME_MIN, hops_of, later_meta, varint
+from drift_graph.meta import END, PHASE_ITEMS, TIME_MIN, hops_of, later_meta, varint
 
 T = TypeVar("T")
 
@@ -49,20 +49,19 @@ def at(time: int, payload: T) -> Later[T]:
     """A child that comes at `time`, after every input item of that time; for functions of steps with `later=True`.
 
     Args:
-        time: in the unit of the source's time policy; `drift.END` comes after all input. Below its parent's time, or at
-            that of a parent that is itself later, the child is an ordinary one and comes right after its parent.
+        time: in the unit of the source's time policy; `drift.END`, and what is beyond it, comes after all input. Below
+            its parent's time, or at that of a parent that is itself later, the child is an ordinary one and comes right
+            after its parent.
         payload: of the child.
 
     Raises:
-        TypeError, ValueError: `time` is not an int of 64 bits.
+        TypeError: `time` is no int.
     """
     if type(time) is not int:
         if isinstance(time, bool):
             raise TypeError(f"drift.at({time!r}, ...): a time is an int, not a bool")
         time = operator.index(time)
-    if not TIME_MIN <= time <= TIME_MAX:
-        raise ValueError(f"drift.at({time}, ...): a time is an int of 64 bits")
-    return Later(time, payload)
+    return Later(max(TIME_MIN, min(time, END)), payload)
 
 
 def next_round(payload: T) -> Later[T]:

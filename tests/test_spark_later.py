@@ -1,0 +1,91 @@
+"""Later items on Spark: rows of their level like any other; between micro-batches timers wait with the state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spark_shares import digest_and_error, in_reference
+from test_later import BY_TIME, arrivals, by_name, counted, due, seen, told, trips
+from test_spark_streaming import all_items, micro_batch
+
+import drift
+import drift.spark
+from drift.engines.shipping import packed
+from drift.engines.surroundings import surroundings
+from drift.spark.batches import Row
+from drift.spark.kernels import RangeEnd, Work
+from drift.spark.levels import Remembering
+from drift_graph.meta import END_OF_TIME
+
+ARRIVED = [(at * 7 % 19 + at, "abcd"[at % 4], at) for at in range(300)]
+
+
+@pytest.mark.parametrize(("partitions", "fused"), [(1, True), (3, True), (2, False)])
+def test_later_items_give_the_digest_of_local(spark: Any, partitions: int, fused: bool) -> None:
+    expected = drift.run(trips(), {"trips": ARRIVED}).finish()
+    run = drift.run(trips(), {"trips": ARRIVED}, engine="spark", spark=spark, partitions=partitions, fused=fused)
+    report = run.finish()
+    assert (report.digest, report.items_out) == (expected.digest, expected.items_out)
+
+
+def test_later_items_of_a_dataframe_give_the_digest_of_local(spark: Any) -> None:
+    frame = spark.createDataFrame(ARRIVED, "at long, name string, number long").repartition(4, "number")
+    rows = [frame_row.asDict() for frame_row in frame.collect()]
+    digests = []
+    for given_rows, settings in ((frame, {"engine": "spark", "spark": spark}), (rows, {})):
+        graph = drift.Graph("rows")
+        source = graph.source("rows", time=drift.EventTime(lambda row: row["at"], lateness=400))
+        source.flat_map(lambda row: [row, drift.at(row["at"] + 4, row)], later=True).group(
+            lambda row: row["name"], 2
+        ).sink("pairs")
+        source.process(lambda row: row["name"], 0, counted, told).sink("counted")
+        digests.append(drift.run(graph, {"rows": given_rows}, **settings).finish().digest)  # type: ignore[arg-type]
+    assert digests[0] == digests[1]
+
+
+def processed() -> drift.Graph:
+    graph = drift.Graph("processed")
+    first = graph.source("trips", time=BY_TIME).process(by_name, 0, seen, due, name="first")
+    first.process(lambda payload: payload[0], 0, counted, told, name="second").sink("out")
+    first.sink("first out")
+    return graph
+
+
+@given(arrivals(), st.integers(1, 3), st.lists(st.integers(0, 39), max_size=4), st.booleans())
+def test_micro_batches_cut_anywhere_give_the_output_of_a_run(
+    arrived: list[Any], targets: int, cuts: list[int], whole: bool
+) -> None:
+    case = _Case(arrived)
+    items = all_items(case)
+    states: list[Row] = []
+    ends: list[tuple[int, RangeEnd]] = []
+    position = 0
+    ordered = sorted({cut for cut in cuts if 0 < cut < len(items)})
+    for number, (begin, end) in enumerate(zip([0, *ordered], [*ordered, len(items)])):
+        upto = items[end][0] if end < len(items) else END_OF_TIME
+        remembers = Remembering(number, whole)
+        work = Work(packed(case.dataflow()), surroundings(), True, targets, (), heartbeat=upto, remembers=remembers)
+        kept, more, position = micro_batch(work, items[begin:end], states, position)
+        states = [*kept, *(() if whole else states)]
+        ends += more
+    digest, error = in_reference(case)
+    assert digest_and_error([end for _, end in ends]) == (digest, error) and not error
+
+
+class _Case:
+    def __init__(self, arrived: list[Any]) -> None:
+        self._arrived = arrived
+
+    def dataflow(self) -> drift.Dataflow:
+        return processed().build()
+
+    def sources(self) -> dict[str, Any]:
+        return {"trips": self._arrived}
+
+
+def test_a_stream_on_spark_refuses_maps_that_put_items_at_later_times(tmp_path: Any) -> None:
+    with pytest.raises(drift.GraphError, match=r"use stream\.process"):
+        drift.spark.stream(trips(), {"trips": []}, checkpoint=str(tmp_path), output=str(tmp_path / "out"))
