@@ -200,3 +200,18 @@ def test_a_client_that_dies_in_mid_line_or_sends_bad_bytes_ends_nobody_else() ->
     errors = {payload["payload"]: payload["error"] for sink, payload in found if sink == "errors"}
     assert set(errors) == {b"dies in mid-l", b"b\xffd", b"x" * 100, b"y" * 100}
     assert "13 bytes into the line" in errors[b"dies in mid-l"] and "is not UTF-8" in errors[b"b\xffd"]
+
+
+def test_what_is_set_apart_of_a_folder_tells_the_file_by_its_name_in_there(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.jsonl").write_text("no\n1\n")
+    graph = drift.Graph("folders")
+    graph.source("in", on_error="divert").sink("out")
+    for path, places in (
+        (tmp_path / "*" / "x.jsonl", ["in, a/x.jsonl, line 1", "in, b/x.jsonl, line 1"]),
+        (tmp_path / "a", ["in, x.jsonl, line 1"]),
+    ):
+        output = list(drift.run(graph, {"in": sources.jsonl(path)}))
+        assert [item.payload["place"] for item in output if item.sink == "errors"] == places
+        assert [item.payload for item in output if item.sink == "out"] == [1] * len(places)

@@ -54,17 +54,26 @@ class ManySource:
         return reader_of(self._path, lambda path: self._make(path).open())
 
     def setting_apart(self, name: str) -> Source:
-        """The same source, which gives what it cannot read a place of its own, under this name; see the files' own."""
+        """The same source, which gives what it cannot read a place of its own, under this name and that of the file."""
+        folder = _folder_of(self._path)
 
         def make(path: str) -> Source:
             one: Any = self._make(path)
-            apart: Source = one.setting_apart(name)
+            apart: Source = one.setting_apart(f"{name}, {Path(path).relative_to(folder).as_posix()}")
             return apart
 
         return ManySource(self._path, self._one, make)
 
     def __repr__(self) -> str:
         return repr(self._one)
+
+
+def _folder_of(path: str) -> Path:
+    """The folder that the files have in common, wherever it is: itself, or what comes before the pattern."""
+    if Path(path).is_dir():
+        return Path(path)
+    parts = Path(path).parts
+    return Path(*parts[: next(at for at, part in enumerate(parts) if glob.has_magic(part))])
 
 
 def files_of(path: str) -> list[str]:
