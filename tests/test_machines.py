@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from itertools import compress
+from itertools import accumulate, compress
+from operator import itemgetter, not_
 from typing import Any
 from unittest import mock
 
@@ -794,6 +795,51 @@ def test_a_barrier_lets_go_of_what_it_released_where_an_item_of_the_batch_is_far
         barrier.release(meta_at(start + 20))
     assert len(barrier) == 100 and sum(len(run.metas) for _, _, run in barrier._heap) == 100
     assert all(len(run.payloads) == 1 for _, _, run in barrier._heap)
+
+
+@given(
+    st.lists(st.tuples(times, numbers | st.integers(2**56, 2**64 - 1)), unique=True, max_size=80),
+    st.booleans(),
+    st.sampled_from((0, 247, 248)),
+    st.integers(1, 80),
+    times,
+)
+def test_metas_of_a_batch_are_the_global_times_of_its_items(
+    pairs: list[tuple[int, int]], hashed: bool, rank: int, batch_items: int, minimal: int
+) -> None:
+    """Where most ties take eight bytes they are made together, and what is settled is counted without sorting."""
+    if hashed:
+        pairs = [(time, tie if index % 9 == 4 else tie | 2**63) for index, (time, tie) in enumerate(pairs)]
+        pairs = list(dict.fromkeys(pairs))
+    policy = drift.EventTime(itemgetter(0), tie=itemgetter(1), lateness=2**64)
+    machine = SourceMachine("in", rank, policy)
+    metas: list[bytes] = []
+    for start in range(0, len(pairs), batch_items):
+        arrived = machine.take(pairs[start : start + batch_items])
+        assert arrived.error is None and not arrived.late
+        metas += arrived.metas
+    assert metas == [global_time(time, rank, tie, 0) for time, tie in pairs]
+    assert [global_time(time, rank, tie, 1) for time, tie in pairs] == machine.take(pairs).metas
+    for bound in sorted([pack_time(minimal), *metas]):
+        assert machine.unsettled(bound) == sum(meta >= bound for meta in metas) + sum(
+            meta[:-1] + b"\1" >= bound for meta in metas
+        )
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=200), st.integers(5, 9), st.integers(1, 100))
+def test_what_is_late_is_what_is_behind_the_greatest_time_before_it(
+    times: list[int], lateness: int, batch_items: int
+) -> None:
+    machine = SourceMachine("in", 0, drift.EventTime(int, lateness=lateness, late="divert"))
+    kept: list[int] = []
+    late: list[int] = []
+    for start in range(0, len(times), batch_items):
+        arrived = machine.take(times[start : start + batch_items])
+        kept += arrived.payloads
+        late += [each.payload for each in arrived.late]
+    greatest = list(accumulate(times, max))
+    behind = [seen - time > lateness for seen, time in zip(greatest, times)]
+    assert kept == list(compress(times, map(not_, behind))) and late == list(compress(times, behind))
 
 
 def test_a_source_lets_go_of_what_is_settled_where_an_item_of_the_batch_is_far_ahead() -> None:

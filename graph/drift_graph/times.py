@@ -31,10 +31,11 @@ from drift_graph.meta import (
     END_OF_TIME,
     TIME_MAX,
     TIME_MIN,
+    ComputedMetas,
     Metas,
     NumberedMetas,
     global_time,
-    is_increasing,
+    least_meta,
     pack_time,
     tie_of,
     time_of,
@@ -129,7 +130,11 @@ class Arrived(NamedTuple):
     error: Exception | None
 
 
-_place = struct.Struct(">QBBQ").pack  # time, source rank (one byte), 0xFF: eight bytes follow, tie
+_FIRST_BYTES = 19  # of the first global time of its place: time, source rank (one byte), 0xFF, tie (8 bytes), ordinal
+_cut = struct.Struct(f"{_FIRST_BYTES}s").iter_unpack
+_other_sign = bytes(value ^ 0x80 for value in range(0x100))
+_ONCE = 1, None  # how many came at a place, and what a tie function told apart, where there is none
+_LOOK_ITEMS = 64  # whose least and greatest time are looked at, before each of them is
 
 
 class Remembered(NamedTuple):
@@ -172,7 +177,8 @@ class SourceMachine:
         self._stamp = (TIME_MIN, 0)  # live arrival: time and ordinal of the next item at that time
         self._max_seen: int | None = None
         self._promised = TIME_MIN  # event time: nothing below is accepted any more
-        self._ordinals: dict[bytes, tuple[int, Any]] = {}  # by place: the next, and what a tie function told apart
+        #: By the first global time of a place: the next ordinal, and what a tie function told apart.
+        self._ordinals: dict[bytes, tuple[int, Any]] = {}
         self._ordinals_kept = 4096
         self._unsettled = 0
         self._batches = 0
@@ -222,24 +228,25 @@ class SourceMachine:
         """What `recall` takes; not for live sources."""
         least = pack_time(self._promised)
         ordinals = [
-            (time_of(place), tie_of(place), *known) for place, known in sorted(self._ordinals.items()) if place >= least
+            (time_of(first), tie_of(first), *known) for first, known in sorted(self._ordinals.items()) if first >= least
         ]
         return Remembered(self.heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, ordinals)
 
     def recall(self, remembered: Remembered) -> None:
         """Go on, before any item, where another machine was."""
         self.heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, ordinals = remembered
-        places = self._places([time for time, *_ in ordinals], [tie for _, tie, *_ in ordinals])
-        self._ordinals = {place: (count, payload) for place, (_, _, count, payload) in zip(places, ordinals)}
+        firsts = self._firsts([time for time, *_ in ordinals], [tie for _, tie, *_ in ordinals])
+        self._ordinals = {first: (count, payload) for first, (_, _, count, payload) in zip(firsts, ordinals)}
 
     def _count(self, metas: Metas, late: list[Late]) -> None:
         self.items_in += len(metas)
         self.late_items += len(late)
         if metas:
-            ordered: Metas = metas if is_increasing(metas) else sorted(metas)
             self._batches += 1
-            self._unsettled += len(ordered)
-            heappush(self._sent, (ordered[0], self._batches, ordered, 0))
+            self._unsettled += len(metas)
+            heappush(
+                self._sent, (least_meta(metas), self._batches, metas, 0 if isinstance(metas, ComputedMetas) else -1)
+            )
 
     def above_all_seen(self) -> bytes:
         """A promise past every item so far, which a source that ends could have made."""
@@ -282,6 +289,12 @@ class SourceMachine:
         sent = self._sent
         while sent and sent[0][0] < minimal_time:
             _, number, metas, settled = heappop(sent)
+            if settled < 0:  # not sorted: most often little is left to be
+                left = sorted(filter(minimal_time.__le__, metas))
+                self._unsettled -= len(metas) - len(left)
+                if left:
+                    heappush(sent, (left[0], number, left, 0))
+                continue
             end = bisect_left(metas, minimal_time, settled)
             self._unsettled -= end - settled
             if end < len(metas):
@@ -368,10 +381,9 @@ class SourceMachine:
             self._max_seen = times[0]
         seen_before = self._max_seen
         self._max_seen = max(seen_before, max(times))
-        running = accumulate(times, max, initial=seen_before)
-        seen_befores = list(islice(running, len(times)))
-        if min(times) >= self._promised and max(map(sub, seen_befores, times)) <= policy.lateness:
+        if min(times) >= self._promised and _none_behind(times, seen_before, policy.lateness):
             return None, [], None
+        seen_befores = list(islice(accumulate(times, max, initial=seen_before), len(times)))
         heartbeats = [max(seen - policy.lateness, self._promised) for seen in seen_befores]
         is_late = list(map(lt, times, heartbeats))
         late = [
@@ -409,32 +421,48 @@ class SourceMachine:
         else:
             ties, error = self._ties_one_by_one(payloads, policy.tie)
         told_apart = payloads if policy.tie is not None else repeat(None)
-        places = self._places(times, ties)
-        new = dict(zip(places, zip(repeat(1), told_apart)))
-        if len(new) == len(places) and self._ordinals.keys().isdisjoint(new):
+        firsts = self._firsts(times, ties)
+        new = dict.fromkeys(firsts, _ONCE) if policy.tie is None else dict(zip(firsts, zip(repeat(1), payloads)))
+        if len(new) == len(firsts) and self._ordinals.keys().isdisjoint(new.keys()):
             self._ordinals.update(new)
-            return [place + b"\0" for place in places], error
+            return firsts, error
         metas: list[bytes] = []
-        for place, payload in zip(places, told_apart):
-            ordinal, first = self._ordinals.get(place, (0, payload))
+        for first_meta, payload in zip(firsts, told_apart):
+            ordinal, first = self._ordinals.get(first_meta, (0, payload))
             if not same(first, payload):
                 return metas, InputError(
                     f"the tie function of source {self.name!r} gave one value for two different payloads at time "
-                    f"{time_of(place)}: {_short(first)} and {_short(payload)}; make it unique, or leave tie out"
+                    f"{time_of(first_meta)}: {_short(first)} and {_short(payload)}; make it unique, or leave tie out"
                 )
-            self._ordinals[place] = ordinal + 1, first
-            metas.append(place + varint(ordinal))
+            self._ordinals[first_meta] = ordinal + 1, first
+            metas.append(first_meta[:-1] + varint(ordinal))
         return metas, error
 
-    def _places(self, times: list[int], ties: Sequence[int]) -> list[bytes]:
-        """Global times without their ordinals."""
-        number, rank = self._rank, varint(self._rank)
-        if len(rank) > 1:
-            return [pack_time(time) + rank + varint(tie) for time, tie in zip(times, ties)]
-        return [
-            _place(time + 2**63, number, 0xFF, tie) if tie >= 2**56 else pack_time(time) + rank + varint(tie)
-            for time, tie in zip(times, ties)
-        ]
+    def _firsts(self, times: list[int], ties: Sequence[int]) -> list[bytes]:
+        """Global times with ordinal 0, which stand for their places.
+
+        Nearly all hashes take eight bytes: so all are made as if they did, column by column, and the few others anew.
+        """
+        rank, count = varint(self._rank), min(len(times), len(ties))
+        if len(rank) > 1 or any(tie < 2**56 for tie in ties[:_LOOK_ITEMS:8]):
+            return [pack_time(time) + rank + varint(tie) + b"\0" for time, tie in zip(times, ties)]
+        packed_times = struct.pack(f">{count}q", *times[:count])
+        packed_ties = struct.pack(f">{count}Q", *ties)
+        whole = bytearray(_FIRST_BYTES * count)
+        whole[0::_FIRST_BYTES] = packed_times[0::8].translate(_other_sign)
+        for at in range(1, 8):
+            whole[at::_FIRST_BYTES] = packed_times[at::8]
+        whole[8::_FIRST_BYTES] = rank * count
+        whole[9::_FIRST_BYTES] = b"\xff" * count
+        for at in range(8):
+            whole[10 + at :: _FIRST_BYTES] = packed_ties[at::8]
+        firsts = [first for (first,) in _cut(whole)]
+        highest = packed_ties[0::8]
+        at = highest.find(0)
+        while at >= 0:
+            firsts[at] = pack_time(times[at]) + rank + varint(ties[at]) + b"\0"
+            at = highest.find(0, at + 1)
+        return firsts
 
     def _ties_one_by_one(self, payloads: list[Any], tie: Callable[[Any], Any]) -> tuple[list[int], Exception | None]:
         ties: list[int] = []
@@ -466,7 +494,7 @@ class SourceMachine:
         self.heartbeat = max(self.heartbeat, pack_time(self._promised))
         if len(self._ordinals) > self._ordinals_kept:
             least = pack_time(self._promised)
-            self._ordinals = {place: known for place, known in self._ordinals.items() if place >= least}
+            self._ordinals = {first: known for first, known in self._ordinals.items() if first >= least}
             self._ordinals_kept = max(4096, 2 * len(self._ordinals))
 
 
@@ -479,6 +507,16 @@ def _whole(time: Any) -> int | None:
     except TypeError:  # some of numpy's say so only now
         return None
     return number if TIME_MIN <= number <= TIME_MAX else None
+
+
+def _none_behind(times: list[int], seen: int, lateness: int) -> bool:
+    """Whether no time is further than `lateness` behind the greatest before it, of which the first is `seen`."""
+    for start in range(0, len(times), _LOOK_ITEMS):
+        some = times[start : start + _LOOK_ITEMS]
+        before, seen = seen, max(seen, max(some))
+        if min(some) < seen - lateness and max(map(sub, accumulate(some, max, initial=before), some)) > lateness:
+            return False
+    return True
 
 
 def _how_to_int(time: Any) -> str:
