@@ -17,6 +17,7 @@ from rich.table import Table
 
 from benchmarks.backfill import backfill
 from benchmarks.disorder import disorder
+from benchmarks.eventtime import eventtime
 from benchmarks.joins import joins
 from benchmarks.latency import latency
 from benchmarks.recording import recording
@@ -33,6 +34,7 @@ Section = Callable[[Options], tuple[list[Table], list[Target], dict[str, Any]]]
 SECTIONS: dict[str, Section] = {
     "throughput": throughput,
     "disorder": disorder,
+    "eventtime": eventtime,
     "latency": latency,
     "joins": joins,
     "scaling": scaling,

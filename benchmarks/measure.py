@@ -15,6 +15,7 @@ from typing import Any
 
 import drift
 from benchmarks.backfill import flights_audit, flights_record, one_group
+from benchmarks.eventtime import run_in_event_time
 from benchmarks.joins import join, plain_join
 from benchmarks.meters import cpu_seconds, own_peak_bytes, peak_memory_bytes
 from benchmarks.recording import audit, audited, run_recorded
@@ -162,6 +163,7 @@ def main() -> None:
         "flights record": flights_record,
         "flights audit": flights_audit,
         "one group": one_group,
+        "event time": run_in_event_time,
         "windows": measured,
         "join": join,
         "join plain": plain_join,

@@ -18,6 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
 import flights  # noqa: E402
 
 from benchmarks.backfill import flights_like  # noqa: E402
+from benchmarks.eventtime import KEYS, graph_of, in_order, out_of_order, plain_counts  # noqa: E402
 from benchmarks.measure import latency  # noqa: E402
 from benchmarks.recording import audited, run_recorded  # noqa: E402
 from benchmarks.rounds import Options  # noqa: E402
@@ -42,6 +43,17 @@ def test_moved_items_come_out_in_order_in_event_time(name: str) -> None:
     assert arriving != sorted(arriving) == list(enumerate(payloads))
     run = drift.run(workload.event_time_graph(), {"in": arriving}, batch_items=50)
     assert [item.payload for item in run] == list(workload.plain(payloads))
+
+
+@pytest.mark.parametrize("key", list(KEYS))
+def test_events_are_counted_alike_in_and_out_of_order_and_by_the_plain_loop(key: str) -> None:
+    given = in_order(3000)
+    arriving = out_of_order(3000)
+    assert arriving != given and set(arriving) == set(given)
+    runs = [drift.run(graph_of(key), {"in": events}, batch_items=200) for events in (given, arriving)]
+    first, second = ([item.payload for item in run] for run in runs)
+    assert first == second and runs[0].report.digest == runs[1].report.digest
+    assert sorted(first) == sorted(plain_counts(given, KEYS[key]))
 
 
 def test_latency_is_measured_from_when_a_line_is_due() -> None:
