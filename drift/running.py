@@ -569,7 +569,7 @@ def _engine_class(name: str) -> Callable[[Dataflow, Feed, Settings], Engine]:
 def _purity_check(dataflow: Dataflow, times: Mapping[str, TimePolicy], settings: Settings) -> PurityCheck:
     from drift.purity import PurityCheck
 
-    return PurityCheck(dataflow, times, twins=1, first=settings.purity_first, every=settings.purity_every, at_once=True)
+    return PurityCheck(dataflow, times, first=settings.purity_first, every=settings.purity_every, at_once=True)
 
 
 def _check_names(

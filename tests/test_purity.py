@@ -38,6 +38,7 @@ numbers = itertools.count()
 generator = random.Random(5)
 mode = "plain"
 cache: dict[Any, Any] = {}
+ids: dict[Any, int] = {}
 
 
 def repr_of_a_set(payload: Any) -> str:
@@ -129,6 +130,24 @@ def default_grows(payload: Any, known: list[Any] = []) -> Any:  # noqa: B006
     return len(known)
 
 
+def memo(payload: Any) -> Any:
+    if payload not in ids:
+        ids[payload] = len(ids)
+    return ids[payload]
+
+
+def in_folder(payload: Any) -> Any:
+    return str(Path.cwd()), payload
+
+
+def from_file(payload: Any) -> Any:
+    return Path("pyproject.toml").exists(), payload
+
+
+def local_time(payload: float) -> Any:
+    return datetime.datetime.fromtimestamp(payload).isoformat()
+
+
 class Counter:
     def __init__(self) -> None:
         self.count = 0
@@ -187,7 +206,7 @@ class Checked:
 def lines() -> dict[str, str]:
     """The place of each function's last line before its return, or of its only one."""
     found = {name: each for name, each in globals().items() if hasattr(each, "__code__")} | {"tag": Counter.tag}
-    later = {"counts": 2}
+    later = {"counts": 2, "memo": 2}
     return {name: f"{FILE}:{each.__code__.co_firstlineno + later.get(name, 1)}" for name, each in found.items()}
 
 
@@ -215,6 +234,10 @@ IMPURE: list[tuple[Callable[..., Any], list[Any], str, str]] = [
     (hashed, ["text"], "map", "calls hash() at {hashed}"),
     (owned, ["a"], "map", "of the process it runs in, os.getpid() at {owned}"),
     (configured, ["a"], "map", "the environment variable 'DRIFT_TEST_MODE' at {configured}"),
+    (memo, ["a", "b"], "map", "depends on the order of calls, of which it keeps something: the global 'ids' changed"),
+    (in_folder, ["a"], "map", "it reads the working directory, os.getcwd() at {in_folder}"),
+    (from_file, ["a"], "map", "it reads the working directory, or a file by a path that is relative to it"),
+    (local_time, [1e9], "map", "it reads the machine's time zone"),
     (appends, [[0]], "map", "it changed its payload in place"),
 ]  # fmt: skip
 
@@ -409,6 +432,24 @@ def test_a_checked_run_gives_the_output_of_another(engine: str) -> None:
     assert watched.digest == plain.digest and watched.items_out == 20
 
 
+@pytest.mark.parametrize("words", [["a", "b"], ["a", "a", "b"], list("abcde")])
+def test_a_run_finds_numbers_that_hang_on_the_order_of_calls(words: list[str]) -> None:
+    ids.clear()
+    graph = drift.Graph("numbers")
+    graph.source("words").map(memo).sink("out")
+    with pytest.raises(ImpureStep, match="depends on the order of calls") as raised:
+        drift.run(graph, {"words": words}, check_purity=True).finish()
+    assert "result   0    as the first call of a process" in str(raised.value)
+
+
+def test_a_run_finds_what_hangs_on_the_time_zone_or_the_folder() -> None:
+    for function, payload, likely in ((local_time, 1e9, "machine's time zone"), (in_folder, 1, "working directory")):
+        graph = drift.Graph("places")
+        graph.source("items").map(function).sink("out")
+        with pytest.raises(ImpureStep, match=likely):
+            drift.run(graph, {"items": [payload]}, check_purity=True).finish()
+
+
 def test_two_workers_that_would_give_two_answers_are_found_out() -> None:
     """What once made a law of ours fail: a set that holds a text has another order in another worker."""
     graph = drift.Graph("story")
@@ -505,9 +546,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start ba
 from pathlib import Path
 import drift
 
+THERE = Path("there").resolve()
+
 def slow(payload):
     if payload == 3 and os.environ["PYTHONHASHSEED"] == "1":
-        Path("there").touch()
+        THERE.touch()
         time.sleep(1000)
     return payload
 

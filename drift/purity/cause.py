@@ -19,6 +19,19 @@ from drift_graph.functions import safe_text
 _CHARACTERS_MAX = 500
 
 
+class Orders(NamedTuple):
+    """A call that gave two results by what was called before.
+
+    Attributes:
+        alone: as the first call of a process.
+        others: calls before it in another process, in which it gave `after`.
+    """
+
+    alone: Facts
+    others: int
+    after: Outcome
+
+
 class Finding(NamedTuple):
     """A call that gave two results.
 
@@ -26,11 +39,13 @@ class Finding(NamedTuple):
         result: what it gave in the run, shaped; or the exception.
         facts: of each twin.
         found: what its closer look found; see `trials.Check`.
+        orders: None where it gives the same after other calls.
     """
 
     result: Any
     facts: list[Facts]
     found: str
+    orders: Orders | None = None
 
 
 class Cause(NamedTuple):
@@ -41,12 +56,14 @@ class Cause(NamedTuple):
         likely: the cause.
         remedy: what to do.
         sure: whether a trial shows it.
+        of_order: whether it is the order of calls.
     """
 
     results: list[tuple[Outcome, str]]
     likely: str
     remedy: str
     sure: bool = True
+    of_order: bool = False
 
 
 def changed_in_place(subject: Subject, packed: bytes, arguments: tuple[Any, ...]) -> ImpureStep:
@@ -90,6 +107,8 @@ def cause_of(subject: Subject, finding: Finding) -> Cause:
     for fact in finding.facts:
         if (cause := _of_closer_look(fact, finding.found)) or (cause := _between_calls(fact)):
             return cause
+    if finding.orders is not None:
+        return _of_calls(finding.orders)
     for fact in finding.facts:
         if fact.other_order is not None and fact.other_order.form != fact.first.form:
             results = [
@@ -97,6 +116,9 @@ def cause_of(subject: Subject, finding: Finding) -> Cause:
                 (fact.other_order, "with the same set, filled in another order"),
             ]
             return _of_order(results, fact)
+    for fact in finding.facts:
+        if (place := _of_place(fact)) is not None:
+            return place
     return _between_processes(finding.facts, ours) or _not_again(finding.facts, ours)
 
 
@@ -149,6 +171,44 @@ def _between_calls(fact: Facts) -> Cause | None:
         "let the result depend on the payload alone",
         sure=False,
     )
+
+
+def _of_calls(orders: Orders) -> Cause:
+    """A cause of what is the same when called again, and hangs on what was called before."""
+    alone, others, after = orders
+    kept = sorted(alone.kept.items())
+    what = f": {kept[0][0]} changed{_at(kept[0][1])}" if kept else ""
+    calls = "one other" if others == 1 else f"{others} others"
+    return Cause(
+        [(alone.first, "as the first call of a process"), (after, f"in another process, after {calls}")],
+        f"it depends on the order of calls, of which it keeps something{what}; another engine, or a correction, makes "
+        f"them in another order",
+        "let the result depend on the payload alone, or keep what must be remembered as a state: use scan, count or "
+        "reduce",
+        of_order=True,
+    )
+
+
+def _of_place(fact: Facts) -> Cause | None:
+    """A cause that lies in the folder or the time zone of a process."""
+    if fact.first.form != fact.again.form:
+        return None
+    folder, zone = fact.places["folder"], fact.places["time zone"]
+    if folder.form != fact.first.form:
+        sight = _first(fact.sights, "process") or _first(fact.sights, "outside")
+        return Cause(
+            [(folder, "in the folder of this process"), (fact.first, "in another folder")],
+            f"it reads the working directory{_by(sight)}, or a file by a path that is relative to it",
+            "give the function an absolute path that is made where the graph is built: "
+            "functools.partial(f, Path('names.csv').resolve())",
+        )
+    if zone.form != fact.first.form:
+        return Cause(
+            [(zone, "in the time zone of this process"), (fact.first, "in another time zone")],
+            f"it reads the machine's time zone{_by(_first(fact.sights, 'clock'))}",
+            "name the zone: datetime.fromtimestamp(seconds, datetime.UTC), or a ZoneInfo, and zones in payloads",
+        )
+    return None
 
 
 def _between_processes(facts: list[Facts], ours: Outcome) -> Cause | None:
@@ -290,6 +350,10 @@ def _first(sights: list[Sight], kind: Kind) -> Sight | None:
 
 def _equal(pair: tuple[Outcome, Outcome]) -> bool:
     return pair[0].form == pair[1].form and pair[0].form is not None
+
+
+def _by(sight: Sight | None) -> str:
+    return f", {sight.what} at {sight.where}" if sight is not None else ""
 
 
 def _at(where: str) -> str:

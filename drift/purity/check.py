@@ -4,7 +4,8 @@ Invariant: a call is found impure when, on arguments of equal canonical bytes, i
 in some process, or when it changes its arguments. One that was found impure is found so again.
 
 Why: arguments travel as pickles, so that a set among them is built anew under the other hash seed. What was found of
-given arguments is remembered, since what depends on a clock or on random numbers need not show every time.
+given arguments is remembered, since what depends on a clock or on random numbers need not show every time. The second
+twin makes the calls the other way round, which tells a function that numbers what it meets.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import cloudpickle
 
 from drift.engines import shipping
 from drift.purity import trials
-from drift.purity.cause import Cause, Finding, cause_of, changed_in_place, impure
+from drift.purity.cause import Cause, Finding, Orders, cause_of, changed_in_place, impure
 from drift.purity.twin import Twin
 from drift.purity.watch import Watched, Watching, shaped
 from drift_graph.canonical import NoCanonicalForm, stored
@@ -31,6 +32,10 @@ from drift_graph.times import TimePolicy
 #: another order in some of two such processes and a third for five in six.
 _HASH_SEEDS = (1, 2)
 _REMEMBERED_MAX = 200_000
+#: So many calls of a function, the first it had, are made before another one to see whether that matters.
+_BEFORE_MAX = 64
+#: Where calls are checked at once, the second twin gets a function's calls two, four, eight and at last so many a time.
+_TURNED_MAX = 64
 
 
 class _Call(NamedTuple):
@@ -49,9 +54,10 @@ class PurityCheck:
     Args:
         dataflow: the graph.
         times: time policies by source, in place of those of the graph.
-        twins: processes that call again, 1 or 2; they start with the first call.
+        twins: processes that call again, 1 or 2; they start with the first call. The second gets calls turned round.
         first, every: of each function the first calls and every n-th call are checked.
-        at_once: check each call when it is made; otherwise when `check` is called.
+        at_once: check each call when it is made, and by the second twin when some more were; otherwise when `check` is
+            called.
 
     Attributes:
         dataflow, times: the same, with watched functions; run these.
@@ -81,6 +87,8 @@ class PurityCheck:
         self._work = shipping.packed(dataflow, [each.subject for each in watching.functions])
         self._twins: list[Twin] = []
         self._calls: list[_Call] = []
+        self._begun: dict[int, list[bytes]] = {}  # by function, the arguments of its first calls
+        self._turned: dict[int, tuple[int, list[_Call]]] = {}  # by function: how many the second twin gets at a time
         self._forms: dict[tuple[int, bytes], bytes | None] = {}
         self._causes: dict[int, Cause] = {}
         self._found: dict[tuple[int, bytes], ImpureStep] = {}
@@ -89,7 +97,7 @@ class PurityCheck:
 
     def __getstate__(self) -> dict[str, Any]:
         """For the processes of a run: each has twins of its own."""
-        return {**self.__dict__, "_twins": [], "_calls": [], "_forms": {}}
+        return {**self.__dict__, "_twins": [], "_calls": [], "_forms": {}, "_begun": {}, "_turned": {}}
 
     def __enter__(self) -> PurityCheck:
         return self
@@ -159,19 +167,44 @@ class PurityCheck:
         if not calls:
             return
         twins = self._started()
-        request = [(call.watched.index, call.packed) for call in calls]
-        for twin in twins:
-            twin.ask(("check", request))
-        answers: list[list[trials.Check | None]] = [twin.answer() for twin in twins]
-        for call, *checks in zip(calls, *answers):
-            if None in checks or call.form is None:
-                self.unchecked += 1
+        if not self._at_once or len(twins) == 1:
+            self._judge(calls, self._answers(calls, twins))
+            return
+        answers = self._answers(calls, twins[:1])
+        self._judge(calls, answers)
+        for call, (check,) in zip(calls, answers):
+            if check is None or call.form is None:
                 continue
-            self.checked += 1
+            index = call.watched.index
+            size, turned = self._turned.setdefault(index, (2, []))
+            turned.append(call)
+            if len(turned) >= size:
+                self._turned[index] = min(2 * size, _TURNED_MAX), []
+                self._judge(turned, self._answers(turned, twins[1:], turned=True), counted=False)
+
+    def _answers(
+        self, calls: list[_Call], twins: list[Twin], *, turned: bool = False
+    ) -> list[tuple[trials.Check | None, ...]]:
+        """For each call what the twins say, of which the second, or with `turned` the only one, begins at the end."""
+        request = [(call.watched.index, call.packed) for call in calls]
+        backward = [turned or at == 1 for at in range(len(twins))]
+        for twin, is_backward in zip(twins, backward):
+            twin.ask(("check", request[::-1] if is_backward else request))
+        answers: list[list[trials.Check | None]] = [twin.answer() for twin in twins]
+        return list(zip(*(each[::-1] if is_backward else each for each, is_backward in zip(answers, backward))))
+
+    def _judge(
+        self, calls: list[_Call], answers: list[tuple[trials.Check | None, ...]], *, counted: bool = True
+    ) -> None:
+        for call, checks in zip(calls, answers):
+            if None in checks or call.form is None:
+                self.unchecked += counted
+                continue
+            self.checked += counted
             if all(check == (call.form, call.form, "") for check in checks):
                 continue
             if _form(trials.rebuilt(call.packed)) != call.arguments:  # its pickle leaves something out
-                self.unchecked += 1
+                self.unchecked += counted
                 continue
             forms = {call.form, *(form for check in checks if check for form in (check.first, check.second))}
             found = next((check.found for check in checks if check and check.found), "")
@@ -196,6 +229,9 @@ class PurityCheck:
             self._forms.clear()
         self._forms[place] = call.form
         self._calls.append(call)
+        begun = self._begun.setdefault(call.watched.index, [])
+        if len(begun) < _BEFORE_MAX:
+            begun.append(call.packed)
         if not self._at_once:
             return
         try:
@@ -226,7 +262,27 @@ class PurityCheck:
         for twin in twins:
             twin.ask(("explain", (call.watched.index, call.packed)))
         facts: list[trials.Facts] = [twin.answer() for twin in twins]
-        return Finding(call.result, facts, found)
+        repeats = all(each.first.form == each.again.form for each in facts)
+        return Finding(call.result, facts, found, self._orders(call) if repeats and not found else None)
+
+    def _orders(self, call: _Call) -> Orders | None:
+        """What a call gives as the first in a process, and after others in one just like it; None where that is one."""
+        index = call.watched.index
+        before = [packed for packed in self._begun.get(index, ()) if packed != call.packed]
+        if not before or (index in self._causes and not self._causes[index].of_order):
+            return None
+        alone: trials.Facts = self._asked_anew("explain", (index, call.packed))
+        after: trials.Outcome = self._asked_anew("last", (index, before, call.packed))
+        return Orders(alone, len(before), after) if alone.first.form != after.form else None
+
+    def _asked_anew(self, kind: str, given: Any) -> Any:
+        """What a twin answers that was asked nothing before."""
+        twin = Twin(self._work, self._seeds[0])
+        try:
+            twin.ask((kind, given))
+            return twin.answer()
+        finally:
+            twin.close()
 
     def _fail(self, watched: Watched, arguments: bytes, error: ImpureStep) -> NoReturn:
         """The one place that raises: test tools tell failures apart by their lines."""

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 import xxhash
 
+from drift.purity.elsewhere import Place
 from drift.purity.seen import CLOCKS, Seen, Sight
 from drift.purity.watch import Shape, Subject, compared, shaped
 from drift_graph.canonical import NoCanonicalForm, form_of, stored
@@ -310,6 +311,13 @@ def check(subject: Subject, packed: bytes, *, closely: bool) -> Check:
     return Check(first, second, found)
 
 
+def last_of(subject: Subject, before: list[bytes], packed: bytes) -> Outcome:
+    """What a call comes to after others."""
+    for each in before:
+        called(subject, rebuilt(each))
+    return outcome_of(subject, rebuilt(packed))
+
+
 def _clock_matters(subject: Subject, packed: bytes, places: list[dict[str, Any]]) -> bool:
     outcomes = []
     now = time.time()
@@ -336,6 +344,7 @@ class Facts:
         globals_read: the form of each global its code mentions.
         names: names of builtins and methods that its code mentions.
         shows_address: a result has the address of an object in it.
+        places: a call in the caller's folder, and one in its time zone.
     """
 
     first: Outcome
@@ -351,6 +360,7 @@ class Facts:
     globals_read: dict[str, bytes] = dataclasses.field(default_factory=dict)
     names: set[str] = dataclasses.field(default_factory=set)
     shows_address: bool = False
+    places: dict[Place, Outcome] = dataclasses.field(default_factory=dict)
 
 
 def explain(subject: Subject, packed: bytes) -> Facts:
@@ -366,7 +376,7 @@ def explain(subject: Subject, packed: bytes) -> Facts:
     again = outcome_of(subject, rebuilt(packed))
     after = inspection.kept_by(owner, seen.executed)
     kept = [name for name in before if before[name] != after.get(name) or start.get(name, before[name]) != before[name]]
-    facts = Facts(first, again, None, list(seen.sights))
+    facts = Facts(first, again, None, list(seen.sights), places={"folder": again, "time zone": again})
     if (other := in_other_order(rebuilt(packed), reversed_set)) is not None:
         facts.other_order = outcome_of(subject, other)
     kinds = {sight.kind for sight in seen.sights}

@@ -1,4 +1,5 @@
-"""A process with another hash seed that calls a graph's functions again: `Twin` here, `main` over there."""
+"""A process with another hash seed, folder and time zone that calls a graph's functions again: `Twin` here, `main`
+over there."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from drift.engines import shipping
 from drift.engines.beside import Beside, ToCaller
 from drift.engines.surroundings import Surroundings, surroundings
 from drift.purity import trials
+from drift.purity.elsewhere import at_home, go_elsewhere
 from drift.purity.watch import Subject
 from drift_graph.errors import GraphError, ProcessError
 
@@ -60,7 +62,7 @@ def main() -> None:
     looks = [0] * len(subjects)
     while True:
         request = caller.receive()
-        caller.send(error or _answer(subjects, looks, request))
+        caller.send(error or _answer(subjects, looks, around, request))
 
 
 def _loaded(around: Surroundings, work: bytes) -> tuple[list[Subject], Exception | None]:
@@ -68,6 +70,7 @@ def _loaded(around: Surroundings, work: bytes) -> tuple[list[Subject], Exception
     try:
         subjects: list[Subject] = shipping.unpacked(work)
         around.enter()  # a module that was imported for them may have changed something
+        go_elsewhere(around)
         return subjects, None
     except BaseException as error:
         lines = traceback.format_exception_only(error)[-1].strip()
@@ -79,11 +82,18 @@ def _loaded(around: Surroundings, work: bytes) -> tuple[list[Subject], Exception
         return [], told
 
 
-def _answer(subjects: list[Subject], looks: list[int], request: tuple[str, Any]) -> Any:
+def _answer(subjects: list[Subject], looks: list[int], home: Surroundings, request: tuple[str, Any]) -> Any:
     kind, given = request
     if kind == "explain":
         index, packed = given
-        return trials.explain(subjects[index], packed)
+        facts = trials.explain(subjects[index], packed)
+        for place in facts.places:
+            with at_home(home, place):
+                facts.places[place] = trials.outcome_of(subjects[index], trials.rebuilt(packed))
+        return facts
+    if kind == "last":
+        index, before, packed = given
+        return trials.last_of(subjects[index], before, packed)
     checks: list[trials.Check | None] = []
     for index, packed in given:
         looks[index] += 1

@@ -1,0 +1,61 @@
+"""Another folder and another time zone than the caller's, which are what a purity check's processes are in.
+
+Invariant: after `go_elsewhere` the working directory and the local time differ from the caller's, while modules are
+found as there; `at_home` undoes one of the two and nothing else.
+
+Why: a run carries the caller's to its processes, so a function that goes by them gives one output in one run, and
+another one where the same graph is run from another folder or on a machine with another zone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from drift.engines.surroundings import Surroundings
+
+Place = Literal["folder", "time zone"]
+
+#: So far from UTC that no zone has its hours or minutes.
+_ZONE = "ELSE-13:37"
+
+
+def go_elsewhere(home: Surroundings) -> None:
+    """From where the caller is."""
+    sys.path[:] = map(os.path.abspath, sys.path)  # relative ones are in the caller's folder
+    os.chdir(_folder(home))
+    _enter_zone(_ZONE)
+
+
+@contextmanager
+def at_home(home: Surroundings, place: Place) -> Iterator[None]:
+    """In the caller's folder, or in its time zone."""
+    if place == "time zone":
+        _enter_zone(home.time_zone)
+    elif home.folder:
+        os.chdir(home.folder)
+    try:
+        yield
+    finally:
+        os.chdir(_folder(home))
+        _enter_zone(_ZONE)
+
+
+def _folder(home: Surroundings) -> str:
+    """The one for temporary files, or the root where the caller is there."""
+    folder = Path(tempfile.gettempdir()).resolve()
+    return folder.anchor if home.folder and Path(home.folder).resolve() == folder else str(folder)
+
+
+def _enter_zone(zone: str | None) -> None:
+    if zone is None:
+        os.environ.pop("TZ", None)
+    else:
+        os.environ["TZ"] = zone
+    time.tzset()
