@@ -91,4 +91,20 @@ BREAKAGES = [
         PURITY,
         NO_TWINS,
     ),
+    one(
+        "the second twin makes the calls in the order of the first",
+        _CHECK,
+        "backward = [turned or at == 1 for at in range(len(twins))]",
+        "backward = [False for _ in twins]",
+        PURITY,
+        NO_TWINS,
+    ),
+    one(
+        "twins are in the folder and the time zone of the caller",
+        _TWIN,
+        "        go_elsewhere(around)\n",
+        "",
+        PURITY,
+        NO_TWINS,
+    ),
 ]
