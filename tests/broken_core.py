@@ -229,8 +229,8 @@ BREAKAGES = [
             Edit(_MAPS, "self._only_child = self._rank + varint(0)", "self._only_child = varint(0)"),
             Edit(
                 _REFERENCE,
-                "self.push(operator.name, meta + varint(index), child)",
-                "self.push(operator.name, came_with + varint(index), child)",
+                "placed_all(came_with, varint(rank), family, below == END_OF_TIME)",
+                'placed_all(came_with, b"", family, below == END_OF_TIME)',
             ),
         ],
     ),
@@ -409,8 +409,8 @@ BREAKAGES = [
     one(
         "ordinals not counted in event time",
         _TIMES,
-        "self._ordinals[place] = ordinal + 1, ",
-        "self._ordinals[place] = ordinal, ",
+        "self._ordinals[first_meta] = ordinal + 1, first",
+        "self._ordinals[first_meta] = ordinal, first",
     ),
     one(
         "ties by arrival",
@@ -421,8 +421,8 @@ BREAKAGES = [
     one(
         "lateness judged by batch",
         _TIMES,
-        "running = accumulate(times, max, initial=seen_before)",
-        "running = [seen_before] * len(times)",
+        "list(islice(accumulate(times, max, initial=seen_before), len(times)))",
+        "[seen_before] * len(times)",
     ),
     one(
         "a promise one too high",
