@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -156,11 +157,19 @@ def test_a_gang_larger_than_the_cluster_is_refused_at_once(spark: Any) -> None:
         run.finish()
 
 
+@dataclass(frozen=True)
+class Unsendable:
+    number: int
+
+    def __reduce__(self) -> Any:
+        raise TypeError("not this one")
+
+
 def test_a_payload_that_cannot_be_sent_ends_the_run_and_not_the_attempt(spark: Any) -> None:
     graph = drift.Graph("unsent")
     loop: drift.Feedback[Any] = graph.feedback("again")
-    windows = graph.source("numbers").merge(loop).group(lambda n: n[0] if type(n) is tuple else n, 1)
-    windows.flat_map(lambda w: [(k, lambda: w) for k in range(9)] if w == (7,) else []).feed(loop)
+    windows = graph.source("numbers").merge(loop).group(lambda n: n.number if type(n) is Unsendable else n, 1)
+    windows.flat_map(lambda w: [Unsendable(k) for k in range(9)] if w == (7,) else []).feed(loop)
     windows.map(len).sink("out")
     run = drift.run(graph, {"numbers": range(10)}, engine="spark", spark=spark, partitions=2, gang=True)
     with pytest.raises(drift.PayloadError, match="cannot be sent to another process"):
