@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 
+import drift.machines.log as log_module
 import drift.machines.scan as scan_module
 from drift.testing.check import Result
 from drift.testing.hypothesis import st
@@ -101,7 +102,7 @@ class Laws:
 def least_memory() -> None:
     """The machines keep a little more than they need, for speed; the least is the harder case."""
     scan_module._SETTLED_KEPT_MAX = 0
-    scan_module._HISTORIES_KEPT_MIN = 0
+    log_module._CUT_ITEMS_MIN, log_module._HISTORIES_KEPT_MIN, log_module._ABOVE_ITEMS_MIN = 1, 0, 0
 
 
 def main(seeds_max: int = SEEDS_MAX, kind: int = -1) -> None:

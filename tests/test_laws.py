@@ -38,6 +38,7 @@ from strategies import (
 
 import drift
 import drift.machines.changes as changes_module
+import drift.machines.log as log_module
 import drift.machines.scan as scan_module
 from drift.engines.simulated import Outcome, Simulation
 from drift.machines.nodes import worker as worker_node
@@ -124,7 +125,8 @@ def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """The machines keep a little more than they need, for speed; the least is the harder case."""
     if request.param == "least memory":
         monkeypatch.setattr(scan_module, "_SETTLED_KEPT_MAX", 0)
-        monkeypatch.setattr(scan_module, "_HISTORIES_KEPT_MIN", 0)
+        for name, least in (("_CUT_ITEMS_MIN", 1), ("_HISTORIES_KEPT_MIN", 0), ("_ABOVE_ITEMS_MIN", 0)):
+            monkeypatch.setattr(log_module, name, least)
 
 
 # Law 1.
