@@ -20,7 +20,7 @@ import drift
 from drift.auditing.intact import check_intact
 from drift.engines.base import Settings
 from drift.records.describe import describe
-from drift.records.format import MANIFEST, VERSION, RecordError, hash_file, hash_of
+from drift.records.format import MANIFEST, VERSION, RecordError, as_file, hash_file, hash_of
 from drift.records.inbox import Inbox
 from drift.records.journal import JOURNAL
 from drift.records.messages import Arrival, Begin, Finish, frame
@@ -55,7 +55,7 @@ def edit(record: Path, change: Callable[[dict[str, Any]], object]) -> None:
     manifest = json.loads((record / MANIFEST).read_text())
     change(manifest)
     manifest["self_hash"] = hash_of(manifest, "xxh3_128")
-    (record / MANIFEST).write_text(json.dumps(manifest))
+    (record / MANIFEST).write_bytes(as_file(manifest))
 
 
 def replaced(record: Path, table: str, name: str, values: pa.Array | None) -> None:
