@@ -132,7 +132,7 @@ def test_a_missing_item(record: Path, numbered_anew: bool) -> None:
     rewritten(first_output(record), change)
     if numbered_anew:
         found = troubles(record)
-        assert ("item missing", 1) in [(trouble.kind, trouble.block) for trouble in found], found
+        assert ("item missing", 4500) in [(trouble.kind, trouble.position) for trouble in found], found
     else:
         named(record, "item missing", 4500)
 
