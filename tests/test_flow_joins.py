@@ -301,7 +301,7 @@ def test_a_join_within_a_time_keeps_what_can_match_and_in_the_end_nothing(join: 
     items = [(number, pattern[number % len(pattern)]) for number in range(3000)]
     most, timers, left = stepped(join, items)
     assert most <= 8
-    assert timers <= 16
+    assert timers <= 6
     assert left == 0
 
 

@@ -123,7 +123,8 @@ class PairJoin(_ByValue):
         left, open_left = cut(left, of_left + 1), cut(open_left, of_left + 1)
         right, open_right = cut(right, of_right + 1), cut(open_right, of_right + 1)
         if timer is not None and timer <= time:
-            timer = _wanted(left, right, open_left, open_right, self.before, self.after, _PATIENCE)
+            patience = 0 if any(self.outer) else _PATIENCE  # an item that opens would overtake the timer, and leave it
+            timer = _wanted(left, right, open_left, open_right, self.before, self.after, patience)
             if timer is not None:
                 outputs.append(at(timer, None))
         if not left and not right and timer is None:
