@@ -27,7 +27,9 @@ from waiting import HANG_S
 
 import drift
 from drift import InputError, SettingsError, SinkError, sinks, sources
-from drift.sinks import Sink
+from drift.sinks import Sink, as_sink
+from drift.sinks.base import Committing
+from drift_graph.meta import global_time
 
 ROOT = Path(__file__).parents[1]
 numbers = count()
@@ -56,11 +58,19 @@ def content_of(length: int) -> list[tuple[int, str, int]]:
     return [(n, f"w{n % 3}", n) for n in range(length)]
 
 
-@pytest.fixture(params=["csv", "parquet", "sqlite", "postgres", "redis", "kafka", "kafka by key"])
+@pytest.fixture(params=["jsonl", "csv", "parquet", "sqlite", "postgres", "redis", "kafka", "kafka by key"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     name = f"out{next(numbers)}"
     of = request.getfixturevalue
-    if request.param == "csv":
+    if request.param == "jsonl":
+        path = tmp_path / "out.jsonl"
+
+        def in_jsonl() -> list[tuple[int, str, int]]:
+            rows = map(json.loads, path.read_text().splitlines())
+            return [(row["position"], *row["payload"]) for row in rows]
+
+        yield Place(lambda **more: sinks.jsonl(path, **more), in_jsonl)
+    elif request.param == "csv":
         path = tmp_path / "out.csv"
 
         def in_csv() -> list[tuple[int, str, int]]:
@@ -183,8 +193,6 @@ def test_what_is_there_can_be_refused_or_replaced(place: Place, request: pytest.
 def test_a_sink_tells_the_last_position_that_is_safe(place: Place, request: pytest.FixtureRequest) -> None:
     run(place, 20).finish()
     sink: Any = place.sink()
-    if not hasattr(sink, "committed_position"):
-        return  # of files of lines: what is there is compared
     sink.open()
     found = sink.committed_position()
     sink.close()
@@ -198,6 +206,150 @@ def test_what_a_sink_and_a_source_promise_is_data_on_the_class() -> None:
             if name[0].islower() and not name.startswith("as_"):
                 kinds = [each for each in vars(sys.modules[made.__module__]).values() if hasattr(each, "promise")]
                 assert kinds, f"{name} promises nothing"
+
+
+def write(sink: Sink, start: int, end: int) -> None:
+    for at in range(start, end, 3):
+        ids = range(at, min(at + 3, end))
+        sink.write(ids, [global_time(id, 0, 0, 0) for id in ids], [rows_of(id + 1)[id] for id in ids])
+
+
+def test_a_sink_goes_on_from_a_cut_whatever_was_written_after_it(place: Place, request: pytest.FixtureRequest) -> None:
+    of_kafka = "kafka" in request.node.name  # which takes seconds to begin
+    by_key = "by key" in request.node.name  # its position is that of the partition that is furthest behind
+    for written in (14,) if of_kafka else (9, 14, 20):
+        sink: Any = place.sink() if of_kafka else place.sink(resume="replace")
+        assert isinstance(sink, Committing)
+        sink.open()
+        write(sink, 0, 9)
+        committed = json.loads(json.dumps(sink.commit()))
+        assert sink.committed_position() == 8 or by_key
+        write(sink, 9, written)
+        sink.close()
+        again: Any = place.sink(resume="error")  # what a sink does with what it finds is no matter here
+        again.go_on(9, committed)
+        again.open()
+        assert again.committed_position() == written - 1 or by_key
+        write(again, 9, 20)
+        again.complete()
+        again.close()
+        assert place.content() == content_of(20)
+
+
+def test_a_sink_that_has_all_below_a_cut_is_complete_where_nothing_comes_after_it(place: Place) -> None:
+    sink: Any = place.sink()
+    sink.open()
+    write(sink, 0, 9)
+    committed = sink.commit()
+    sink.close()
+    again: Any = place.sink()
+    again.go_on(50, committed)  # what is between is of other sinks
+    again.open()
+    again.complete()
+    again.close()
+    assert place.content() == content_of(9)
+
+
+def test_a_sink_that_has_lost_items_since_a_cut_refuses_to_go_on(place: Place, request: pytest.FixtureRequest) -> None:
+    sink: Any = place.sink()
+    sink.open()
+    write(sink, 0, 9)
+    early = sink.commit()
+    write(sink, 9, 12)
+    committed = sink.commit()
+    sink.close()
+    if "kafka" not in request.node.name:
+        again: Any = place.sink(resume="replace")
+        again.open()
+        write(again, 0, 3)
+        again.close()
+        lost: Any = place.sink()
+        lost.go_on(12, committed)
+        with pytest.raises(SinkError, match="what is missing is not computed again: bring"):
+            lost.open()
+        lost.close()
+        assert place.content() == content_of(3)
+        return
+    other: Any = place.sink()
+    other.go_on(15, early)  # of another run: there is more below the cut than it says
+    with pytest.raises(SinkError, match="that this run does not give"):
+        other.open()
+    other.close()
+    with pytest.raises(SinkError, match="which is of another sink or version"):
+        other.go_on(12, {"v": 99})
+        other.open()
+
+
+def test_items_that_no_part_has_are_safe_once_committed(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    sink: Any = sinks.parquet(folder, part_items=8)
+    sink.open()
+    for start in (0, 3, 6):
+        write(sink, start, start + 2)
+        committed = sink.commit()
+    write(sink, 8, 9)
+    os.close(sink._lock)  # it dies here
+    assert sorted(path.name for path in folder.iterdir() if path.name[0] != ".") == []
+    again: Any = sinks.parquet(folder, part_items=8)
+    again.go_on(8, committed)
+    again.open()
+    assert again.committed_position() == 7
+    write(again, 8, 12)
+    again.close()
+    (first, second) = sorted(path.name for path in folder.iterdir())
+    assert first == "part-000000000000000-000000000000010.parquet" and second.startswith("part-000000000000011")
+    found = pq.read_table(folder).column("position").to_pylist()
+    assert found == [0, 1, 3, 4, 6, 7, 8, 9, 10, 11]
+
+
+def test_the_last_row_of_a_csv_file_is_found_whatever_its_text_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.csv"
+    texts = ["a", 'q"uote', "two\r\nlines", '"\r\n7,', "\r\n99,0,x\r\n", "b"]
+    drift.run(echo(), {"rows": [{"word": text} for text in texts]}, sinks={"out": sinks.csv(path)}).finish()
+    whole = path.read_bytes()
+    for block in (1, 3, 1 << 20):
+        monkeypatch.setattr(sys.modules["drift.sinks.csv"], "_BLOCK_BYTES", block)
+        for cut in range(0, len(whole) + 1, 1 if block == 3 else 11):
+            path.write_bytes(whole[:cut])
+            sink: Any = sinks.csv(path)
+            sink.open()
+            there = sink.committed_position()
+            sink.close()
+            expected = [
+                position
+                for position in range(len(texts))
+                if whole[:cut].startswith(made_of(texts[: position + 1], tmp_path))
+            ]
+            assert there == (expected[-1] if expected else None), (cut, block)
+
+
+def made_of(texts: list[str], folder: Path) -> bytes:
+    """The CSV file of these texts."""
+    path = folder / f"{len(texts)}.csv"
+    if not path.exists():
+        drift.run(echo(), {"rows": [{"word": text} for text in texts]}, sinks={"out": sinks.csv(path)}).finish()
+    return path.read_bytes()
+
+
+def test_a_function_that_tells_what_it_has_is_called_with_what_is_behind_it() -> None:
+    class Store:
+        def __init__(self) -> None:
+            self.rows: list[tuple[int, int]] = []
+
+        def __call__(self, item: drift.Item[int]) -> None:
+            self.rows.append((item.position, item.payload))
+
+        def committed_position(self) -> int | None:
+            return self.rows[-1][0] if self.rows else None
+
+    store = Store()
+    for length in (5, 8, 8):
+        drift.run(echo(), {"rows": range(length)}, sinks={"out": store}, batch_items=3).finish()
+        assert store.rows == [(n, n) for n in range(length)]
+    assert as_sink("out", store).promise.delivers == "exactly once"  # type: ignore[attr-defined]
+    assert as_sink("out", print).promise.delivers == "at least once"  # type: ignore[attr-defined]
 
 
 def test_a_run_that_is_stopped_before_an_earlier_one_came_leaves_what_is_there(place: Place) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -38,21 +39,59 @@ class Sink(Protocol):
         """Called at the end, also after an error or without `open`: everything written is to be safe now."""
 
 
-class CallableSink:
-    """Calls a function with each item."""
+@runtime_checkable
+class Committing(Protocol):
+    """A sink that takes part where a run keeps its state: it says what of the output it has, and goes on from there."""
 
-    promise: ClassVar = SinkPromise("at least once", "a rerun calls it with every item; each tells its position")
+    def committed_position(self) -> int | None:
+        """Of the last item that is safe, asked between `open` and `close`; None before the first."""
+
+    def commit(self) -> Any:
+        """Make safe what was written, up to what the place can promise, and say what that is.
+
+        Returns:
+            Numbers, texts, lists and dicts of them, for `go_on`.
+
+        Raises:
+            SinkError: as of `write`.
+        """
+
+    def go_on(self, position: int, committed: Any) -> None:
+        """Called before `open` where a run goes on from a cut: nothing below a position is written again.
+
+        `open` goes on behind what is there, whatever the sink does otherwise with what it finds, and raises a SinkError
+        where that is less than what was `committed` as of the cut. What is written from `position` on, and is there
+        already, is passed over.
+        """
+
+
+class CallableSink:
+    """Calls a function with each item.
+
+    Each item tells its position. A function with an attribute `committed_position`, called without arguments for the
+    position of the last item that it has for good (or None), is called with those behind it only: one that stores
+    position and data together has each item exactly once.
+    """
+
+    promise = SinkPromise("at least once", "a rerun calls it with every item; each tells its position")
 
     def __init__(self, name: str, function: Callable[[Item[Any]], object]) -> None:
         self._name = name
         self._function = function
+        self._committed: Callable[[], int | None] | None = getattr(function, "committed_position", None)
+        self._before = -1  # position of the last item that it had when the run began
+        if self._committed is not None:
+            self.promise = SinkPromise("exactly once", f"{name_of(function)} tells the position of what it has")
 
     def open(self) -> None:
-        pass
+        if self._committed is not None:
+            position = self._committed()
+            self._before = -1 if position is None else position
 
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
         function = self._function
-        for item in items(payloads, positions, self._name, metas):
+        known = bisect_right(positions, self._before)
+        for item in items(payloads[known:], positions[known:], self._name, metas[known:]):
             try:
                 function(item)
             except SinkError:

@@ -1,6 +1,9 @@
 """Items as rows of a CSV file.
 
 Invariant: as of `drift.sinks.lines`: the file is at every moment a prefix of the run's output, which a rerun compares.
+
+The last row is found by reading the file once without parsing it: where a row ends can only be told by counting quotes
+from the start, since text may hold whatever ends a row. A run that goes on from a cut knows where the file ended then.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ import csv as csv_module
 import io
 import os
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -20,6 +24,7 @@ from drift.sinks.rows import Rows
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.meta import Metas
 
+_BLOCK_BYTES = 1 << 20
 _PLAIN = (str, int, bool, float, type(None))
 
 
@@ -60,6 +65,26 @@ class CsvSink(JsonLinesSink):
     def open(self) -> None:
         self._rows, self._begun = Rows(self._path, self._columns), False
         super().open()
+        if self._cut is not None:
+            self._begun = self._cut["bytes"] > 0
+            self._rows.names = self._cut["columns"]
+
+    def commit(self) -> dict[str, Any]:
+        """See `Committing`."""
+        return {**super().commit(), "columns": self._rows.names}
+
+    def _last_there(self, fileno: int, length: int) -> int | None:
+        starts = range(0, length, _BLOCK_BYTES)
+        counts = (os.pread(fileno, _BLOCK_BYTES, at).count(b'"') for at in starts)
+        quotes = list(accumulate(counts, initial=0))  # before each block
+        tail = b""
+        for at, before in zip(reversed(starts), reversed(quotes[:-1])):
+            tail = os.pread(fileno, _BLOCK_BYTES, at) + tail
+            rows = _whole_rows(tail, within_quotes=before % 2 == 1)
+            if len(rows) > 1 or (rows and at == 0):
+                told = rows[-1].partition(b",")[0]
+                return int(told) if told.isdigit() else None
+        return None
 
     def _encoded(
         self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
@@ -88,6 +113,19 @@ class CsvSink(JsonLinesSink):
                 told = told[: told.index(row[0])]
                 break
         return told, written.getvalue().encode(), fault
+
+
+def _whole_rows(data: bytes, *, within_quotes: bool) -> list[bytes]:
+    """What of the data is before an end of a row, cut there; the first may have begun before."""
+    rows: list[bytes] = []
+    row: list[bytes] = []
+    for part in data.split(b"\r\n")[:-1]:
+        row.append(part)
+        within_quotes ^= part.count(b'"') % 2 == 1
+        if not within_quotes:
+            rows.append(b"\r\n".join(row))
+            row = []
+    return rows
 
 
 def _text(value: Any) -> str:

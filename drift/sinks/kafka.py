@@ -18,7 +18,14 @@ import msgspec
 from drift.extras import need
 from drift.promises import SinkPromise
 from drift.sinks.lines import as_json
-from drift.sinks.resuming import Last, Resuming, check_resume, refuse_existing
+from drift.sinks.resuming import (
+    Last,
+    Resuming,
+    as_committed,
+    check_resume,
+    of_committed,
+    refuse_existing,
+)
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.functions import name_of
 from drift_graph.meta import Metas
@@ -81,6 +88,7 @@ class KafkaSink:
         self._resume = resume
         self._place = f"topic {topic!r} of Kafka"
         self._config = {"bootstrap.servers": servers, **config}
+        self._cut: tuple[int, Any] | None = None
         self._producer: Producer | None = None
         self._partitions: list[Resuming] = []
         self._lasts: list[Last | None] = []
@@ -107,12 +115,31 @@ class KafkaSink:
             raise SinkError(
                 f"{self._place} cannot be opened: {error.args[0].str()}; nothing was written; check servers and topic"
             ) from None
-        if self._resume == "error":
+        if self._resume == "error" and self._cut is None:
             refuse_existing(self._place, [last for last in self._lasts if last])
         self._failed = []
         self._partitions = [Resuming(f"partition {index} of {self._place}") for index in range(len(self._lasts))]
         for resuming, last in zip(self._partitions, self._lasts):
             resuming.begin(last)
+        if self._cut is not None:
+            position, committed = self._cut
+            lasts = of_committed(self._place, committed)
+            if len(lasts) != len(self._partitions):
+                raise SinkError(
+                    f"{self._place} had {len(lasts)} partitions when the state was saved that the run goes on from, "
+                    f"and now it has {len(self._partitions)}: keys would go elsewhere; begin anew with another topic"
+                )
+            for resuming, last in zip(self._partitions, lasts):
+                resuming.go_on(position, last)
+
+    def go_on(self, position: int, committed: Any) -> None:
+        """See `Committing`."""
+        self._cut = position, committed
+
+    def commit(self) -> dict[str, Any]:
+        """See `Committing`: waits until Kafka has all."""
+        self._wait()
+        return as_committed(self._lasts)
 
     def committed_position(self) -> int | None:
         """Up to where all items are there for certain; None before the first."""

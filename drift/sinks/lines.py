@@ -6,6 +6,9 @@ its item alone.
 Why: lines are appended in the order of their positions. A rerun that continues a file compares what it makes with what
 is there, byte for byte, and writes only where the file ends: the output of a graph and an input is the same each
 time, so a difference means another run.
+
+A run that goes on from a cut begins to compare at the byte where the file ended as of that cut, so nothing before it is
+read. What lies behind it is compared and not cut off: it is output that somebody may have read, and comes again.
 """
 
 from __future__ import annotations
@@ -23,8 +26,11 @@ import msgspec
 
 from drift.promises import SinkPromise
 from drift.sinks.base import Sink
+from drift.sinks.resuming import as_committed, check_committed
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.meta import Metas, time_of
+
+_LINE_BYTES = 1 << 12  # that are read at first, to find the last line
 
 
 def jsonl(path: str | os.PathLike[str], *, resume: Literal["continue", "replace", "error"] = "continue") -> Sink:
@@ -64,6 +70,8 @@ class JsonLinesSink:
     def __init__(self, path: str, resume: str) -> None:
         self._path = path
         self._resume = resume
+        self._cut: Any = None  # what the file was as of the cut that the run goes on from
+        self._position: int | None = None  # of the last line that is known to be right
         self._file: io.FileIO | None = None
         self._regular = False
         self._comparing = False  # whether the file goes on behind what is known to be right
@@ -71,7 +79,8 @@ class JsonLinesSink:
         self._safe = "nothing was written"
 
     def open(self) -> None:
-        self._lines, self._safe = 0, "nothing was written"
+        self._lines, self._safe, self._position = 0, "nothing was written", None
+        resume = self._resume if self._cut is None else "continue"
         try:
             path = Path(self._path)
             self._regular = not path.exists() or path.is_file()
@@ -82,15 +91,16 @@ class JsonLinesSink:
                 return
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             length = file.seek(0, os.SEEK_END)
-            if length and self._resume == "error":
+            if length and resume == "error":
                 raise SinkError(
                     f"{self._path} is there already, with {length} bytes; take it away, or pass resume='continue' or "
                     f"resume='replace'"
                 )
-            if self._resume == "replace":
+            if resume == "replace":
                 file.truncate(0)
-            file.seek(0)
-            self._comparing = length > 0 and self._resume == "continue"
+            start = self._start(length) if self._cut is not None else 0
+            file.seek(start)
+            self._comparing = length > start and resume == "continue"
         except BlockingIOError:
             raise SinkError(
                 f"another run writes to {self._path}; wait for its end, or give each its own file"
@@ -100,6 +110,54 @@ class JsonLinesSink:
                 f"{self._path} cannot be opened for writing: {error.strerror}; nothing was written; check the path "
                 f"and who may write there"
             ) from error
+
+    def go_on(self, position: int, committed: Any) -> None:
+        """See `Committing`."""
+        check_committed(self._path, committed, "bytes")
+        self._cut = committed
+
+    def _start(self, length: int) -> int:
+        """Where the file ended as of the cut."""
+        start: int = self._cut["bytes"]
+        if length < start:
+            raise SinkError(
+                f"{self._path} had {start:,} bytes when the state was saved that the run goes on from, and now it has "
+                f"{length:,}; what is missing is not computed again: bring the file back, go on from an earlier cut, "
+                f"or begin anew with another state"
+            )
+        self._lines, self._position = self._cut["lines"], self._cut["position"]
+        return start
+
+    def commit(self) -> dict[str, Any]:
+        """See `Committing`: the lines are on the disk, and the file is so long."""
+        assert self._file is not None
+        if not self._regular:
+            return {**as_committed([]), "bytes": 0, "lines": 0, "position": None}
+        self._sync()
+        return {**as_committed([]), "bytes": self._file.tell(), "lines": self._lines, "position": self._position}
+
+    def committed_position(self) -> int | None:
+        """Of the last whole line of the file, which is looked for from its end; None where there is none."""
+        if not self._comparing or self._file is None:
+            return self._position
+        length = os.fstat(self._file.fileno()).st_size
+        found = self._last_there(self._file.fileno(), length)
+        return found if self._position is None or found is None else max(found, self._position)
+
+    def _last_there(self, fileno: int, length: int) -> int | None:
+        """The position that the last whole line of a file tells; None where there is none that a run wrote."""
+        tail = b""
+        while length and tail.count(b"\n") < 2:
+            size = min(max(_LINE_BYTES, len(tail)), length)
+            length -= size
+            tail = os.pread(fileno, size, length) + tail
+        lines = tail.split(b"\n")
+        if len(lines) < 2:
+            return None
+        try:
+            return msgspec.json.decode(lines[-2], type=_Told).position
+        except msgspec.MsgspecError:
+            return None
 
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
         positions, block, fault = self._encoded(positions, metas, payloads)
@@ -132,19 +190,24 @@ class JsonLinesSink:
             )
 
     def close(self) -> None:
-        file, self._file = self._file, None
-        if file is None:
+        if self._file is None:
             return
         try:
             if self._regular:
-                os.fsync(file.fileno())
+                self._sync()
+        finally:
+            self._file.close()
+            self._file = None
+
+    def _sync(self) -> None:
+        assert self._file is not None
+        try:
+            os.fsync(self._file.fileno())
         except OSError as error:
             raise SinkError(
                 f"{self._path}: the disk did not confirm what was written: {error.strerror}; run again with "
                 f"resume='continue', which compares all of it"
             ) from error
-        finally:
-            file.close()
 
     def _encoded(
         self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
@@ -162,8 +225,9 @@ class JsonLinesSink:
                 rest = rest[self._file.write(rest) or 0 :]
         finally:
             whole = len(positions) - rest.tobytes().count(self._end)
-            if whole:
-                self._safe = f"the lines up to position {positions[whole - 1]} are complete"
+            if whole > 0:
+                self._position = positions[whole - 1]
+                self._safe = f"the lines up to position {self._position} are complete"
             self._lines += whole
 
     def _compare(self, block: bytes, positions: Sequence[int]) -> bytes:
@@ -236,6 +300,10 @@ def drop_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+class _Told(msgspec.Struct):
+    position: int
 
 
 class _Line(msgspec.Struct):

@@ -1,9 +1,12 @@
 """A folder of Parquet files.
 
 Invariant: the files of the folder, in the order of their names, are the items up to the last position that a name
-tells; a file is there as a whole or not at all.
+tells; a file is there as a whole or not at all. Items that no part has yet are in files with a hidden name, once they
+are committed, which readers of the folder pass over.
 
-Why: a part is written under another name, brought to the disk, and then renamed to the positions that it holds.
+Why: a file is written under another name, brought to the disk, and then renamed to the positions that it holds. A
+hidden file goes when the part is there that has its items, and one that was left by a death in between goes when the
+folder is opened again.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.promises import SinkPromise
-from drift.sinks.resuming import Last, Resuming, check_resume, refuse_existing
+from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift.sinks.rows import OF_ITEMS
 from drift_graph.errors import PayloadError, SettingsError, SinkError
 from drift_graph.meta import Metas, time_of
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PART = re.compile(r"part-(\d{15})-(\d{15})\.parquet")
+_WAITING = re.compile(r"\.waiting-(\d{15})-(\d{15})\.parquet")
+_NAME = "{}-{:015d}-{:015d}.parquet"
 _META = b"drift.meta"
 
 
@@ -40,7 +45,8 @@ def parquet(
     """A folder of Parquet files with a row for each item: position, time, and typed columns of the payload's fields.
 
     Every reader of Parquet takes it as one table: pandas and Spark the folder, DuckDB and Polars PATH/*.parquet. A part
-    is written when so many items have come, and at the end: what is not in a part yet is written by the next run.
+    is written when so many items have come, and at the end. Where the run keeps its state, what is not in a part yet
+    waits in hidden files; else the next run writes it.
 
     Args:
         path: the folder; it is made.
@@ -59,7 +65,7 @@ def parquet(
         raise SettingsError(f"parquet({path!r:.80}): the path of a folder is a text or a pathlib.Path") from None
 
 
-class ParquetSink:
+class ParquetSink(ResumingSink):
     """See `parquet`."""
 
     promise: ClassVar = SinkPromise("exactly once", "the name of each part tells the positions in it")
@@ -67,32 +73,42 @@ class ParquetSink:
     def __init__(
         self, path: Path, columns: Sequence[str] | Mapping[str, Any] | None, part_items: int, resume: str
     ) -> None:
+        super().__init__(str(path), resume)
         self._path = path
         self._columns = columns
         self._part_items = part_items
-        self._resume = resume
-        self._resuming = Resuming(str(path))
-        self._last: Last | None = None
         self._lock: int | None = None
         self._positions: list[int] = []
         self._times: list[int] = []
         self._payloads: list[Any] = []
         self._meta = b""  # of the last of them
+        self._waiting: list[Path] = []  # files with the items before these that no part has yet
+        self._waiting_items = 0
         self._schema: pa.Schema | None = None
 
-    def open(self) -> None:
+    def _begin(self, resume: str) -> Last | None:
+        self._waiting, self._waiting_items = [], 0
         try:
             self._path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self._path, os.O_RDONLY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            parts = self._parts()
-            if self._resume == "error":
-                refuse_existing(str(self._path), parts)
-            if self._resume == "replace":
-                for part in parts:
+            parts, waiting = self._files(_PART), self._files(_WAITING)
+            if resume == "error":
+                refuse_existing(str(self._path), parts + waiting)
+            if resume == "replace":
+                for part in parts + waiting:
                     part.unlink()
-                parts = []
-            self._last = self._last_of(parts[-1]) if parts else None
+                parts, waiting = [], []
+            last = self._last_of(parts[-1], _PART) if parts else None
+            for path in waiting:
+                at = self._last_of(path, _WAITING)
+                if last is not None and at.position <= last.position:  # a part has them
+                    path.unlink()
+                    continue
+                self._waiting.append(path)
+                self._waiting_items += self._rows_of(path)
+                last = at
+            return last
         except BlockingIOError:
             raise SinkError(f"another run writes to {self._path}; wait for its end, or give each its own") from None
         except OSError as error:
@@ -100,34 +116,27 @@ class ParquetSink:
                 f"the folder {self._path} cannot be written: {error.strerror}; nothing was written; check the path and "
                 f"who may write there"
             ) from error
-        self._resuming.begin(self._last)
 
-    def committed_position(self) -> int | None:
-        """Of the last item that is in a part; None before the first."""
-        return None if self._last is None else self._last.position
-
-    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
-        positions, metas, payloads = self._resuming.new(positions, metas, payloads)
-        if not positions:
-            return
+    def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
         self._positions += positions
         self._times += map(time_of, metas)
         self._payloads += payloads
         self._meta = metas[-1]
-        if len(self._positions) >= self._part_items:
+        if len(self._positions) + self._waiting_items >= self._part_items:
             self._write_part()
+        return self._last
 
-    @property
-    def goes_on(self) -> bool:
-        """An earlier run has written more than this one has given."""
-        return self._resuming.goes_on
+    def commit(self) -> dict[str, Any]:
+        """See `Committing`: what is in no part yet is written to a file of its own, which goes when there is a part."""
+        if self._positions:
+            count = len(self._positions)
+            self._waiting.append(self._write("." + _NAME.format("waiting", self._positions[0], self._positions[-1])))
+            self._waiting_items += count
+        return super().commit()
 
-    def complete(self) -> None:
-        self._resuming.complete()
-
-    def close(self) -> None:
+    def _end(self) -> None:
         try:
-            if self._positions:
+            if self._positions or self._waiting:
                 self._write_part()
         finally:
             lock, self._lock = self._lock, None
@@ -135,29 +144,50 @@ class ParquetSink:
                 os.close(lock)
 
     def _write_part(self) -> None:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        first, last = self._positions[0], Last(self._positions[-1], self._meta)
-        safe = "nothing was written" if self._last is None else f"the items up to {self._last.position} are safe"
+        first = self._first_of(self._waiting[0]) if self._waiting else self._positions[0]
+        last = self._positions[-1] if self._positions else self.committed_position()
+        assert last is not None
+        try:
+            before = [pq.read_table(path) for path in self._waiting]
+        except (OSError, pa.ArrowException) as error:
+            raise SinkError(f"{self._path}: {error}; bring its hidden files back, or pass resume='replace'") from error
+        self._write(_NAME.format("part", first, last), before)
+        for path in self._waiting:
+            path.unlink()
+        self._waiting, self._waiting_items = [], 0
+
+    def _write(self, name: str, before: Sequence[pa.Table] = ()) -> Path:
+        """A file of the items that were taken, behind some that are in tables."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        assert self._lock is not None
+        last = self._last if not self._positions else Last(self._positions[-1], self._meta)
+        assert last is not None
         unfinished = self._path / f".part-{os.getpid()}.unfinished"
         try:
-            table = self._table().replace_schema_metadata({_META: self._meta.hex()})
-            pq.write_table(table, unfinished, compression="zstd")
-            with unfinished.open("rb") as written:
-                os.fsync(written.fileno())
-            unfinished.rename(self._path / f"part-{first:015d}-{last.position:015d}.parquet")
-            assert self._lock is not None
-            os.fsync(self._lock)
-        except (PayloadError, OSError) as error:
+            with self._taking(self._positions or [last.position], PayloadError, OSError):
+                pieces = [table.replace_schema_metadata() for table in before]
+                if self._positions:
+                    pieces.append(self._table())
+                table = pa.concat_tables(pieces, promote_options="permissive")
+                table = table.replace_schema_metadata({_META: last.meta.hex()})
+                pq.write_table(table, unfinished, compression="zstd")
+                with unfinished.open("rb") as written:
+                    os.fsync(written.fileno())
+                finished = unfinished.rename(self._path / name)
+                os.fsync(self._lock)
+        except SinkError:
             with suppress(OSError):
                 unfinished.unlink()
-            raise SinkError(
-                f"{self._path} does not take the items at positions {first} to {last.position}: {error}; {safe}; clear "
-                f"that up, and run again"
-            ) from error
+            raise
         finally:
             self._positions, self._times, self._payloads = [], [], []
         self._last = last
+        return finished
 
     def _table(self) -> pa.Table:
         import pyarrow as pa
@@ -178,14 +208,24 @@ class ParquetSink:
         self._schema = table.schema.remove_metadata()
         return table
 
-    def _parts(self) -> list[Path]:
-        return sorted(path for path in self._path.iterdir() if _PART.fullmatch(path.name))
+    def _files(self, pattern: re.Pattern[str]) -> list[Path]:
+        return sorted(path for path in self._path.iterdir() if pattern.fullmatch(path.name))
 
-    def _last_of(self, part: Path) -> Last:
+    def _first_of(self, waiting: Path) -> int:
+        found = _WAITING.fullmatch(waiting.name)
+        assert found is not None
+        return int(found[1])
+
+    def _rows_of(self, path: Path) -> int:
+        import pyarrow.parquet as pq
+
+        return int(pq.read_metadata(path).num_rows)
+
+    def _last_of(self, part: Path, pattern: re.Pattern[str]) -> Last:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        found = _PART.fullmatch(part.name)
+        found = pattern.fullmatch(part.name)
         assert found is not None
         try:
             schema = pq.read_schema(part)

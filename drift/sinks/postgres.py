@@ -18,7 +18,7 @@ import msgspec
 
 from drift.extras import need
 from drift.promises import SinkPromise
-from drift.sinks.resuming import Last, Resuming, check_resume, refuse_existing
+from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift.sinks.rows import Rows
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.meta import Metas
@@ -74,7 +74,7 @@ def postgres(
     return PostgresSink(url, table, columns, statement, resume)
 
 
-class PostgresSink:
+class PostgresSink(ResumingSink):
     """See `postgres`."""
 
     promise: ClassVar = SinkPromise("exactly once", "the position is committed with the rows")
@@ -87,19 +87,17 @@ class PostgresSink:
         statement: str | None,
         resume: str,
     ) -> None:
+        place = f"table {table!r} of Postgres"
+        self._rows = Rows(place, None if columns is None else list(columns))
+        super().__init__(place, resume, self._rows)
         self._url = url
         self._table = table
         self._types = dict(columns) if isinstance(columns, Mapping) else {}
         self._statement = statement
-        self._resume = resume
-        self._place = f"table {table!r} of Postgres"
-        self._rows = Rows(self._place, None if columns is None else list(columns))
-        self._resuming = Resuming(self._place)
-        self._last: Last | None = None
         self._connection: psycopg.Connection[Any] | None = None
         self._in_json: set[int] | None = None  # columns of jsonb, by number, once the table is there
 
-    def open(self) -> None:
+    def _begin(self, resume: str) -> Last | None:
         import psycopg
 
         try:
@@ -107,63 +105,41 @@ class PostgresSink:
             with connection.transaction():
                 connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
                 connection.execute(_POSITIONS)
-                self._last = self._stored(connection)
-                if self._resume == "error":
-                    refuse_existing(self._place, self._last or self._is_there(connection))
-                if self._resume == "replace":
+                last = self._stored(connection)
+                if resume == "error":
+                    refuse_existing(self._place, last or self._is_there(connection))
+                if resume == "replace":
                     connection.execute("delete from drift_positions where sink = %s", (self._table,))
                     if self._statement is None:
                         connection.execute(f"drop table if exists {_quoted(self._table)}".encode())
-                    self._last = None
+                    last = None
         except psycopg.Error as error:
             raise SinkError(
                 f"{self._place} cannot be opened: {str(error).strip()}; nothing was written; check the URL, and what "
                 f"the user may do there"
             ) from error
-        self._resuming.begin(self._last)
+        return last
 
-    def committed_position(self) -> int | None:
-        """Of the last item that is stored; None before the first."""
-        return None if self._last is None else self._last.position
-
-    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+    def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last:
         import psycopg
 
-        positions, metas, payloads = self._resuming.new(positions, metas, payloads)
-        if not positions:
-            return
         rows = self._rows.rows(positions, metas, payloads)
         last = Last(positions[-1], metas[-1])
         connection = self._connection
         assert connection is not None
-        try:
-            with connection.transaction():
-                connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, %s))", (self._table, _LOCK))
-                if self._stored(connection) != self._last:
-                    raise SinkError(f"another run writes to {self._place}; wait for its end, or give each its own")
-                self._insert(connection, rows)
-                connection.execute(
-                    "insert into drift_positions values (%s, %s, %s) on conflict (sink) do update "
-                    "set position = excluded.position, meta = excluded.meta",
-                    (self._table, *last),
-                )
-        except psycopg.Error as error:
-            safe = "nothing was written" if self._last is None else f"the items up to {self._last.position} are safe"
-            raise SinkError(
-                f"{self._place} does not take the items at positions {positions[0]} to {positions[-1]}: "
-                f"{str(error).strip()}; {safe}; clear that up, and run again"
-            ) from error
-        self._last = last
+        with self._taking(positions, psycopg.Error), connection.transaction():
+            connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, %s))", (self._table, _LOCK))
+            if self._stored(connection) != self._last:
+                raise SinkError(f"another run writes to {self._place}; wait for its end, or give each its own")
+            self._insert(connection, rows)
+            connection.execute(
+                "insert into drift_positions values (%s, %s, %s) on conflict (sink) do update "
+                "set position = excluded.position, meta = excluded.meta",
+                (self._table, *last),
+            )
+        return last
 
-    @property
-    def goes_on(self) -> bool:
-        """An earlier run has written more than this one has given."""
-        return self._resuming.goes_on
-
-    def complete(self) -> None:
-        self._resuming.complete()
-
-    def close(self) -> None:
+    def _end(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

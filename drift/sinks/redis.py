@@ -15,7 +15,7 @@ import msgspec
 from drift.extras import need
 from drift.promises import SinkPromise
 from drift.sinks.lines import as_json
-from drift.sinks.resuming import Last, Resuming, check_resume, refuse_existing
+from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.meta import Metas, time_of
 
@@ -45,74 +45,53 @@ def redis(
     return RedisSink(url, stream, maxlen, resume)
 
 
-class RedisSink:
+class RedisSink(ResumingSink):
     """See `redis`."""
 
     promise: ClassVar = SinkPromise("exactly once", "the ID of an entry is its position")
 
     def __init__(self, url: str, stream: str, maxlen: int | None, resume: str) -> None:
+        super().__init__(f"stream {stream!r} of Redis", resume)
         self._url = url
         self._stream = stream
         self._maxlen = maxlen
-        self._resume = resume
-        self._place = f"stream {stream!r} of Redis"
-        self._resuming = Resuming(self._place)
-        self._last: Last | None = None
         self._client: redis_client.Redis | None = None
 
-    def open(self) -> None:
+    def _begin(self, resume: str) -> Last | None:
         import redis
 
         try:
             self._client = redis.Redis.from_url(self._url)
-            if self._resume == "replace":
+            if resume == "replace":
                 self._client.delete(self._stream)
             found: Any = self._client.xrevrange(self._stream, count=1)
         except (redis.RedisError, ValueError) as error:
             raise SinkError(f"{self._place} cannot be opened: {error}; nothing was written; check the URL") from error
-        self._last = None
+        last = None
         for entry, fields in found:
             if b"meta" not in fields or not entry.endswith(b"-0"):
                 raise SinkError(f"{self._place} has entries that no run wrote; give the sink a stream of its own")
-            self._last = Last(int(entry.partition(b"-")[0]) - 1, bytes.fromhex(fields[b"meta"].decode()))
-        if self._resume == "error":
-            refuse_existing(self._place, self._last)
-        self._resuming.begin(self._last)
+            last = Last(int(entry.partition(b"-")[0]) - 1, bytes.fromhex(fields[b"meta"].decode()))
+        if resume == "error":
+            refuse_existing(self._place, last)
+        return last
 
-    def committed_position(self) -> int | None:
-        """Of the last item that is stored; None before the first."""
-        return None if self._last is None else self._last.position
-
-    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+    def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last:
         import redis
 
-        positions, metas, payloads = self._resuming.new(positions, metas, payloads)
-        if not positions:
-            return
         assert self._client is not None
-        try:
-            with self._client.pipeline(transaction=True) as pipe:
-                for position, meta, payload in zip(positions, metas, payloads):
-                    fields: dict[Any, Any] = {"time": time_of(meta), "meta": meta.hex(), "payload": as_json(payload)}
-                    pipe.xadd(self._stream, fields, id=f"{position + 1}-0", maxlen=self._maxlen)
-                pipe.execute()
-        except (redis.RedisError, msgspec.MsgspecError, TypeError) as error:
-            safe = "nothing was written" if self._last is None else f"the items up to {self._last.position} are safe"
-            raise SinkError(
-                f"{self._place} does not take the items at positions {positions[0]} to {positions[-1]}: {error}; "
-                f"{safe}; another run may write there too; clear that up, and run again"
-            ) from error
-        self._last = Last(positions[-1], metas[-1])
+        refusals = redis.RedisError, msgspec.MsgspecError, TypeError
+        with (
+            self._taking(positions, *refusals, perhaps="another run may write there too; "),
+            self._client.pipeline(transaction=True) as pipe,
+        ):
+            for position, meta, payload in zip(positions, metas, payloads):
+                fields: dict[Any, Any] = {"time": time_of(meta), "meta": meta.hex(), "payload": as_json(payload)}
+                pipe.xadd(self._stream, fields, id=f"{position + 1}-0", maxlen=self._maxlen)
+            pipe.execute()
+        return Last(positions[-1], metas[-1])
 
-    @property
-    def goes_on(self) -> bool:
-        """An earlier run has written more than this one has given."""
-        return self._resuming.goes_on
-
-    def complete(self) -> None:
-        self._resuming.complete()
-
-    def close(self) -> None:
+    def _end(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             client.close()

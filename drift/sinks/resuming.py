@@ -1,21 +1,25 @@
-"""What of an output a place has already, for sinks that store the last position with their data.
+"""Sinks that store the last position with their data: what of an output they have already, and what is new.
 
-Invariant: what `new` gives continues what is there: nothing twice, nothing left out.
+Invariant: what is stored continues what is there: nothing twice, nothing left out.
 
 Why: a rerun gives the same items at the same positions, so those up to the stored position are there; and where the
-meta at that position is another than the stored one, the output is that of another graph or input, and is refused.
+meta at that position is another than the stored one, the output is that of another graph or input, and is refused. A
+run that goes on from a cut gives no item below it again, so what is there has to reach as far as it did at that cut.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, get_args
 
+from drift.sinks.rows import Rows
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.meta import Metas
 
 Resume = Literal["continue", "replace", "error"]
+_FORM = 1  # of what `commit` gives
 
 
 class Last(NamedTuple):
@@ -40,6 +44,25 @@ class Resuming:
         """What earlier runs have written."""
         self._before, self._reached = before, before is None
 
+    def go_on(self, position: int, committed: Last | None) -> None:
+        """After `begin`: nothing below a position is given again, and this was the last item there as of the cut.
+
+        Raises:
+            SinkError: less is there now, or something else.
+        """
+        before = self._before
+        if committed is not None and (before is None or before.position < committed.position):
+            there = "is empty" if before is None else f"ends at position {before.position}"
+            raise SinkError(
+                f"{self._place} had the items up to position {committed.position} when the state was saved that the "
+                f"run goes on from, and now it {there}; what is missing is not computed again: bring it back, go on "
+                f"from an earlier cut, or begin anew with another state"
+            )
+        if before is not None and before.position < position:
+            self._reached = True
+            if before != committed:
+                raise self._of_another(before.position)
+
     def new(
         self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
     ) -> tuple[Sequence[int], Metas, Sequence[Any]]:
@@ -54,13 +77,16 @@ class Resuming:
         known = bisect_right(positions, position)
         self._reached = positions[-1] >= position
         if known and self._reached and (positions[known - 1], metas[known - 1]) != (position, meta):
-            raise SinkError(
-                f"{self._place} has an item at position {position} that this run does not give; another graph, input "
-                f"or version wrote it, and it is left as it was; take another place, or pass resume='replace' "
-                f"(--on-existing replace). Live items in arrival time are stamped by the clock, so that no rerun gives "
-                f"them again: use event time"
-            )
+            raise self._of_another(position)
         return positions[known:], metas[known:], payloads[known:]
+
+    def _of_another(self, position: int) -> SinkError:
+        return SinkError(
+            f"{self._place} has an item at position {position} that this run does not give; another graph, input "
+            f"or version wrote it, and it is left as it was; take another place, or pass resume='replace' "
+            f"(--on-existing replace). Live items in arrival time are stamped by the clock, so that no rerun gives "
+            f"them again: use event time, or keep the state of the run"
+        )
 
     @property
     def goes_on(self) -> bool:
@@ -78,6 +104,119 @@ class Resuming:
                 f"before; a run with more input, or another graph, wrote it, and it is left as it was; take another "
                 f"place, or pass resume='replace' (--on-existing replace)"
             )
+
+
+class ResumingSink:
+    """A sink that stores the last position with its data; see `drift.sinks.base.Committing`.
+
+    A subclass says how its place is opened (`_begin`), how items are stored together with their position (`_store`),
+    and how it is let go (`_end`).
+
+    Args:
+        place: what is written to, for errors.
+        resume: what to do where runs have written before; one that goes on from a cut continues, whatever this says.
+        rows: where items are written as rows, what makes them.
+    """
+
+    def __init__(self, place: str, resume: str, rows: Rows | None = None) -> None:
+        self._place = place
+        self._resume = resume
+        self._rows_of_items = rows
+        self._cut: tuple[int, Any] | None = None
+        self._last: Last | None = None
+        self._resuming = Resuming(place)
+
+    def _begin(self, resume: str) -> Last | None:
+        """Open the place; the last item that is there.
+
+        Raises:
+            SinkError: it cannot be opened, or has items where `resume` is "error".
+        """
+        raise NotImplementedError
+
+    def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
+        """Store items, at least one, and their last position at once; the last item that is safe then."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """Let go of the place, whether it was opened or not."""
+
+    def go_on(self, position: int, committed: Any) -> None:
+        """See `Committing`."""
+        self._cut = position, committed
+
+    def open(self) -> None:
+        self._last = self._begin(self._resume if self._cut is None else "continue")
+        self._resuming.begin(self._last)
+        if self._cut is not None:
+            position, committed = self._cut
+            self._resuming.go_on(position, *of_committed(self._place, committed))
+            if self._rows_of_items is not None and committed.get("columns") is not None:
+                self._rows_of_items.names = committed["columns"]
+
+    def committed_position(self) -> int | None:
+        """Of the last item that is stored; None before the first."""
+        return None if self._last is None else self._last.position
+
+    def commit(self) -> dict[str, Any]:
+        """See `Committing`; what is written is safe by itself, but where a subclass says otherwise."""
+        names = None if self._rows_of_items is None else self._rows_of_items.names
+        return {**as_committed([self._last]), "columns": names}
+
+    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+        positions, metas, payloads = self._resuming.new(positions, metas, payloads)
+        if positions:
+            self._last = self._store(positions, metas, payloads)
+
+    @property
+    def goes_on(self) -> bool:
+        """An earlier run has written more than this one has given."""
+        return self._resuming.goes_on
+
+    def complete(self) -> None:
+        self._resuming.complete()
+
+    def close(self) -> None:
+        self._end()
+
+    @contextmanager
+    def _taking(self, positions: Sequence[int], *refusals: type[Exception], perhaps: str = "") -> Iterator[None]:
+        """Meanwhile what refuses items becomes a SinkError that says which, and what is safe."""
+        try:
+            yield
+        except refusals as error:
+            safe = "nothing was written" if self._last is None else f"the items up to {self._last.position} are safe"
+            raise SinkError(
+                f"{self._place} does not take the items at positions {positions[0]} to {positions[-1]}: "
+                f"{str(error).strip()}; {safe}; {perhaps}clear that up, and run again"
+            ) from error
+
+
+def as_committed(lasts: Sequence[Last | None]) -> dict[str, Any]:
+    """What `commit` gives: the last items that are safe in each part of a place."""
+    return {"v": _FORM, "lasts": [None if last is None else [last.position, last.meta.hex()] for last in lasts]}
+
+
+def of_committed(place: str, committed: Any) -> list[Last | None]:
+    """The other direction.
+
+    Raises:
+        SinkError: another version gave it, or another sink.
+    """
+    check_committed(place, committed, "lasts")
+    return [None if last is None else Last(last[0], bytes.fromhex(last[1])) for last in committed["lasts"]]
+
+
+def check_committed(place: str, committed: Any, has: str) -> None:
+    """
+    Raises:
+        SinkError: what `commit` gave is of another version, or of another sink.
+    """
+    if not isinstance(committed, dict) or committed.get("v") != _FORM or has not in committed:
+        raise SinkError(
+            f"{place}: the state that the run goes on from tells what was there as {committed!r:.80}, which is of "
+            f"another sink or version; go on with the sinks and the version that saved it"
+        )
 
 
 def check_resume(resume: str) -> None:

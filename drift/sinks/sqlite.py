@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from drift.promises import SinkPromise
-from drift.sinks.resuming import Last, Resuming, check_resume, refuse_existing
+from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift.sinks.rows import Rows
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.meta import Metas
@@ -53,7 +53,7 @@ def sqlite(
         raise SettingsError(f"sqlite({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
 
 
-class SqliteSink:
+class SqliteSink(ResumingSink):
     """See `sqlite`."""
 
     promise: ClassVar = SinkPromise("exactly once", "the position is committed with the rows")
@@ -61,52 +61,42 @@ class SqliteSink:
     def __init__(
         self, path: str, table: str, columns: Sequence[str] | None, statement: str | None, resume: str
     ) -> None:
+        self._rows = Rows(f"table {table!r} of {path}", columns)
+        super().__init__(f"table {table!r} of {path}", resume, self._rows)
         self._path = path
         self._table = table
         self._statement = statement
-        self._resume = resume
-        self._place = f"table {table!r} of {path}"
-        self._rows = Rows(self._place, columns)
-        self._resuming = Resuming(self._place)
-        self._last: Last | None = None
         self._connection: sqlite3.Connection | None = None
 
-    def open(self) -> None:
+    def _begin(self, resume: str) -> Last | None:
         try:
             self._connection = connection = sqlite3.connect(
                 self._path, timeout=30, isolation_level=None, check_same_thread=False
             )
             connection.execute("begin immediate")
             connection.execute(_POSITIONS)
-            self._last = self._stored(connection)
-            if self._resume == "error":
-                refuse_existing(self._place, self._last or self._is_there(connection))
-            if self._resume == "replace":
+            last = self._stored(connection)
+            if resume == "error":
+                refuse_existing(self._place, last or self._is_there(connection))
+            if resume == "replace":
                 connection.execute("delete from drift_positions where sink = ?", (self._table,))
                 if self._statement is None:
                     connection.execute(f"drop table if exists {_quoted(self._table)}")
-                self._last = None
+                last = None
             connection.execute("commit")
         except sqlite3.Error as error:
             raise SinkError(
                 f"{self._path} cannot be opened as an SQLite file: {error}; nothing was written; check the path, who "
                 f"may write there, and that no other program holds it"
             ) from error
-        self._resuming.begin(self._last)
+        return last
 
-    def committed_position(self) -> int | None:
-        """Of the last item that is stored; None before the first."""
-        return None if self._last is None else self._last.position
-
-    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
-        positions, metas, payloads = self._resuming.new(positions, metas, payloads)
-        if not positions:
-            return
+    def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last:
         rows = [tuple(map(_storable, row)) for row in self._rows.rows(positions, metas, payloads)]
         last = Last(positions[-1], metas[-1])
         connection = self._connection
         assert connection is not None
-        try:
+        with self._taking(positions, sqlite3.Error, OverflowError):
             connection.execute("begin immediate")
             try:
                 if self._stored(connection) != self._last:
@@ -117,23 +107,9 @@ class SqliteSink:
             except BaseException:
                 connection.execute("rollback")
                 raise
-        except (sqlite3.Error, OverflowError) as error:
-            safe = "nothing was written" if self._last is None else f"the items up to {self._last.position} are safe"
-            raise SinkError(
-                f"{self._place} does not take the items at positions {positions[0]} to {positions[-1]}: {error}; "
-                f"{safe}; clear that up, and run again"
-            ) from error
-        self._last = last
+        return last
 
-    @property
-    def goes_on(self) -> bool:
-        """An earlier run has written more than this one has given."""
-        return self._resuming.goes_on
-
-    def complete(self) -> None:
-        self._resuming.complete()
-
-    def close(self) -> None:
+    def _end(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
