@@ -8,11 +8,13 @@ import math
 import resource
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from drift.engines.observed import Observed
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import SettingsError
@@ -63,6 +65,7 @@ class Settings:
             differ.
         purity_first, purity_every: of each function so many first calls are checked, and every n-th call after them.
         gang: cycles that change keys run on all tasks at once, not in one of them (spark).
+        counted: count what leaves each operator, and note when each process works: `Run.observed` (local, zeromq).
 
     Raises:
         SettingsError: a value that is none of these.
@@ -83,6 +86,7 @@ class Settings:
     purity_first: int = 100
     purity_every: int = 10_000
     gang: bool = False
+    counted: bool = False
 
     def __post_init__(self) -> None:
         if self.digest not in ("xxh3_128", "sha256"):
@@ -91,7 +95,7 @@ class Settings:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
-        for name in ("fused", "check_purity", "gang"):
+        for name in ("fused", "check_purity", "gang", "counted"):
             if type(getattr(self, name)) is not bool:
                 raise SettingsError(f"{name}={getattr(self, name)!r} is neither True nor False")
         if self.transport not in ("ipc", "tcp"):
@@ -115,6 +119,7 @@ class Progress:
         unsettled: items read whose output is not complete.
         fraction: how much of the input has been read, 0 to 1; None where that is not known.
         held_by: what minimal time waits for: a source's or a worker's name, or "".
+        silent_since_s: where a source holds it, when that last gave something, on `time.monotonic`.
     """
 
     items_in: int = 0
@@ -124,9 +129,16 @@ class Progress:
     late_items: int = 0
     minimal_time: bytes = BEGINNING
     held_by: str = ""
+    silent_since_s: float | None = None
     fraction: float | None = None
     refused_frames: int = 0
     peak_memory_bytes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def silent_s(self) -> float:
+        """How long the source that holds minimal time back has given nothing, while items wait for it; else 0."""
+        since_s = self.silent_since_s
+        return max(time.monotonic() - since_s, 0.0) if since_s is not None and self.unsettled else 0.0
 
     @property
     def time(self) -> int | None:
@@ -173,6 +185,9 @@ class Engine(Protocol):
 
     def blocks(self) -> list[bytes]:
         """Digests of the full blocks released."""
+
+    def observed(self) -> Observed:
+        """What it tells of a run that is watched; from any thread, bars once."""
 
     def close(self) -> None:
         """End every process and remove every file of the run; may be called twice."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from drift.engines.observed import SourceState
 from drift.machines.nodes.intake import Fed, Intake
 from drift.sources.base import Reader, SetsApart, Source
 from drift_graph.errors import DriftError, InputError, SettingsError
@@ -116,6 +117,20 @@ class Feed:
 
     def name_of(self, rank: int) -> str:
         return self.intake.machines[rank].name
+
+    def states(self) -> list[SourceState]:
+        """Where each source stands; from any thread."""
+        intake = self.intake
+        return [
+            SourceState(
+                machine.name,
+                machine.items_in,
+                machine.late_items,
+                machine.heartbeat,
+                None if machine.finished else intake.silent_since_s(rank),
+            )
+            for rank, machine in enumerate(intake.machines)
+        ]
 
     def policy_of(self, name: str) -> TimePolicy:
         """The time policy of a source in this run."""

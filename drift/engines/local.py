@@ -7,10 +7,12 @@ they promise, and all that is held is what their promises hold.
 from __future__ import annotations
 
 import select
+import time
 from collections.abc import Iterator, Sequence
 
 from drift.engines.base import Progress, Settings, rare_collections
 from drift.engines.feed import Feed
+from drift.engines.observed import Observed, Timeline, own_state
 from drift.machines.nodes.gathering import Gathering
 from drift.machines.nodes.intake import Fed
 from drift.machines.plan import Plan, feeding_step
@@ -37,7 +39,8 @@ class LocalEngine:
     needs_items = True
 
     def __init__(self, dataflow: Dataflow, feed: Feed, settings: Settings) -> None:
-        plan = Plan(dataflow, fused=settings.fused)
+        plan = self._plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
+        self._timeline = Timeline() if settings.counted else None
         self.progress = Progress()
         self._feed = feed
         self._batch_items = settings.batch_items
@@ -88,6 +91,7 @@ class LocalEngine:
 
     def _process(self, fed: list[Fed]) -> None:
         """One message from the sources: consumed, its effects in the barrier, acknowledged, settled."""
+        began_s, before = (time.monotonic(), self._worker.tombstones) if self._timeline is not None else (0.0, 0)
         parts: list[Part] = [
             (each.name, Columns(each.arrived.metas, each.arrived.payloads, None)) for each in fed if each.arrived.metas
         ]
@@ -105,6 +109,9 @@ class LocalEngine:
         self._feed.intake.batch_items = self._few_enough(parts, made)
         acker.handle(ack_of(message, (), (), self._held.moved(self._worker.least_later)))
         self._worker.settle(acker.minimal_time, acker.least_heartbeat)
+        if self._timeline is not None and (parts or made):
+            items = sum(len(columns.metas) for _, columns in parts)
+            self._timeline.add(began_s, time.monotonic(), items, self._worker.tombstones - before)
 
     def _few_enough(self, taken: Sequence[Part], made: Sequence[Part]) -> int:
         """How many items to read at once, where these became those: as many as stay in the processor's cache.
@@ -129,6 +136,7 @@ class LocalEngine:
         progress.minimal_time = self._acker.minimal_time
         holder = self._acker.held_by()
         progress.held_by = f"source {feed.name_of(holder)}" if holder is not None else ""
+        progress.silent_since_s = feed.intake.silent_since_s(holder) if holder is not None else None
         progress.items_out = self._barrier.position
         progress.unsettled = feed.unsettled(progress.minimal_time)
 
@@ -141,6 +149,10 @@ class LocalEngine:
     def encoded(self) -> Sequence[Encoded]:
         """The items of the last piece as bytes, which a record keeps: so they are encoded once."""
         return self._barrier.encoded
+
+    def observed(self) -> Observed:
+        bars = {"run": self._timeline.take()} if self._timeline is not None else {}
+        return Observed(self._plan.told(), self._plan.inside_loops(), [own_state("run")], bars)
 
     def close(self) -> None:
         self._feed.close()

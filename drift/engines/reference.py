@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from drift.engines.base import Progress, Settings
 from drift.engines.feed import Feed
+from drift.engines.observed import Observed, own_state
 from drift.machines.plan import feeding_step
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
@@ -42,7 +43,9 @@ class ReferenceEngine:
             progress.minimal_time = min(self._heartbeats.values())
             progress.items_in, progress.late_items = feed.items_in, feed.late_items
             progress.unsettled = feed.unsettled(progress.minimal_time)
-            progress.held_by = f"source {feed.name_of(min(self._heartbeats, key=self._heartbeats.__getitem__))}"
+            holder = min(self._heartbeats, key=self._heartbeats.__getitem__)
+            progress.held_by = f"source {feed.name_of(holder)}"
+            progress.silent_since_s = feed.intake.silent_since_s(holder)
             yield from self._pop()
             if feed.error is not None:
                 raise feed.error
@@ -81,6 +84,9 @@ class ReferenceEngine:
 
     def blocks(self) -> list[bytes]:
         return self._digest.blocks
+
+    def observed(self) -> Observed:
+        return Observed(processes=[own_state("run")])
 
     def close(self) -> None:
         self._feed.close()

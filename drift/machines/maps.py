@@ -16,6 +16,7 @@ from operator import not_
 from typing import Any, NamedTuple
 
 from drift.machines.changes import Difference
+from drift.machines.counts import Count, Counts
 from drift_barrier.barrier import FAILURES
 from drift_graph.errors import ImpureStep
 from drift_graph.failures import failed_step
@@ -247,9 +248,15 @@ class _Step:
 
 
 class Program:
-    """All the maps between an operator and the groupings and sinks that its items reach without passing a grouping."""
+    """All the maps between an operator and the groupings and sinks that its items reach without passing a grouping.
 
-    def __init__(self, dataflow: Dataflow, start: str) -> None:
+    Args:
+        dataflow: the graph.
+        start: the operator.
+        counts: where given, what it and the maps give is counted there.
+    """
+
+    def __init__(self, dataflow: Dataflow, start: str, counts: Counts | None = None) -> None:
         self._steps: list[_Step] = []
         index: dict[str, int] = {}
         for name in _maps_below(dataflow, start):
@@ -261,6 +268,9 @@ class Program:
         self._start_maps, self._start_ports = _targets(dataflow, start, index, looks)
         for name, at in index.items():
             self._steps[at].maps, self._steps[at].ports = _targets(dataflow, name, index, looks)
+        self._counts: list[Count] = []  # of what the start gives, then of each map
+        if counts is not None:
+            self._counts = [counts.setdefault(name, Count()) for name in (start, *index)]
 
     @property
     def has_maps(self) -> bool:
@@ -281,12 +291,17 @@ class Program:
         """
         waiting: list[list[_Piece]] = [[] for _ in self._steps]
         start = _Piece(columns.metas, suffix, columns.payloads, columns.diffs)
+        counts = self._counts
+        if counts and columns.payloads:
+            counts[0].add(columns.payloads, columns.diffs)
         _hand_on(start, self._start_maps, self._start_ports, waiting, ports)
-        for step, pieces in zip(self._steps, waiting):
+        for at, (step, pieces) in enumerate(zip(self._steps, waiting), 1):
             if len(pieces) > 1:  # where branches meet: go on as one, or n diamonds in a row would make 2**n batches
                 pieces = [_joined(pieces)]
             for piece in pieces:
                 for made in step.run(piece, ports, ended):
+                    if counts and made.payloads:
+                        counts[at].add(made.payloads, made.diffs)
                     _hand_on(made, step.maps, step.ports, waiting, ports)
 
 

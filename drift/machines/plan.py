@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from drift.machines.counts import Counts
 from drift.machines.fusing import Fused, fused_form
 from drift.machines.grouping import GroupStage
 from drift.machines.maps import Program
@@ -26,14 +27,18 @@ class Plan:
         dataflow: the graph.
         fused: whether scans run as one loop; False runs their cycles item by item, as written.
         only: names of the groupings to run, whole components of them; items for others leave as those for sinks do.
+        counted: whether what leaves operators is counted.
 
     Attributes:
         programs: the maps after each source and each stage, by its name.
         components: names of the groupings, in an order in which items flow; those on a common cycle together.
+        counts: of what left operators so far, those inside of fused stages apart; empty where it is not counted.
         puts_later: whether maps that run put items at later times, so that these come to stages before their time.
     """
 
-    def __init__(self, dataflow: Dataflow, *, fused: bool = True, only: Collection[str] | None = None) -> None:
+    def __init__(
+        self, dataflow: Dataflow, *, fused: bool = True, only: Collection[str] | None = None, counted: bool = False
+    ) -> None:
         self.dataflow = dataflow
         self._fused: dict[str, Fused] = {}
         groups = [operator for operator in dataflow.operators if isinstance(operator, Group)]
@@ -42,10 +47,12 @@ class Plan:
                 form = fused_form(dataflow, group)
                 if form is not None:
                     self._fused[group.name] = form
-        self.programs = {source.name: Program(dataflow, source.name) for source in dataflow.sources}
+        self.counts: Counts = {}
+        counts = self.counts if counted else None
+        self.programs = {source.name: Program(dataflow, source.name, counts) for source in dataflow.sources}
         for group in groups:
             start = self._fused[group.name].output if group.name in self._fused else group.name
-            self.programs[group.name] = Program(dataflow, start)
+            self.programs[group.name] = Program(dataflow, start, counts)
         self.components = [
             component
             for component in self._components([group.name for group in groups])
@@ -55,6 +62,15 @@ class Plan:
         self.puts_later = any(
             isinstance(each, Map) and each.later and each.name not in inside for each in dataflow.operators
         )
+
+    def told(self) -> dict[str, tuple[int, int, int]]:
+        """By operator how many items, bytes and tombstones left it here; from any thread."""
+        return {name: count.told() for name, count in self.counts.items()}
+
+    def inside_loops(self) -> list[str]:
+        """The groupings and maps that run as one loop, so that nothing travels between them."""
+        maps = (name for form in self._fused.values() for name in form.maps if name != form.output)
+        return [*self._fused, *maps]
 
     def stages(self) -> dict[str, Stage]:
         """New machines for every grouping, for one worker."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from drift.engines.base import Progress, Settings
 from drift.engines.feed import Feed
+from drift.engines.observed import Observed, own_state
 from drift.engines.packing import unpacked_pieces
 from drift.sources.frames import FrameSource
 from drift.spark.blocks import joined_digest
@@ -128,6 +129,9 @@ class SparkEngine:
     def encoded(self) -> Sequence[Encoded]:
         """The items of the last piece as bytes, which a record keeps: so they are encoded once."""
         return self._encoded
+
+    def observed(self) -> Observed:
+        return Observed(processes=[own_state("run")])
 
     def close(self) -> None:
         self._feed.close()

@@ -10,10 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import threading
 import time
 from typing import IO
 
 import msgspec
+
+from drift.engines.observed import Bar
 
 _length = struct.Struct(">I")
 #: The order to end.
@@ -34,6 +37,9 @@ class SignOfLife(msgspec.Struct, tag=True):
         held_by_message: acker: a message in flight holds minimal time.
         call: worker: seconds spent in the present call of a user's function, and where that is.
         last: the process ends after this.
+        counts: where they are asked for, by operator: items, bytes and tombstones that left it in this process.
+        bars: when it worked, since the last sign.
+        memory_bytes, cpu_s, at_s: see `ProcessState`.
     """
 
     idle: bool = False
@@ -44,6 +50,11 @@ class SignOfLife(msgspec.Struct, tag=True):
     peak_memory_bytes: int = 0
     call: tuple[float, str] = (0.0, "")
     last: bool = False
+    counts: dict[str, tuple[int, int, int]] = {}
+    bars: list[Bar] = []
+    memory_bytes: int = 0
+    cpu_s: float = 0.0
+    at_s: float = 0.0
 
 
 class Fatal(msgspec.Struct, tag=True):
@@ -55,6 +66,7 @@ class Fatal(msgspec.Struct, tag=True):
 
 Upward = Ready | SignOfLife | Fatal
 _encode = msgspec.msgpack.Encoder().encode
+_writing = threading.Lock()
 _decode = msgspec.msgpack.Decoder(Upward).decode
 
 
@@ -93,12 +105,12 @@ def read_block(file: IO[bytes]) -> bytes | None:
 
 
 def write_upward(number: int, message: Upward) -> None:
-    """Write in one call, so that messages of two threads do not mix (they are shorter than PIPE_BUF, but errors).
+    """Write one message after the other, also where several threads do.
 
     Where nobody reads any more the calling process is gone; the end of the other pipe ends this one, too.
     """
     data = memoryview(block_of(_encode(message)))
-    with contextlib.suppress(BrokenPipeError):
+    with _writing, contextlib.suppress(BrokenPipeError):
         while data:
             data = data[os.write(number, data) :]
 

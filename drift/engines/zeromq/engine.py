@@ -16,6 +16,7 @@ import shutil
 import tempfile
 import time
 import warnings
+from collections import deque
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from drift.children import Child, main_of
 from drift.engines import shipping
 from drift.engines.base import Progress, Settings, rare_collections
 from drift.engines.feed import Feed
+from drift.engines.observed import Bar, Observed, ProcessState, added, own_state
 from drift.engines.surroundings import surroundings
 from drift.engines.zeromq.control import STOP, Awake, Fatal, Ready, SignOfLife, UpwardReader, block_of
 from drift.engines.zeromq.process import Order
@@ -48,6 +50,8 @@ _STOP_S = 2.0
 _START_S = 60.0
 #: A process counts as hung when it was silent at so many looks, and as long: the caller may have stood still as well.
 _LOOKS_MIN = 4
+#: Bars of a process's timeline that are kept until somebody takes them.
+_BARS_MAX = 1000
 
 
 class _Child:
@@ -73,6 +77,7 @@ class _Child:
         self.reader = UpwardReader(down)
         self.address = ""
         self.sign = SignOfLife()
+        self.bars: deque[Bar] = deque(maxlen=_BARS_MAX)
         self.last_sign_s = awake.now_s()
         self.fatal: Fatal | None = None
 
@@ -87,6 +92,7 @@ class _Child:
                 self.address = message.address
             elif isinstance(message, SignOfLife):
                 self.sign = message
+                self.bars.extend(message.bars)
             else:
                 self.fatal = message
 
@@ -140,7 +146,7 @@ class ZeromqEngine:
         self._dataflow = dataflow
         self._feed = feed
         self._settings = settings
-        plan = Plan(dataflow, fused=settings.fused)
+        plan = self._plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
         _tell_of_slow_cycles(plan, settings.workers)
         self._node = FeedNode(plan, settings.workers, feed.intake)
         self._awake = Awake(settings.silence_max_s / _LOOKS_MIN)
@@ -299,6 +305,8 @@ class ZeromqEngine:
         progress, feed = self.progress, self._feed
         progress.minimal_time = self._node.minimal_time
         progress.held_by = f"source {feed.name_of(self._node.held_by)}" if self._node.held_by >= 0 else ""
+        holder = self._node.held_by
+        progress.silent_since_s = feed.intake.silent_since_s(holder) if holder >= 0 else None
         progress.items_in = feed.items_in
         progress.late_items = feed.late_items
         progress.fraction = feed.fraction()
@@ -311,6 +319,7 @@ class ZeromqEngine:
             return
         busiest = max(self._children, key=lambda child: child.sign.call[0])
         progress.held_by = busiest.name if busiest.sign.call[0] else progress.held_by
+        progress.silent_since_s = None
 
     def hexdigest(self) -> str:
         return self._node.finished.digest if self._node.finished is not None else ""
@@ -321,6 +330,17 @@ class ZeromqEngine:
     def encoded(self) -> Sequence[Encoded]:
         """The items of the last piece as bytes, where they came so: a record keeps them."""
         return self._encoded
+
+    def observed(self) -> Observed:
+        children = [*self._children]
+        counts = added([self._plan.told(), *(child.sign.counts for child in children)])
+        states = [
+            ProcessState(child.name, child.process.pid, sign.memory_bytes, sign.cpu_s, sign.at_s)
+            for child in children
+            if (sign := child.sign).at_s
+        ]
+        bars = {child.name: [child.bars.popleft() for _ in range(len(child.bars))] for child in children}
+        return Observed(counts, self._plan.inside_loops(), [own_state("run"), *states], bars)
 
     def close(self) -> None:
         if self._closed:

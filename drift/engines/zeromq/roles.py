@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import zmq
 
 from drift.engines.base import Settings
+from drift.engines.observed import Timeline, own_state
 from drift.engines.packing import in_forms
 from drift.engines.zeromq.control import SignOfLife
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
@@ -30,6 +31,8 @@ from drift.machines.worker import BARRIER
 from drift_graph.graph import Dataflow
 
 _POLL_MS = 100
+#: A turn without items, for example of the acker, is noted where it takes longer.
+_LONG_S = 0.001
 
 
 class Peers(NamedTuple):
@@ -88,6 +91,9 @@ class Loop:
         self.poller.register(self.inbox.socket, zmq.POLLIN)
         self.turns = 0
         self.waits = False
+        self.plan: Plan | None = None  # of a worker
+        self.timeline: Timeline | None = None  # where the run is watched
+        self._noted_tombstones = 0
 
     def connect(self, address: str) -> Outbox:
         return Outbox(self.context, self.transport, address)
@@ -110,16 +116,32 @@ class Loop:
                 self.turns += 1
                 self.carrier.carry(node.turn(messages, began_s, took_s), node.unsent)
                 took_s = time.monotonic() - began_s
+                if self.timeline is not None:
+                    self._note(messages, began_s, took_s)
             flush_all(self.carrier.boxes.values(), self.poller)
+
+    def _note(self, messages: Sequence[Message], began_s: float, took_s: float) -> None:
+        assert self.timeline is not None
+        items = sum(len(columns.metas) for each in messages if isinstance(each, Batch) for _, columns in each.parts)
+        tombstones = self.node.tombstones
+        if items or tombstones != self._noted_tombstones or took_s > _LONG_S:
+            self.timeline.add(began_s, began_s + took_s, items, tombstones - self._noted_tombstones)
+            self._noted_tombstones = tombstones
 
     def sign(self) -> SignOfLife:
         """What the process has to say of itself; called from another thread."""
-        return SignOfLife(
+        sign = SignOfLife(
             held_by_message=self.node.held_by_message,
             tombstones=self.node.tombstones,
             refused_frames=self.inbox.refused,
             last_refusal=self.inbox.last_refusal,
         )
+        if self.timeline is not None:
+            state = own_state("")
+            sign.memory_bytes, sign.cpu_s, sign.at_s = state.memory_bytes, state.cpu_s, state.at_s
+            sign.bars = self.timeline.take()
+            sign.counts = self.plan.told() if self.plan is not None else {}
+        return sign
 
 
 def poll_ms(wake_s: float) -> int:
@@ -130,13 +152,18 @@ def poll_ms(wake_s: float) -> int:
 
 def make_loop(role: str, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings) -> Loop:
     """The loop of a role: "acker", "barrier", or a worker's index as text."""
-    plan = Plan(dataflow, fused=settings.fused)
+    plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
     if role == "acker":
         others = [*range(settings.workers), CALLER]
         pacing = pacing_of(plan, settings.workers, settings.batch_items)
         acker = AckerNode(len(dataflow.sources), others, [CALLER], pacing=pacing)
-        return Loop(acker, "acker", ACKER_NUMBER, secret, transport)
-    if role == "barrier":
-        return Loop(BarrierNode(dataflow, settings.digest), "barrier", BARRIER_NUMBER, secret, transport)
-    worker = WorkerNode(plan, int(role), settings.workers)
-    return Loop(worker, f"worker-{role}", int(role) + 1, secret, transport)
+        loop = Loop(acker, "acker", ACKER_NUMBER, secret, transport)
+    elif role == "barrier":
+        loop = Loop(BarrierNode(dataflow, settings.digest), "barrier", BARRIER_NUMBER, secret, transport)
+    else:
+        worker = WorkerNode(plan, int(role), settings.workers)
+        loop = Loop(worker, f"worker-{role}", int(role) + 1, secret, transport)
+        loop.plan = plan
+    if settings.counted:
+        loop.timeline = Timeline()
+    return loop

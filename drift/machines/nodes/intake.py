@@ -47,6 +47,7 @@ class Intake:
         self._in_flight_max = in_flight_max
         self._starved = [False] * len(machines)  # has input but no credit
         self._last_item_s = [now_s] * len(machines)
+        self._last_given_s = [now_s] * len(machines)
         self._kept = [BEGINNING] * len(machines)  # their heartbeats while they had not ended
         self._given = 0
 
@@ -80,6 +81,10 @@ class Intake:
     def starved(self, rank: int) -> bool:
         """Whether a source had no credit when it was last to be read."""
         return self._starved[rank]
+
+    def silent_since_s(self, rank: int) -> float | None:
+        """When a source that may be read last gave items, or a heartbeat that moved."""
+        return self._last_given_s[rank] if self.inputs.may_read(rank) else None
 
     def room(self, rank: int, minimal_time: bytes) -> int:
         """How many items a source may give now, if it is read as far as its credit goes."""
@@ -121,7 +126,7 @@ class Intake:
             self._kept[rank] = machine.above_all_seen()
             return self._fed(rank, Arrived([], [], machine.finish(), [], None))
         if payloads:
-            self._last_item_s[rank] = now_s
+            self._last_item_s[rank] = self._last_given_s[rank] = now_s
             arrived = machine.take(payloads, now_ms)
             self.inputs.divert(rank, arrived.late)
             if arrived.error is not None:
@@ -133,7 +138,10 @@ class Intake:
         if idle_after_ms is not None and (now_s - self._last_item_s[rank]) * 1000 >= idle_after_ms:
             heartbeat = machine.idle(self.least_of_others(rank))
         self._kept[rank] = heartbeat
-        return self.beat(rank, heartbeat) if heartbeat > before else None
+        if heartbeat == before:
+            return None
+        self._last_given_s[rank] = now_s
+        return self.beat(rank, heartbeat)
 
     def beat(self, rank: int, heartbeat: bytes) -> Fed:
         """A source gives a heartbeat and no items."""

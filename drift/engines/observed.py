@@ -1,0 +1,153 @@
+"""What a run that is watched tells of its processes: memory, load, and when they worked on batches.
+
+Invariant: a bar of a timeline is never told twice, and a process makes at most some fifty of them a second, however
+many batches it has; nothing is kept where nobody watches.
+
+Why: batches that follow each other closely are one bar, and a bar is handed over when it is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+#: Batches belong to one bar until it is so long; and it ends where nothing is done for as long.
+_BAR_S = 0.02
+#: Bars that are kept until somebody takes them.
+_BARS_MAX = 1000
+_PAGE_BYTES = resource.getpagesize()
+
+
+class Bar(NamedTuple):
+    """A stretch of work: of one batch, or of some that followed each other closely.
+
+    Attributes:
+        began_s, ended_s: on the clock `time.monotonic`, which the processes of one machine share.
+        busy_s: of that, spent on the batches.
+        items: that were taken.
+        tombstones: that were made.
+    """
+
+    began_s: float
+    ended_s: float
+    busy_s: float
+    batches: int
+    items: int
+    tombstones: int
+
+
+class Timeline:
+    """The bars of one process; added to by one thread, taken by another."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closed: deque[Bar] = deque(maxlen=_BARS_MAX)
+        self._open: Bar | None = None
+
+    def add(self, began_s: float, ended_s: float, items: int, tombstones: int) -> None:
+        """A batch of so many items was worked on, and so many tombstones were made."""
+        busy_s = ended_s - began_s
+        with self._lock:
+            last = self._open
+            if last is not None and began_s - last.ended_s < _BAR_S and ended_s - last.began_s < _BAR_S:
+                _, _, before_s, batches, items_before, tombstones_before = last
+                self._open = Bar(
+                    last.began_s, ended_s, before_s + busy_s, batches + 1,
+                    items_before + items, tombstones_before + tombstones,
+                )  # fmt: skip
+                return
+            if last is not None:
+                self._closed.append(last)
+            self._open = Bar(began_s, ended_s, busy_s, 1, items, tombstones)
+
+    def take(self) -> list[Bar]:
+        """The bars that have closed since the last time."""
+        with self._lock:
+            last = self._open
+            if last is not None and time.monotonic() - last.ended_s >= _BAR_S:
+                self._closed.append(last)
+                self._open = None
+            taken = list(self._closed)
+            self._closed.clear()
+        return taken
+
+
+class ProcessState(NamedTuple):
+    """A process of a run.
+
+    Attributes:
+        memory_bytes: resident now.
+        cpu_s: that its threads have had, since it began.
+        at_s: when it said so, on `time.monotonic`.
+    """
+
+    name: str
+    pid: int
+    memory_bytes: int
+    cpu_s: float
+    at_s: float
+
+
+class SourceState(NamedTuple):
+    """Where a source of a run stands.
+
+    Attributes:
+        items, late_items: that it gave, and that were diverted since they came too late.
+        heartbeat: nothing below will come of it; as bytes that compare with metas.
+        silent_since_s: when it last gave something, on `time.monotonic`; None where it has ended.
+    """
+
+    name: str
+    items: int
+    late_items: int
+    heartbeat: bytes
+    silent_since_s: float | None
+
+
+@dataclass
+class Observed:
+    """What an engine tells of a run that is watched.
+
+    Attributes:
+        counts: by operator the items, bytes and tombstones that left it; of those that were counted.
+        inside_loops: operators that run as one loop, between which nothing travels.
+        processes: of the run; the calling one is the first.
+        bars: by the name of the process, since the last time.
+    """
+
+    counts: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    inside_loops: Sequence[str] = ()
+    processes: list[ProcessState] = field(default_factory=list)
+    bars: dict[str, list[Bar]] = field(default_factory=dict)
+
+
+def memory_bytes() -> int:
+    """Resident memory of this process now; where that cannot be told the most it had."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        from drift.engines.base import peak_memory_bytes
+
+        return peak_memory_bytes()
+
+
+def own_state(name: str) -> ProcessState:
+    """Of this process."""
+    return ProcessState(name, os.getpid(), memory_bytes(), time.process_time(), time.monotonic())
+
+
+def added(counts: Sequence[Mapping[str, tuple[int, int, int]]]) -> dict[str, tuple[int, int, int]]:
+    """What several processes have counted, together."""
+    total: dict[str, tuple[int, int, int]] = {}
+    for each in counts:
+        for name, (items, size, tombstones) in each.items():
+            before = total.get(name, (0, 0, 0))
+            total[name] = before[0] + items, before[1] + size, before[2] + tombstones
+    return total
