@@ -49,11 +49,16 @@ class Frame:
 
 @dataclass(frozen=True)
 class Line:
-    """From one box to another; one that goes back is led past the boxes between, and does not decide the layers."""
+    """From one box to another; one that goes back is led past the boxes between, and does not decide the layers.
+
+    Attributes:
+        label: width and height of what is to be written beside it, where there is to be room for that.
+    """
 
     origin: str
     target: str
     back: bool
+    label: tuple[float, float] | None = None
 
 
 @dataclass
@@ -62,6 +67,7 @@ class Layout:
 
     Attributes:
         curves: for each line the points of a cubic Bezier curve (1 + 3n of them), then the tip of its arrow.
+        labels: for each line the middle of its label, where it has one.
     """
 
     width: float = 0.0
@@ -69,6 +75,7 @@ class Layout:
     boxes: dict[str, Rectangle] = field(default_factory=dict)
     frames: dict[str, Rectangle] = field(default_factory=dict)
     curves: list[tuple[list[Point], Point]] = field(default_factory=list)
+    labels: list[Point | None] = field(default_factory=list)
 
 
 def lay_out(boxes: Sequence[Box], frames: Sequence[Frame], lines: Sequence[Line]) -> Layout:
@@ -90,8 +97,12 @@ def lay_out(boxes: Sequence[Box], frames: Sequence[Frame], lines: Sequence[Line]
         else:
             x0, y0, x1, y1 = map(float, each["bb"].split(","))
             layout.frames[frame_ids[each["name"]].name] = Rectangle(x0, top - y1, x1 - x0, y1 - y0)
-    positions = {int(each["id"]): each["pos"] for each in drawn.get("edges", ())}
-    layout.curves = [_curve(positions[index], top, line.back) for index, line in enumerate(lines)]
+    edges = {int(each["id"]): each for each in drawn.get("edges", ())}
+    layout.curves = [_curve(edges[index]["pos"], top, line.back) for index, line in enumerate(lines)]
+    for index in range(len(lines)):
+        at = edges[index].get("lp")
+        x, y = map(float, at.split(",")) if at else (0.0, 0.0)
+        layout.labels.append(Point(x, top - y) if at else None)
     return layout
 
 
@@ -113,17 +124,24 @@ def _graphviz(boxes: Sequence[Box], frames: Sequence[Frame], lines: Sequence[Lin
         )
     for index, frame in enumerate(frames):
         inside = [ids[box.name] for box in boxes if box.frame == frame.name]
-        size = f'fixedsize="true" width="{frame.title_width:.0f}" height="{frame.title_height:.0f}"'
-        title = f'<<table border="0" cellborder="0" cellpadding="0" cellspacing="0" {size}><tr><td></td></tr></table>>'
+        title = _room(frame.title_width, frame.title_height)
         graph.add_subgraph(inside, name=f"cluster_{index}", margin="16", labeljust="l", label=title)
     for index, line in enumerate(lines):
         if line.back and line.origin != line.target:  # drawn from its target, so that it runs with the flow
             ends, more = (line.target, line.origin), {"dir": "back", "tailport": "e", "headport": "e"}
         else:
             ends, more = (line.origin, line.target), {}
+        if line.label is not None:
+            more["label"] = _room(*line.label)
         graph.add_edge(ids[ends[0]], ids[ends[1]], key=str(index), id=str(index), **more)
     answer: dict[str, Any] = json.loads(graph.draw(format="json", prog="dot"))
     return answer
+
+
+def _room(width: float, height: float) -> str:
+    """A label without text that takes so much room."""
+    size = f'fixedsize="true" width="{width:.0f}" height="{height:.0f}"'
+    return f'<<table border="0" cellborder="0" cellpadding="0" cellspacing="0" {size}><tr><td></td></tr></table>>'
 
 
 def _curve(position: str, top: float, back: bool) -> tuple[list[Point], Point]:
