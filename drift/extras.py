@@ -21,6 +21,8 @@ _MODULES = {
     "postgres": ("psycopg",),
     "redis": ("redis",),
     "kafka": ("confluent_kafka",),
+    "web": ("starlette", "uvicorn", "prometheus_client", "pygraphviz"),
+    "otel": ("opentelemetry",),
 }
 
 

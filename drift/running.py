@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from drift.engines.base import Engine, Progress, Settings, peak_memory_bytes
 from drift.engines.feed import Feed, taker_of_late
+from drift.engines.observed import Observed, SourceState
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.extras import need
+from drift.logged import RunLog
 from drift.pieces import Pieces, called_on, taken_in_a_thread
 from drift.sinks.base import Sink, as_sink
 from drift.sources.base import Source, as_source
 from drift.sources.frames import FrameSource
-from drift.streams import Graph
+from drift.streams import ERRORS, Graph
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
 from drift_graph.errors import SettingsError, SinkError
@@ -42,12 +44,16 @@ if TYPE_CHECKING:
 
     from drift.purity import PurityCheck
     from drift.records.recorder import Recorder, Recording
+    from drift.web.server import LivePage
 
 #: Makes what an engine reads, given who takes late items and how many items it reads at once.
 MakeFeed = Callable[[Callable[[Late], None], int], Feed]
 
 EngineName = Literal["local", "reference", "zeromq", "spark"]
 ENGINES = get_args(EngineName)
+
+#: A source that holds the output back is told of when it has given nothing for so long.
+SILENT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,7 @@ class Run:
         place: str = "",
         make_feed: MakeFeed | None = None,
         until: int | None = None,
+        web: int | str | None = None,
     ) -> None:
         self.dataflow = dataflow
         self.engine = engine
@@ -149,6 +156,16 @@ class Run:
         except BaseException:
             self._feed.close()
             raise
+        self._page: LivePage | None = None
+        try:
+            if web is not None:
+                self._page = _live_page(web, self)
+        except BaseException:
+            self._engine.close()
+            raise
+        self._log = RunLog(dataflow.name, engine, settings.workers)
+        self._sets_apart = any(sink.name == ERRORS for sink in dataflow.sinks)
+        self._apart = 0  # items set apart
         self._own_digest: Digest | None = None  # of what was handed out, where the engine may have released more
         if until is not None or (isinstance(self._feed, RecordedFeed) and not self._feed.ends):
             self._own_digest = Digest(settings.digest)
@@ -178,7 +195,8 @@ class Run:
 
     def finish(self) -> Report:
         """Run to the end; the sinks take the output."""
-        if not self._begun and not self._sinks and self._recorder is None and self._own_digest is None:
+        needless = not self._sinks and self._recorder is None and self._own_digest is None and self._page is None
+        if not self._begun and needless:
             self._engine.needs_items = False
         for _ in self._pieces:
             pass
@@ -246,6 +264,19 @@ class Run:
     def progress(self) -> Progress:
         """Where the run stands now."""
         return self._engine.progress
+
+    def observed(self) -> Observed:
+        """What left each operator, and what each process of the run does; where the run is `counted` or has a page."""
+        return self._engine.observed()
+
+    def source_states(self) -> list[SourceState]:
+        """Where each source stands."""
+        return self._feed.states()
+
+    @property
+    def web(self) -> str:
+        """Where the run is seen while it runs, with the token that it asks for; "" where it has no page."""
+        return self._page.url if self._page is not None else ""
 
     @property
     def digest(self) -> str:
@@ -346,12 +377,18 @@ class Run:
                 if self._recorder is not None:
                     closing.callback(self._recorder.close)
                 closing.callback(self._engine.close)
+                if self._page is not None:
+                    closing.callback(self._page.close)
+                    closing.callback(self._page.status.end, *self._outcome)
                 if self._recorder is not None:  # the first to be told and the last to be waited for
                     state, error = self._outcome
                     by_input = error is not None and error is self._feed.error
                     digest = self._digest if state == "finished" else ""
                     closing.callback(self._recorder.end, state, error, by_input, digest)
             self._seconds = time.perf_counter() - self._started
+            if self._begun:
+                progress, (state, error) = self._engine.progress, self._outcome
+                self._log.ended(state, progress.items_in, progress.items_out, self._seconds, error)
 
     def _run(self) -> Generator[Released, None, None]:
         self._begun = True
@@ -360,6 +397,9 @@ class Run:
                 sink.open()
             if self._recorder is not None:
                 self._recorder.start()
+            if self._page is not None:
+                self._page.start()
+            self._log.started()
             for piece in self._engine.released():
                 if self._until is not None:
                     piece = piece.before(self._until)
@@ -371,6 +411,9 @@ class Run:
                     piece, error = self._to_record(piece, self._recorder)
                 if self._sinks and piece.metas:
                     self._write(piece)
+                if self._page is not None:
+                    self._page.status.take(piece)
+                self._tell(piece)
                 yield piece
                 seen, self._seen = self._seen, []
                 _check_unchanged(seen, "the loop over the run")
@@ -391,6 +434,19 @@ class Run:
             raise
         finally:
             self._end()
+
+    def _tell(self, piece: Released) -> None:
+        """To the log, what is new of items that went another way, and of a source that all wait for."""
+        progress = self._engine.progress
+        if progress.late_items:
+            self._log.late(progress.late_items)
+        if self._sets_apart and piece.metas:
+            sinks = piece.sinks
+            self._apart += len(piece.metas) * (sinks == ERRORS) if isinstance(sinks, str) else sinks.count(ERRORS)
+            self._log.diverted(self._apart)
+        if not piece.metas:
+            silent_s = progress.silent_s
+            self._log.silent(progress.held_by if silent_s >= SILENT_S else "", silent_s, progress.unsettled)
 
     def _to_record(self, piece: Released, recorder: Recorder) -> tuple[Released, Exception | None]:
         """What of a piece the record can keep, and the error to end with after that."""
@@ -447,6 +503,7 @@ def run(
     on_late: Callable[[Late], None] | None = None,
     digest: str = "xxh3_128",
     record: str | os.PathLike[str] | Recording | None = None,
+    web: int | str | None = None,
     **more: Any,
 ) -> Run:
     """Run a graph; iterate over the result for its items, or call `finish()`.
@@ -461,6 +518,8 @@ def run(
         on_late: takes items that a time policy diverts; without it they gather in `Run.late`.
         digest: "xxh3_128", or "sha256" where somebody may have reason to forge an output.
         record: a folder, which is not there yet, for a record of the run; `drift.replay` and `drift.audit` take it.
+        web: a port, 0 for any that is free, or "HOST:PORT": a page of the run while it runs, at `Run.web`. On a host
+            that is not this machine's loopback it asks for a token, DRIFT_WEB_TOKEN or one that is made.
         more: other fields of `drift.Settings`.
 
     Raises:
@@ -483,6 +542,7 @@ def run(
         on_late=on_late,
         digest=digest,
         record=record,
+        web=web,
         place=_place(graph, dataflow) if record is not None else "",
         **more,
     )
@@ -500,6 +560,7 @@ def made_run(
     place: str = "",
     feed: MakeFeed | None = None,
     until: int | None = None,
+    web: int | str | None = None,
     **settings: Any,
 ) -> Run:
     """`run` of a graph that is a value, where its place is known, or its input does not come from sources.
@@ -508,13 +569,14 @@ def made_run(
         place: "file.py:name" of the graph, for the record.
         feed: what the engine reads, in place of `sources`; it is told who takes late items, and batch_items.
         until: end before this position.
+        web: where a page is to be.
         settings: fields of `Settings`.
     """
     return Run(
         dataflow,
         sources,
         engine=engine,
-        settings=_checked(engine, settings),
+        settings=_checked(engine, settings if web is None else {**settings, "counted": True}),
         times=times or {},
         sinks=sinks or {},
         on_late=on_late,
@@ -522,6 +584,7 @@ def made_run(
         place=place,
         make_feed=feed,
         until=until,
+        web=web,
     )
 
 
@@ -564,6 +627,14 @@ def _engine_class(name: str) -> Callable[[Dataflow, Feed, Settings], Engine]:
     from drift.engines.local import LocalEngine
 
     return LocalEngine
+
+
+def _live_page(web: int | str, run: Run) -> LivePage:
+    need("web", "web=")
+    from drift.web.address import as_address
+    from drift.web.server import LivePage
+
+    return LivePage(as_address(web), run)
 
 
 def _purity_check(dataflow: Dataflow, times: Mapping[str, TimePolicy], settings: Settings) -> PurityCheck:

@@ -18,11 +18,14 @@ from rich.text import Text
 
 from drift.engines.base import Progress
 from drift.records.watch import Watch
-from drift.running import Run
+from drift.running import SILENT_S, Run
+from drift.show.placed import cut
+from drift.show.steps import columns_of
 
 _DRAWN_PER_SECOND = 5
 _RATE_OVER_S = 2.0
-_BAR_CELLS = 12
+#: Of the line: it fits a terminal of the usual width.
+COLUMNS = 80
 
 
 class ProgressLine:
@@ -87,27 +90,52 @@ class WatchLine(ProgressLine):
         return Text("  ".join([f"{minutes}:{seconds:02}", *told]), no_wrap=True, overflow="ellipsis")
 
 
-def line_text(progress: Progress, rates: tuple[float, float], seconds: float) -> str:
-    """The line's words; what matters most stands first, since a narrow terminal cuts the rest."""
-    minutes, rest = divmod(int(seconds), 60)
-    clock = f"{minutes}:{rest:02}"
+def line_text(progress: Progress, rates: tuple[float, float], seconds: float, columns_max: int = COLUMNS) -> str:
+    """The line's words: first what holds the output back, and then as much as there is room for, what matters first."""
+    held = progress.held_by
+    if held and progress.silent_s >= SILENT_S:
+        held += f", silent {clock_text(progress.silent_s)}"
+    line = cut(f"held by {held}" if held else "running", columns_max // 2)
+    clock = clock_text(seconds)
     if progress.fraction:
-        left_m, left_s = divmod(int(seconds / progress.fraction - seconds), 60)
-        clock += f" {_bar(progress.fraction)} {progress.fraction:.0%}, {left_m}:{left_s:02} left"
+        left_s = seconds / progress.fraction - seconds
+        clock += f" {progress.fraction:.0%}, {clock_text(left_s)} left"
     parts = [
+        f"in {short(progress.items_in)} {short(rates[0])}/s",
+        f"out {short(progress.items_out)} {short(rates[1])}/s",
+        f"unsettled {short(progress.unsettled)}" if progress.unsettled else "",
         clock,
-        f"in {progress.items_in:,} ({rates[0]:,.0f}/s)",
-        f"out {progress.items_out:,} ({rates[1]:,.0f}/s)",
-        f"unsettled {progress.unsettled:,}",
-        f"at {progress.reached}" + (f", held by {progress.held_by}" if progress.held_by else ""),
+        f"late {short(progress.late_items)}" if progress.late_items else "",
+        f"at {progress.reached.removeprefix('time ')}",
+        f"tombstones {short(progress.tombstones)}" if progress.tombstones else "",
     ]
-    if progress.tombstones:
-        parts.append(f"tombstones {progress.tombstones:,}")
-    if progress.late_items:
-        parts.append(f"late {progress.late_items:,}")
-    return "  ".join(parts)
+    for part in filter(None, parts):
+        if columns_of(line) + 2 + columns_of(part) <= columns_max:
+            line += f"  {part}"
+    return line
 
 
-def _bar(fraction: float) -> str:
-    full = round(fraction * _BAR_CELLS)
-    return "━" * full + "╌" * (_BAR_CELLS - full)
+def short(number: float) -> str:
+    """A number in six columns at most, below 10**15: 9,999, 12.3k, 4.57M.
+
+    >>> short(9999), short(12345), short(4_567_890), short(999_960)
+    ('9,999', '12.3k', '4.57M', '1.00M')
+    """
+    if number < 9999.5:
+        return f"{number:,.0f}"
+    for least, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        size = number / least
+        if size >= 0.9995:
+            return f"{size:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}{unit}"
+    raise AssertionError(f"{number} is less than {9999.5}, and was told before")
+
+
+def clock_text(seconds: float) -> str:
+    """Minutes and seconds, with hours where there are any.
+
+    >>> clock_text(75), clock_text(3605)
+    ('1:15', '1:00:05')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

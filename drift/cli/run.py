@@ -58,6 +58,7 @@ _JSON_FIELDS = (
     help="sha256 also withstands forgery.",
 )  # fmt: skip
 @click.option("--record", metavar="PATH", help="A new folder for a record of the run: see drift replay, drift audit.")
+@click.option("--web", metavar="[HOST:]PORT", help="A page of the run while it runs; 0 is any port that is free.")
 @print_options
 def run_command(
     graph: str,
@@ -70,6 +71,7 @@ def run_command(
     in_flight_max: int | None,
     transport: str | None,
     check_purity: bool,
+    web: str | None,
     **times: Sequence[str],
 ) -> None:
     """Run the graph of a Python file (FILE:GRAPH) or module (package.module:GRAPH).
@@ -94,6 +96,7 @@ def run_command(
         "digest": digest_algorithm,
         "check_purity": check_purity,
         "record": record,
+        "web": web,
         "place": full_place(graph),
         **settings,
         **only_given(more),
@@ -130,6 +133,8 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, Noted], printed: Printed
         running: Run | None = None
         try:
             with make() as running:
+                if running.web:
+                    click.echo(f"see the run at {running.web}", err=True)
                 line.follow(running)
                 interrupts.running = running
                 for piece in running.pieces():

@@ -1,0 +1,234 @@
+"""The thread that serves a run's page.
+
+Invariant: whatever ends the run, its port is free and its thread gone when `close` returns; the run never waits for
+who looks at it.
+
+Why: the thread reads the run and is read by nobody. `close` has every stream of events send the last state and end;
+connections that do not take it are cut after a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import json
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from drift.web.address import Address, host_of, is_loopback
+from drift.web.metrics import CONTENT_TYPE, as_text
+from drift.web.picture import as_data
+from drift.web.status import Status, Watched
+
+_LOOK_S = 0.5
+_CLOSE_S = 1.0
+_JOIN_S = 5.0
+
+#: An application as its server calls it: of a connection, with what it receives and sends.
+_Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class LivePage:
+    """The page of one run, at an address; it is bound at once, and serves from `start` to `close`.
+
+    Attributes:
+        url: where a browser finds it, with the token where there is one.
+
+    Raises:
+        SettingsError: the address is taken, or the libraries are not installed.
+    """
+
+    def __init__(self, address: Address, run: Watched) -> None:
+        self._address = address
+        self._picture = as_data(run.dataflow)
+        self.status = Status(run)
+        self._socket = address.bound()
+        self.url = address.url(self._socket.getsockname()[1])
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: Any = None
+        self._ready = threading.Event()
+        self._ended: asyncio.Event | None = None
+        self._told: dict[str, Any] = {}
+
+    def start(self) -> None:
+        self.status.start()
+        self._socket.listen()  # from now on a browser waits until it is served
+        self._thread = threading.Thread(target=self._serve, name="drift web", daemon=True)
+        self._thread.start()
+        self._ready.wait(_JOIN_S)
+
+    def close(self) -> None:
+        """May be called twice."""
+        if self._thread is not None:
+            if self._loop is not None and self._ended is not None:
+                with contextlib.suppress(RuntimeError):  # the loop has closed: the thread has failed, and said so
+                    self._loop.call_soon_threadsafe(self._end)
+            self._thread.join(_JOIN_S)
+            self._thread = None
+        self._socket.close()
+
+    # In the thread.
+
+    def _serve(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except Exception:
+            logging.getLogger("drift").exception("the page of the run has failed; the run goes on without it")
+        finally:
+            self._ready.set()
+
+    async def _run(self) -> None:
+        import uvicorn
+
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        config = uvicorn.Config(
+            self._guarded(self._application()),
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=int(_CLOSE_S),
+        )
+        self._server = uvicorn.Server(config)
+        self._look()
+        looking = asyncio.ensure_future(self._keep_looking())
+        self._ready.set()
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            looking.cancel()
+
+    def _end(self) -> None:
+        assert self._ended is not None
+        self._look()
+        self._ended.set()
+        self._server.should_exit = True
+
+    def _look(self) -> dict[str, Any]:
+        self._told = self.status.look()
+        return self._told
+
+    async def _keep_looking(self) -> None:
+        assert self._ended is not None
+        while not self._ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), _LOOK_S)
+            if not self._ended.is_set():
+                self._look()
+
+    def _application(self) -> _Application:
+        from starlette.applications import Starlette
+        from starlette.requests import Request
+        from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+        from starlette.routing import Route
+
+        async def page(request: Request) -> Response:
+            text, policy = _page()
+            return HTMLResponse(text, headers={"Content-Security-Policy": policy})
+
+        async def picture(request: Request) -> Response:
+            return JSONResponse(self._picture)
+
+        async def status(request: Request) -> Response:
+            _, bars = self.status.bars(0)
+            return JSONResponse({**self._told, "history": self.status.history(), "bars": bars})
+
+        async def events(request: Request) -> Response:
+            return StreamingResponse(self._events(), media_type="text/event-stream")
+
+        async def metrics(request: Request) -> Response:
+            return Response(as_text(lambda: self._told), media_type=CONTENT_TYPE)
+
+        routes = [
+            Route("/", page),
+            Route("/graph.json", picture),
+            Route("/status.json", status),
+            Route("/events", events),
+            Route("/metrics", metrics),
+        ]
+        application: _Application = Starlette(routes=routes)
+        return application
+
+    async def _events(self) -> AsyncIterator[str]:
+        """The run as it is, then what is new of it, and last how it ended."""
+        assert self._ended is not None
+        seen, bars = self.status.bars(0)
+        told = {**self._told, "history": self.status.history(), "bars": bars}
+        while True:
+            ended = self._ended.is_set()
+            yield f"data: {json.dumps(told)}\n\n"
+            if ended:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), _LOOK_S)
+            seen, bars = self.status.bars(seen)
+            told = {**self._told, "history": self.status.history()[-1:], "bars": bars}
+
+    def _guarded(self, application: _Application) -> _Application:
+        """Only who may see the run comes to the application."""
+        from starlette.requests import Request
+        from starlette.responses import PlainTextResponse
+
+        async def guarded(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] != "http":
+                return
+            request = Request(scope)
+            host = host_of(request.headers.get("host", ""))
+            if self._address.is_loopback and not is_loopback(host):
+                refusal = PlainTextResponse(f"this page is at {self._address.host}, not at {host!r}\n", 421)
+                await refusal(scope, receive, send)
+                return
+            if not self._may_see(request):
+                text = "say the token: ?token=..., or the header Authorization: Bearer ...\n"
+                await PlainTextResponse(text, 401)(scope, receive, send)
+                return
+            if request.method not in ("GET", "HEAD"):
+                await PlainTextResponse("there is nothing to change here\n", 405)(scope, receive, send)
+                return
+
+            async def marked(message: Any) -> None:
+                if message["type"] == "http.response.start":
+                    message["headers"] += _HEADERS
+                await send(message)
+
+            await application(scope, receive, marked)
+
+        return guarded
+
+    def _may_see(self, request: Any) -> bool:
+        if not self._address.token:
+            return True
+        said = request.query_params.get("token", "")
+        kind, _, rest = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            said = rest.strip()
+        return hmac.compare_digest(said.encode(), self._address.token.encode())
+
+
+_HEADERS = [
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
+
+
+@cache
+def _page() -> tuple[str, str]:
+    """The page, and the policy that lets its own script and style run and nothing else."""
+    text = (Path(__file__).with_name("page.html")).read_text(encoding="utf-8")
+    policy = ["default-src 'none'", "connect-src 'self'", "img-src data:", "base-uri 'none'", "form-action 'none'"]
+    for kind, tag in (("script", "script"), ("style", "style")):
+        inside = text.split(f"<{tag}>")[1].split(f"</{tag}>")[0]
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        policy.append(f"{kind}-src 'sha256-{digest}'")
+    return text, "; ".join(policy)

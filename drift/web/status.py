@@ -1,0 +1,233 @@
+"""Where a run stands, as one value that JSON can carry.
+
+Invariant: asking costs the run nothing but the moment in which its numbers are read, and a piece of output costs it a
+few additions; nothing in here waits for the run, nor the run for anything in here.
+
+Why: numbers are read as they are, by the thread that serves them. A piece leaves its last items behind, which are made
+into text when somebody looks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from drift.engines.base import Progress, Settings
+from drift.engines.observed import Observed, ProcessState, SourceState
+from drift.streams import ERRORS
+from drift_barrier.barrier import Released
+from drift_graph.functions import safe_text
+from drift_graph.graph import Dataflow
+from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
+
+_ROWS = 20  # of the latest output
+_PAYLOAD_CHARACTERS = 300
+_RATE_OVER_S = 3.0
+_HISTORY = 600  # looks
+_BARS_S = 30.0  # of the timelines
+
+
+class Watched(Protocol):
+    """What is asked of a run."""
+
+    dataflow: Dataflow
+    engine: str
+    settings: Settings
+
+    @property
+    def progress(self) -> Progress: ...
+
+    def observed(self) -> Observed: ...
+
+    def source_states(self) -> list[SourceState]: ...
+
+
+class _Look:
+    """The numbers of one moment, of which rates are made."""
+
+    def __init__(self, at_s: float, progress: Progress, counts: dict[str, int], cpu: dict[str, ProcessState]) -> None:
+        self.at_s = at_s
+        self.items_in = progress.items_in
+        self.items_out = progress.items_out
+        self.counts = counts
+        self.cpu = cpu
+
+
+class Status:
+    """See the module. `look` is called by one thread, `take` by the one that runs.
+
+    Attributes:
+        state: "waiting", "running", and in the end "finished", "stopped" or "failed".
+    """
+
+    def __init__(self, run: Watched) -> None:
+        self._run = run
+        self._began_s = time.monotonic()
+        self._ended_s: float | None = None
+        self.state = "waiting"
+        self.error = ""
+        self._lock = threading.Lock()
+        self._sinks: Counter[str] = Counter({sink.name: 0 for sink in run.dataflow.sinks})
+        self._latest: deque[tuple[int, str, bytes, Any]] = deque(maxlen=_ROWS)
+        self._looks: deque[_Look] = deque()
+        self._history: deque[list[float]] = deque(maxlen=_HISTORY)
+        self._bars: deque[tuple[int, list[Any]]] = deque()
+        self._bars_seen = 0
+
+    # What the run tells.
+
+    def start(self) -> None:
+        self._began_s = time.monotonic()
+        self.state = "running"
+
+    def take(self, piece: Released) -> None:
+        """A piece of the output."""
+        count = len(piece.metas)
+        if not count:
+            return
+        first = max(count - _ROWS, 0)
+        metas, payloads, sinks = piece.metas[first:], piece.payloads[first:], piece.sinks
+        names: Sequence[str] = [sinks] * len(metas) if isinstance(sinks, str) else sinks[first:]
+        with self._lock:
+            if isinstance(sinks, str):
+                self._sinks[sinks] += count
+            else:
+                self._sinks.update(sinks)
+            self._latest.extend(zip(range(piece.position + first, piece.position + count), names, metas, payloads))
+
+    def end(self, state: str, error: BaseException | None) -> None:
+        self.state = state
+        self.error = f"{type(error).__name__}: {safe_text(str, error, 2000)}" if error is not None else ""
+        self._ended_s = time.monotonic()
+
+    # What is told of it.
+
+    @property
+    def diverted(self) -> int:
+        """Items that were set apart, since a source or a step could not take them."""
+        return self._sinks[ERRORS]
+
+    def look(self) -> dict[str, Any]:
+        """The run as it is now; rates and timelines are made of one look after the other."""
+        now_s = time.monotonic() if self._ended_s is None else self._ended_s
+        run = self._run
+        progress, observed = run.progress, run.observed()
+        counts = {name: items for name, (items, _, _) in observed.counts.items()}
+        looks = self._looks
+        looks.append(_Look(now_s, progress, counts, {each.name: each for each in observed.processes}))
+        while len(looks) > 2 and now_s - looks[1].at_s >= _RATE_OVER_S:
+            looks.popleft()
+        self._keep(observed, now_s)
+        seconds = now_s - self._began_s
+        told: dict[str, Any] = {
+            "graph": run.dataflow.name,
+            "engine": run.engine,
+            "workers": run.settings.workers if run.engine == "zeromq" else 1,
+            "state": self.state,
+            "error": self.error,
+            "seconds": round(seconds, 3),
+            "items_in": progress.items_in,
+            "items_out": progress.items_out,
+            "in_per_s": self._rate(lambda look: look.items_in),
+            "out_per_s": self._rate(lambda look: look.items_out),
+            "unsettled": progress.unsettled,
+            "fraction": progress.fraction,
+            "minimal_time": progress.reached,
+            "held_by": progress.held_by if self._ended_s is None else "",
+            "silent_s": round(progress.silent_s, 1) if self._ended_s is None else 0.0,
+            "tombstones": progress.tombstones,
+            "late": progress.late_items,
+            "diverted": self.diverted,
+            "refused_frames": progress.refused_frames,
+            "sources": [self._source(each, now_s) for each in run.source_states()],
+            "sinks": dict(self._sinks),
+            "operators": {
+                name: {
+                    "items": items,
+                    "bytes": size,
+                    "tombstones": tombstones,
+                    "per_s": self._rate(partial(_items_of, name)),
+                }
+                for name, (items, size, tombstones) in observed.counts.items()
+            },
+            "inside_loops": list(observed.inside_loops),
+            "processes": [self._process(each) for each in observed.processes],
+            "output": self._rows(),
+        }
+        self._history.append([round(seconds, 2), told["in_per_s"], told["out_per_s"], told["unsettled"]])
+        return told
+
+    def history(self) -> list[list[float]]:
+        """Of each look: seconds, items in and out a second, unsettled items."""
+        return list(self._history)
+
+    def bars(self, after: int) -> tuple[int, list[list[Any]]]:
+        """The bars of the timelines behind the one of this number, and the number of the last."""
+        return self._bars_seen, [bar for number, bar in list(self._bars) if number > after]
+
+    def _keep(self, observed: Observed, now_s: float) -> None:
+        for name, bars in observed.bars.items():
+            for bar in bars:
+                self._bars_seen += 1
+                began_s, ended_s = bar.began_s - self._began_s, bar.ended_s - self._began_s
+                told = [name, round(began_s, 4), round(ended_s, 4), round(bar.busy_s, 4), *bar[3:]]
+                self._bars.append((self._bars_seen, told))
+        while self._bars and self._bars[0][1][2] < now_s - self._began_s - _BARS_S:
+            self._bars.popleft()
+
+    def _rate(self, number: Callable[[_Look], int]) -> float:
+        """A second, over the last seconds."""
+        first, last = self._looks[0], self._looks[-1]
+        seconds = last.at_s - first.at_s
+        return round((number(last) - number(first)) / seconds, 1) if seconds > 0 else 0.0
+
+    def _source(self, state: SourceState, now_s: float) -> dict[str, Any]:
+        since_s = state.silent_since_s
+        return {
+            "name": state.name,
+            "items": state.items,
+            "late": state.late_items,
+            "heartbeat": _in_words(state.heartbeat),
+            "ended": since_s is None,
+            "silent_s": round(max(now_s - since_s, 0.0), 1) if since_s is not None else 0.0,
+        }
+
+    def _process(self, state: ProcessState) -> dict[str, Any]:
+        first = next(look.cpu[state.name] for look in self._looks if state.name in look.cpu)
+        seconds = state.at_s - first.at_s
+        load = (state.cpu_s - first.cpu_s) / seconds if seconds > 0 else 0.0
+        return {
+            "name": state.name,
+            "pid": state.pid,
+            "memory_bytes": state.memory_bytes,
+            "cpu_s": round(state.cpu_s, 3),
+            "load": round(load, 3),
+        }
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """The latest items of the output, the last first."""
+        with self._lock:
+            latest = list(self._latest)
+        return [
+            {
+                "position": position,
+                "sink": sink,
+                "time": time_of(meta),
+                "payload": safe_text(repr, payload, _PAYLOAD_CHARACTERS),
+            }
+            for position, sink, meta, payload in reversed(latest)
+        ]
+
+
+def _items_of(operator: str, look: _Look) -> int:
+    return look.counts.get(operator, 0)
+
+
+def _in_words(heartbeat: bytes) -> str:
+    if heartbeat == BEGINNING:
+        return "the beginning"
+    return "the end" if heartbeat == END_OF_TIME else str(time_of(heartbeat))

@@ -1,0 +1,402 @@
+"""A run seen while it runs: its page in a browser, its numbers over HTTP, what it says to the log and on a terminal."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import browser
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import HANG_S, wait_until
+
+import drift
+from drift.cli.progress import COLUMNS, line_text, short
+from drift.engines.base import Progress
+from drift.engines.observed import Timeline
+from drift.machines.nodes.intake import Intake
+from drift.show.steps import columns_of
+from drift.web.address import as_address
+from drift_graph.meta import pack_time
+from drift_graph.times import ArrivalTime, SourceMachine
+
+WATCHED = ["local", "zeromq"]
+
+
+def words() -> drift.Graph:
+    graph = drift.Graph("words")
+    lines = graph.source("lines", on_error="divert")
+    lines.flat_map(str.split, name="split").count(key=str.lower, name="count").sink("counts")
+    return graph
+
+
+class Lines:
+    """Lines without end, until `ended` is set; they stop at `enough` until then."""
+
+    def __init__(self, enough: int = 200) -> None:
+        self.ended = threading.Event()
+        self._enough = enough
+
+    def __iter__(self) -> Iterator[str]:
+        for n in itertools.count():
+            if n >= self._enough:
+                self.ended.wait()
+                return
+            yield f"to be {n} <b>bold</b>"
+
+
+class Seen:
+    """A run that goes on in a thread of its own, so that this one can look at it."""
+
+    def __init__(self, engine: str = "local", *, web: int | str = 0, enough: int = 200, **settings: Any) -> None:
+        self.lines = Lines(enough)
+        if engine == "zeromq":
+            settings["workers"] = 2
+        source = drift.sources.live(iter(self.lines))
+        self.run = drift.run(words(), {"lines": source}, engine=engine, web=web, **settings)  # type: ignore[arg-type]
+        self.report: drift.Report | None = None
+        self._thread = threading.Thread(target=self._finish)
+
+    def _finish(self) -> None:
+        self.report = self.run.finish()
+
+    def __enter__(self) -> Seen:
+        self._thread.start()
+        wait_until(lambda: self.run.progress.items_in == self.lines._enough, "all lines read")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        self.lines.ended.set()
+        self._thread.join(HANG_S)
+        assert not self._thread.is_alive()
+
+    def get(self, path: str = "", **headers: str) -> str:
+        return got(self.run.web + path, **headers)
+
+    def status(self) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads(self.get("status.json"))
+        return told
+
+
+def got(url: str, **headers: str) -> str:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=HANG_S) as answer:
+        return str(answer.read().decode())
+
+
+def code_of(url: str, **headers: str) -> int:
+    try:
+        got(url, **headers)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+    return 200
+
+
+def nobody_listens(url: str) -> bool:
+    found = re.search(r":(\d+)/", url)
+    assert found is not None
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", int(found[1]))) != 0
+
+
+def web_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "drift web"]
+
+
+@pytest.mark.parametrize("engine", WATCHED)
+def test_what_leaves_each_operator_is_counted(engine: Any) -> None:
+    lines = [f"to be {n} or not" for n in range(300)]
+    workers = 2 if engine == "zeromq" else 1
+    run = drift.run(words(), {"lines": lines}, engine=engine, workers=workers, counted=True)
+    run.finish()
+    counts = run.observed().counts
+    assert counts["lines"][0] == 300 and counts["lines.good"][0] == 300 and counts["split"][0] == 1500
+    assert counts["lines.errors"] == (0, 0, 0)
+    items, size, tombstones = counts["count.output"]
+    assert items - 2 * tombstones == 1500 and size > 1500 * 40
+
+
+def test_nothing_is_counted_where_nobody_asks() -> None:
+    run = drift.run(words(), {"lines": ["to be"]})
+    run.finish()
+    assert not run.observed().counts and not run.observed().bars and run.web == ""
+
+
+def test_a_run_without_a_page_loads_no_server_and_starts_no_thread() -> None:
+    code = (
+        "import drift, sys, threading; graph = drift.Graph('g'); graph.source('n').sink('out');"
+        "drift.run(graph, {'n': [1]}).finish();"
+        "print({'starlette', 'uvicorn', 'prometheus_client', 'asyncio'} & set(sys.modules), threading.active_count())"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["set()", "1"]
+
+
+@pytest.mark.parametrize("engine", WATCHED)
+def test_a_run_is_seen_over_http_and_nothing_of_it_is_left(engine: str) -> None:
+    with Seen(engine) as seen:
+        wait_until(lambda: seen.status()["items_out"] == 800, "all released and told")
+        wait_until(lambda: seen.status()["operators"].get("split", {}).get("items") == 800, "all counted")
+        status = seen.status()
+        assert (status["graph"], status["engine"], status["state"]) == ("words", engine, "running")
+        assert status["items_in"] == 200 and status["sinks"] == {"errors": 0, "counts": 800}
+        assert status["held_by"] in ("source lines", "") and status["sources"][0]["items"] == 200
+        names = [each["name"] for each in status["processes"]]
+        assert names[0] == "run" and (engine == "local" or "worker 1" in names)
+        assert all(each["memory_bytes"] > 1e6 for each in status["processes"])
+        assert status["output"][0]["position"] == 799 and status["output"][0]["payload"] == "('<b>bold</b>', 200)"
+        wait_until(lambda: seen.status()["bars"], "a batch on the timeline")
+        graph = json.loads(seen.get("graph.json"))
+        assert {box["name"] for box in graph["boxes"]} >= {"lines", "split", "counts"}
+        assert all(line["label"] for line in graph["lines"])
+        metrics = seen.get("metrics")
+        assert 'drift_items_in_total{graph="words"} 200.0' in metrics
+        assert 'drift_operator_items_total{graph="words",operator="split"} 800.0' in metrics
+        assert "Content-Security" not in seen.get() and "<title>drift</title>" in seen.get()
+        with urllib.request.urlopen(seen.run.web + "events", timeout=HANG_S) as events:
+            first = json.loads(events.readline().removeprefix(b"data: "))
+            assert first["items_in"] == 200 and first["bars"]
+            seen.end()
+            last = [line for line in events.read().decode().splitlines() if line][-1]
+        assert json.loads(last.removeprefix("data: "))["state"] == "finished"
+    assert nobody_listens(seen.run.web) and not web_threads()
+    plain = drift.run(words(), {"lines": [f"to be {n} <b>bold</b>" for n in range(200)]})
+    assert [report.items_out for report in (seen.report, plain.finish()) if report] == [800, 800]
+
+
+def test_a_page_changes_nothing_of_the_output() -> None:
+    lines = [f"to be {n % 7}" for n in range(5000)]
+    watched = drift.run(words(), {"lines": lines}, web=0).finish()
+    assert watched.digest == drift.run(words(), {"lines": lines}).finish().digest
+
+
+def test_the_page_of_a_run_that_is_interrupted_is_gone() -> None:
+    run = drift.run(words(), {"lines": itertools.repeat("to be")}, web=0)
+    with pytest.raises(KeyboardInterrupt), run:
+        for item in run:
+            if item.position == 10_000:
+                assert code_of(run.web) == 200 and web_threads()
+                raise KeyboardInterrupt
+    assert nobody_listens(run.web) and not web_threads()
+
+
+def test_a_page_ends_though_somebody_looks_who_takes_nothing() -> None:
+    with Seen() as seen:
+        port = int(seen.run.web.rsplit(":", 1)[1].strip("/"))
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(12) == b"HTTP/1.1 200"
+            seen.end()
+    assert not web_threads()
+
+
+def test_the_page_of_a_run_that_never_begins_is_gone_with_it() -> None:
+    run = drift.run(words(), {"lines": ["to be"]}, web=0)
+    run.close()
+    assert nobody_listens(run.web) and not web_threads()
+
+
+def test_a_failed_run_is_told_as_failed() -> None:
+    graph = drift.Graph("bad")
+    graph.source("n").map(lambda n: 1 // n).sink("out")
+    run = drift.run(graph, {"n": [1, 0]}, web=0)
+    told: list[str] = []
+    status = run._page.status  # type: ignore[union-attr]
+    with pytest.raises(drift.StepError):
+        told.extend(status.look()["state"] for _ in run.pieces())
+    assert set(told) == {"running"} and status.look()["state"] == "failed" and "ZeroDivisionError" in status.error
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_the_page_of_the_command_is_gone_after_a_signal(signal_number: int, tmp_path: Path) -> None:
+    (tmp_path / "graph.py").write_text("import drift\ngraph = drift.Graph('g')\ngraph.source('n').sink('out')\n")
+    command = [sys.executable, "-m", "drift", "run", "graph.py:graph", "--source", "tcp://127.0.0.1:0", "--web", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        url = next(line.split()[-1] for line in process.stderr if line.startswith("see the run at"))
+        wait_until(lambda: not nobody_listens(url), "the page")
+        assert json.loads(got(url + "status.json"))["graph"] == "g"
+        process.send_signal(signal_number)
+        assert process.wait(HANG_S) == (130 if signal_number == signal.SIGINT else 0)
+    assert nobody_listens(url)
+
+
+def test_on_loopback_only_who_names_it_is_served() -> None:
+    with Seen() as seen:
+        assert code_of(seen.run.web) == 200
+        assert code_of(seen.run.web + "status.json", Host="localhost:80") == 200
+        assert code_of(seen.run.web + "status.json", Host="evil.example") == 421
+        request = urllib.request.Request(seen.run.web + "status.json", b"{}", method="POST")
+        with pytest.raises(urllib.error.HTTPError, match="405") as raised:
+            urllib.request.urlopen(request, timeout=HANG_S)
+        raised.value.close()
+
+
+def test_elsewhere_a_token_is_asked_for() -> None:
+    with Seen(web="0.0.0.0:0") as seen:
+        found = re.fullmatch(r"http://[^:]+:(\d+)/\?token=(\S{20,})", seen.run.web)
+        assert found is not None
+        at, token = f"http://127.0.0.1:{found[1]}/", found[2]
+        for path in ("", "status.json", "events", "metrics", "graph.json"):
+            assert code_of(at + path) == 401 and code_of(f"{at}{path}?token=wrong") == 401
+        assert code_of(f"{at}?token={token}") == 200
+        assert code_of(at + "metrics", Authorization=f"Bearer {token}") == 200
+
+
+def test_a_token_may_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRIFT_WEB_TOKEN", "s3cret")
+    assert as_address("example.org:80").token == as_address(80).token == "s3cret"
+    assert as_address("[::1]:80").host == "::1" and as_address("8080").port == 8080
+
+
+@pytest.mark.parametrize("web", [-1, 70000, "here", "host:", ":80", True, "host:x", 1.5])
+def test_what_is_no_address_is_refused(web: Any) -> None:
+    with pytest.raises(drift.SettingsError, match="web="):
+        drift.run(words(), {"lines": []}, web=web)
+
+
+def test_a_port_that_is_taken_is_said_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(drift.SettingsError, match="choose another port"):
+            drift.run(words(), {"lines": []}, web=taken.getsockname()[1])
+
+
+def test_the_page_in_a_browser() -> None:
+    with browser() as window, Seen(enough=3000) as seen:
+        for width in (1280, 400):
+            window.open(seen.run.web, width=width)
+            window.wait_for("return document.querySelectorAll('#output td').length > 20 && bars.length > 0")
+            wide = window.run("return [document.documentElement.scrollWidth, innerWidth]")
+            assert wide[0] <= wide[1] == width
+        text = window.text()
+        assert "words" in text and "running" in text and "source lines" in text
+        assert "('<b>bold</b>', 3000)" in text and window.run("return document.querySelector('#output b')") is None
+        edges = window.run("return [...document.querySelectorAll('#graph text')].map((each) => each.textContent)")
+        assert any(edge.startswith("12.0k, ") for edge in edges) and "one loop" in edges
+        assert not window.run("return document.querySelectorAll('#graph rect').length < 6")
+        seen.end()
+        window.wait_for("return document.getElementById('state').textContent === 'finished'")
+        assert window.troubles() == []
+
+
+def test_batches_that_follow_closely_are_one_bar_and_each_bar_is_told_once() -> None:
+    timeline, now_s = Timeline(), time.monotonic() - 100
+    for n in range(100):
+        timeline.add(now_s + n * 0.002, now_s + n * 0.002 + 0.001, 10, 1)
+    timeline.add(now_s + 50, now_s + 51, 7, 0)
+    bars = timeline.take()
+    assert sum(bar.items for bar in bars) == 1007 and sum(bar.batches for bar in bars) == 101
+    assert sum(bar.tombstones for bar in bars) == 100 and 10 <= len(bars) <= 12
+    assert bars[-1].busy_s == pytest.approx(1.0) and timeline.take() == []
+
+
+# What it says on a terminal.
+
+
+@given(
+    st.builds(
+        Progress,
+        items_in=st.integers(0, 10**13),
+        items_out=st.integers(0, 10**13),
+        unsettled=st.integers(0, 10**7),
+        tombstones=st.integers(0, 10**12),
+        late_items=st.integers(0, 10**9),
+        minimal_time=st.integers(-(2**62), 2**62).map(pack_time),
+        held_by=st.sampled_from(["", "worker 3"]) | st.text("ab語 ", max_size=90).map("source {}".format),
+        fraction=st.none() | st.floats(0.001, 1),
+        silent_since_s=st.none() | st.just(0.0),
+    ),
+    st.tuples(st.floats(0, 1e9), st.floats(0, 1e9)),
+    st.floats(0, 1e6),
+)
+def test_the_progress_line_fits_and_says_first_what_holds_the_output_back(
+    progress: Progress, rates: tuple[float, float], seconds: float
+) -> None:
+    line = line_text(progress, rates, seconds)
+    assert columns_of(line) <= COLUMNS == 80
+    assert line.startswith(f"held by {progress.held_by[:20]}" if progress.held_by else "running")
+    assert f"  in {short(progress.items_in)} " in line
+
+
+# Who is silent.
+
+
+def test_a_source_is_silent_since_it_last_gave_something() -> None:
+    machine = SourceMachine("ticks", 0, ArrivalTime(), live=True)
+    intake = Intake([machine], batch_items=10, in_flight_max=10, now_s=5.0)
+    assert intake.silent_since_s(0) == 5.0
+    intake.give(0, ["tick"], 100, 7.0)
+    assert intake.silent_since_s(0) == 7.0
+    intake.give(0, [], 100, 8.0)  # its heartbeat stands where it was
+    assert intake.silent_since_s(0) == 7.0
+    intake.give(0, [], 200, 9.0)
+    assert intake.silent_since_s(0) == 9.0
+    intake.give(0, None, 0, 10.0)
+    assert intake.silent_since_s(0) is None
+
+
+def test_a_silent_source_is_told_of_where_items_wait_for_it() -> None:
+    since_s = time.monotonic() - 75
+    waiting = Progress(held_by="source b", silent_since_s=since_s, unsettled=115_935)
+    assert line_text(waiting, (0.0, 0.0), 80).startswith("held by source b, silent 1:15  ")
+    nothing_waits = Progress(held_by="source b", silent_since_s=since_s)
+    assert line_text(nothing_waits, (0.0, 0.0), 80).startswith("held by source b  ")
+
+
+# What it says to the log.
+
+
+def test_a_run_says_when_it_starts_and_ends(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "drift")
+    drift.run(words(), {"lines": ["to be"]}).finish()
+    assert [record.message.split(",")[0] for record in caplog.records] == [
+        "graph 'words': run started on local",
+        "graph 'words': run finished",
+    ]
+
+
+def test_late_and_diverted_items_are_warned_of_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    graph = drift.Graph("late")
+    late = drift.EventTime(time=int, late="divert")
+    graph.source("n", time=late, on_error="divert").map(lambda n: 10 // n, on_error="divert").sink("out")
+    run = drift.run(graph, {"n": [*range(0, 100, 5), *range(60)]}, batch_items=10)
+    run.finish()
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert any("late items diverted" in message for message in warnings) and len(warnings) <= 5
+    assert any("1 items that could not be taken" in message for message in warnings)
+
+
+def test_a_run_that_fails_is_an_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    graph = drift.Graph("bad")
+    graph.source("n").map(lambda n: 1 // n).sink("out")
+    with pytest.raises(drift.StepError):
+        drift.run(graph, {"n": [0]}).finish()
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "run failed, StepError: " in record.message and "ZeroDivisionError" in record.message
+
+
+def test_nothing_is_printed_where_logging_is_not_set_up() -> None:
+    code = (
+        "import drift; graph = drift.Graph('g'); graph.source('n').map(lambda n: 1 // n, on_error='divert').sink('o');"
+        "drift.run(graph, {'n': [0]}).finish()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
