@@ -95,9 +95,7 @@ def pairs(left: list[Row], right: list[Row]) -> Iterator[tuple[Row, Row]]:
     rights: dict[int, deque[tuple[int, Row]]] = {}
     at_left = at_right = 0
     while at_left < len(left) or at_right < len(right):
-        is_left = at_right == len(right) or (
-            at_left < len(left) and time_of(left[at_left]) <= time_of(right[at_right])
-        )
+        is_left = at_right == len(right) or (at_left < len(left) and time_of(left[at_left]) <= time_of(right[at_right]))
         row = left[at_left] if is_left else right[at_right]
         key, now = key_of(row), time_of(row)
         if key not in lefts:

@@ -41,7 +41,7 @@ BREAKAGES = [
         "a source's acks overtake each other",
         [
             Edit(_SIMULATED, "        if len(waiting) == 1:\n", "        if True:\n"),
-            Edit(_SIMULATED, "            if waiting:\n                self.under_way.append(waiting[0])\n", ""),
+            Edit(_SIMULATED, "            self.under_way += list(waiting)[:1]\n", ""),
         ],
     ),
     one(
@@ -65,8 +65,7 @@ BREAKAGES = [
     one(
         "a tombstone lost on its way",
         _BARRIER_NODE,
-        "                for name, columns in message.parts:\n                    self.machine.add(name, columns)\n",
-        "                for name, columns in message.parts:\n"
+        "                    self.machine.add(name, columns)\n",
         "                    diffs = columns.diffs or [1] * len(columns.metas)\n"
         "                    gone = diffs.index(-1) if -1 in diffs else len(diffs)\n"
         "                    kept = [index for index in range(len(diffs)) if index != gone]\n"

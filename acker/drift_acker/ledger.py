@@ -14,11 +14,16 @@ from drift_acker.table import Ack
 
 
 class Ledger:
-    """Checksums of one sender. `sender` is its number, unique in the run and below 2**16."""
+    """Checksums of one sender.
 
-    def __init__(self, sender: int) -> None:
+    Args:
+        sender: its number, unique in the run and below 2**16.
+        generation: of the run, below 2**16: each time all go back, numbers begin anew.
+    """
+
+    def __init__(self, sender: int, generation: int = 0) -> None:
         self._sender = sender
-        self._sent = 0
+        self._sent = generation << 48
 
     def checksum(self) -> int:
         """64 bits for the next message, never 0."""

@@ -37,13 +37,18 @@ class Ack(NamedTuple):
 
 
 class AckTable:
-    """The acker's machine: `handle` acks, read `minimal_time`."""
+    """The acker's machine: `handle` acks, read `minimal_time`.
 
-    def __init__(self, sources: Iterable[int]) -> None:
+    Args:
+        sources: who give heartbeats.
+        since: minimal time, and every heartbeat, at first.
+    """
+
+    def __init__(self, sources: Iterable[int], since: bytes = BEGINNING) -> None:
         self._cells: SortedDict[bytes, int] = SortedDict()
         self._waiting: SortedDict[bytes, int] = SortedDict()
-        self._heartbeats: dict[int, bytes] = dict.fromkeys(sources, BEGINNING)
-        self.minimal_time = BEGINNING
+        self._heartbeats: dict[int, bytes] = dict.fromkeys(sources, since)
+        self.minimal_time = since
 
     def handle(self, ack: Ack) -> bytes | None:
         """Fold an ack in; returns the new minimal time where it moved, else None.

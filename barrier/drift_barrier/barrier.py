@@ -117,6 +117,24 @@ class Barrier:
             if self._tombstones_held > 65536 and 3 * self._tombstones_held > self._held:
                 self._compact()
 
+    @property
+    def last(self) -> bytes:
+        """The meta of the last item that was released."""
+        return self._last
+
+    def rewind(self, cut: bytes) -> None:
+        """Forget what is at or above a cut that minimal time has reached: it will come again."""
+        below = self._cut(cut)
+        self._heap, self._held, self._tombstones_held = [], 0, 0
+        tombstones = self.tombstones
+        for sink, columns in below:
+            self.add(sink, columns)
+        self.tombstones = tombstones
+
+    def resume(self, position: int, last: bytes, digest: Digest) -> None:
+        """Go on, before any item, behind what another barrier released."""
+        self.position, self._last, self.digest = position, last, digest
+
     def release(self, minimal_time: bytes) -> Released | None:
         """Everything below minimal time; None where that is nothing.
 

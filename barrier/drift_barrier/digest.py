@@ -10,6 +10,7 @@ blocks can be hashed apart from each other, in parallel.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 import xxhash
@@ -68,11 +69,11 @@ def encoded_pieces(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS) -
 
 
 class Digest:
-    """Folds released items in, batch by batch."""
+    """Folds released items in, batch by batch; behind `blocks`, where others were hashed before."""
 
-    def __init__(self, algorithm: Algorithm = "xxh3_128") -> None:
+    def __init__(self, algorithm: Algorithm = "xxh3_128", blocks: Iterable[bytes] = ()) -> None:
         self.algorithm: Algorithm = algorithm
-        self.blocks: list[bytes] = []
+        self.blocks: list[bytes] = list(blocks)
         self._count = 0  # items of the block that is not full yet, and their bytes
         self._metas: list[bytes] = []
         self._payloads: list[bytes] = []

@@ -51,6 +51,7 @@ class Setup:
     losses: bool
     purity: bool
     cases: str | None
+    deaths: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,9 @@ class Work:
         dataflow, given, place = _found(setup.place)
         specs = by_name("--source", setup.sources, "source", [source.name for source in dataflow.sources])
         strategies, self.described = _inputs(dataflow, given, specs)
-        self.seeds = Seeds(dataflow, strategies, losses=setup.losses, items_max=setup.items_max, place=place)
+        self.seeds = Seeds(
+            dataflow, strategies, losses=setup.losses, deaths=setup.deaths, items_max=setup.items_max, place=place
+        )
         self.is_drawn = any(hasattr(each, "flatmap") for each in strategies.values())
         self._purity = PurityCheck(dataflow) if setup.purity else None
 

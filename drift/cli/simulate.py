@@ -47,6 +47,7 @@ _FAULTS_SHOWN_MAX = 6
 @click.option(
     "--losses", is_flag=True, help="Also lose messages; such a run ends early, and what is out must be right."
 )
+@click.option("--deaths", is_flag=True, help="Also let processes die; the run goes on, and all must be right.")
 @click.option("--no-purity", is_flag=True, help="Do not call steps again to see whether they are pure.")
 @click.option("--processes", type=click.IntRange(1), help="How many; as many as there are cores by default.")
 @click.option("--cases", metavar="FOLDER", help="Where the case file of a failure goes; .drift/cases by default.")
@@ -62,6 +63,7 @@ def simulate_command(
     source_specs: Sequence[str],
     items_max: int,
     losses: bool,
+    deaths: bool,
     no_purity: bool,
     processes: int | None,
     cases: str | None,
@@ -92,7 +94,7 @@ def simulate_command(
     from drift.engines.surroundings import surroundings
 
     count = 1 if seed is not None or case is not None else processes or _cores()
-    setup = Setup(surroundings(), place, tuple(source_specs), items_max, losses, not no_purity, cases)
+    setup = Setup(surroundings(), place, tuple(source_specs), items_max, losses, not no_purity, cases, deaths)
     wanted = _Wanted(place, first_seed, seeds if seeds or minutes else SEEDS, minutes, as_json, quiet)
     with _signals(), Search(setup, count) as search:
         try:

@@ -23,30 +23,40 @@ import math
 import pickle
 import sys
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
+
+import msgspec
 
 from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.barrier import BarrierNode
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.intake import Fed, Intake
+from drift.machines.nodes.keeping import Keeping, parts_by
+from drift.machines.nodes.links import LinkLogs
 from drift.machines.nodes.messages import (
     AckMessage,
+    Answer,
     Batch,
     Finished,
     Message,
     MinimalTime,
+    Order,
     Oversized,
     Pace,
     ReleasedMessage,
+    Rewind,
 )
 from drift.machines.nodes.node import ACKER, CALLER, Node, Send
 from drift.machines.nodes.pacing import pacing_of
+from drift.machines.nodes.recovery import DEATHS_MAX, Effect, Recovered, RecoveryNode, Replace, Tell
 from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER
-from drift_barrier.barrier import Released
+from drift.machines.worker import BARRIER, Worker
+from drift_acker.table import AckTable
+from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import DriftBug, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
@@ -62,6 +72,8 @@ _SKEWS_S = (0.0, 0.0004, 7.0, -3600.0)
 _TURNS_S = (0.0, 0.02, 3.0)
 #: What a turn takes by all clocks.
 _TURN_S = 0.0001
+#: More processes do not die in one run.
+_DEATHS_MAX = 6
 
 
 class Key(NamedTuple):
@@ -101,9 +113,27 @@ class Thing:
         message: a batch; `carried` any other message.
         in_outbox_until: the turn at which it leaves the outbox of its sender.
         rank: of the source that is read, or whose heartbeat it brings.
+        sender: who sent it.
+        life: of which life it is, of whom it comes to: of a process that was replaced nothing comes to the next.
+        generation: of who sent it, when it did.
+        then: what it does, where it is no message between nodes.
     """
 
-    __slots__ = ("key", "due", "born", "came", "to", "message", "carried", "in_outbox_until", "rank")
+    __slots__ = (
+        "key",
+        "due",
+        "born",
+        "came",
+        "to",
+        "message",
+        "carried",
+        "in_outbox_until",
+        "rank",
+        "sender",
+        "life",
+        "generation",
+        "then",
+    )
 
     def __init__(self, key: Key, born: int, hold: int, to: int = 0) -> None:
         self.key = key
@@ -115,6 +145,9 @@ class Thing:
         self.carried: Message | None = None
         self.in_outbox_until = born
         self.rank = -1
+        self.sender = CALLER
+        self.life = self.generation = 0
+        self.then: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         kind, place, source, number, _ = self.key
@@ -198,6 +231,13 @@ class Simulation:
         machines: the sources' machines, in place of new ones; such as have decided before.
         plan: the dataflow's, where it is known.
         fed_by_hand: `feed` brings more input later, as much at once as it likes, and batches take turns on the workers.
+        deaths: processes die where the schedule says so, and the run goes back to a cut and on.
+
+    Attributes:
+        died: names of the processes that died, in order.
+        generation: how often all went back.
+        refused: messages of older generations that came, and were refused.
+        recovered: how often all came to the cut.
     """
 
     def __init__(
@@ -217,6 +257,7 @@ class Simulation:
         plan: Plan | None = None,
         machines: Sequence[SourceMachine] | None = None,
         fed_by_hand: bool = False,
+        deaths: bool = False,
     ) -> None:
         self.plan = plan or Plan(dataflow, fused=fused)
         policies = {source.name: source.time for source in dataflow.sources} | dict(times or {})
@@ -238,23 +279,23 @@ class Simulation:
         self.intake = (_FedByHand if fed_by_hand else Intake)(
             self.sources, batch_items=batch_items, in_flight_max=in_flight_max, now_s=CLOCK_START_MS / 1000
         )
-        self._worker_nodes = [WorkerNode(self.plan, index, workers) for index in range(workers)]
-        self._acker_node = AckerNode(
-            len(self.sources), [*range(workers), CALLER], [CALLER], pacing=pacing_of(self.plan, workers, batch_items)
-        )
-        self._barrier_node = BarrierNode(dataflow, digest)
+        self._workers = workers
+        self._digest: Algorithm = digest
+        self._deaths = deaths
+        self._pace_items = batch_items
         by_hand = {"batches_ahead_max": sys.maxsize, "turn_items": 1} if fed_by_hand else {}
-        self._feed_node = FeedNode(self.plan, workers, self.intake, **by_hand)
+        keeping = Keeping(_opened) if deaths else None
+        self._feed_node = FeedNode(self.plan, workers, self.intake, keeping=keeping, **by_hand)
         self.intake.batch_items = min(self.intake.batch_items, batch_items)  # how much there is, the schedule says
-        self.workers = [node.machine for node in self._worker_nodes]
-        self.acker = self._acker_node.table
-        self.barrier = self._barrier_node.machine
-        self._nodes: dict[int, Node] = {
-            **dict(enumerate(self._worker_nodes)),
-            BARRIER: self._barrier_node,
-            ACKER: self._acker_node,
-            CALLER: self._feed_node,
-        }
+        self._roles = [*range(workers), BARRIER, ACKER]
+        self._nodes: dict[int, Node] = {to: self._new_node(to) for to in self._roles}
+        self._nodes[CALLER] = self._feed_node
+        self._recovery = RecoveryNode(self._feed_node, workers) if deaths else None
+        self._lives = dict.fromkeys(self._nodes, 0)
+        self._dead: set[int] = set()
+        self.died: list[str] = []
+        self.refused = self.recovered = 0
+        self._released: deque[Thing] = deque()  # under way to who feeds; they come in order
         self._names = {to: f"worker {to}" for to in range(workers)}
         self._names |= {BARRIER: "barrier", ACKER: "acker", CALLER: "caller"}
         self._schedule = schedule or Schedule()
@@ -277,6 +318,40 @@ class Simulation:
         self._times = 0
         self._items: dict[bytes, tuple[str, int]] = {}
         self._met: dict[tuple[str, str, str, int], int] = {}
+
+    def _new_node(self, to: int) -> Node:
+        dataflow = self.plan.dataflow
+        if to == BARRIER:
+            return BarrierNode(dataflow, self._digest)
+        if to == ACKER:
+            pacing = pacing_of(self.plan, self._workers, self._pace_items)
+            return AckerNode(len(self.sources), [*range(self._workers), CALLER], [CALLER], pacing=pacing)
+        links = LinkLogs(parts_by(_opened)) if self._deaths else None
+        return WorkerNode(self.plan, to, self._workers, links=links)
+
+    @property
+    def workers(self) -> list[Worker]:
+        return [node.machine for node in map(self._nodes.get, range(self._workers)) if isinstance(node, WorkerNode)]
+
+    @property
+    def acker(self) -> AckTable:
+        node = self._nodes[ACKER]
+        assert isinstance(node, AckerNode)
+        return node.table
+
+    @property
+    def barrier(self) -> Barrier:
+        return self._barrier_node.machine
+
+    @property
+    def _barrier_node(self) -> BarrierNode:
+        node = self._nodes[BARRIER]
+        assert isinstance(node, BarrierNode)
+        return node
+
+    @property
+    def generation(self) -> int:
+        return self._recovery.generation if self._recovery is not None else 0
 
     # The run.
 
@@ -319,9 +394,10 @@ class Simulation:
             elif self._feed_node.finished is None:
                 raise DriftBug(f"nothing is under way, and the run does not break off at its error: {self.error}")
         tombstones = sum(worker.tombstones for worker in self.workers)
+        finished = self._feed_node.finished
         return Outcome(
             self.pieces,
-            self.barrier.digest.hexdigest(),
+            finished.digest if finished is not None else self.barrier.digest.hexdigest(),
             self.error,
             self.late,
             tombstones,
@@ -337,7 +413,10 @@ class Simulation:
         ready = self._readable()
         if len(ready) > 1:
             ready.sort(key=lambda rank: self.sources[rank].heartbeat)
-        return [*self.under_way, *self._wakes.values(), *map(self._read_of, ready)]
+        under_way = self.under_way
+        if self._deaths and any(node.halted for node in self._nodes.values()):
+            under_way = [thing for thing in under_way if self._may_come(thing)]
+        return [*under_way, *self._wakes.values(), *map(self._read_of, ready)]
 
     @property
     def wakes(self) -> list[Thing]:
@@ -364,14 +443,23 @@ class Simulation:
             self._wake(thing)
         else:
             self.under_way.remove(thing)
-            if kind == "batch":
+            if thing.then is not None:
+                if thing.life == self._lives[thing.to]:
+                    self._let(thing.then)
+            elif not self._comes(thing):
+                pass
+            elif kind == "batch":
                 self._receive(thing)
             elif kind == "ack" or kind == "promise":
                 self._fold(thing)
+            elif thing.carried is not None and thing.to == CALLER:
+                self._take_in(thing.carried)
             elif thing.carried is not None:
                 self._turn(thing.to, [thing.carried])
         if not self._by_hand and self.error is None and not self._readable():
             self._feed([])  # as a shell does that has nothing to read
+        if self._recovery is not None:
+            self._may_die(thing)
         self._schedule.fired(thing)
 
     def feed(self, rank: int, payloads: Sequence[Any]) -> None:
@@ -402,17 +490,18 @@ class Simulation:
         self.lost += gone
         return gone
 
-    def _thing(self, kind: str, place: str, source: str, number: int, to: int) -> Thing:
+    def _thing(self, kind: str, place: str, source: str, number: int, to: int, sender: int = CALLER) -> Thing:
         met = kind, place, source, number
         nth = self._met.get(met, 0)
         self._met[met] = nth + 1
         key = Key(*met, nth)
         thing = Thing(key, self.turn, self._schedule.hold(key), to)
         thing.due = max(thing.due, self._still_until[to])
+        thing.sender, thing.life, thing.generation = sender, self._lives[to], self._nodes[sender].generation
         return thing
 
-    def _send_thing(self, kind: str, place: str, source: str, number: int, send: Send) -> Thing:
-        thing = self._thing(kind, place, source, number, send.to)
+    def _send_thing(self, kind: str, place: str, source: str, number: int, send: Send, sender: int) -> Thing:
+        thing = self._thing(kind, place, source, number, send.to, sender)
         thing.carried = send.message
         return thing
 
@@ -440,11 +529,14 @@ class Simulation:
         sends = node.turn(messages, self._now_s(to), self._took_s[to])
         if self.acker.minimal_time != before:
             self._check_minimal_time(before)
-        if node.wake_s == math.inf:
+        self._follow_wake(to)
+        self._carry(to, sends)
+
+    def _follow_wake(self, to: int) -> None:
+        if self._nodes[to].wake_s == math.inf:
             self._wakes.pop(to, None)
         elif to not in self._wakes:
             self._wakes[to] = self._thing("wake", self._names[to], "", 0, to)
-        self._carry(to, sends)
 
     def _wake(self, thing: Thing) -> None:
         """A node is woken, at the moment that it wished for or later."""
@@ -468,7 +560,9 @@ class Simulation:
         if minimal_time < before:
             raise DriftBug(f"minimal time went back to {minimal_time.hex()}")
         for other in self.under_way:
-            if other.message is not None and other.message.granule < minimal_time:
+            if other.message is None or other.generation != self._nodes[ACKER].generation:
+                continue
+            if other.message.granule < minimal_time:
                 raise DriftBug(f"a message ({other.key.place}) is in flight below minimal time {minimal_time.hex()}")
         self._times += 1
 
@@ -547,6 +641,133 @@ class Simulation:
         self.now_ms += jumps[self._pick("clock", "", source.name, first, read.nth, len(jumps))]
         return self._pick("pause", "", source.name, first, read.nth, 2) == 1
 
+    # Deaths, and the way back.
+
+    def _may_come(self, thing: Thing) -> bool:
+        """Whether it is told by a pipe, or its receiver takes turns."""
+        return thing.then is not None or thing.to == CALLER or not self._nodes[thing.to].halted
+
+    def _is_taken(self, thing: Thing) -> bool:
+        """Whether a message comes to the process that it was sent to, and in its generation."""
+        if thing.life != self._lives[thing.to] or thing.to in self._dead:
+            return False
+        if thing.generation != self._nodes[thing.to].generation:
+            self.refused += 1
+            return False
+        return True
+
+    def _comes(self, thing: Thing) -> bool:
+        """The same; what comes in order behind it may come next."""
+        if thing.key.kind == "released":
+            assert self._released[0] is thing
+            self._released.popleft()
+            self.under_way += list(self._released)[:1]
+        elif thing.rank >= 0 and self._promises[thing.rank] and self._promises[thing.rank][0] is thing:
+            waiting = self._promises[thing.rank]
+            waiting.popleft()
+            self.under_way += list(waiting)[:1]
+        return self._is_taken(thing)
+
+    def _may_die(self, thing: Thing) -> None:
+        """Who has just had a thing may die."""
+        to, (kind, place, source, number, nth) = thing.to, thing.key
+        name = self._names[to]
+        if to == CALLER or to in self._dead or self._feed_node.finished is not None:
+            return
+        if len(self.died) >= _DEATHS_MAX or self.died.count(name) >= DEATHS_MAX - 1:
+            return
+        if self._pick("death", f"{name}, {kind} {place}".rstrip(), source, number, nth, 2):
+            self.die(to)
+
+    def die(self, to: int) -> None:
+        """A process dies: what it was sent is gone, and of what it has sent whatever the schedule says."""
+        name = self._names[to]
+        self._dead.add(to)
+        self.died.append(name)
+        self._lives[to] += 1
+        self._wakes.pop(to, None)
+        left: list[Thing] = []
+        for other in self.under_way:
+            gone = other.to == to or (other.sender == to and other.then is None and other.to != CALLER)
+            if not gone or (other.to != to and not self._pick_of("fate", other, 2)):
+                left.append(other)
+        self.under_way = left
+        if to == BARRIER and self._released:
+            head = self._released[0]
+            lost = self._pick_of("fate", head, len(self._released) + 1)
+            for _ in range(lost):
+                gone_thing = self._released.pop()
+                if gone_thing is head:
+                    self.under_way.remove(head)
+        self._tell("told", name, CALLER, lambda: self._do(self._recovering.died([to])))
+
+    def _pick_of(self, kind: str, thing: Thing, count: int) -> int:
+        _, place, source, number, nth = thing.key
+        return self._pick(kind, f"{thing.key.kind} {place}".rstrip(), source, number, nth, count)
+
+    @property
+    def _recovering(self) -> RecoveryNode:
+        assert self._recovery is not None
+        return self._recovery
+
+    def _let(self, then: Callable[[], None]) -> None:
+        try:
+            then()
+        except ProcessError as error:  # what the recovery ends the run with
+            self.error = error
+
+    def _tell(self, kind: str, place: str, to: int, then: Callable[[], None]) -> None:
+        """Something that comes by a pipe, or that a shell sees."""
+        thing = self._thing(kind, place, "", self.generation, to)
+        thing.then = then
+        self.under_way.append(thing)
+
+    def _do(self, effects: Sequence[Effect]) -> None:
+        """What the recovery decides."""
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._carry(CALLER, [effect])
+            elif isinstance(effect, Replace):
+                self._tell("start", self._names[effect.role], effect.role, partial(self._start, effect.role))
+            elif isinstance(effect, Tell) and effect.role not in self._dead:
+                if isinstance(effect.order, Rewind):
+                    self._promises = [deque() for _ in self.sources]
+                order = pickle.loads(pickle.dumps(effect.order))
+                self._tell("order", self._names[effect.role], effect.role, partial(self._obey, effect.role, order))
+        if any(isinstance(effect, Recovered) for effect in effects):
+            self.recovered += 1
+
+    def _start(self, to: int) -> None:
+        """Another process is there for one that has died."""
+        node = self._nodes[to] = self._new_node(to)
+        node.generation, node.halted = -1, True  # it takes no message before it has been told where to begin
+        self._dead.discard(to)
+        self._do(self._recovering.started(to))
+
+    def _obey(self, to: int, order: Order) -> None:
+        if to in self._dead:
+            return
+        node = self._nodes[to]
+        sends, answer = node.obey(order)
+        self._follow_wake(to)
+        self._carry(to, sends)
+        if answer is not None:
+            self._tell("answer", self._names[to], CALLER, partial(self._hear, to, answer))
+
+    def _hear(self, to: int, answer: Answer) -> None:
+        self._do(self._recovering.answered(to, answer))
+
+    def _release_later(self, send: Send, sender: int) -> None:
+        """A piece of the output is under way, behind those before it."""
+        thing = self._send_thing("released", self._names[sender], "", self._times, send, sender)
+        if isinstance(send.message, ReleasedMessage):
+            piece = send.message
+            as_bytes = pickle.dumps(msgspec.structs.replace(piece, released=piece.released._replace(error=None)))
+            thing.carried = msgspec.structs.replace(piece, carried=as_bytes)
+        self._released.append(thing)
+        if len(self._released) == 1:
+            self.under_way.append(thing)
+
     # What is under way.
 
     def _carry(self, sender: int, sends: list[Send]) -> None:
@@ -557,15 +778,24 @@ class Simulation:
             elif isinstance(message, AckMessage):
                 self._send_ack(sender, send, message)
             elif isinstance(message, MinimalTime):
-                self.under_way.append(self._send_thing("news", self._names[send.to], "", self._times, send))
-            elif isinstance(message, ReleasedMessage | Finished):  # in order, and nothing hangs on when it comes
-                if isinstance(message, ReleasedMessage):
-                    self.pieces.append(message.released)
-                    self.error = message.released.error
-                self._turn(CALLER, [message])
+                self.under_way.append(self._send_thing("news", self._names[send.to], "", self._times, send, sender))
+            elif isinstance(message, ReleasedMessage | Finished):  # in order
+                if self._recovery is not None:
+                    self._release_later(send, sender)
+                else:  # nothing hangs on when it comes
+                    self._take_in(message)
             else:
                 kind = "pace" if isinstance(message, Pace) else "break off"
-                self.under_way.append(self._send_thing(kind, self._names[send.to], "", self._times, send))
+                self.under_way.append(self._send_thing(kind, self._names[send.to], "", self._times, send, sender))
+
+    def _take_in(self, message: Message) -> None:
+        """Who feeds is sent a message."""
+        self._turn(CALLER, [message])
+        for piece in self._feed_node.take_released():
+            self.pieces.append(piece.released)
+            self.error = piece.released.error
+        if self._recovery is not None:
+            self._do(self._recovery.came())
 
     def _send_batch(self, sender: int, send: Send, batch: Batch, *, whole: bool = False) -> None:
         least = global_time_of(min(least_meta(columns.metas) for _, columns in batch.parts))
@@ -586,21 +816,23 @@ class Simulation:
                     else:
                         self._carry(sender, [half])
                 return
-        thing = self._thing("batch", place, source, number, send.to)
+        thing = self._thing("batch", place, source, number, send.to, sender)
         thing.message = _Message(pickle.dumps(batch.parts), batch.granule, batch.checksum)
+        if send.kept is not None:
+            send.kept.content = pickle.dumps(batch)
         if sender == CALLER and (turns := self._schedule.hold(thing.key._replace(kind="outbox"))):
             thing.in_outbox_until = self.turn + turns
             thing.due = max(thing.due, thing.in_outbox_until)
         (self.lost if self._schedule.is_lost(thing.key) else self.under_way).append(thing)
 
     def _send_ack(self, sender: int, send: Send, ack: AckMessage) -> None:
-        if not ack.heartbeats:
+        if not ack.heartbeats or ack.heartbeats[0][0] >= len(self.sources):
             source, number = self._items.get(ack.cells[0][0], ("", -1)) if ack.cells else ("", -1)
-            self.under_way.append(self._send_thing("ack", self._names[sender], source, number, send))
+            self.under_way.append(self._send_thing("ack", self._names[sender], source, number, send, sender))
             return
         rank = ack.heartbeats[0][0]
         name = self.sources[rank].name
-        thing = self._send_thing("promise", name, name, self._first_read[rank], send)
+        thing = self._send_thing("promise", name, name, self._first_read[rank], send, sender)
         thing.rank = rank
         waiting = self._promises[rank]
         waiting.append(thing)
@@ -619,6 +851,8 @@ class Simulation:
                 self.under_way.remove(each)
                 each.came = self.turn
                 self.log.append(each)
+                if not self._is_taken(each):
+                    continue
             assert each.message is not None
             messages.append(Batch(each.message.granule, each.message.checksum, pickle.loads(each.message.parts)))
         self._turn(to, messages)
@@ -628,11 +862,6 @@ class Simulation:
 
     def _fold(self, thing: Thing) -> None:
         """An ack comes."""
-        if thing.rank >= 0:
-            waiting = self._promises[thing.rank]
-            waiting.popleft()
-            if waiting:
-                self.under_way.append(waiting[0])
         assert thing.carried is not None
         self._turn(ACKER, [thing.carried])
         self._stand_still(thing)
@@ -653,7 +882,9 @@ class Simulation:
     # The end.
 
     def _check_settled(self) -> None:
-        for index, node in enumerate(self._worker_nodes):
+        for index in range(self._workers):
+            node = self._nodes[index]
+            assert isinstance(node, WorkerNode)
             if node.held:
                 raise DriftBug(f"worker {index} still holds {node.held} items at the end")
         if len(self.barrier):
@@ -673,6 +904,11 @@ class _FedByHand(Intake):
 
     def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
         return None
+
+
+def _opened(carried: bytes) -> Message:
+    message: Message = pickle.loads(carried)
+    return message
 
 
 def simulate(

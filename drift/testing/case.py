@@ -178,6 +178,7 @@ class _Schedule(msgspec.Struct):
     live: list[str] = []
     noise: int = 0
     losses: bool = False
+    deaths: bool = False
     deviations: list[_Deviation] = []
 
 

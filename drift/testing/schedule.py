@@ -22,16 +22,22 @@ from drift.engines.simulated import Key, Thing
 from drift_graph.errors import SettingsError
 
 #: What can be held up, for turns or until something has come; the other kinds of a deviation are numbers.
-HELD = ("batch", "ack", "promise", "news", "pace", "break off", "read", "wake")
+HELD = (
+    *("batch", "ack", "promise", "news", "pace", "break off", "read", "wake"),
+    *("released", "told", "start", "order", "answer"),  # where processes die
+)
 #: For how many turns a batch stays in the outbox of who feeds it, or who has had a thing stands still after it.
 OUTBOX, STILL = "outbox", "still"
 #: Decisions that make a network lose a batch; only schedules with `losses` take them.
 LOST = "lost"
+#: That a process dies; only schedules with `deaths` take it.
+DEATH = "death"
 ARRIVE = "arrive"
 #: An item that arrives so many places earlier. Noise has items arrive late; shrinking says so where it is shorter.
 EARLY = "early"
 
 _RATES = (0, 0x400, 0x1000, 0x5000, 0xC000)  # how many of 0x10000 decisions deviate
+_RARE = {"lost": 0x800, "death": 0x800}
 _TURNS_EXPONENT_MAX = 7
 
 
@@ -72,6 +78,7 @@ class Schedule:
         deviations: what is not in order.
         noise: in all that `deviations` does not name a number above 0 deviates at random; 0 keeps it in order.
         losses: whether noise loses messages too; such a run ends with a ProcessError.
+        deaths: whether processes die, as `deviations` and noise say, and the run goes on.
     """
 
     workers: int = 1
@@ -82,6 +89,7 @@ class Schedule:
     deviations: tuple[Deviation, ...] = ()
     noise: int = 0
     losses: bool = False
+    deaths: bool = False
 
     def __post_init__(self) -> None:
         for name in ("workers", "batch_items", "in_flight_max"):
@@ -93,7 +101,7 @@ class Schedule:
 
     def __repr__(self) -> str:
         given = [f"workers={self.workers}", f"batch_items={self.batch_items}"]
-        others = ("fused", "in_flight_max", "live", "noise", "losses")
+        others = ("fused", "in_flight_max", "live", "noise", "losses", "deaths")
         given += [
             f"{name}={getattr(self, name)!r}" for name in others if getattr(self, name) != getattr(Schedule, name)
         ]
@@ -109,11 +117,14 @@ class Schedule:
             "fused": self.fused,
             "in_flight_max": self.in_flight_max,
             "live": self.live,
+            "deaths": self.deaths,
         }
 
     def with_deviations(self, deviations: Iterable[Deviation]) -> Schedule:
         """The same without noise, and with other deviations."""
-        return replace(self, deviations=tuple(deviations), noise=0, losses=False)
+        made = tuple(deviations)
+        deaths = self.deaths and any(each.key.kind == DEATH for each in made)
+        return replace(self, deviations=made, noise=0, losses=False, deaths=deaths)
 
     def as_json(self) -> dict[str, Any]:
         """For a case file."""
@@ -125,6 +136,7 @@ class Schedule:
             "live": list(self.live),
             "noise": self.noise,
             "losses": self.losses,
+            "deaths": self.deaths,
             "deviations": [
                 {"key": list(each.key), "choice": each.choice, "until": list(each.until) if each.until else None}
                 for each in self.deviations
@@ -209,7 +221,8 @@ class Player(simulated.Schedule):
             drawn = xxhash.xxh64_intdigest(kind.encode(), self.schedule.noise)
             # All kinds share one rate in half of the schedules; a loss is rare, since it ends the run.
             shared = xxhash.xxh64_intdigest(b"all", self.schedule.noise)
-            rate = _RATES[(shared >> 1 if shared & 1 else drawn) % len(_RATES)] if kind != LOST else 0x800
+            rate = _RATES[(shared >> 1 if shared & 1 else drawn) % len(_RATES)]
+            rate = _RARE.get(kind, rate)
             self._rates[kind] = rate
         drawn = xxhash.xxh64_intdigest(f"{kind}\0{place}\0{source}\0{number}\0{nth}".encode(), self.schedule.noise)
         return drawn >> 16 or 1 if drawn & 0xFFFF < rate else 0

@@ -39,6 +39,7 @@ class Seeds:
             up to `items_max` that follow one another.
         live: sources that have a clock in half of the runs; by default those whose time policy has `idle_after_ms`.
         losses: whether messages are lost now and then; such a run ends with a ProcessError.
+        deaths: whether processes die, and the run goes back to a cut and on.
         place: where the graph is found again, for case files: "file.py:name".
 
     Raises:
@@ -52,6 +53,7 @@ class Seeds:
         *,
         live: Collection[str] | None = None,
         losses: bool = False,
+        deaths: bool = False,
         items_max: int = ITEMS_MAX,
         place: str = "",
     ) -> None:
@@ -60,7 +62,7 @@ class Seeds:
         if live is None:
             live = [name for name, policy in policies_of(self.dataflow).items() if may_idle(policy)]
         self._live = tuple(live)
-        self._losses = losses
+        self._losses, self._deaths = losses, deaths
         self._items_max = items_max
         self._place = place
         self._plans = {fused: Plan(self.dataflow, fused=fused) for fused in (True, False)}
@@ -82,7 +84,8 @@ class Seeds:
         for name in self._pools:
             given[name] = self._piece(self._pools[name], chosen)
         inputs = in_order(self.dataflow, {source.name: given[source.name] for source in self.dataflow.sources})
-        return Case(self.dataflow, inputs, _schedule(chosen, live=self._live, losses=self._losses), self._place)
+        schedule = _schedule(chosen, live=self._live, losses=self._losses, deaths=self._deaths)
+        return Case(self.dataflow, inputs, schedule, self._place)
 
     def run(self, seed: int) -> Result:
         """The run of a seed, compared with the reference."""
@@ -158,7 +161,9 @@ def drawn(strategy: Any, seed: int, count: int) -> list[Any]:
     return values[:count]
 
 
-def _schedule(chosen: random.Random, *, live: tuple[str, ...] = (), losses: bool = False) -> Schedule:
+def _schedule(
+    chosen: random.Random, *, live: tuple[str, ...] = (), losses: bool = False, deaths: bool = False
+) -> Schedule:
     return Schedule(
         workers=_one(_WORKERS, chosen),
         batch_items=_one(_BATCH_ITEMS, chosen),
@@ -166,6 +171,7 @@ def _schedule(chosen: random.Random, *, live: tuple[str, ...] = (), losses: bool
         live=live if live and chosen.random() < 0.5 else (),
         noise=1 + int(chosen.random() * 2**48),
         losses=losses and chosen.random() < 0.1,
+        deaths=deaths,
     )
 
 
@@ -211,4 +217,8 @@ _FAULTS = {
     "pause": "pauses",
     "clock": "clock jumps",
     "lost": "losses",
+    "death": "deaths",
+    "fate": "losses with a sender",
+    "released": "output delayed",
+    **dict.fromkeys(("told", "start", "order", "answer"), "ways back delayed"),
 }

@@ -74,12 +74,14 @@ def schedules(
     in_flight_max: Sequence[int] = (Schedule.in_flight_max,),
     live: Sequence[str] = (),
     losses: bool = False,
+    deaths: bool = False,
 ) -> st.SearchStrategy[Schedule]:
     """Schedules; the first value of each setting is the plainest, and what shrinks to it.
 
     Args:
         live: sources that are live in some of the runs.
         losses: whether messages may be lost; such a run ends with a ProcessError.
+        deaths: whether processes may die; such a run goes back to a cut and on.
     """
     return st.builds(
         Schedule,
@@ -90,6 +92,7 @@ def schedules(
         live=st.sampled_from([(), tuple(live)]) if live else st.just(()),
         noise=st.integers(0, 2**32 - 1),
         losses=st.booleans() if losses else st.just(False),
+        deaths=st.just(deaths),
     )
 
 

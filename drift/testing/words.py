@@ -11,6 +11,14 @@ from drift.engines.simulated import Key, Simulation, Thing
 from drift.testing.schedule import ARRIVE, EARLY, HELD, LOST, OUTBOX, STILL, Deviation
 
 _NAMED_MAX = 4
+#: By kind, what comes where processes die.
+OF_DEATHS = {
+    "released": "released output of the {} comes",
+    "told": "the death of {} is noticed",
+    "start": "another process for {} is there",
+    "order": "{} is told how to go on",
+    "answer": "{} has answered how far it is",
+}
 _NEWS = {"pace": "of the pace", "break off": "that the run breaks off"}
 
 
@@ -101,6 +109,8 @@ class Words:
             return f"{key.place} hears {_NEWS[key.kind]} only after {until}"
         if key.kind == "wake":
             return f"{key.place} is woken only after {until}"
+        if key.kind in OF_DEATHS:
+            return f"{self._event(thing)} only after {until}"
         if key.kind == "promise":
             return f"the ack of source {key.source!r} for {self._of_key(key)}, and its promise, come only after {until}"
         if key.kind == "ack":
@@ -131,6 +141,8 @@ class Words:
             return f"{key.place} has heard {_NEWS[key.kind]}"
         if key.kind == "wake":
             return f"{key.place} is woken"
+        if key.kind in OF_DEATHS:
+            return OF_DEATHS[key.kind].format(key.place)
         if key.kind == "promise":
             return f"the promise of source {key.source!r} after {self._of_key(key)}"
         return f"the ack of {key.place} for {self._of_key(key)}"
@@ -176,6 +188,11 @@ class Words:
             return f"{receiver} takes its time for what it had for {item}"
         if kind == "pause":
             return f"source {source!r} has nothing to give for a while, before {item}"
+        if kind == "death":
+            who, _, what = place.partition(", ")
+            return f"{who} dies after a turn ({what} of {item})"
+        if kind == "fate":
+            return f"{place} of {item} is lost with its sender"
         if kind == "clock":
             return f"the clock jumps before {item} of {source!r}"
         return f"{kind} {place} {item}: {choice}"

@@ -1,7 +1,8 @@
 """The node of the acker: folds acks into the table, and gives notice of where that stands.
 
 Invariant: the barrier hears at once that minimal time has moved; the others hear all that is new within the notice's
-interval, and that the run has come to its end at once.
+interval, and that the run has come to its end at once. When all go back to a cut the table is new, and begins below it
+where somebody begins anew there; who heard more before keeps to that.
 
 Why not at once: workers only forget by it, and wait with more patience than that; one notice for many acks spares them
 the rest.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from drift.machines.nodes.messages import AckMessage, Message, MinimalTime, Pace
+from drift.machines.nodes.messages import AckMessage, Halt, Halted, Message, MinimalTime, Pace, Rewind
 from drift.machines.nodes.node import Node, Send
 from drift.machines.nodes.pacing import Pacing
 from drift.machines.worker import BARRIER
@@ -44,11 +45,14 @@ class AckerNode(Node):
         pacing: Pacing | None = None,
     ) -> None:
         self.table = AckTable(range(sources))
+        self._sources = sources
+        self._workers = [other for other in others if other >= 0]
         self.receivers = [*others, BARRIER] if barrier else others
         self._others = others
         self._feeders = feeders
         self._has_barrier = barrier
         self._pacing = pacing
+        self._reached = BEGINNING  # before the last rewind
         self._told = BEGINNING, BEGINNING, BEGINNING, 0
         self._next_notice_s = -math.inf
         self._batches = 0  # of the input
@@ -69,7 +73,7 @@ class AckerNode(Node):
             return sends
         held_by = table.held_by()
         self.held_by_message = held_by is None and not table.quiet
-        rank = -1 if held_by is None else held_by
+        rank = -1 if held_by is None or held_by >= self._sources else held_by
         notice = MinimalTime(news[0], news[1], rank, self._batches, news[2], self._tombstones)
         if self._has_barrier and table.minimal_time != before:
             sends.append(Send(BARRIER, notice))
@@ -80,6 +84,20 @@ class AckerNode(Node):
         self._next_notice_s = now_s + _NOTICE_INTERVAL_S
         sends += [Send(other, notice) for other in self._others]
         return sends
+
+    def halt(self, order: Halt) -> Halted:
+        return Halted(order.generation, max(self.table.minimal_time, self._reached))
+
+    def rewind(self, order: Rewind) -> None:
+        """A new table. Besides the sources each worker gives a heartbeat: when it has sent again what it had kept."""
+        self.table = AckTable(range(self._sources + len(self._workers)), order.since)
+        self._reached = order.cut
+        self._told = BEGINNING, BEGINNING, BEGINNING, 0
+        self._next_notice_s = -math.inf
+        self._batches = self._tombstones = 0
+        self.held_by_message = False
+        if self._pacing is not None:
+            self._pacing = self._pacing.anew()
 
     def _fold(self, message: AckMessage) -> None:
         self.table.handle(Ack(message.cells, message.heartbeats, message.waiting))

@@ -8,15 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drift.machines.nodes.messages import Batch, BreakOff, Finished, Message, MinimalTime, Oversized, ReleasedMessage
+from drift.machines.nodes.links import ABOVE_ALL, cut_columns
+from drift.machines.nodes.messages import (
+    Batch,
+    BreakOff,
+    Finished,
+    Halt,
+    Halted,
+    Message,
+    MinimalTime,
+    Oversized,
+    ReleasedMessage,
+    Rewind,
+)
 from drift.machines.nodes.node import ACKER, CALLER, Node, Send, ack_message, tracked
 from drift.machines.plan import feeding_step
+from drift.machines.worker import BARRIER
 from drift_acker.ledger import ack_of
 from drift_barrier.barrier import Barrier, Released
-from drift_barrier.digest import Algorithm, encoded_pieces
+from drift_barrier.digest import Algorithm, Digest, encoded_pieces
 from drift_graph.canonical import of_kind
 from drift_graph.errors import DriftBug, ProcessError
 from drift_graph.graph import Dataflow
+from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
 
 _PIECE_BYTES = 8 << 20
@@ -28,9 +42,37 @@ class BarrierNode(Node):
     receivers = (ACKER, CALLER)
 
     def __init__(self, dataflow: Dataflow, digest: Algorithm) -> None:
-        self.machine = Barrier(digest, lambda sink: feeding_step(dataflow, sink))
+        self._dataflow = dataflow
+        self._digest: Algorithm = digest
+        self.machine = self._machine()
         self.minimal_time = BEGINNING
         self._ended = False
+        self._passes_over = BEGINNING  # until minimal time has come here, items that were released may come again
+
+    def _machine(self) -> Barrier:
+        return Barrier(self._digest, lambda sink: feeding_step(self._dataflow, sink))
+
+    def halt(self, order: Halt) -> Halted:
+        return Halted(order.generation, self.minimal_time, self.machine.position, self._ended)
+
+    def rewind(self, order: Rewind) -> None:
+        """What is below the cut and was not released stays; who begins anew gets it again from those who sent it."""
+        if BARRIER not in order.replaced:
+            self.machine.rewind(order.cut)
+            self.minimal_time = order.cut
+            return
+        if order.restart is None:
+            raise DriftBug("a barrier begins anew and is not told from where")
+        position, last, blocks = order.restart.position, order.restart.last, order.restart.blocks
+        digest = Digest(self._digest, blocks)
+        digest.add(order.restart.metas, order.restart.payloads)
+        self.machine = self._machine()
+        self.machine.resume(position, last, digest)
+        self.minimal_time, self._passes_over, self._ended = order.since, order.cut, False
+
+    def go(self) -> list[Send]:
+        """Release what minimal time had passed."""
+        return [] if self._ended else self._release()
 
     def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
         consumed: list[tuple[bytes, int]] = []
@@ -40,6 +82,8 @@ class BarrierNode(Node):
             if isinstance(message, Batch):
                 consumed.append(tracked(message))
                 for name, columns in message.parts:
+                    if self.minimal_time < self._passes_over:
+                        columns = _above(columns, self.machine.last)
                     self.machine.add(name, columns)
             elif isinstance(message, MinimalTime):
                 self.minimal_time = max(self.minimal_time, message.time)
@@ -69,9 +113,11 @@ class BarrierNode(Node):
 
     def _release(self) -> list[Send]:
         sends: list[Send] = []
+        full = len(self.machine.digest.blocks)
         released = self.machine.release(self.minimal_time)
         if released is not None:
-            piece = ReleasedMessage(released, self.minimal_time, self.machine.encoded)
+            blocks = self.machine.digest.blocks[full:]
+            piece = ReleasedMessage(released, self.minimal_time, self.machine.encoded, full, blocks)
             sends += [Send(CALLER, each) for each in _pieces(piece)]
         failed = released is not None and released.error is not None
         if failed or self.minimal_time == END_OF_TIME:
@@ -84,6 +130,11 @@ class BarrierNode(Node):
         self._ended = True
         digest = self.machine.digest
         return Send(CALLER, Finished(digest.hexdigest(), digest.blocks))
+
+
+def _above(columns: Columns, last: bytes) -> Columns:
+    """The items behind the last that was released."""
+    return cut_columns(columns, last + b"\0", ABOVE_ALL)
 
 
 def _pieces(piece: ReleasedMessage) -> list[ReleasedMessage]:
@@ -102,5 +153,6 @@ def _halves(piece: ReleasedMessage) -> list[ReleasedMessage]:
         its_metas, its_payloads = metas[half], of_kind(payloads, payloads[half])
         its_sinks = sinks if isinstance(sinks, str) else sinks[half]
         released = Released(position + (half.start or 0), its_metas, its_payloads, its_sinks, last_error)
-        halves.append(ReleasedMessage(released, piece.minimal_time, encoded_pieces(its_metas, its_payloads)))
+        encoded = encoded_pieces(its_metas, its_payloads)
+        halves.append(ReleasedMessage(released, piece.minimal_time, encoded, piece.first_block, piece.blocks))
     return halves

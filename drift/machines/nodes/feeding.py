@@ -10,12 +10,27 @@ in flight below, and the barrier, which is told how far that is, releases the re
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from drift.machines.maps import Ports
 from drift.machines.nodes.gathering import Gathering
 from drift.machines.nodes.intake import Fed, Intake
-from drift.machines.nodes.messages import Batch, BreakOff, Finished, Message, MinimalTime, Pace, ReleasedMessage
+from drift.machines.nodes.keeping import Keeping
+from drift.machines.nodes.links import least_time
+from drift.machines.nodes.messages import (
+    Batch,
+    BreakOff,
+    Finished,
+    Halt,
+    Halted,
+    Message,
+    MinimalTime,
+    Pace,
+    ReleasedMessage,
+    Restart,
+    Rewind,
+)
 from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Node, Send, ack_message, granule_of, tracked, unsent_batch
 from drift.machines.nodes.pacing import needs_pace
 from drift.machines.plan import Plan
@@ -37,8 +52,10 @@ class FeedNode(Node):
         intake: the run's sources; how much is read of them at once is this node's to say.
         batches_ahead_max: that may be on their way; two for each worker and two more, if None.
         turn_items: that one worker maps before the next has its turn; a batch, if None.
+        keeping: what is kept for going back where a process dies; nothing, if None.
 
     Attributes:
+        keeping: as given.
         minimal_time: as far as it has heard.
         held_by: rank of the source that holds it, or -1.
         finished: the last message of the run.
@@ -56,8 +73,10 @@ class FeedNode(Node):
         *,
         batches_ahead_max: int | None = None,
         turn_items: int | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         self.receivers = [*range(workers), BARRIER, ACKER]
+        self.keeping = keeping
         self.minimal_time = BEGINNING
         self.held_by = -1
         self._released: list[ReleasedMessage] = []
@@ -82,16 +101,23 @@ class FeedNode(Node):
         self._mapped = 0  # items handed to workers in turn: live ones do not overtake each other
         self._learned = 0, 0, 0  # batches, items and tombstones when the gathering last learned of them
         self._breaks_off = False
+        self._replaced = Rewind(0, BEGINNING, BEGINNING, [])
+        self._again: deque[Fed] = deque()  # to be fed once more
+        self._restored_at = BEGINNING  # nothing is fed before a notice of this minimal time has come
 
     def may_read(self, *, stuck: bool = False) -> bool:
         """Whether the sources are to be read now; `stuck` where messages have not left yet that were sent before."""
-        return self.error is None and not self._intake.finished and self._intake.error is None and self._room(stuck)
+        if self.error is not None or self.halted or self._again:
+            return False
+        return not self._intake.finished and self._intake.error is None and self._room(stuck)
 
     def feed(self, fed: list[Fed], *, stuck: bool = False) -> list[Send]:
         """What the sources gave, if anything; what goes on of it and of what was gathered."""
         self._gathering.add(fed)
         sends: list[Send] = []
-        if self._room(stuck) and self._gathering.is_due(self.minimal_time, more=bool(fed)):
+        while self._again and self._room(stuck):
+            sends += self._feed(self._again.popleft())
+        if not self._again and self._room(stuck) and self._gathering.is_due(self.minimal_time, more=bool(fed)):
             for each in self._gathering.take():
                 sends += self._feed(each)
         return sends + self._end()
@@ -104,6 +130,8 @@ class FeedNode(Node):
                 self.minimal_time = max(self.minimal_time, message.minimal_time)
                 self._released.append(message)
                 self.error = message.released.error or self.error
+                if self.keeping is not None:
+                    self.keeping.note_released(message)
             elif isinstance(message, Pace):
                 self._intake.batch_items = message.items
             elif isinstance(message, Finished):
@@ -118,6 +146,57 @@ class FeedNode(Node):
     def unsent(self, send: Send, error: Exception) -> list[Send]:
         return unsent_batch(send, error, self._ledger, self._plan.dataflow)
 
+    def halt(self, order: Halt) -> Halted:
+        """Items may still come that were released before."""
+        return Halted(order.generation, self.minimal_time)
+
+    @property
+    def restored(self) -> bool:
+        """Whether all who began anew have come to the cut that all went back to."""
+        return not self.halted and self._restored_at == BEGINNING
+
+    @property
+    def position(self) -> int:
+        """Of the next item to come from the barrier."""
+        return self.keeping.position if self.keeping is not None else 0
+
+    def restart(self) -> Restart:
+        """From where a barrier goes on that begins anew."""
+        assert self.keeping is not None
+        return self.keeping.restart()
+
+    def place_of(self, cut: bytes) -> str:
+        """Where in the input a cut is, in words."""
+        return self.keeping.place_of(cut, self._again) if self.keeping is not None else ""
+
+    def rewind(self, order: Rewind) -> None:
+        """What is at or above the cut is fed once more, with the metas and heartbeats that it had."""
+        assert self.keeping is not None
+        self.minimal_time = order.cut
+        self._again = self.keeping.go_back(order, self._again)
+        self._replaced = order
+        self._restored_at = order.cut
+        self._ledger = Ledger(CALLER_NUMBER, order.generation)
+        self._heartbeats = [order.cut] * len(self._heartbeats)
+        self._sent, self._batches, self._items, self._learned = [], 0, 0, (0, 0, 0)
+        if self._paced:
+            self._intake.batch_items = 1
+        self._breaks_off, self.error = False, None
+
+    def go(self) -> list[Send]:
+        """To those who begin anew what they had below the cut; nothing else comes below it."""
+        assert self.keeping is not None
+        order, batches = self._replaced, []
+        sends: list[Send] = []
+        for receiver in order.replaced:
+            for parts in self.keeping.links.between(receiver, order.since, order.cut):
+                batches.append(Batch(least_time(parts), self._ledger.checksum(), parts))
+                sends.append(Send(receiver, batches[-1]))
+        ack = ack_of((), map(tracked, batches), [(0, order.cut)])
+        sends.append(Send(ACKER, ack_message(ack)))
+        others = range(1, len(self._heartbeats))
+        return sends + [Send(ACKER, ack_message(ack_of((), (), [(rank, order.cut)]))) for rank in others]
+
     def _feed(self, fed: Fed) -> list[Send]:
         """Items to the workers, then one ack for them and the source's heartbeat."""
         name, rank, arrived = fed
@@ -128,12 +207,15 @@ class FeedNode(Node):
             granule = granule_of([(name, columns)])
             for receiver, parts in self._route(name, columns).items():
                 batches.append(Batch(granule, self._ledger.checksum(), parts))
-                sends.append(Send(receiver, batches[-1]))
+                kept = self.keeping.links.keep(receiver, parts) if self.keeping is not None else None
+                sends.append(Send(receiver, batches[-1], kept))
             if batches:
                 self._batches += 1
                 self._items += len(arrived.metas)
                 self._sent.append((self._batches, granule))
         self._heartbeats[rank] = arrived.heartbeat
+        if self.keeping is not None:
+            self.keeping.note_fed(fed, self._intake.machines[rank].above_all_seen())
         ack = ack_of((), map(tracked, batches), [(rank, arrived.heartbeat)])
         return [*sends, Send(ACKER, ack_message(ack, len(arrived.metas) if batches else 0))]
 
@@ -150,11 +232,17 @@ class FeedNode(Node):
 
     def _room(self, stuck: bool) -> bool:
         """Whether the workers are near enough to the end of what they were given to be given more."""
+        if self.halted or self._restored_at != BEGINNING:
+            return False
         return not stuck and len(self._sent) < self._batches_ahead_max
 
     def _notice(self, notice: MinimalTime) -> None:
         self.minimal_time = max(self.minimal_time, notice.time)
         self.held_by = notice.held_by
+        if notice.time >= self._restored_at:
+            self._restored_at = BEGINNING
+        if self.keeping is not None:
+            self.keeping.settle(self.minimal_time)
         told, in_flight = notice.batches, notice.in_flight
         self._sent = [(number, granule) for number, granule in self._sent if number > told or granule >= in_flight]
         batches, items, tombstones = self._learned
@@ -165,6 +253,8 @@ class FeedNode(Node):
 
     def _end(self) -> list[Send]:
         """Break off, where the input has come to an error and everything below it is through."""
+        if self.halted or self._again or self._restored_at != BEGINNING:
+            return []
         settled = not self._gathering and self.minimal_time == min(self._heartbeats, default=END_OF_TIME)
         if self._breaks_off or self.error is not None or not settled:
             return []

@@ -10,6 +10,7 @@ counts. A heartbeat must not overtake the ack of the items before it, so the two
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -62,11 +63,20 @@ class MinimalTime(msgspec.Struct, array_like=True):
 
 
 class ReleasedMessage(msgspec.Struct, array_like=True):
-    """A piece of the output; `encoded` has it as bytes, where they are at hand: on arrival as one, over the blocks."""
+    """A piece of the output; `encoded` has it as bytes, where they are at hand: on arrival as one, over the blocks.
+
+    Attributes:
+        first_block, blocks: number of the first of the digest's blocks that became full with this piece or with those
+            that were released together with it, and their hashes.
+        carried: the message as it was carried, to be opened again by who keeps it.
+    """
 
     released: Released
     minimal_time: bytes
     encoded: Sequence[Encoded] = ()
+    first_block: int = 0
+    blocks: Sequence[bytes] = ()
+    carried: bytes = b""
 
 
 class Finished(msgspec.Struct, array_like=True):
@@ -94,6 +104,77 @@ class Done(msgspec.Struct, array_like=True):
     worker: int
     failed: bool
 
+
+class Halt(msgspec.Struct, array_like=True):
+    """A process of the run has died: take no more turns until you are told to go on."""
+
+    generation: int
+
+
+class Restart(msgspec.Struct, array_like=True):
+    """What a barrier that is begun anew goes on from: what the calling process has received.
+
+    Attributes:
+        position: of the next item.
+        last: the meta of the last.
+        blocks: hashes of the digest's full blocks.
+        metas, payloads: of the block that is not full.
+    """
+
+    position: int
+    last: bytes
+    blocks: list[bytes]
+    metas: list[bytes]
+    payloads: list[Any]
+
+
+class Rewind(msgspec.Struct, array_like=True):
+    """Go back to a cut.
+
+    Attributes:
+        generation: that begins with it.
+        cut: a minimal time that was reached; survivors forget what is at or above it.
+        since: from where those in `replaced` begin anew; minimal time is counted from here.
+        replaced: workers, and the barrier, that begin anew.
+        restart: for the barrier, where it is one of them.
+    """
+
+    generation: int
+    cut: bytes
+    since: bytes
+    replaced: list[int]
+    restart: Restart | None = None
+
+
+class Go(msgspec.Struct, array_like=True):
+    """All have gone back: send, and take turns."""
+
+    generation: int
+
+
+class Halted(msgspec.Struct, array_like=True):
+    """The answer to `Halt`.
+
+    Attributes:
+        minimal_time: the greatest it has heard of.
+        position: barrier: of the next item; what is before was sent to the calling process.
+        finished: barrier: it has sent its last message.
+    """
+
+    generation: int
+    minimal_time: bytes
+    position: int = 0
+    finished: bool = False
+
+
+class Rewound(msgspec.Struct, array_like=True):
+    """The answer to `Rewind`."""
+
+    generation: int
+
+
+Order = Halt | Rewind | Go
+Answer = Halted | Rewound
 
 Message = Batch | AckMessage | MinimalTime | ReleasedMessage | Finished | Pace | Done | BreakOff
 

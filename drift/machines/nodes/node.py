@@ -17,7 +17,18 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from drift.machines.nodes.messages import AckMessage, Batch, Message
+from drift.machines.nodes.links import Kept
+from drift.machines.nodes.messages import (
+    AckMessage,
+    Answer,
+    Batch,
+    Halt,
+    Halted,
+    Message,
+    Order,
+    Rewind,
+    Rewound,
+)
 from drift.machines.worker import Part
 from drift_acker.ledger import Ledger, ack_of
 from drift_acker.table import Ack
@@ -40,10 +51,13 @@ class Send(NamedTuple):
 
     to: int
     message: Message
+    kept: Kept | None = None  # where the node keeps it for one that may have to be replaced
 
 
 class Node:
     """What all nodes are.
+
+    A death of another makes a node go back: it halts, rewinds and goes on when it is told to, and not before.
 
     Attributes:
         messages_max: most messages that it takes in one turn: enough for late items to meet what they correct, few
@@ -52,6 +66,8 @@ class Node:
         receivers: to whom it sends.
         tombstones: made so far, by a worker.
         held_by_message: whether the acker waits for a message, and not for a source.
+        generation: of the messages that it takes and sends; one more each time that all go back.
+        halted: it takes no turns; who carries its messages goes on carrying those that it has sent.
     """
 
     messages_max = 16
@@ -59,6 +75,36 @@ class Node:
     wake_s = math.inf
     tombstones = 0
     held_by_message = False
+    generation = 0
+    halted = False
+    _ordered = 0  # generation of the last order
+
+    def obey(self, order: Order) -> tuple[list[Send], Answer | None]:
+        """What to send, and to answer, when the calling process says how to go on; older orders are passed over."""
+        if order.generation < self._ordered:
+            return [], None
+        self._ordered = order.generation
+        if isinstance(order, Halt):
+            self.halted, self.wake_s = True, math.inf
+            return [], self.halt(order)
+        if isinstance(order, Rewind):
+            self.generation, self.halted, self.wake_s = order.generation, True, math.inf
+            self.rewind(order)
+            return [], Rewound(order.generation)
+        self.halted = False
+        return self.go(), None
+
+    def halt(self, order: Halt) -> Halted:
+        """How far it has come."""
+        raise NotImplementedError
+
+    def rewind(self, order: Rewind) -> None:
+        """Go back to a cut, or begin anew where it is one of the replaced."""
+        raise NotImplementedError
+
+    def go(self) -> list[Send]:
+        """All have gone back: what to send before anything else."""
+        return []
 
     def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
         """Handle what has come.

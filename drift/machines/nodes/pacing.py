@@ -34,6 +34,10 @@ class Pacing:
         self._items = self._tombstones = 0  # since the pace was judged
         self._newest = self._judged_at = BEGINNING
 
+    def anew(self) -> Pacing:
+        """What is fed goes back to a cut, and nothing is in flight."""
+        return Pacing(self._items_max)
+
     def note(self, items: int, tombstones: int, granule: bytes) -> None:
         """What an ack tells: how many items were fed, tracked at this granule, and how many were taken back."""
         self._tombstones += tombstones

@@ -15,13 +15,14 @@ from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from drift.machines.nodes.messages import Batch, Message, MinimalTime
+from drift.machines.nodes.links import ABOVE_ALL, Kept, LinkLogs, cut_parts, least_time
+from drift.machines.nodes.messages import Batch, Halt, Halted, Message, MinimalTime, Rewind
 from drift.machines.nodes.node import ACKER, Node, Send, ack_message, granule_of, tracked, unsent_batch
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Worker
 from drift_acker.ledger import LaterHeld, Ledger, ack_of
 from drift_acker.table import Ack
-from drift_graph.meta import BEGINNING
+from drift_graph.meta import BEGINNING, END_OF_TIME
 
 #: How long a worker that has nothing else to do holds items back because older ones are in flight: so long, or what so
 #: many batches take, since neighbours are as busy.
@@ -38,13 +39,18 @@ class WorkerNode(Node):
         index: which of the workers this is.
         workers: how many there are.
         feeds_itself: the workers feed themselves, by `feed`, and keep what leaves their groupings.
+        links: keeps what is sent to others, who may have to be replaced; nothing is kept, if None.
 
     Attributes:
         output: what has left since somebody took it, where it is kept.
     """
 
-    def __init__(self, plan: Plan, index: int, workers: int, *, feeds_itself: bool = False) -> None:
+    def __init__(
+        self, plan: Plan, index: int, workers: int, *, feeds_itself: bool = False, links: LinkLogs | None = None
+    ) -> None:
         self.machine = Worker(plan, index, workers)
+        self.links = links
+        self._order: Rewind | None = None  # until minimal time has come to its cut
         self.output: list[Part] = []
         self.receivers = [*(other for other in range(workers) if other != index), BARRIER, ACKER]
         self._plan = plan
@@ -58,15 +64,55 @@ class WorkerNode(Node):
         sources = [source.name for source in plan.dataflow.sources]
         dealt = {name for name in sources if not feeds_itself and not plan.programs[name].has_maps}
         self._patient = {to for name, program in plan.programs.items() if name not in dealt for to in program.targets}
+        self._sources = len(sources)
+        self._told_tombstones = 0
+        self._begin(BEGINNING)
+
+    def _begin(self, reached: bytes) -> None:
+        """Nothing is in flight, and minimal time has come here."""
         self._unmapped: deque[Batch] = deque()
         self._waiting: list[tuple[bytes, int, Batch]] = []  # a heap by granule
         self._came = 0
         self._waiting_since_s = 0.0
         self._worked = False  # in the last turn
         self._batch_s = 0.0  # what that took, when it last did
-        self._in_flight = BEGINNING
-        self._minimal_time = self._heartbeat = BEGINNING
-        self._told_tombstones = 0
+        self._in_flight = reached
+        self._minimal_time = self._heartbeat = reached
+
+    def halt(self, order: Halt) -> Halted:
+        return Halted(order.generation, self._minimal_time)
+
+    def rewind(self, order: Rewind) -> None:
+        """Forget what is at or above the cut; who begins anew gets what is below again from those who sent it."""
+        assert self.links is not None
+        self._ledger = Ledger(self._index + 1, order.generation)
+        self._later = LaterHeld(self._ledger)
+        self._order = order
+        if self._index in order.replaced:
+            self.machine = Worker(self._plan, self._index, self._workers)
+            self._told_tombstones = 0
+            self.links.begin_anew(order.generation)
+            self._begin(order.since)
+        else:
+            self.links.go_back(order.generation, order.cut)
+            self._begin(order.cut)
+
+    def go(self) -> list[Send]:
+        """To those who begin anew what they had from here below the cut, and all that waits above it for its time."""
+        order = self._order
+        assert order is not None and self.links is not None
+        sends: list[Send] = []
+        sent: list[tuple[bytes, int]] = []
+        if self._index not in order.replaced:
+            for receiver in order.replaced:
+                for parts in self.links.between(receiver, order.since, order.cut):
+                    batch = Batch(least_time(parts), self._ledger.checksum(), parts)
+                    sent.append(tracked(batch))
+                    sends.append(Send(receiver, batch))
+            self._order = None
+        waiting = self._later.moved(self.machine.least_later)
+        guard = self._sources + self._index, END_OF_TIME
+        return [*sends, self._ack(ack_of((), sent, [guard], waiting))]
 
     @property
     def tombstones(self) -> int:  # type: ignore[override]
@@ -124,6 +170,8 @@ class WorkerNode(Node):
         if (minimal_time, heartbeat) != (self._minimal_time, self._heartbeat):
             self._minimal_time, self._heartbeat = minimal_time, heartbeat
             self.machine.settle(minimal_time, heartbeat)
+        if self._order is not None and self._minimal_time >= self._order.cut:
+            self._order = None
 
     def _may_wait(self, batch: Batch) -> bool:
         if self._workers == 1 or self._patient.isdisjoint(name for name, _ in batch.parts):
@@ -167,10 +215,27 @@ class WorkerNode(Node):
             if receiver == BARRIER and self._keeps_output:
                 self.output += parts
                 continue
-            batch = Batch(granule, self._ledger.checksum(), parts)
-            sent.append(tracked(batch))
             if receiver == self._index:
+                batch = Batch(granule, self._ledger.checksum(), parts)
                 self._wait(batch, now_s)
             else:
-                sends.append(Send(receiver, batch))
+                kept = self.links.keep(receiver, parts) if self.links is not None else None
+                if self._order is not None:
+                    parts, kept = self._not_had(receiver, parts, kept)
+                    if not parts:
+                        continue
+                batch = Batch(granule, self._ledger.checksum(), parts)
+                sends.append(Send(receiver, batch, kept))
+            sent.append(tracked(batch))
         return sends, sent
+
+    def _not_had(self, receiver: int, parts: list[Part], kept: Kept | None) -> tuple[list[Part], Kept | None]:
+        """Of what this worker causes anew, since it has begun anew, what the receiver has not had from the one before.
+
+        It is kept whole.
+        """
+        order = self._order
+        if order is None or receiver in order.replaced:
+            return parts, kept
+        left = cut_parts(parts, order.cut, ABOVE_ALL)
+        return left, kept if left == parts else None

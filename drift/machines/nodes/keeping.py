@@ -1,0 +1,137 @@
+"""What the calling process keeps, so that a run can go back to a cut: what was fed, and what was received.
+
+Invariant: with it and what others have below a cut, a run can go on from any minimal time that was reached and is not
+below the last committed cut, and a barrier from the last item that was received.
+
+Why: what is not settled may have to be fed once more; what is settled above the committed cut, to a worker that begins
+anew. The barrier's items are with those who sent them; its position, its last meta and the digest's open block
+are in what it has sent here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import chain
+
+from drift.machines.nodes.intake import Fed
+from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, cut_columns, greatest_meta
+from drift.machines.nodes.messages import Batch, Message, ReleasedMessage, Restart, Rewind
+from drift_barrier.barrier import Released
+from drift_barrier.digest import BLOCK_ITEMS
+from drift_graph.errors import DriftBug
+from drift_graph.functions import safe_text
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, MetaParts
+
+
+class Keeping:
+    """See the module.
+
+    Args:
+        opened: a message, from what it was carried as.
+
+    Attributes:
+        links: what was fed, by receiver, since the committed cut.
+        position: of the next item to come from the barrier.
+        last: the meta of the last that came.
+    """
+
+    def __init__(self, opened: Callable[[bytes], Message]) -> None:
+        self.links = LinkLogs(parts_by(opened))
+        self.position = 0
+        self.last = BEGINNING
+        self._opened = opened
+        self._fed: deque[tuple[bytes, Fed]] = deque()  # with a time that all of it is below
+        self._blocks: list[bytes] = []
+        self._released: deque[ReleasedMessage] = deque()  # what the open block is in
+
+    def note_fed(self, fed: Fed, above: bytes) -> None:
+        """Something is fed, and all of it is below a time."""
+        metas = fed.arrived.metas
+        if metas and above <= fed.arrived.heartbeat:  # of the last time there is none above
+            above = greatest_meta(metas) + b"\0"
+        self._fed.append((max(above, fed.arrived.heartbeat), fed))
+
+    def settle(self, minimal_time: bytes) -> None:
+        """Nothing below minimal time is fed once more."""
+        while self._fed and self._fed[0][0] <= minimal_time:
+            self._fed.popleft()
+
+    def note_released(self, piece: ReleasedMessage) -> None:
+        """A piece of the output has come.
+
+        Raises:
+            DriftBug: it is not the next one.
+        """
+        released = piece.released
+        if released.position != self.position:
+            raise DriftBug(f"item {released.position} of the output came, and {self.position} is the next")
+        self._blocks[piece.first_block :] = piece.blocks
+        if not released.metas:
+            return
+        self.position += len(released.metas)
+        self.last = released.metas[-1]
+        self._released.append(piece)
+        open_from = self.position // BLOCK_ITEMS * BLOCK_ITEMS
+        while self._released and _end_of(self._released[0].released) <= open_from:
+            self._released.popleft()
+
+    def go_back(self, order: Rewind, unfed: Iterable[Fed]) -> deque[Fed]:
+        """What is to be fed once more, from a cut on; `unfed` was to be, and has not been yet."""
+        self.links.go_back(order.generation, order.cut)
+        again: deque[Fed] = deque()
+        for name, rank, arrived in chain([fed for _, fed in self._fed], unfed):
+            columns = Columns(arrived.metas, arrived.payloads, None)
+            metas, payloads, _ = cut_columns(columns, order.cut, ABOVE_ALL)
+            heartbeat = max(arrived.heartbeat, order.cut)
+            again.append(Fed(name, rank, arrived._replace(metas=metas, payloads=payloads, heartbeat=heartbeat)))
+        self._fed.clear()
+        return again
+
+    def place_of(self, cut: bytes, unfed: Iterable[Fed]) -> str:
+        """Where in the input a cut is, in words: by the first item that is not settled."""
+        first: tuple[bytes, str, object] | None = None
+        for name, _, arrived in chain([fed for _, fed in self._fed], unfed):
+            for meta, payload in zip(arrived.metas, arrived.payloads):
+                if meta >= cut and (first is None or meta < first[0]):
+                    first = meta, name, payload
+        if first is None:
+            return "while nothing of the input was in flight"
+        meta, name, payload = first
+        return f"at item {safe_text(repr, payload, 200)} of source {name!r} ({MetaParts(meta)})"
+
+    def restart(self) -> Restart:
+        """From where a barrier goes on that begins anew."""
+        block = self.position // BLOCK_ITEMS
+        metas: list[bytes] = []
+        payloads: list[object] = []
+        for piece in self._released:
+            position, its_metas, its_payloads, _, _ = self._as_it_came(piece)
+            start = max(block * BLOCK_ITEMS - position, 0)
+            metas += its_metas[start:]
+            payloads += its_payloads[start:]
+        return Restart(self.position, self.last, self._blocks[:block], metas, payloads)
+
+    def _as_it_came(self, piece: ReleasedMessage) -> Released:
+        """Whoever was given the payloads may have changed them."""
+        if not piece.carried:
+            return piece.released
+        message = self._opened(piece.carried)
+        assert isinstance(message, ReleasedMessage)
+        return message.released
+
+
+def _end_of(released: Released) -> int:
+    return released.position + len(released.metas)
+
+
+def parts_by(opened: Callable[[bytes], Message]) -> Callable[[bytes], list[tuple[str, Columns]]]:
+    """The parts of a batch, from what it was carried as."""
+
+    def parts(carried: bytes) -> list[tuple[str, Columns]]:
+        batch = opened(carried)
+        assert isinstance(batch, Batch)
+        return batch.parts
+
+    return parts

@@ -1,0 +1,126 @@
+"""Link logs: what a node has sent to each of its neighbours, kept for one that may have to be replaced.
+
+Invariant: `between(to, since, cut)` gives, in sum, exactly the items and tombstones at or above `since` and below `cut`
+that this node has caused on the link, each of a generation that was not forgotten.
+
+Why: a batch is kept as it left, with the generation that sent it; nothing is looked into before somebody reads. Going
+back to a cut voids what older generations sent at or above it, since it is sent anew. So an item counts where it is
+below the cut of every later generation, and that is a comparison when it is read. Below a committed cut nobody reads
+any more, and batches that lie wholly below it go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from drift.machines.worker import Part
+from drift_graph.canonical import of_kind
+from drift_graph.item import Columns
+from drift_graph.meta import ComputedMetas, Metas, global_time_of
+
+#: Every meta is below.
+ABOVE_ALL = b"\xff" * 16
+
+
+class Kept:
+    """A batch in a link log.
+
+    Attributes:
+        generation: that sent it.
+        greatest: no meta in it is above.
+        content: its parts, or what they were carried as; None where it was not carried, and others went in its place.
+    """
+
+    __slots__ = ("generation", "greatest", "content")
+
+    def __init__(self, generation: int, greatest: bytes, content: list[Part] | bytes | None) -> None:
+        self.generation = generation
+        self.greatest = greatest
+        self.content = content
+
+
+class LinkLogs:
+    """See the module.
+
+    Args:
+        opened: the parts of what a batch was carried as.
+
+    Attributes:
+        generation: that sends now.
+    """
+
+    def __init__(self, opened: Callable[[bytes], list[Part]]) -> None:
+        self.generation = 0
+        self._opened = opened
+        self._kept: dict[int, list[Kept]] = {}
+        self._cuts: list[tuple[int, bytes]] = []  # to which each generation went back; neither goes back
+
+    def keep(self, to: int, parts: list[Part]) -> Kept:
+        """A batch is sent; whoever carries it may put in place of its content what it was carried as."""
+        kept = Kept(self.generation, max(map(greatest_meta, (columns.metas for _, columns in parts))), parts)
+        self._kept.setdefault(to, []).append(kept)
+        return kept
+
+    def go_back(self, generation: int, cut: bytes) -> None:
+        """What was sent at or above the cut is void: it will be sent anew."""
+        self.generation = generation
+        self._cuts.append((generation, cut))
+
+    def begin_anew(self, generation: int) -> None:
+        """Who sent all this is gone; another keeps what it causes once more."""
+        self.generation = generation
+        self._kept, self._cuts = {}, []
+
+    def commit(self, cut: bytes) -> None:
+        """Nobody goes back below the cut any more."""
+        for to, batches in self._kept.items():
+            self._kept[to] = [kept for kept in batches if kept.greatest >= cut and kept.content is not None]
+
+    def between(self, to: int, since: bytes, cut: bytes) -> Iterator[list[Part]]:
+        """What counts on a link at or above `since` and below `cut`, batch by batch."""
+        for kept in self._kept.get(to, ()):
+            if kept.content is None or kept.greatest < since:
+                continue
+            end = min([cut, *(each for generation, each in self._cuts if generation > kept.generation)])
+            content = kept.content
+            parts = cut_parts(self._opened(content) if isinstance(content, bytes) else content, since, end)
+            if parts:
+                yield parts
+
+    def __len__(self) -> int:
+        """How many batches are kept."""
+        return sum(map(len, self._kept.values()))
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of what was carried; batches in memory count nothing."""
+        every = (kept.content for batches in self._kept.values() for kept in batches)
+        return sum(len(content) for content in every if isinstance(content, bytes))
+
+
+def greatest_meta(metas: Metas) -> bytes:
+    return metas[-1] if isinstance(metas, ComputedMetas) else max(metas)
+
+
+def cut_parts(parts: Iterable[Part], since: bytes, end: bytes) -> list[Part]:
+    """The items of parts at or above `since` and below `end`."""
+    left = ((name, cut_columns(columns, since, end)) for name, columns in parts)
+    return [(name, columns) for name, columns in left if columns.metas]
+
+
+def cut_columns(columns: Columns, since: bytes, end: bytes) -> Columns:
+    """The same of columns in any order."""
+    metas, payloads, diffs = columns
+    inside = [at for at, meta in enumerate(metas) if since <= meta < end]
+    if len(inside) == len(metas):
+        return columns
+    return Columns(
+        [metas[at] for at in inside],
+        of_kind(payloads, [payloads[at] for at in inside]),
+        None if diffs is None else [diffs[at] for at in inside],
+    )
+
+
+def least_time(parts: Iterable[Part]) -> bytes:
+    """The least global time of parts that may be in any order."""
+    return global_time_of(min(min(columns.metas) for _, columns in parts))

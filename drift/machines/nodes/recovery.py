@@ -1,0 +1,185 @@
+"""What the calling process decides when processes of its run die: one way back from every death.
+
+Invariant: all go on from one cut that minimal time has reached and that nobody released or settled anything at or
+above; and nobody sends a message of a generation before all others take it.
+
+Why: it goes in three steps, each begun when all who live have answered the one before. They halt, and say how far
+minimal time had come: the greatest is the cut, since a time that was told stays true whoever told it. (What the barrier
+has sent to this process is taken in before.) They go back to the cut, and take the new generation's messages only. They
+go on: whoever begins anew is sent what it had below the cut, and all else is fed once more. A death meanwhile begins at
+the first step, with the next generation; whoever had begun anew and has not come to the cut begins anew again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from drift.machines.nodes.feeding import FeedNode
+from drift.machines.nodes.messages import Answer, Go, Halt, Halted, Order, Rewind, Rewound
+from drift.machines.nodes.node import ACKER, Send
+from drift.machines.worker import BARRIER
+from drift_graph.errors import ProcessError
+from drift_graph.meta import BEGINNING
+
+#: So many deaths of one process at one cut end the run.
+DEATHS_MAX = 3
+
+
+class Replace(NamedTuple):
+    """Start a process in place of one that has died; `RecoveryNode.started` is to be told when it is there."""
+
+    role: int
+
+
+class Tell(NamedTuple):
+    """An order for a process."""
+
+    role: int
+    order: Order
+
+
+class Recovered(NamedTuple):
+    """All have come to the cut, and the run goes on."""
+
+    generation: int
+    replaced: list[int]
+
+
+Effect = Replace | Tell | Send | Recovered
+
+
+class RecoveryNode:
+    """See the module.
+
+    Args:
+        feed: of the same process.
+        workers: how many there are.
+
+    Attributes:
+        generation: of the run.
+        going_back: not all have answered yet.
+        since: the committed cut, from which one that is replaced begins anew.
+    """
+
+    def __init__(self, feed: FeedNode, workers: int) -> None:
+        self.generation = 0
+        self.going_back = False
+        self.since = BEGINNING
+        self._feed = feed
+        self._roles = [*range(workers), BARRIER, ACKER]
+        self._workers = workers
+        self._anew: set[int] = set()  # begin anew, or have begun and not come to the cut
+        self._starting: set[int] = set()
+        self._asked: set[int] = set()  # who has not answered
+        self._halted: dict[int, Halted] = {}
+        self._order: Rewind | None = None
+        self._newly: list[int] = []  # who has died since it was last judged
+        self._deaths: dict[int, int] = {}  # by role, at the last cut
+        self._cut = BEGINNING
+
+    def died(self, roles: Iterable[int]) -> list[Effect]:
+        """Processes are dead, and nothing of theirs runs any more: what to do.
+
+        Raises:
+            ProcessError: one has died too often at one place.
+        """
+        effects: list[Effect] = []
+        for role in roles:
+            self._newly.append(role)
+            self._anew.add(role)
+            self._starting.add(role)
+            effects.append(Replace(role))
+        self.generation += 1
+        self.going_back, self._order = True, None
+        self._asked = {role for role in self._roles if role not in self._starting}
+        self._halted = {}
+        halt = Halt(self.generation)
+        self._feed.obey(halt)
+        effects += [Tell(role, halt) for role in self._roles if role in self._asked]
+        return effects + self._go_back()
+
+    def started(self, role: int) -> list[Effect]:
+        """A process is there in place of one that has died."""
+        self._starting.discard(role)
+        return self._go_back()
+
+    def answered(self, role: int, answer: Answer) -> list[Effect]:
+        """A process has done what it was told; answers to older orders are passed over."""
+        if answer.generation != self.generation or role not in self._asked:
+            return []
+        self._asked.discard(role)
+        if isinstance(answer, Halted):
+            self._halted[role] = answer
+            return self._go_back()
+        assert isinstance(answer, Rewound)
+        return self._go_on()
+
+    def came(self) -> list[Effect]:
+        """The feed has taken messages: what that makes possible."""
+        if self.going_back:
+            return self._go_back()
+        order = self._order
+        if order is None or not self._feed.restored:
+            return []
+        self._order, self._anew = None, set()
+        return [Recovered(order.generation, order.replaced)]
+
+    def _go_back(self) -> list[Effect]:
+        """The second step, where the first is done."""
+        if self._order is not None or self._starting or self._asked or not self._has_all_released():
+            return []
+        cut = max([self._feed.minimal_time, *(halted.minimal_time for halted in self._halted.values())])
+        self._judge(cut)
+        replaced = self._replaced()
+        since = self.since if replaced else cut
+        restart = self._feed.restart() if BARRIER in replaced else None
+        order = self._order = Rewind(self.generation, cut, since, replaced)
+        self._feed.obey(order)
+        self._asked = set(self._roles)
+        told = Rewind(*_fields(order), restart)
+        return [Tell(role, told if role == BARRIER else order) for role in self._roles]
+
+    def _go_on(self) -> list[Effect]:
+        """The third step, where the second is done."""
+        if self._asked:
+            return []
+        self.going_back = False
+        go = Go(self.generation)
+        effects: list[Effect] = [Tell(role, go) for role in self._roles]
+        return [*effects, *self._feed.obey(go)[0]]
+
+    def _replaced(self) -> list[int]:
+        """Who begins anew: workers do together, since none of them can forget what is at or above a cut."""
+        return [role for role in self._roles if role >= 0 or (role in self._anew and role != ACKER)]
+
+    def _has_all_released(self) -> bool:
+        """Whether all has come that the barrier has sent."""
+        halted = self._halted.get(BARRIER)
+        if halted is None:
+            return True
+        return self._feed.position >= halted.position and (self._feed.finished is not None) >= halted.finished
+
+    def _judge(self, cut: bytes) -> None:
+        """Whether somebody dies again and again without getting anywhere."""
+        if cut > self._cut:
+            self._cut, self._deaths = cut, {}
+        for role in self._newly:
+            self._deaths[role] = self._deaths.get(role, 0) + 1
+        self._newly = []
+        often = [role for role, deaths in self._deaths.items() if deaths >= DEATHS_MAX]
+        if often:
+            raise ProcessError(
+                f"{role_name(often[0])} died {DEATHS_MAX} times {self._feed.place_of(cut)}, and nothing "
+                f"has gone beyond; everything released before it stands. If a function ends its process at this "
+                f"item, mend it or take the item out of the input; if memory ran out, lower in_flight_max"
+            )
+
+
+def role_name(role: int) -> str:
+    """What people call a process of the run."""
+    return {BARRIER: "barrier", ACKER: "acker"}.get(role, f"worker {role}")
+
+
+def _fields(order: Rewind) -> tuple[int, bytes, bytes, list[int]]:
+    return order.generation, order.cut, order.since, order.replaced

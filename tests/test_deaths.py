@@ -1,0 +1,139 @@
+"""Processes die at any moment of a simulated run: the run goes back to a cut and on, with the same output."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import drift
+from drift.engines.simulated import Key, Simulation
+from drift.machines.worker import BARRIER
+from drift.testing.check import Case, Result, check
+from drift.testing.report import in_words
+from drift.testing.schedule import Deviation, Player, Schedule
+from drift.testing.strategies import cases
+from drift_graph.errors import ProcessError
+from drift_graph.graph import Dataflow
+
+DEATHS = st.builds(
+    Schedule,
+    workers=st.integers(1, 3),
+    batch_items=st.sampled_from([1, 2, 8]),
+    fused=st.booleans(),
+    noise=st.integers(1, 2**32 - 1),
+    deaths=st.just(True),
+)
+
+
+@settings(max_examples=60)
+@given(cases(schedule=DEATHS, items_min=1))
+def test_any_deaths_at_any_moments_change_nothing_in_the_output(case: Case) -> None:
+    result = check(case)
+    assert result.failure is None, result.failure
+
+
+def summed() -> Dataflow:
+    """A sum by key, the last three sums of each of seven keys, and a map behind them."""
+    graph = drift.Graph("summed")
+    numbers = graph.source("numbers")
+    sums = numbers.scan(lambda number: number % 3, 0, lambda total, number: (total + number, (number, total)))
+    sums.group(lambda row: row[0] % 7, 3).map(lambda window: sum(row[1] for row in window)).sink("out")
+    return graph.build()
+
+
+class Killing(Simulation):
+    """Processes die where a test says so: before the turn at which something comes."""
+
+    kills: ClassVar[dict[str, tuple[int, ...]]]
+
+    def step(self) -> bool:
+        """See `Simulation`."""
+        for to in self.kills.pop(f"{len(self.log)}", ()):
+            if to not in self._dead:
+                self.die(to)
+        return super().step()
+
+
+def killed(kills: dict[str, tuple[int, ...]], workers: int = 3, **chosen: int) -> Result:
+    """A run of the sums in order, whose processes die before the turns of these numbers."""
+    kind = type("Killing", (Killing,), {"kills": dict(kills)})
+    schedule = replace(Schedule(workers=workers, batch_items=8, **chosen), deaths=True)
+    return check(Case(summed(), {"numbers": list(range(60))}, schedule), simulation=kind)
+
+
+TURNS = len(killed({}).simulation.log)
+
+
+@pytest.mark.parametrize("role", [0, 1, 2, BARRIER, -2])
+def test_one_process_dies_at_each_turn_in_order(role: int) -> None:
+    for turn in range(0, TURNS, TURNS // 12):
+        result = killed({str(turn): (role,)})
+        assert result.failure is None, (turn, result.failure)
+        assert len(result.simulation.died) == 1
+
+
+def test_several_die_at_once_and_again_while_all_go_back() -> None:
+    for turn in range(3, TURNS, TURNS // 6):
+        for other in (1, 9, 25):
+            result = killed({str(turn): (0, 1, 2, BARRIER, -2), str(turn + other): (1, BARRIER)})
+            assert result.failure is None, (turn, other, result.failure)
+            assert len(result.simulation.died) >= 5
+
+
+def test_who_dies_three_times_at_one_place_ends_the_run_and_the_error_says_who_and_where() -> None:
+    every = {str(turn): (1,) for turn in range(4, 10_000)}
+    result = killed(every)
+    error = result.output.error
+    assert isinstance(error, ProcessError), result.failure
+    assert "worker 1 died 3 times at item" in str(error)
+    assert "of source 'numbers'" in str(error)
+
+
+def test_a_death_is_a_decision_that_is_written_down_and_made_again() -> None:
+    schedule = Schedule(workers=2, batch_items=4, noise=7, deaths=True)
+    case = Case(summed(), {"numbers": list(range(40))}, schedule)
+    for noise in range(1, 50):
+        result = check(replace(case, schedule=replace(schedule, noise=noise)))
+        if result.simulation.died:
+            break
+    made = result.made
+    assert any(key.kind == "death" for key in made)
+    again = check(replace(case, schedule=schedule.with_deviations(made.values())))
+    assert again.simulation.died == result.simulation.died
+    assert [thing.key for thing in again.simulation.log] == [thing.key for thing in result.simulation.log]
+
+
+def test_released_output_that_is_lost_with_the_barrier_comes_once_from_the_next() -> None:
+    """The barrier dies with pieces on their way, of which some are lost."""
+
+    class Losing(Player):
+        """All that is on its way from the barrier is lost with it, and it dies after releasing."""
+
+        def choose(self, key: Key, count: int) -> int:
+            """See `Player`."""
+            if key.kind == "fate":
+                return count - 1
+            return super().choose(key, count)
+
+    for turn in range(10, TURNS, TURNS // 20):
+        kind = type("Killing", (Killing,), {"kills": {str(turn): (BARRIER,)}})
+        schedule = Schedule(workers=2, batch_items=8, deaths=True)
+        case = Case(summed(), {"numbers": list(range(60))}, schedule)
+        result = check(case, player=Losing(schedule), simulation=kind)
+        assert result.failure is None, (turn, result.failure)
+
+
+def test_a_deviation_that_is_a_death_says_so_in_words() -> None:
+    schedule = Schedule(workers=2, batch_items=4, deaths=True)
+    case = Case(summed(), {"numbers": list(range(8))}, schedule)
+    first = next(thing.key for thing in check(case).simulation.log if thing.key.kind == "batch")
+    _, place, source, number, nth = first
+    receiver = place.partition(" > ")[2]
+    death = Deviation(Key("death", f"{receiver}, batch {place}", source, number, nth), 1)
+    result = check(replace(case, schedule=schedule.with_deviations([death])))
+    assert result.simulation.died == [receiver]
+    assert f"{receiver} dies after a turn" in in_words(result)[0]
