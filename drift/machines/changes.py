@@ -69,6 +69,10 @@ class Debts:
             ) from None
         self._counts[place] = self._counts.get(place, 0) + 1
 
+    def rewind(self, cut: bytes) -> None:
+        """Forget the tombstones at or above a cut; below it none waits."""
+        self._counts = {place: count for place, count in self._counts.items() if place[0] < cut}
+
     def settles(self, meta: bytes, payload: Any) -> bool:
         """Whether a tombstone was waiting for this item; both are gone then."""
         if not self._counts:

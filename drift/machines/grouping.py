@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
+from drift.machines.cuts import GONE, Lookup, Touched, Unasked
 from drift.machines.keys import identities
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports, called
@@ -92,6 +93,8 @@ class GroupStage:
         self._log = Log()
         self._buckets: dict[Any, _Bucket] = {}
         self._debts = Debts(group.step)
+        self._touched: Touched | None = None
+        self._unasked: Unasked | None = None
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Take a batch sorted by meta; the windows to send and take back, whose metas still lack the suffix."""
@@ -99,6 +102,10 @@ class GroupStage:
         metas, payloads, diffs = columns
         if not metas:
             return columns
+        if self._touched is not None:
+            self._touched.note(metas, keys)
+        if self._unasked is not None:
+            self.recall(self._unasked.of(keys))
         self._plain = self._plain and are_plain(payloads)
         batch = Keyed(metas, keys, payloads)
         if diffs is None and not self._debts:
@@ -218,6 +225,59 @@ class GroupStage:
         """Nothing below minimal time will change any more: forget what only a change there would need."""
         self._log.settle(minimal_time)
         self._buckets = self._log.unsettled(self._buckets)
+        if self._touched is not None:
+            self._touched.settle(minimal_time)
+
+    def track(self) -> None:
+        """Before any item: cuts will be taken of this stage."""
+        self._touched = Touched(tracks=True)
+
+    def changed(self, cut: bytes) -> list[tuple[Any, Any]]:
+        """The keys that have changed since the last cut, and their last `window - 1` payloads below this one, or GONE.
+
+        Taken when minimal time has come to the cut, before the stage is told of a greater one.
+        """
+        assert self._touched is not None
+        keys = self._touched.take(cut)
+        befores = self._befores(cut) if keys else {}
+        windows, kept = self._windows, self._kept
+        lasts = [(key, befores[key] if key in befores else windows.get(key, ())[kept:]) for key in keys]
+        return [(key, payloads or GONE) for key, payloads in lasts]
+
+    def rewind(self, cut: bytes) -> None:
+        """Forget all that is at or above a cut, which is not below the minimal time that was told last."""
+        for key, payloads in self._befores(cut).items():
+            if payloads:
+                self._windows[key] = payloads
+            else:
+                self._windows.pop(key, None)
+        for bucket in self._buckets.values():
+            at = bisect_left(bucket.metas, cut)
+            del bucket.metas[at:], bucket.payloads[at:]
+        self._log.rewind(cut)
+        self._debts.rewind(cut)
+        if self._touched is not None:
+            self._touched.rewind(cut)
+
+    def _befores(self, cut: bytes) -> dict[Any, tuple[Any, ...]]:
+        """Of each key that has items at or above a cut, its last `window - 1` payloads below."""
+        befores: dict[Any, tuple[Any, ...]] = {}
+        for key, bucket in self._buckets.items():
+            at = bisect_left(bucket.metas, cut)
+            if at < len(bucket.metas):
+                befores[key] = tuple(bucket.payloads[max(at - self._window + 1, 0) : at])
+        for key, window in self._log.above(cut):
+            befores.setdefault(key, window[:-1])
+        return befores
+
+    def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
+        """Go on, before any item, from a cut that had this of keys; of others `lookup` knows, and is asked once."""
+        entries = list(entries)
+        self.recall(entries)
+        if lookup is not None:
+            self._unasked = self._unasked or Unasked(lookup)
+        if self._unasked is not None:
+            self._unasked.know(key for key, _ in entries)
 
     def remembered(self) -> list[tuple[Any, Any]]:
         """Of each key what later items need, once everything is settled: its last `window - 1` payloads."""

@@ -80,6 +80,27 @@ class _Segment:
         self.metas, self.keys = [metas[index] for index in kept], [keys[index] for index in kept]
         self.columns = tuple([column[index] for index in kept] for column in self.columns)
 
+    def truncate(self, cut: bytes) -> None:
+        """Let go of what is at or above a cut, or was drawn."""
+        if self._places is None:
+            kept: Sequence[int] = range(bisect_left(self.metas, cut))
+        else:
+            kept = sorted(index for places in self._places.values() for index in places if self.metas[index] < cut)
+            self._places = None
+        self.metas, self.keys = [self.metas[index] for index in kept], [self.keys[index] for index in kept]
+        self.columns = tuple([column[index] for index in kept] for column in self.columns)
+
+    def above(self, cut: bytes) -> Iterator[tuple[Any, ...]]:
+        """The items at or above a cut that were not drawn, those of a key in order: (key, its value in each column)."""
+        start = bisect_left(self.metas, cut)
+        if self._places is None:
+            yield from zip(self.keys[start:], *(column[start:] for column in self.columns))
+            return
+        for key, places in self._places.items():
+            for index in places:
+                if index >= start:
+                    yield key, *(column[index] for column in self.columns)
+
     def held(self, settled: bytes) -> int:
         if self._places is None:
             return len(self.metas) - bisect_left(self.metas, settled)
@@ -187,6 +208,29 @@ class Log:
             if segment is not None:
                 segment.cut(minimal_time)
                 self._cut_later(segment)
+
+    def above(self, cut: bytes) -> Iterator[tuple[Any, ...]]:
+        """The items at or above a cut that are only here, those of a key in order: (key, its value in each column)."""
+        first = bisect_left(self._lasts, (cut, -1), self._lasts_gone)
+        for number in sorted(number for _, number in self._lasts[first:]):
+            if number in self._segments:
+                yield from self._segments[number].above(cut)
+
+    def rewind(self, cut: bytes) -> None:
+        """Forget what is at or above a cut, which is not below what is settled."""
+        first = bisect_left(self._lasts, (cut, -1), self._lasts_gone)
+        cut_through = [number for _, number in self._lasts[first:]]
+        del self._lasts[first:]
+        self._last = min(self._last, cut)
+        for number in cut_through:
+            segment = self._segments.get(number)
+            if segment is None:
+                continue
+            segment.truncate(cut)
+            if segment.metas:
+                insort(self._lasts, (segment.metas[-1], number), self._lasts_gone)
+            else:
+                del self._segments[number]
 
     def _cut_later(self, segment: _Segment) -> None:
         items = len(segment.metas)

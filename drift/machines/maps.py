@@ -30,6 +30,7 @@ from drift_graph.meta import (
     Metas,
     NumberedMetas,
     child_suffixes,
+    global_time_of,
     is_later,
     time_of,
     times_of,
@@ -54,6 +55,9 @@ class _Piece(NamedTuple):
 
 #: What a program or a stage gives: for each port (a grouping, a sink, or FAILURES) batches of items.
 Ports = dict[str, list[Columns]]
+
+#: By the global time of a later item: the meta of what a map was given, that made it.
+Origins = dict[bytes, bytes]
 
 
 def called(function: Callable[[Any], Any], payloads: list[Any]) -> list[Any]:
@@ -120,12 +124,12 @@ class _Step:
         self._rank_number = rank
         self._sampler = Sampler()
 
-    def run(self, piece: _Piece, ports: Ports, ended: bool) -> Sequence[_Piece]:
+    def run(self, piece: _Piece, ports: Ports, ended: bool, origins: Origins) -> Sequence[_Piece]:
         """The items that this map makes of a batch; failures go to their port."""
         made = Later.made
         seen = self._sampler.sample(piece.payloads)
         try:
-            out = self._run(piece, ended)
+            out = self._run(piece, ended, origins)
             if seen:
                 check_unchanged(self.operator, seen)
             if Later.made != made and not self.operator.later:
@@ -135,16 +139,16 @@ class _Step:
             raise
         except BaseException as raised:
             pass_interrupts(raised)
-            return self._run_one_by_one(piece, ports, ended)
+            return self._run_one_by_one(piece, ports, ended, origins)
 
-    def _run(self, piece: _Piece, ended: bool) -> _Piece:
+    def _run(self, piece: _Piece, ended: bool, origins: Origins) -> _Piece:
         metas, suffix, payloads, diffs = piece
         arity = self.operator.arity
         results = self._called(metas, payloads)
         if self.operator.later:
             families: list[Sequence[Any]]
             families = [(each,) for each in results] if arity == "one" else list(map(as_sequence, results))
-            return self._placed(piece, families, ended)
+            return self._placed(piece, families, ended, origins)
         if arity == "one":
             return _Piece(metas, suffix + self._only_child, results, diffs)
         if arity == "keep":
@@ -170,7 +174,7 @@ class _Step:
             raise RuntimeError("the function raised StopIteration")
         return results
 
-    def _placed(self, piece: _Piece, families: Sequence[Sequence[Any]], ended: bool) -> _Piece:
+    def _placed(self, piece: _Piece, families: Sequence[Sequence[Any]], ended: bool, origins: Origins | None) -> _Piece:
         """Children of which some may be at later times, each with its whole meta."""
         metas: list[bytes] = []
         payloads: list[Any] = []
@@ -183,6 +187,8 @@ class _Step:
                 payloads.append(payload)
                 if diffs is not None:
                     diffs.append(piece.diffs[at])  # type: ignore[index]
+                if origins is not None and not where.startswith(parent):
+                    origins[global_time_of(where)] = parent
         return _Piece(metas, b"", payloads, diffs)
 
     def _apart(self, piece: _Piece) -> Sequence[_Piece]:
@@ -217,7 +223,7 @@ class _Step:
             None if diffs is None else [diff for diff, family in zip(diffs, families) for _ in family],
         )
 
-    def _run_one_by_one(self, piece: _Piece, ports: Ports, ended: bool) -> Sequence[_Piece]:
+    def _run_one_by_one(self, piece: _Piece, ports: Ports, ended: bool, origins: Origins) -> Sequence[_Piece]:
         """The same where some payloads make the function raise."""
         metas: list[bytes] = []
         payloads: list[Any] = []
@@ -228,7 +234,7 @@ class _Step:
             try:
                 family = self.operator.children(payload, time_of(meta))
                 if self.operator.later:
-                    self._placed(_Piece([meta], piece.suffix, [payload], None), [family], ended)
+                    self._placed(_Piece([meta], piece.suffix, [payload], None), [family], ended, None)
             except BaseException as error:
                 pass_interrupts(error)
                 failures.metas.append(meta + piece.suffix + self._rank)
@@ -243,7 +249,8 @@ class _Step:
             ports.setdefault(FAILURES, []).append(failures.columns())
         known = diffs if piece.diffs is not None else None
         if self.operator.later:
-            return self._apart(self._placed(_Piece(metas, piece.suffix, payloads, known), families, ended))
+            placed_ones = self._placed(_Piece(metas, piece.suffix, payloads, known), families, ended, origins)
+            return self._apart(placed_ones)
         return (self._flat(metas, piece.suffix, families, known),)
 
 
@@ -282,13 +289,17 @@ class Program:
         every = [self._start_ports, *(step.ports for step in self._steps)]
         return list(dict.fromkeys(name for ports in every for name, *_ in ports))
 
-    def run(self, columns: Columns, ports: Ports, suffix: bytes = b"", ended: bool = False) -> None:
+    def run(
+        self, columns: Columns, ports: Ports, suffix: bytes = b"", ended: bool = False, origins: Origins | None = None
+    ) -> None:
         """Send a batch through.
 
         Args:
             suffix: what the operator before the program appends to the metas.
             ended: whether all input has ended, so that timers may not go on for ever.
+            origins: is given the later items that maps have made, and what each was made of.
         """
+        origins = {} if origins is None else origins
         waiting: list[list[_Piece]] = [[] for _ in self._steps]
         start = _Piece(columns.metas, suffix, columns.payloads, columns.diffs)
         counts = self._counts
@@ -299,7 +310,7 @@ class Program:
             if len(pieces) > 1:  # where branches meet: go on as one, or n diamonds in a row would make 2**n batches
                 pieces = [_joined(pieces)]
             for piece in pieces:
-                for made in step.run(piece, ports, ended):
+                for made in step.run(piece, ports, ended, origins):
                     if counts and made.payloads:
                         counts[at].add(made.payloads, made.diffs)
                     _hand_on(made, step.maps, step.ports, waiting, ports)

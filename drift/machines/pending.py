@@ -39,6 +39,10 @@ class Pending:
         self._added += 1
         heappush(self._heap, (columns.metas[0], self._added, columns))
 
+    def clear(self) -> None:
+        """Forget all that waits, which a worker does that goes back to a cut: the senders have it."""
+        self._heap.clear()
+
     def is_due(self, heartbeat: bytes, minimal_time: bytes) -> bool:
         """Whether `take` would give something."""
         if not self._heap or self._heap[0][0] >= heartbeat:

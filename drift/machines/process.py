@@ -20,6 +20,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
+from drift.machines.cuts import GONE, Lookup, Touched, Unasked
 from drift.machines.grouping import keyed
 from drift.machines.maps import Ports
 from drift.operators import Process, State, Timer, state_and_outputs
@@ -103,6 +104,8 @@ class ProcessStage:
         self._debts = Debts(group.step)
         self._sampler = Sampler()
         self._settled = BEGINNING
+        self._touched = Touched()
+        self._unasked: Unasked | None = None
 
     # What comes.
 
@@ -110,6 +113,9 @@ class ProcessStage:
         """Take a batch sorted by meta; the outputs to send and take back, in any order, with their whole metas."""
         columns, keys = keyed(self._keys, self._group_suffix, columns, ports, endless=self._cyclic)
         metas, payloads, diffs = columns
+        self._touched.note(metas, keys)
+        if self._unasked is not None:
+            self.recall(self._unasked.of(keys))
         out, failures = Difference(), Difference()
         if diffs is None and not self._debts:
             changes = self._append(metas, keys, payloads, out, failures)
@@ -249,6 +255,7 @@ class ProcessStage:
         assert heap and heap[0] is due
         heappop(heap)
         due.alive = False
+        self._touched.note_one(due.meta, key)
         self._step(key, node, due.meta, due, out, failures)
 
     def _step(
@@ -372,6 +379,7 @@ class ProcessStage:
     def settle(self, minimal_time: bytes) -> None:
         """Nothing below minimal time will change any more."""
         self._settled = minimal_time
+        self._touched.settle(minimal_time)
         if self._nodes_kept > self._sweep_at or minimal_time == END_OF_TIME:
             self._sweep()
 
@@ -393,6 +401,69 @@ class ProcessStage:
                 kept -= 1
         self._nodes_kept = kept
         self._sweep_at = max(_NODES_KEPT_MIN, 2 * kept)
+
+    # As of a cut.
+
+    def track(self) -> None:
+        """Before any item: cuts will be taken of this stage."""
+        self._touched.tracks = True
+
+    def changed(self, cut: bytes) -> list[tuple[Any, Any]]:
+        """The keys that have changed since the last cut, and what later items need of each as of this one, or GONE.
+
+        Taken when minimal time has come to the cut, before the stage is told of a greater one. A key whose step raised
+        below the cut is left out: nothing goes on from there.
+        """
+        initial = self._process.initial
+        found: list[tuple[Any, Any]] = []
+        for key in self._touched.take(cut):
+            node, undone = self._parted(key, cut)
+            if node is None:
+                found.append((key, GONE))
+            elif node[_STATE] is not _BLOCKED:
+                timers = _timers_below(node, undone)
+                as_if_new = not timers and (node[_STATE] is initial or same(node[_STATE], initial))
+                found.append((key, GONE if as_if_new else (node[_STATE], timers)))
+        return found
+
+    def rewind(self, cut: bytes) -> None:
+        """Forget all that is at or above a cut, which is not below the minimal time that was told last.
+
+        The heartbeat is the cut then, and timers that had come at or above it are set again.
+        """
+        for key in self._touched.above(cut):
+            node, undone = self._parted(key, cut)
+            if undone:
+                self._undo(key, node, undone)
+            if node is None:
+                self._nodes.pop(key, None)
+            else:
+                self._nodes[key] = node
+        self._touched.rewind(cut)
+        self._debts.rewind(cut)
+        self.heartbeat = cut
+
+    def _parted(self, key: Any, cut: bytes) -> tuple[_Node | None, list[_Node]]:
+        """The last node of a key below a cut, and those above it, in order."""
+        undone: list[_Node] = []
+        node = self._nodes.get(key)
+        while node is not None and node[_META] >= cut:
+            undone.append(node)
+            node = node[_BEFORE]
+        undone.reverse()
+        return node, undone
+
+    def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
+        """Go on, before any item, from a cut that had this of keys; of others `lookup` knows, and is asked once.
+
+        Those with timers have to be among the entries.
+        """
+        entries = list(entries)
+        self.recall(entries)
+        if lookup is not None:
+            self._unasked = self._unasked or Unasked(lookup)
+        if self._unasked is not None:
+            self._unasked.know(key for key, _ in entries)
 
     def remembered(self) -> list[tuple[Any, Any]]:
         """Of each key what later items need, once everything is settled: its state, and its timers in order."""
@@ -428,6 +499,14 @@ class _Blocked(Exception):
 
 def _alive(heap: list[_Due] | None) -> list[_Due]:
     return [due for due in heap if due.alive] if heap else []
+
+
+def _timers_below(node: _Node, undone: Sequence[_Node]) -> list[tuple[bytes, Timer]]:
+    """The timers of a key that were set up to a node and had not come then, where these nodes came after it."""
+    last = undone[-1] if undone else node
+    above = {id(due) for each in undone for due in each[_TIMERS_SET]}
+    come = [each[_PAYLOAD] for each in undone if type(each[_PAYLOAD]) is _Due]
+    return [(due.meta, due.timer) for due in sorted([*_alive(last[_HEAP]), *come]) if id(due) not in above]
 
 
 def _position(items: Sequence[tuple[bytes, Any]], meta: bytes) -> int:

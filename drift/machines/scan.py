@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
+from drift.machines.cuts import GONE, Lookup, Touched, Unasked
 from drift.machines.grouping import keyed
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports
@@ -80,6 +81,8 @@ class ScanStage:
         self._debts = Debts(group.step)
         self._sampler = Sampler()
         self._blocked_keys: dict[Any, None] = {}
+        self._touched: Touched | None = None
+        self._unasked: Unasked | None = None
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Take a batch sorted by meta; the outputs to send and take back, whose metas still lack the suffix."""
@@ -87,6 +90,10 @@ class ScanStage:
         metas, payloads, diffs = columns
         if not metas:
             return columns
+        if self._touched is not None:
+            self._touched.note(metas, keys)
+        if self._unasked is not None:
+            self.recall(self._unasked.of(keys))
         batch = Keyed(metas, keys, payloads)
         if diffs is None and not self._debts and not self._blocked_keys:
             changed, rest = self._log.parted(batch, self._histories)
@@ -234,6 +241,67 @@ class ScanStage:
         """Nothing below minimal time will change any more: forget it, but for the last states."""
         self._log.settle(minimal_time)
         self._histories = self._log.unsettled(self._histories)
+        if self._touched is not None:
+            self._touched.settle(minimal_time)
+
+    def track(self) -> None:
+        """Before any item: cuts will be taken of this stage."""
+        self._touched = Touched(tracks=True)
+
+    def changed(self, cut: bytes) -> list[tuple[Any, Any]]:
+        """The keys that have changed since the last cut, and their states as of this one, or GONE.
+
+        Taken when minimal time has come to the cut, before the stage is told of a greater one. A key whose step raised
+        below the cut is left out: nothing goes on from there.
+        """
+        assert self._touched is not None
+        keys = self._touched.take(cut)
+        befores = self._befores(cut) if keys else {}
+        states, initial = self._states, self._initial
+        found = [(key, befores[key] if key in befores else states.get(key, initial)) for key in keys]
+        return [
+            (key, GONE if state is initial or same(state, initial) else state)
+            for key, state in found
+            if state is not _BLOCKED
+        ]
+
+    def rewind(self, cut: bytes) -> None:
+        """Forget all that is at or above a cut, which is not below the minimal time that was told last."""
+        for key, state in self._befores(cut).items():
+            self._blocked_keys.pop(key, None)
+            if state is self._initial:
+                self._states.pop(key, None)
+            else:
+                self._states[key] = state
+                if state is _BLOCKED:
+                    self._blocked_keys[key] = None
+        for history in self._histories.values():
+            at = bisect_left(history.metas, cut)
+            del history.metas[at:], history.payloads[at:], history.befores[at:], history.outputs[at:]
+        self._log.rewind(cut)
+        self._debts.rewind(cut)
+        if self._touched is not None:
+            self._touched.rewind(cut)
+
+    def _befores(self, cut: bytes) -> dict[Any, Any]:
+        """Of each key that has items at or above a cut, its state before the first of them."""
+        befores: dict[Any, Any] = {}
+        for key, history in self._histories.items():
+            at = bisect_left(history.metas, cut)
+            if at < len(history.metas):
+                befores[key] = history.befores[at]
+        for key, _, before, _ in self._log.above(cut):
+            befores.setdefault(key, before)
+        return befores
+
+    def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
+        """Go on, before any item, from a cut that had this of keys; of others `lookup` knows, and is asked once."""
+        entries = list(entries)
+        self.recall(entries)
+        if lookup is not None:
+            self._unasked = self._unasked or Unasked(lookup)
+        if self._unasked is not None:
+            self._unasked.know(key for key, _ in entries)
 
     def remembered(self) -> list[tuple[Any, Any]]:
         """Of each key what later items need, once everything is settled: its state."""

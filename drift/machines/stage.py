@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from drift.machines.cuts import Lookup
 from drift.machines.maps import Ports
 from drift_graph.item import Columns
 
@@ -24,6 +25,24 @@ class Stage(Protocol):
 
     def settle(self, minimal_time: bytes) -> None:
         """Nothing below minimal time will change any more: forget what only a change there would need."""
+
+    def track(self) -> None:
+        """Before any item: cuts will be taken of this stage."""
+
+    def changed(self, cut: bytes) -> list[tuple[Any, Any]]:
+        """The keys that have changed since the last cut, and what later items need of each as of this one, or GONE.
+
+        Taken when minimal time has come to the cut, before the stage is told of a greater one.
+        """
+
+    def rewind(self, cut: bytes) -> None:
+        """Forget all that is at or above a cut, which is not below the minimal time that was told last.
+
+        The stage is then as one that was given what is below the cut, and nothing else.
+        """
+
+    def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
+        """Go on, before any item, from a cut that had this of keys; of others `lookup` knows, and is asked once."""
 
     def remembered(self) -> list[tuple[Any, Any]]:
         """By key, what later items need once everything is settled."""

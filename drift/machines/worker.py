@@ -11,17 +11,19 @@ and is given a turn when some are due (`is_due`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import compress, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
+from drift.machines.cuts import GONE, Lookup
 from drift.machines.grouping import keyed
 from drift.machines.keys import Partitioner
-from drift.machines.maps import Ports
+from drift.machines.maps import Origins, Ports
 from drift.machines.pending import Pending, split
 from drift.machines.plan import Plan
 from drift.machines.process import ProcessStage
+from drift.machines.sent import LaterSent, SentLater, as_ports
 from drift.machines.stage import Stage, TimedStage
 from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, joined, sorted_by_meta
@@ -55,6 +57,10 @@ class Router:
             for name, rank in plan.dataflow.ranks.items()
             if name in inside and isinstance(operator := plan.dataflow[name], Group)
         }
+
+    def owners(self, identities: Sequence[Any]) -> list[int]:
+        """The worker of each key, by its identity."""
+        return self._partitioner.owners(identities) if self._partitioner.workers > 1 else [0] * len(identities)
 
     def route(self, ports: Ports) -> dict[int, list[Part]]:
         """Parts by worker, and for the barrier."""
@@ -116,6 +122,20 @@ def _in_order(batches: Sequence[Columns]) -> Sequence[Columns]:
     return [sorted_by_meta(joined(batches))]
 
 
+class Piece(NamedTuple):
+    """What a worker has for a cut: what changed since the cut before.
+
+    Attributes:
+        states: of the keys of each grouping, by identity, what items at or above the cut need, or GONE.
+        later: later items that it has sent since, and that come at or above the cut. Those of a cut are those of all
+            its pieces, and of the cuts before, that come at or above it.
+    """
+
+    cut: bytes
+    states: dict[str, list[tuple[Any, Any]]]
+    later: list[LaterSent]
+
+
 class Worker:
     """The machine of one worker.
 
@@ -123,9 +143,13 @@ class Worker:
         plan: what to run; shared, never changed.
         index: which of the workers this is.
         workers: how many there are.
+        rewinds: whether it may have to go back to a cut: later items that it sends are kept until they have come.
+        tracks: whether cuts are taken of it.
     """
 
-    def __init__(self, plan: Plan, index: int = 0, workers: int = 1) -> None:
+    def __init__(
+        self, plan: Plan, index: int = 0, workers: int = 1, *, rewinds: bool = False, tracks: bool = False
+    ) -> None:
         self._plan = plan
         self._index = index
         self._router = Router(plan, workers)
@@ -133,6 +157,11 @@ class Worker:
         self._timed: list[TimedStage] = [each for each in self._stages.values() if isinstance(each, ProcessStage)]
         self._pending = {name: Pending() for name in self._stages} if plan.puts_later else {}
         self._heartbeat = self._minimal_time = BEGINNING
+        self._sent = SentLater() if plan.puts_later and (rewinds or tracks) else None
+        self._cut = BEGINNING  # the last that was taken
+        if tracks:
+            for stage in self._stages.values():
+                stage.track()
         self._cyclic = {component: plan.is_cyclic(component) for component in plan.components}
         self.tombstones = 0
 
@@ -193,7 +222,19 @@ class Worker:
         if source == FAILURES:  # what could not be sent here goes on to the barrier
             ports.setdefault(FAILURES, []).append(columns)
         else:
-            self._plan.programs[source].run(columns, ports)
+            self._run_maps(source, columns, ports)
+
+    def _run_maps(self, name: str, columns: Columns, ports: Ports, suffix: bytes = b"", ended: bool = False) -> None:
+        """The program behind a source or a grouping."""
+        if self._sent is None:
+            self._plan.programs[name].run(columns, ports, suffix, ended)
+            return
+        made: Ports = {}
+        origins: Origins = {}
+        self._plan.programs[name].run(columns, made, suffix, ended, origins)
+        self._sent.note(made, origins)
+        for port, batches in made.items():
+            ports.setdefault(port, []).extend(batches)
 
     def settle(self, minimal_time: bytes, heartbeat: bytes = BEGINNING) -> None:
         """Nothing below minimal time is in flight: forget what only a change there would need.
@@ -205,10 +246,86 @@ class Worker:
         self._minimal_time = max(self._minimal_time, minimal_time)
         for stage in self._stages.values():
             stage.settle(minimal_time)
+        if self._sent is not None:
+            self._sent.settle(minimal_time)
         if heartbeat > self._heartbeat:
             self._heartbeat = heartbeat
             for timed in self._timed:
                 timed.heartbeat = heartbeat
+
+    # As of a cut.
+
+    def piece(self, cut: bytes) -> Piece:
+        """What has changed since the last cut, as of this one.
+
+        Taken when minimal time has come to the cut, before the worker is told of a greater one.
+        """
+        states = {name: stage.changed(cut) for name, stage in self._stages.items()}
+        later = self._sent.since(self._cut, cut) if self._sent is not None else []
+        self._cut = cut
+        return Piece(cut, {name: entries for name, entries in states.items() if entries}, later)
+
+    def rewind(self, cut: bytes) -> dict[int, list[Part]]:
+        """Forget all that is at or above a cut, which is not below the minimal time that was told last.
+
+        Minimal time and heartbeat are the cut then.
+
+        Returns:
+            What to send again: later items that are due at or above the cut, and were made of what is below. Those for
+            this worker wait here already.
+        """
+        for stage in self._stages.values():
+            stage.rewind(cut)
+        for pending in self._pending.values():
+            pending.clear()
+        self._begin_at(cut)
+        return self._send_again(self._sent.rewind(cut)) if self._sent is not None else {}
+
+    def restore(self, piece: Piece, lookup: Callable[[str], Lookup] | None = None) -> None:
+        """Take the keys that are this worker's out of a piece of a cut, before any item.
+
+        Args:
+            piece: of any worker, also of one that shared the keys with others; each of the cut is to be given.
+            lookup: by name of the grouping, what is known of keys that are in no piece.
+        """
+        for name, stage in self._stages.items():
+            entries = [(key, value) for key, value in piece.states.get(name, ()) if value is not GONE]
+            owners = self._router.owners([key for key, _ in entries])
+            stage.restore(
+                [entry for entry, owner in zip(entries, owners) if owner == self._index],
+                lookup(name) if lookup else None,
+            )
+        self._cut = piece.cut
+        self._begin_at(piece.cut)
+
+    def restore_later(self, later: Sequence[LaterSent]) -> dict[int, list[Part]]:
+        """Be the sender of later items of the cut that was restored.
+
+        Returns:
+            These, to be sent where nobody has them; those for this worker wait here already.
+        """
+        due = [each for each in later if each.meta >= self._cut]
+        if self._sent is not None:
+            self._sent.take_over(due)
+        return self._send_again(due)
+
+    def share_of(self, later: Sequence[LaterSent]) -> list[Part]:
+        """Of later items that others have sent those for this worker."""
+        return self._router.route(as_ports(later)).get(self._index, [])
+
+    def _begin_at(self, cut: bytes) -> None:
+        self._minimal_time = self._heartbeat = cut
+        for stage in self._stages.values():
+            stage.settle(cut)
+        for timed in self._timed:
+            timed.heartbeat = cut
+
+    def _send_again(self, later: Sequence[LaterSent]) -> dict[int, list[Part]]:
+        waiting: Ports = {}
+        sends: dict[int, list[Part]] = {}
+        self._send(as_ports(later), waiting, sends)
+        assert not waiting
+        return {receiver: _gathered(parts) for receiver, parts in sends.items()}
 
     def remembered(self) -> list[tuple[str, list[tuple[Any, Any]]]]:
         """For each grouping, by key, what items above all that came so far need, once everything is settled."""
@@ -241,7 +358,7 @@ class Worker:
     def _run_program_of(self, stage: Stage, name: str, out: Columns, ports: Ports) -> None:
         if out.diffs is not None:
             self.tombstones += out.diffs.count(-1)
-        self._plan.programs[name].run(out, ports, stage.suffix, self._heartbeat == END_OF_TIME)
+        self._run_maps(name, out, ports, stage.suffix, self._heartbeat == END_OF_TIME)
 
     def _run_cycle(self, component: tuple[str, ...], waiting: Ports, sends: dict[int, list[Part]]) -> None:
         """Run the stages of a cycle meta by meta, the least first, until nothing comes back to this worker.

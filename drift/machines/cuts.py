@@ -1,0 +1,123 @@
+"""What a stage knows beside its states so that cuts can be taken of it, and so that it can go on from one.
+
+Invariant: `Touched.take(cut)` gives every key that had an item, a tombstone or a timer below the cut since the cut
+before, and `Touched.above` every key that has had one at or above it. A key is looked up in a store once at most.
+
+Why: whatever changes a key is noted with its meta, batch by batch. What is settled is below every cut that may still
+come, so of it the keys are all that is kept. A key that was looked up stays known as such, also where the stage
+forgets its state because it is as if it had never been: the store may still have an older one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from drift_graph.meta import Metas
+
+#: In place of the state of a key that is as if it had never been.
+GONE: Any = type("Gone", (), {"__repr__": lambda self: "gone"})()
+
+#: The state of each of some keys, by their identities: those that a store has, in any order.
+Lookup = Callable[[Sequence[Any]], Iterable[tuple[Any, Any]]]
+
+_ROWS_KEPT_MIN = 4096  # rows that are kept until settled ones are looked for
+
+
+class Touched:
+    """The keys that were changed, with the metas of what changed them.
+
+    Attributes:
+        tracks: whether keys whose changes are settled are kept, until a cut takes them.
+    """
+
+    def __init__(self, *, tracks: bool = False) -> None:
+        self.tracks = tracks
+        self._settled: dict[Any, None] = {}
+        self._batches: list[tuple[Metas, Sequence[Any]]] = []
+        self._ones: list[tuple[bytes, Any]] = []
+        self._rows = 0  # of batches
+        self._rows_max = _ROWS_KEPT_MIN
+
+    def note(self, metas: Metas, keys: Sequence[Any]) -> None:
+        """A batch, sorted by meta."""
+        if keys:
+            self._batches.append((metas, keys))
+            self._rows += len(keys)
+
+    def note_one(self, meta: bytes, key: Any) -> None:
+        self._ones.append((meta, key))
+
+    def above(self, cut: bytes) -> dict[Any, None]:
+        """The keys of what came at or above a cut."""
+        found: dict[Any, None] = {}
+        for metas, keys in self._batches:
+            if metas[-1] >= cut:
+                found.update(dict.fromkeys(keys[bisect_left(metas, cut) :]))
+        found.update(dict.fromkeys(key for meta, key in self._ones if meta >= cut))
+        return found
+
+    def take(self, cut: bytes) -> dict[Any, None]:
+        """The keys of what came below a cut, which is forgotten by this."""
+        found, self._settled = self._settled, {}
+        self._pass_to(cut, found)
+        return found
+
+    def settle(self, minimal_time: bytes) -> None:
+        """Nothing below minimal time will change any more."""
+        if self._rows + len(self._ones) > self._rows_max:
+            self._pass_to(minimal_time, self._settled if self.tracks else {})
+            self._rows_max = max(_ROWS_KEPT_MIN, 2 * (self._rows + len(self._ones)))
+
+    def rewind(self, cut: bytes) -> None:
+        """Forget what is at or above a cut."""
+        batches, self._batches, self._rows = self._batches, [], 0
+        for metas, keys in batches:
+            end = len(metas) if metas[-1] < cut else bisect_left(metas, cut)
+            self.note(metas[:end], keys[:end])
+        self._ones = [(meta, key) for meta, key in self._ones if meta < cut]
+
+    def _pass_to(self, cut: bytes, found: dict[Any, None]) -> None:
+        batches, self._batches, self._rows = self._batches, [], 0
+        for metas, keys in batches:
+            if metas[-1] < cut:
+                found.update(dict.fromkeys(keys))
+            elif metas[0] >= cut:
+                self.note(metas, keys)
+            else:
+                at = bisect_left(metas, cut)
+                found.update(dict.fromkeys(keys[:at]))
+                self.note(metas[at:], keys[at:])
+        left = []
+        for meta, key in self._ones:
+            if meta < cut:
+                found[key] = None
+            else:
+                left.append((meta, key))
+        self._ones = left
+
+
+class Unasked:
+    """The states that a stage may find in a store, and has not asked for yet.
+
+    Args:
+        lookup: into the store, as of the cut that the stage goes on from.
+    """
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+        self._asked: dict[Any, None] = {}
+
+    def know(self, keys: Iterable[Any]) -> None:
+        """Keys whose states the stage has been given."""
+        self._asked.update(dict.fromkeys(keys))
+
+    def of(self, keys: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """The states of those keys that were not asked for before, where the store has them."""
+        asked = self._asked
+        new = [key for key in dict.fromkeys(keys) if key not in asked]
+        if not new:
+            return []
+        asked.update(dict.fromkeys(new))
+        return list(self._lookup(new))
