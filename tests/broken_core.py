@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broken import LAWS, SAME_CODE, Breakage, Edit, one
 
+CUTS, NO_CUTS = ("tests/test_cuts.py",), "it goes back to no cut"
 MACHINES, GOLDEN = ("tests/test_machines.py",), ("tests/test_golden.py",)
 IDLE = ("tests/test_feed.py", "-k", "idle")
 ONLY_SPEED = "it changes how much is on its way, and nothing that comes out"
@@ -18,6 +19,7 @@ _SIMULATED, _NODE = "drift/engines/simulated.py", "drift/machines/nodes/node.py"
 _FEED_NODE, _WORKER_NODE = "drift/machines/nodes/feeding.py", "drift/machines/nodes/worker.py"
 _ACKER_NODE, _BARRIER_NODE = "drift/machines/nodes/acker.py", "drift/machines/nodes/barrier.py"
 _CHANGES, _GROUPING = "drift/machines/changes.py", "drift/machines/grouping.py"
+_PROCESS = "drift/machines/process.py"
 _KEYS, _MAPS = "drift/machines/keys.py", "drift/machines/maps.py"
 _PLAN, _SCAN, _WORKER = "drift/machines/plan.py", "drift/machines/scan.py", "drift/machines/worker.py"
 
@@ -462,4 +464,69 @@ BREAKAGES = [
         SAME_CODE,
     ),
     one("1 and True one value", _CANONICAL, "    if type(left) is not type(right):\n", "    if False:\n", MACHINES),
+    # Cuts.
+    one(
+        "an item at the cut is taken for one below it",
+        _PROCESS,
+        "        while node is not None and node[_META] >= cut:\n",
+        "        while node is not None and node[_META] > cut:\n",
+        CUTS,
+        NO_CUTS,
+    ),
+    one(
+        "the latest state in place of that as of the cut",
+        _SCAN,
+        "        befores = self._befores(cut) if keys else {}\n",
+        "        befores: dict[Any, Any] = {}\n",
+        CUTS,
+        NO_CUTS,
+    ),
+    one(
+        "the latest window in place of that as of the cut",
+        _GROUPING,
+        "        befores = self._befores(cut) if keys else {}\n",
+        "        befores: dict[Any, tuple[Any, ...]] = {}\n",
+        CUTS,
+        NO_CUTS,
+    ),
+    one(
+        "a timer that has come above the cut is lost",
+        _PROCESS,
+        "    come = [each[_PAYLOAD] for each in undone if type(each[_PAYLOAD]) is _Due]\n",
+        "    come: list[_Due] = []\n",
+        CUTS,
+        NO_CUTS,
+    ),
+    one(
+        "later items are not sent again",
+        "drift/machines/sent.py",
+        "        return self._sent\n",
+        "        return []\n",
+        CUTS,
+        NO_CUTS,
+    ),
+    one(
+        "later items are sent again whatever they were made of",
+        "drift/machines/sent.py",
+        "if each.origin < cut <= each.meta]\n        return self._sent",
+        "if cut <= each.meta]\n        return self._sent",
+        CUTS,
+        NO_CUTS,
+    ),
+    one(
+        "what waits for its time is not forgotten",
+        _WORKER,
+        "            pending.clear()\n",
+        "            pass\n",
+        CUTS,
+        NO_CUTS,
+    ),
+    one(
+        "tombstones that wait above the cut are not forgotten",
+        _GROUPING,
+        "        self._debts.rewind(cut)\n",
+        "",
+        CUTS,
+        NO_CUTS,
+    ),
 ]

@@ -16,6 +16,7 @@ from typing import Any
 import xxhash
 
 from drift_graph.canonical import canonical, hash64
+from drift_graph.restore import CannotRestore, restored
 
 _themselves = frozenset({str, int, type(None)})
 _OWNERS_MAX = 100_000
@@ -40,6 +41,19 @@ def _identity(key: Any) -> Any:
     return canonical(key)
 
 
+def form_of_identity(identity: Any) -> bytes:
+    """The canonical bytes of a key, from its identity."""
+    return identity if type(identity) is bytes else canonical(identity)
+
+
+def identity_of(form: bytes) -> Any:
+    """The identity of a key, from its canonical bytes."""
+    try:
+        return _identity(restored(form))
+    except CannotRestore:  # of a class, which is identified by its bytes
+        return form
+
+
 class _Owners(dict[Any, int]):
     """Owners by the identities of keys, found when asked for, and remembered."""
 
@@ -50,8 +64,7 @@ class _Owners(dict[Any, int]):
     def __missing__(self, identity: Any) -> int:
         if len(self) >= _OWNERS_MAX:
             self.clear()
-        form = identity if type(identity) is bytes else canonical(identity)  # bytes are canonical ones already
-        owner = self[identity] = xxhash.xxh64_intdigest(form) % self._workers
+        owner = self[identity] = xxhash.xxh64_intdigest(form_of_identity(identity)) % self._workers
         return owner
 
 

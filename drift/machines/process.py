@@ -16,7 +16,8 @@ its initial state is forgotten.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from itertools import zip_longest
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
@@ -252,8 +253,12 @@ class ProcessStage:
         heap = node[_HEAP]
         while heap and not heap[0].alive:
             heappop(heap)
-        assert heap and heap[0] is due
-        heappop(heap)
+        assert heap and heap[0].meta == due.meta
+        if heap[0] is due:
+            heappop(heap)
+        else:  # one of an item and one of what is to replace it stand at one meta
+            heap.remove(due)
+            heapify(heap)
         due.alive = False
         self._touched.note_one(due.meta, key)
         self._step(key, node, due.meta, due, out, failures)
@@ -522,15 +527,47 @@ def _position(items: Sequence[tuple[bytes, Any]], meta: bytes) -> int:
 
 
 def _difference(before: Iterable[tuple[bytes, Any]], given: Difference, into: Difference) -> None:
-    """Send what makes the outputs `before` into those given."""
-    old = dict(before)
+    """Send what makes the outputs `before` into those given.
+
+    At one meta there may be several: an item and the one that is to replace it both have outputs there, while the
+    tombstone that parts them is on its way.
+    """
+    old: dict[bytes, list[Any]] = {}
+    for meta, payload in before:
+        old.setdefault(meta, []).append(payload)
+    new: dict[bytes, list[Any]] = {}
     for meta, payload in zip(given.metas, given.payloads):
-        known = old.pop(meta, NOTHING)
-        if type(payload) is Failure and known is not NOTHING:  # two are equal in other words as well
-            if payload.message != known.message:
-                into.replace(meta, known, NOTHING)
-                into.replace(meta, NOTHING, payload)
+        new.setdefault(meta, []).append(payload)
+    for meta, payloads in new.items():
+        known = old.pop(meta, [])
+        if len(known) > 1 or len(payloads) > 1:
+            known, payloads = _unlike(known, payloads)
+        for was, payload in zip_longest(known, payloads, fillvalue=NOTHING):
+            if type(payload) is Failure and was is not NOTHING:  # two are equal in other words as well
+                if payload.message != was.message:
+                    into.replace(meta, was, NOTHING)
+                    into.replace(meta, NOTHING, payload)
+            else:
+                into.replace(meta, was, payload)
+    for meta, payloads in old.items():
+        for payload in payloads:
+            into.replace(meta, payload, NOTHING)
+
+
+def _unlike(left: Sequence[Any], right: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Those of both that have no equal one among the others."""
+    left_only: list[Any] = []
+    right_only = list(right)
+    for each in left:
+        at = next((at for at, other in enumerate(right_only) if _is_like(each, other)), None)
+        if at is None:
+            left_only.append(each)
         else:
-            into.replace(meta, known, payload)
-    for meta, payload in old.items():
-        into.replace(meta, payload, NOTHING)
+            del right_only[at]
+    return left_only, right_only
+
+
+def _is_like(left: Any, right: Any) -> bool:
+    if type(left) is type(right) is Failure:
+        return bool(left == right and left.message == right.message)
+    return same(left, right)

@@ -1,0 +1,200 @@
+"""Workers without engine, fed at random, whose run is broken off at cuts: they go back, or others go on in their place.
+
+Everything on its way lies in one bag, out of which any is taken next. Minimal time is what it is by its meaning:
+the least of what is in the bag, waits, or was not fed. Nobody is told of it but when the draw says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import drift
+from drift.machines.cuts import GONE
+from drift.machines.keys import form_of_identity, identity_of
+from drift.machines.plan import Plan
+from drift.machines.sent import LaterSent
+from drift.machines.worker import BARRIER, Part, Piece, Worker
+from drift_graph.canonical import canonical
+from drift_graph.item import Columns, sorted_by_meta
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
+from drift_graph.reference import Reference
+from drift_graph.times import SourceMachine
+
+Input = tuple[bytes, str, Any]
+
+
+def arrivals(dataflow: drift.Dataflow, sources: dict[str, list[Any]]) -> list[Input]:
+    """All items of the input with their global times, in order of these."""
+    found: list[Input] = []
+    for rank, source in enumerate(dataflow.sources):
+        arrived = SourceMachine(source.name, rank, source.time).take(sources[source.name])
+        assert arrived.error is None
+        found += [(meta, source.name, payload) for meta, payload in zip(arrived.metas, arrived.payloads)]
+    return sorted(found, key=lambda each: each[0])
+
+
+def expected(dataflow: drift.Dataflow, inputs: Sequence[Input]) -> list[tuple[str, bytes, bytes]]:
+    reference = Reference(dataflow)
+    for meta, name, payload in inputs:
+        reference.push(name, meta, payload)
+    return [(sink, meta, canonical(payload)) for sink, meta, payload in reference.pop(END_OF_TIME)]
+
+
+class Kept(NamedTuple):
+    """What a store would have of cuts, by forms of keys."""
+
+    states: dict[str, dict[bytes, Any]]
+    later: list[LaterSent]
+
+
+class Team:
+    """See the module."""
+
+    def __init__(self, plan: Plan, inputs: Sequence[Input], random: Random, workers: int) -> None:
+        self.plan = plan
+        self.random = random
+        self.inputs = list(inputs)
+        self.unfed = list(inputs)
+        self.workers = self._hired(workers)
+        self.bag: list[tuple[int, Part]] = []
+        self.output: Counter[tuple[str, bytes, bytes]] = Counter()
+        self.told = [BEGINNING] * workers
+        self.cut = BEGINNING
+        self.kept = Kept({}, [])
+        self.taken_back = 0
+
+    def _hired(self, workers: int) -> list[Worker]:
+        return [Worker(self.plan, index, workers, rewinds=True, tracks=True) for index in range(workers)]
+
+    # A run.
+
+    @property
+    def heartbeat(self) -> bytes:
+        return min((meta for meta, _, _ in self.unfed), default=END_OF_TIME)
+
+    @property
+    def minimal_time(self) -> bytes:
+        least = [self.heartbeat, *(global_time_of(min(columns.metas)) for _, (_, columns) in self.bag)]
+        least += [worker.least_later for worker in self.workers if worker.least_later is not None]
+        return min(least)
+
+    def step(self) -> bool:
+        """One thing happens; whether there was any."""
+        due = [index for index, worker in enumerate(self.workers) if worker.is_due]
+        if not self.bag and not self.unfed and not due:
+            before = self.minimal_time, list(self.told)
+            for index in range(len(self.workers)):
+                self.tell(index)
+            return (self.minimal_time, self.told) != before or any(worker.is_due for worker in self.workers)
+        chosen = self.random.random()
+        if chosen < 0.2:
+            self.tell(self.random.randrange(len(self.workers)))
+        elif self.unfed and (chosen < 0.5 or not (self.bag or due)):
+            self._feed()
+        elif due and (chosen < 0.7 or not self.bag):
+            self._handle(self.random.choice(due), [])
+        elif self.bag:
+            receiver, part = self.bag.pop(self.random.randrange(len(self.bag)))
+            self._handle(receiver, [part])
+        return True
+
+    def run(self) -> None:
+        while self.step():
+            pass
+
+    def tell(self, index: int) -> None:
+        self.told[index] = self.minimal_time
+        self.workers[index].settle(self.told[index], self.heartbeat)
+
+    def _feed(self) -> None:
+        """Some items out of the next ones, in any order: as late as it likes."""
+        count = self.random.randint(1, min(4, len(self.unfed)))
+        near = self.unfed[: 2 * count + 1]
+        chosen = [near.pop(self.random.randrange(len(near))) for _ in range(count)]
+        self.unfed = sorted(near + self.unfed[2 * count + 1 :], key=lambda each: each[0])
+        for name in sorted({name for _, name, _ in chosen}):
+            rows = [(meta, payload) for meta, source, payload in chosen if source == name]
+            columns = sorted_by_meta(Columns([meta for meta, _ in rows], [payload for _, payload in rows], None))
+            worker = self.random.randrange(len(self.workers))
+            self._sent(self.workers[worker].pass_maps([(name, columns)]))
+
+    def _handle(self, index: int, parts: list[Part]) -> None:
+        before = self.workers[index].tombstones
+        self._sent(self.workers[index].handle(parts))
+        self.taken_back += self.workers[index].tombstones - before
+
+    def _sent(self, sends: dict[int, list[Part]]) -> None:
+        for receiver, parts in sends.items():
+            for name, columns in parts:
+                if receiver == BARRIER:
+                    self._take_output(name, columns)
+                else:
+                    self.bag.append((receiver, (name, columns)))
+
+    def _take_output(self, name: str, columns: Columns) -> None:
+        for meta, payload, diff in zip(columns.metas, columns.payloads, columns.diffs or [1] * len(columns.metas)):
+            self.output[name, meta, canonical(payload)] += diff
+
+    def released(self) -> list[tuple[str, bytes, bytes]]:
+        left = sorted((meta, sink, payload, count) for (sink, meta, payload), count in self.output.items() if count)
+        assert all(count == 1 for *_, count in left), left
+        return [(sink, meta, payload) for meta, sink, payload, _ in left]
+
+    # What breaks it off.
+
+    def take_cut(self) -> None:
+        cut = self.minimal_time
+        for worker in self.workers:
+            piece = worker.piece(cut)
+            for name, entries in piece.states.items():
+                states = self.kept.states.setdefault(name, {})
+                for key, value in entries:
+                    states.pop(form_of_identity(key), None)
+                    if value is not GONE:
+                        states[form_of_identity(key)] = value
+            self.kept.later.extend(piece.later)
+        self.cut = cut
+
+    def rewind(self) -> None:
+        """Everybody goes back to minimal time."""
+        cut = self.minimal_time
+        self._forget(cut)
+        for index, worker in enumerate(self.workers):
+            self._sent(worker.rewind(cut))
+            self.told[index] = cut
+
+    def go_on(self, workers: int, *, lazily: bool) -> None:
+        """Everybody is gone, and others go on from the last cut."""
+        self._forget(self.cut)
+        self.workers = self._hired(workers)
+        self.told = [self.cut] * workers
+        entries = {
+            name: [(identity_of(form), value) for form, value in states.items()]
+            for name, states in self.kept.states.items()
+        }
+        lookup = self._lookup if lazily else None
+        if lazily:
+            entries = {name: [entry for entry in some if _has_timers(entry[1])] for name, some in entries.items()}
+        sends = []
+        for index, worker in enumerate(self.workers):
+            worker.restore(Piece(self.cut, entries, []), lookup)
+            sends.append(worker.restore_later(self.kept.later[index::workers]))
+        for each in sends:
+            self._sent(each)
+
+    def _lookup(self, name: str) -> Callable[[Sequence[Any]], list[tuple[Any, Any]]]:
+        states = dict(self.kept.states.get(name, {}))
+        return lambda keys: [(key, states[form_of_identity(key)]) for key in keys if form_of_identity(key) in states]
+
+    def _forget(self, cut: bytes) -> None:
+        self.bag.clear()
+        self.unfed = [each for each in self.inputs if each[0] >= cut]
+        for place in [place for place in self.output if place[1] >= cut]:
+            del self.output[place]
+
+
+def _has_timers(value: Any) -> bool:
+    return type(value) is tuple and len(value) == 2 and type(value[1]) is list
