@@ -28,7 +28,7 @@ from drift.flow.choosing import (
     value_of,
     zipped,
 )
-from drift.flow.ends import at_end
+from drift.flow.ends import EndItem, at_end
 from drift.flow.joins import (
     EVER,
     HOWS,
@@ -46,6 +46,22 @@ from drift.flow.joins import (
     rows_of,
 )
 from drift.flow.joins import value_of as value_of_window
+from drift.flow.rounds import (
+    Again,
+    Enter,
+    Folding,
+    Gate,
+    LeaveLoop,
+    PartEnd,
+    Replayed,
+    ReplayedBegin,
+    RoundEnd,
+    Tell,
+    gate_key,
+    is_begun,
+    pairs,
+    share_of,
+)
 from drift.flow.windows import EMPTY, Early, Step, Window, Windows, check_windows
 from drift.operators import (
     CountStep,
@@ -62,7 +78,7 @@ from drift_graph.errors import GraphError, PayloadError, SettingsError
 from drift_graph.functions import caller, name_of
 from drift_graph.graph import Dataflow, Draft
 from drift_graph.later import Later
-from drift_graph.meta import PHASE_TIMERS, PHASE_TIMERS_MAX
+from drift_graph.meta import PHASE_ROUND_END, PHASE_TIMERS, PHASE_TIMERS_MAX, phase_of_loop, phase_of_timers
 from drift_graph.operators import Arity, Group, Map, Sink, Source
 from drift_graph.times import ArrivalTime, EventTime, TimePolicy
 
@@ -345,7 +361,7 @@ class Stream(Generic[T]):
                 all items up to that time have come.
             on_time: pure; (state, note, time) -> (next state, outputs), timers among them.
         """
-        given = Process(key, initial, on_item, on_time, PHASE_TIMERS + self._timed_steps)
+        given = Process(key, initial, on_item, on_time, phase_of_timers(self._timed_steps))
         return self._process(given, self._name(name, "process", on_item))
 
     def count(self, key: Callable[[T], K], *, name: str | None = None) -> Stream[tuple[K, int]]:
@@ -377,6 +393,72 @@ class Stream(Generic[T]):
         """
         check_aggregate(aggregate, "at_end:")
         return self._step(at_end(all_items, aggregate, keyed=False), self._named(name, "at end"))
+
+    # Iterations.
+
+    def iterate(
+        self,
+        max_rounds: int,
+        state: S,
+        body: Callable[[Stream[tuple[S, T]]], Stream[T]],
+        fold: Callable[[S, Any], S],
+        until: Callable[[S], object] | None = None,
+        *,
+        aggregate: Aggregate[T, Any] | None = None,
+        name: str | None = None,
+    ) -> tuple[Stream[S], Stream[T]]:
+        """Rounds of `body`, each over what the one before gave, when all input has ended.
+
+        A state goes with them: all items of a round meet the one that it begins with, and the next begins with what
+        `fold` makes of it and of all that the body gave. There is one round or more; it is the last one that gives
+        nothing, or behind which `until` is true. Where no item comes in, nothing comes out.
+
+        Args:
+            max_rounds: 1 or more.
+            state: of the first round. It must not be changed in place.
+            body: given the stream of a round's pairs (state, item), it returns the stream of the items of the next
+                round. It may have any steps, loops among them. What comes at the end, and windows that are open, come
+                at the end of each round; scans go on through the rounds. A side input is a stream from outside that
+                the items are joined with; where it is whole before the rounds begin, by `join_table`.
+            fold: pure; (state, item that the body gave) -> state, called with each in order.
+            until: pure; of the state after a round, whether it was the last.
+            aggregate: what the body gives in a round is aggregated first, in shares, and `fold` is called once, with
+                (state, value), if there was anything.
+
+        Returns:
+            A stream of the last state, and one of what the last round gave.
+        """
+        loop = self._loop("iterate", max_rounds, body, fold, until, aggregate, name)
+        draft, step = self._graph._draft, loop.step
+        returning = draft.open_loop(f"{step}.again", loop.where)
+        gate = self._entering(loop, returning, loop.told)._scan(
+            gate_key, None, Gate(state, body), f"{step}.gate", body
+        )
+        leaving = gate._part(step, "items", LeaveLoop(loop.exit), "many", optional=True, later=True)
+        given, states = self._turned(loop, gate, 0, state, goes_on_empty=False)
+        draft.close_loop(returning, given._part(step, "again", Again(), "one", later=True)._origins)
+        return states, Stream(self._graph, leaving._origins, self._timed_steps + 2)
+
+    def replay(
+        self,
+        max_rounds: int,
+        state: S,
+        body: Callable[[Stream[tuple[S, T]]], Stream[V]],
+        fold: Callable[[S, Any], S],
+        until: Callable[[S], object] | None = None,
+        *,
+        aggregate: Aggregate[V, Any] | None = None,
+        name: str | None = None,
+    ) -> Stream[S]:
+        """As `iterate`, but that each round has the items that came in. The stream of the last state.
+
+        A round that gives nothing is not the last.
+        """
+        loop = self._loop("replay", max_rounds, body, fold, until, aggregate, name)
+        replayed = Replayed(state, body)
+        process = Process(gate_key, (), replayed, ReplayedBegin(replayed), PHASE_TIMERS)
+        gate = self._entering(loop, loop.told)._process(process, f"{loop.step}.gate")
+        return self._turned(loop, gate, 1, state, goes_on_empty=True)[1]
 
     # Which items go on, and where to.
 
@@ -446,7 +528,7 @@ class Stream(Generic[T]):
             return self._chosen(key, False, first_of_key, step, key)
         _check_span("within", within, caller())
         first = FirstWithin(within, key)
-        return self._process(Process(key, False, first, forget, PHASE_TIMERS + self._timed_steps), step)
+        return self._process(Process(key, False, first, forget, phase_of_timers(self._timed_steps)), step)
 
     def inspect(self, function: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
         """The same items; `function` is called with each, as it is processed, to look at it while developing.
@@ -627,7 +709,8 @@ class Stream(Generic[T]):
         """A process over the items of both sides."""
         step = self._name(name, kind, key)
         both = self._both(other, key, other_key, step)
-        return both._process(Process(key_of, initial, join, join.on_time, PHASE_TIMERS + both._timed_steps), step)
+        timers = phase_of_timers(both._timed_steps)
+        return both._process(Process(key_of, initial, join, join.on_time, timers), step)
 
     def _both(
         self, other: Stream[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | None, step: str
@@ -640,13 +723,79 @@ class Stream(Generic[T]):
             other._part(step, "right", OfSide(1, other_key or key), "one")
         )
 
+    def _loop(
+        self,
+        kind: str,
+        max_rounds: int,
+        body: Callable[..., Any],
+        fold: Callable[..., Any],
+        until: Callable[..., Any] | None,
+        aggregate: Aggregate[Any, Any] | None,
+        name: str | None,
+    ) -> _Loop:
+        where, step = caller(), self._name(name, kind, body)
+        if type(max_rounds) is not int or max_rounds < 1:
+            raise GraphError(f"{kind} takes max_rounds= an int of 1 or more, not {max_rounds!r:.80} (at {where})")
+        for what, function in (("fold", fold), ("until", until)):
+            if not callable(function) and not (function is None and what == "until"):
+                raise GraphError(f"{kind} takes {what}= a function, not {function!r:.80} (at {where})")
+        if aggregate is not None:
+            check_aggregate(aggregate, "aggregate=")
+        phase = phase_of_loop(self._timed_steps)
+        if phase + 1 > PHASE_TIMERS_MAX:
+            raise GraphError(
+                f"step {step!r} (at {where}) is behind {self._timed_steps} steps with timers or loops; 124 is the most"
+            )
+        told = self._graph._draft.open_loop(f"{step}.told", where)
+        return _Loop(step, where, phase, told, max_rounds, body, fold, until, aggregate)
+
+    def _entering(self, loop: _Loop, *more: str) -> Stream[Any]:
+        """The items that come in, and what comes back, before the gate."""
+        entering = self._part(loop.step, "enter", Enter(loop.phase), "one", later=True)
+        return Stream(self._graph, (*entering._origins, *more), 0)
+
+    def _turned(
+        self, loop: _Loop, gate: Stream[Any], timed_steps: int, initial: Any, *, goes_on_empty: bool
+    ) -> tuple[Stream[Any], Stream[Any]]:
+        """What the body gives, and the last state, behind the loop."""
+        step, draft = loop.step, self._graph._draft
+        begun = gate._part(step, "begun", is_begun, "keep")
+        inside = gate._part(step, "round", pairs, "many")
+        given = loop.body(Stream(self._graph, inside._origins, timed_steps))
+        self._check_graph(given)
+        folding = Folding(initial, loop.fold, loop.aggregate)
+        deltas = given
+        if loop.aggregate is not None:
+            item = EndItem(share_of, loop.aggregate)
+            process = Process(share_of, EMPTY, item, PartEnd(), phase_of_timers(given._timed_steps))
+            deltas = given._process(process, f"{step}.shares")
+        process = Process(
+            all_items,
+            None,
+            folding,
+            RoundEnd(folding, loop.max_rounds, loop.until, goes_on_empty),
+            PHASE_ROUND_END,
+        )
+        folded = Stream(self._graph, (*begun._origins, *deltas._origins))._process(process, f"{step}.fold")
+        telling = folded._part(step, "tell", Tell(not goes_on_empty), "many", later=True)
+        draft.close_loop(loop.told, telling._origins)
+        states = folded._part(step, "state", LeaveLoop(loop.exit), "many", optional=True, later=True)
+        return given, Stream(self._graph, states._origins, self._timed_steps + 2)
+
     def _part(
-        self, step: str, suffix: str, function: Callable[..., Any], arity: Arity, *, optional: bool = False
+        self,
+        step: str,
+        suffix: str,
+        function: Callable[..., Any],
+        arity: Arity,
+        *,
+        optional: bool = False,
+        later: bool = False,
     ) -> Stream[Any]:
         """A map that is a part of a step, or all of it where there is no suffix."""
         draft, name = self._graph._draft, f"{step}.{suffix}" if suffix else step
         add = draft.add_optional if optional else draft.add
-        added = add(Map(name, step, caller(), function, arity), self._origins)
+        added = add(Map(name, step, caller(), function, arity, later), self._origins)
         return Stream(self._graph, (added.name,), self._timed_steps)
 
     def _chosen(
@@ -676,14 +825,14 @@ class Stream(Generic[T]):
         return Stream(self._graph, (out.name,), self._timed_steps)
 
     def _step(self, step: Step, name: str) -> Stream[Any]:
-        phase = PHASE_TIMERS + self._timed_steps
+        phase = phase_of_timers(self._timed_steps)
         return self._process(Process(step.key, EMPTY, step.on_item, step.on_time, phase), name)
 
     def _process(self, process: Process, name: str) -> Stream[Any]:
         draft, where = self._graph._draft, caller()
-        if process.phase > PHASE_TIMERS_MAX:
+        if process.phase > PHASE_TIMERS_MAX and process.phase != PHASE_ROUND_END:
             raise GraphError(
-                f"step {name!r} (at {where}) is behind {self._timed_steps} steps with timers; 252 is the most"
+                f"step {name!r} (at {where}) is behind {self._timed_steps} steps with timers; 126 is the most"
             )
         states, timers = draft.open_loop(f"{name}.states", where), draft.open_loop(f"{name}.notes", where)
         key = ScanKey(process.key)
@@ -752,6 +901,31 @@ class Stream(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Stream {', '.join(self._origins)} of graph {self._graph.name!r}>"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Loop:
+    """What a loop is given.
+
+    Attributes:
+        phase: of the loop, among those of what is around it.
+        told: the feedback edge by which its gate hears how the rounds go on.
+    """
+
+    step: str
+    where: str
+    phase: int
+    told: str
+    max_rounds: int
+    body: Callable[[Stream[Any]], Stream[Any]]
+    fold: Callable[[Any, Any], Any]
+    until: Callable[[Any], object] | None
+    aggregate: Aggregate[Any, Any] | None
+
+    @property
+    def exit(self) -> int:
+        """The phase of what leaves it."""
+        return self.phase + 1
 
 
 def _check_name(kind: str, name: object, where: str) -> None:

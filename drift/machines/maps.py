@@ -289,6 +289,17 @@ class Program:
         every = [self._start_ports, *(step.ports for step in self._steps)]
         return list(dict.fromkeys(name for ports in every for name, *_ in ports))
 
+    @property
+    def targets_at_once(self) -> list[str]:
+        """Those that they come to without being put into a later round."""
+        ports = [self._start_ports]
+        todo = list(dict.fromkeys(self._start_maps))
+        for at in todo:
+            if not self._steps[at].operator.turns_round:
+                ports.append(self._steps[at].ports)
+                todo += [each for each in self._steps[at].maps if each not in todo]
+        return list(dict.fromkeys(name for each in ports for name, *_ in each))
+
     def run(
         self, columns: Columns, ports: Ports, suffix: bytes = b"", ended: bool = False, origins: Origins | None = None
     ) -> None:

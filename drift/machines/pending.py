@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from operator import itemgetter
 
 from drift_graph.item import Columns, sorted_by_meta
-from drift_graph.meta import LATER_MARK, LATER_MARK_AT, Metas, is_later, moment_of, round_of
+from drift_graph.meta import LATER_MARK, LATER_MARK_AT, Metas, in_rounds, is_later, reached
 
 _mark = itemgetter(LATER_MARK_AT)
 
@@ -72,17 +72,18 @@ class Pending:
 def _due(metas: Metas, heartbeat: bytes, minimal_time: bytes) -> int:
     """How many of sorted later metas have come to their time."""
     end = bisect_left(metas, heartbeat)
-    for at in range(end):
-        if round_of(metas[at]) and moment_of(metas[at]) > minimal_time:
+    for at in range(bisect_left(metas, reached(minimal_time)), end):
+        if in_rounds(metas[at]):
             return at
     return end
 
 
-def split(columns: Columns, heartbeat: bytes) -> tuple[Columns | None, Columns | None]:
+def split(columns: Columns, heartbeat: bytes, minimal_time: bytes) -> tuple[Columns | None, Columns | None]:
     """A batch for a grouping: what it gets now, and what waits, sorted by meta."""
     if LATER_MARK not in set(map(_mark, columns.metas)):
         return columns, None
-    waits = [is_later(meta) and meta >= heartbeat for meta in columns.metas]
+    bound = reached(minimal_time)
+    waits = [is_later(meta) and (meta >= heartbeat or (meta >= bound and in_rounds(meta))) for meta in columns.metas]
     if not any(waits):
         return columns, None
     if all(waits):

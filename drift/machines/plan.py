@@ -8,7 +8,7 @@ whose cycle is one of `fusing.forms`, to which nothing else listens, becomes the
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from drift.machines.counts import Counts
@@ -31,7 +31,9 @@ class Plan:
 
     Attributes:
         programs: the maps after each source and each stage, by its name.
-        components: names of the groupings, in an order in which items flow; those on a common cycle together.
+        components: names of the groupings, in an order in which items flow; those on a common cycle together, but for
+            cycles by later rounds of iterations.
+        loops: the same with these cycles as well.
         counts: of what left operators so far, those inside of fused stages apart; empty where it is not counted.
         puts_later: whether maps that run put items at later times, so that these come to stages before their time.
     """
@@ -53,11 +55,13 @@ class Plan:
         for group in groups:
             start = self._fused[group.name].output if group.name in self._fused else group.name
             self.programs[group.name] = Program(dataflow, start, counts)
-        self.components = [
-            component
-            for component in self._components([group.name for group in groups])
-            if only is None or component[0] in only
-        ]
+        names = [group.name for group in groups]
+        at_once = {name: program.targets_at_once for name, program in self.programs.items()}
+        every = {name: program.targets for name, program in self.programs.items()}
+        self.components, self.loops = (
+            [each for each in _components(names, targets) if only is None or each[0] in only]
+            for targets in (at_once, every)
+        )
         inside = {name for form in self._fused.values() for name in form.maps}
         self.puts_later = any(
             isinstance(each, Map) and each.later and each.name not in inside for each in dataflow.operators
@@ -94,35 +98,40 @@ class Plan:
         return self._fused[name].key if name in self._fused else group.key
 
     def is_cyclic(self, component: tuple[str, ...]) -> bool:
-        """Whether items of a component can come back to it."""
-        return len(component) > 1 or component[0] in self.programs[component[0]].targets
+        """Whether items of a component can come back to it in the round that they are in."""
+        return len(component) > 1 or component[0] in self.programs[component[0]].targets_at_once
 
-    def _components(self, names: list[str]) -> list[tuple[str, ...]]:
-        """Strongly connected components of the groupings, each before those it feeds (Tarjan)."""
-        found: list[tuple[str, ...]] = []
-        index: dict[str, int] = {}
-        low: dict[str, int] = {}
-        open_names: list[str] = []
+    def is_loop(self, loop: tuple[str, ...]) -> bool:
+        """Whether items of one of `loops` can come back to it."""
+        return len(loop) > 1 or loop[0] in self.programs[loop[0]].targets
 
-        def visit(name: str) -> None:
-            index[name] = low[name] = len(index)
-            open_names.append(name)
-            for target in self.programs[name].targets:
-                if target not in self.programs:
-                    continue  # a sink
-                if target not in index:
-                    visit(target)
-                if target in open_names:
-                    low[name] = min(low[name], low[target])
-            if low[name] == index[name]:
-                at = open_names.index(name)
-                found.append(tuple(open_names[at:]))
-                del open_names[at:]
 
-        for name in names:
-            if name not in index:
-                visit(name)
-        return found[::-1]
+def _components(names: list[str], targets: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
+    """Strongly connected components of the groupings, each before those it feeds (Tarjan)."""
+    found: list[tuple[str, ...]] = []
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    open_names: list[str] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        open_names.append(name)
+        for target in targets[name]:
+            if target not in targets:
+                continue  # a sink
+            if target not in index:
+                visit(target)
+            if target in open_names:
+                low[name] = min(low[name], low[target])
+        if low[name] == index[name]:
+            at = open_names.index(name)
+            found.append(tuple(open_names[at:]))
+            del open_names[at:]
+
+    for name in names:
+        if name not in index:
+            visit(name)
+    return found[::-1]
 
 
 def feeding_step(dataflow: Dataflow, sink: str) -> str:

@@ -72,7 +72,8 @@ class ProcessStage:
         ranks: of the grouping, the state's map, the timers' map and the output's map.
 
     Attributes:
-        heartbeat: what all sources are past: timers below it come.
+        heartbeat: timers below it come: all sources are past it, and in an iteration all items of its round.
+        ended: whether all input has.
     """
 
     suffix = b""
@@ -97,6 +98,7 @@ class ProcessStage:
         self._state_map, self._timers_map = state, timers
         self._process = process
         self.heartbeat = BEGINNING
+        self.ended = False
         self._nodes: dict[Any, _Node] = {}
         self._nodes_kept = 0
         self._sweep_at = _NODES_KEPT_MIN
@@ -211,14 +213,13 @@ class ProcessStage:
         """Set the timers among what a step gave, and keep its outputs."""
         plain: list[Any] = []
         timers: list[_Due] = []
-        ended = self.heartbeat == END_OF_TIME
         for each in outputs:
             if type(each) is not Later:
                 plain.append(each)
                 continue
             ending = self._timers_rank + varint(len(timers))
             try:
-                timer = placed(node[_META] + self._group_suffix, ending, self._process.timer(key, each), ended)
+                timer = placed(node[_META] + self._group_suffix, ending, self._process.timer(key, each), self.ended)
             except EndlessTimers as error:
                 where = node[_META] + self._group_suffix + self._timers_rank
                 failures.replace(where, NOTHING, failed_step(self._timers_map, error, each.payload))

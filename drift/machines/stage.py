@@ -59,10 +59,12 @@ class TimedStage(Stage, Protocol):
     """A stage with timers of its own.
 
     Attributes:
-        heartbeat: what all sources are past: timers below it come.
+        heartbeat: timers below it come: all sources are past it, and in an iteration all items of its round.
+        ended: whether all input has.
     """
 
     heartbeat: bytes
+    ended: bool
 
     def fire(self, ports: Ports) -> Columns:
         """Timers below the heartbeat come; what they give."""

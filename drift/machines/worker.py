@@ -27,7 +27,16 @@ from drift.machines.sent import LaterSent, SentLater, as_ports
 from drift.machines.stage import Stage, TimedStage
 from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import BEGINNING, END_OF_TIME, ComputedMetas, chosen_metas, global_time_of, varint
+from drift_graph.meta import (
+    BEGINNING,
+    END_OF_TIME,
+    ComputedMetas,
+    chosen_metas,
+    global_time_of,
+    in_rounds,
+    reached,
+    varint,
+)
 from drift_graph.operators import Group
 
 #: A batch of items and where it goes: a source's program, a grouping, a sink, or FAILURES.
@@ -187,6 +196,7 @@ class Worker:
             if name in waiting:
                 self._run_stage(name, waiting.pop(name), waiting, sends)
             self._fire(name, waiting, sends)
+        assert not waiting  # what goes round to a component before has waited for its round
         return {receiver: _gathered(parts) for receiver, parts in sends.items()}
 
     @property
@@ -248,10 +258,13 @@ class Worker:
             stage.settle(minimal_time)
         if self._sent is not None:
             self._sent.settle(minimal_time)
-        if heartbeat > self._heartbeat:
-            self._heartbeat = heartbeat
-            for timed in self._timed:
-                timed.heartbeat = heartbeat
+        self._heartbeat = max(self._heartbeat, heartbeat)
+        due_below = self._heartbeat
+        if self._plan.puts_later and in_rounds(self._minimal_time):  # timers of a round wait for all of its items
+            due_below = min(due_below, reached(self._minimal_time))
+        for timed in self._timed:
+            timed.heartbeat = due_below
+            timed.ended = self._heartbeat == END_OF_TIME
 
     # As of a cut.
 
@@ -318,7 +331,7 @@ class Worker:
         for stage in self._stages.values():
             stage.settle(cut)
         for timed in self._timed:
-            timed.heartbeat = cut
+            timed.heartbeat, timed.ended = cut, False
 
     def _send_again(self, later: Sequence[LaterSent]) -> dict[int, list[Part]]:
         waiting: Ports = {}
@@ -405,7 +418,7 @@ class Worker:
         """A batch for a grouping of this worker, whose later items may have to wait for their time."""
         now: Columns | None = columns
         if self._pending and not isinstance(columns.metas, ComputedMetas):
-            now, later = split(columns, self._heartbeat)
+            now, later = split(columns, self._heartbeat, self._minimal_time)
             if later is not None:
                 self._pending[name].add(later)
         if now is not None:

@@ -67,16 +67,16 @@ class Levels:
         for source in dataflow.sources:
             for target in plan.programs[source.name].targets:
                 feeds[target] = 1
-        for component in plan.components:
-            level = max(feeds.get(name, 1) for name in component)
-            for name in component:
+        for loop in plan.loops:
+            level = max(feeds.get(name, 1) for name in loop)
+            for name in loop:
                 self.of[name] = level
-                if plan.is_cyclic(component) and gang:
+                if plan.is_loop(loop) and gang:
                     self.gangs.add(level)
-                elif plan.is_cyclic(component):
+                elif plan.is_loop(loop):
                     self.alone[name] = None
                 for target in plan.programs[name].targets:
-                    if target not in component:
+                    if target not in loop:
                         feeds[target] = max(feeds.get(target, 1), level + 1)
         self.last = max(self.of.values(), default=0) + 1
 
@@ -117,7 +117,8 @@ class LevelWorker:
         worker = self._worker
         worker.settle(self._settled, min(settled, self._due_below))
         self.leave(worker.handle(parts).get(BARRIER, ()), outbox)
-        while worker.is_due:
+        while (least := worker.least_later) is not None and least < min(settled, self._due_below):
+            worker.settle(least, min(settled, self._due_below))  # nothing below it is in flight: its round is whole
             self.leave(worker.handle(()).get(BARRIER, ()), outbox)
         self._settled = settled
         worker.settle(settled)

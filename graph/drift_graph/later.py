@@ -27,18 +27,22 @@ class Later(Generic[T]):
         payload: of the child.
         phase: of the moment; see `drift_graph.meta`.
         rounds: so many rounds after the parent's.
+        inward: 1 for the first round of a loop, -1 for what comes behind the loop; see `drift_graph.meta.later_meta`.
     """
 
-    __slots__ = ("time", "payload", "phase", "rounds")
+    __slots__ = ("time", "payload", "phase", "rounds", "inward")
 
     #: How many were made: where this stands still while a function is called, it has returned none that is new.
     made = 0
 
-    def __init__(self, time: int | None, payload: T, phase: int = PHASE_ITEMS, rounds: int = 0) -> None:
+    def __init__(
+        self, time: int | None, payload: T, phase: int = PHASE_ITEMS, rounds: int = 0, inward: int = 0
+    ) -> None:
         self.time = time
         self.payload = payload
         self.phase = phase
         self.rounds = rounds
+        self.inward = inward
         Later.made += 1
 
     def __repr__(self) -> str:
@@ -106,10 +110,10 @@ def placed(parent: bytes, ending: bytes, child: Any, ended: bool = False) -> tup
     if type(child) is not Later:
         return parent + ending, child
     time = int.from_bytes(parent[:8], "big") + TIME_MIN if child.time is None else child.time
-    meta = later_meta(parent, ending, time, child.phase, child.rounds)
+    meta = later_meta(parent, ending, time, child.phase, child.rounds, child.inward)
     if meta is None:
         return parent + ending, child.payload
-    if ended and time != END and hops_of(meta) > HOPS_MAX:
+    if ended and (time != END or child.rounds) and hops_of(meta) > HOPS_MAX:
         raise EndlessTimers
     return meta, child.payload
 

@@ -15,9 +15,11 @@ counts the items that still share it, so a global time is unique per input item 
 
 An item that a map puts at a later time has a global time of another form, above every input item of its time:
 
-    global_time = time | 0xFF | round | phase (1 byte) | root | hops | identity (16 bytes)
+    global_time = time | 0xFF | moment | root | hops | identity (16 bytes)
+    moment      = round | phase (1 byte), or round | phase of a loop | moment within the loop
 
-`root` is the global time of the input item at the start of the chain, `hops` says the how many-eth later item of the
+An iteration is a phase of its own, in which rounds of its own turn, and an iteration within it is a phase of one of its
+rounds. `root` is the global time of the input item at the start of the chain, `hops` says the how many-eth later item of the
 chain it is, and `identity` is a hash of the meta that the item would have as an ordinary child of its parent. So it is
 unique, hangs on nothing but the parent, and is of bounded length. Its path begins with the map that made it.
 """
@@ -43,8 +45,8 @@ END_OF_TIME = b"\xff" * 10
 #: The time of what comes after all input of all sources.
 END = TIME_MAX
 
-#: Phases of a moment: later items of one time and round come by phase. In between, one for each step with timers that
-#: an item may pass one after the other.
+#: Phases of a moment: later items of one time and round come by phase. In between, every other one for a step with
+#: timers, of those that an item may pass one after the other; and what is odd for loops, which have rounds of their own.
 PHASE_STATE, PHASE_ITEMS, PHASE_TIMERS, PHASE_TIMERS_MAX, PHASE_ROUND_END = 0, 1, 2, 0xFE, 0xFF
 
 #: What a later item has at this byte of its meta, in place of a source rank, whose varint never begins so.
@@ -54,6 +56,7 @@ _IDENTITY_BYTES = 16
 _ONE_BYTE_MAX = 0xF7
 _SHOWN_MAX = 30
 _bytes = [bytes((value,)) for value in range(0x100)]
+_is_loop = [phase % 2 == 1 and PHASE_ITEMS < phase < PHASE_ROUND_END for phase in range(0x100)]
 
 
 def varint(value: int) -> bytes:
@@ -115,14 +118,41 @@ def is_later(meta: bytes) -> bool:
     return meta[LATER_MARK_AT] == LATER_MARK
 
 
+def phase_of_timers(steps: int) -> int:
+    """The phase of the timers of a step that is behind so many with timers; above PHASE_TIMERS_MAX there is none."""
+    return PHASE_TIMERS + 2 * steps
+
+
+def phase_of_loop(steps: int) -> int:
+    """The phase of a loop that is behind so many steps with timers."""
+    return phase_of_timers(steps) + 1
+
+
 def moment_of(meta: bytes) -> bytes:
-    """Time, round and phase of a later item: what the global times of all later items of one moment begin with."""
+    """Time, rounds and phases of a later item: what the global times of all later items of one moment begin with."""
     return meta[: _root_start(meta)]
 
 
+def reached(minimal_time: bytes) -> bytes:
+    """Above every item of the moment that minimal time is in, and below every moment after it."""
+    if _is_moment(minimal_time):
+        return moment_of(minimal_time) + END_OF_TIME
+    return minimal_time
+
+
 def round_of(meta: bytes) -> int:
-    """The round of an item, 0 for one that no iteration has turned on."""
-    return read_varint(meta, 9)[0] if meta[LATER_MARK_AT] == LATER_MARK else 0
+    """The round of an item in its loop, 0 for one that is in none and was put at no other."""
+    return read_varint(meta, _round_start(meta))[0] if meta[LATER_MARK_AT] == LATER_MARK else 0
+
+
+def in_rounds(meta: bytes) -> bool:
+    """Whether an item, or a minimal time, is in a loop, or in another round than the first."""
+    return _is_moment(meta) and (meta[9] != 0 or _is_loop[meta[10]])
+
+
+def _is_moment(minimal_time: bytes) -> bool:
+    """Whether it is the global time of a later item, and no heartbeat."""
+    return len(minimal_time) > len(END_OF_TIME) and minimal_time[LATER_MARK_AT] == LATER_MARK
 
 
 def hops_of(meta: bytes) -> int:
@@ -135,15 +165,25 @@ def _input_end(meta: bytes, start: int) -> int:
     return _skip_varint(meta, _skip_varint(meta, _skip_varint(meta, start + 8)))
 
 
+def _round_start(meta: bytes) -> int:
+    """Where the innermost round of a later item is."""
+    start = 9
+    while _is_loop[meta[(phase := _skip_varint(meta, start))]]:
+        start = phase + 1
+    return start
+
+
 def _root_start(meta: bytes) -> int:
-    return _skip_varint(meta, 9) + 1
+    return _skip_varint(meta, _round_start(meta)) + 1
 
 
 def _root_end(meta: bytes) -> int:
     return _input_end(meta, _root_start(meta))
 
 
-def later_meta(parent: bytes, ending: bytes, time: int, phase: int, rounds: int = 0) -> bytes | None:
+def later_meta(
+    parent: bytes, ending: bytes, time: int, phase: int, rounds: int = 0, inward: int = 0
+) -> bytes | None:
     """The meta of a child that a map puts at a later moment; None where that is not later: an ordinary child.
 
     Args:
@@ -152,10 +192,19 @@ def later_meta(parent: bytes, ending: bytes, time: int, phase: int, rounds: int 
         time: where to put it; at the parent's own time it stays in the parent's round.
         phase: of the moment, 0 to 255.
         rounds: so many rounds later than the parent, at the parent's time.
+        inward: 1 puts it into the first round of the loop that `phase` is of, -1 out of the loop that the parent is in.
     """
     head = pack_time(time)
-    parents_round = round_of(parent) if head == parent[:8] else 0
-    moment = head + b"\xff" + varint(parents_round + rounds) + _bytes[phase]
+    level, parents_round = head + b"\xff", 0
+    if head == parent[:8] and parent[LATER_MARK_AT] == LATER_MARK:
+        start = _round_start(parent)
+        level, parents_round = parent[:start], read_varint(parent, start)[0]
+    if inward < 0:
+        moment = level[:-1] + _bytes[phase]
+    else:
+        moment = level + varint(parents_round + rounds) + _bytes[phase]
+        if inward:
+            moment += varint(0) + _bytes[PHASE_ITEMS]
     if moment <= parent[: len(moment)]:
         return None
     chain = root_of(parent) + varint(hops_of(parent) + 1)

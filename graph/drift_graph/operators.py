@@ -72,6 +72,11 @@ class Map(Operator):
         return family
 
     @property
+    def turns_round(self) -> bool:
+        """Whether all its children are in a later round of a loop than what they are children of."""
+        return getattr(self.function, "turns_round", False)
+
+    @property
     def _traits(self) -> tuple[object, ...]:
         return self.name, self.arity, self.later, self.timed
 

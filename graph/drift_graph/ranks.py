@@ -8,14 +8,15 @@ siblings that were derived upstream from the same input, and before what else th
 
 Small loops turn before large ones: where a grouping loops through one map (a scan and its state), and another step
 takes the same stream and leads round to the grouping, the step is put above the grouping. Otherwise what it gives
-would come to the grouping before the state does, and the next item would not find it.
+would come to the grouping before the state does, and the next item would not find it. What leads round by a later
+round of an iteration comes long after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from drift_graph.operators import Edge, Operator, Source
+from drift_graph.operators import Edge, Map, Operator, Source
 
 #: For each operator the names of those it points to.
 _Arrows = dict[str, list[str]]
@@ -42,7 +43,8 @@ def structural_ranks(operators: Sequence[Operator], edges: Sequence[Edge]) -> di
 
 def late_siblings(operators: Sequence[Operator], edges: Sequence[Edge]) -> list[tuple[str, str]]:
     """(step, grouping) that take one stream, where the grouping loops through one map and the step leads to it."""
-    every = _arrows(operators, edges)
+    turning = {each.name for each in operators if isinstance(each, Map) and each.turns_round}
+    every = _arrows(operators, (edge for edge in edges if edge.origin not in turning))
     looped = dict.fromkeys(edge.target for edge in edges if edge.feedback and edge.origin in every[edge.target])
     return [
         (step, grouping)

@@ -1,0 +1,281 @@
+"""Iterations: rounds of a graph over what the round before gave, or over the same items, with a state between them.
+
+Invariant: all items of a round meet the one state that the round begins with, and the state that the next begins with
+is folded of all that the round gave, in order.
+
+Why: a round has three phases. The state comes to the gate first, which each item passes with it. What the body gives is
+folded at the end of the round, by a timer that comes after all of its items, and what says that the rounds go on, or
+that they are over, comes before all items of the next. By that the gate sends an item round once more, or out.
+
+The gate is cut into shares by what items are, so that several workers have a part of it; each is told the state. What
+is aggregated first is so by the same shares, and merged in their order: sums of floats are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, ClassVar
+
+import xxhash
+
+from drift.flow.aggregates import Aggregate
+from drift.flow.sides import Side, appended
+from drift.flow.windows import EMPTY, Stepped
+from drift.operators import _ByValue
+from drift_graph.canonical import canonical
+from drift_graph.later import Later, at
+from drift_graph.meta import END, PHASE_ITEMS, PHASE_ROUND_END, PHASE_STATE
+
+#: How many parts items are cut into.
+SHARES = 16
+
+
+def share_of(payload: Any) -> int:
+    """Which share an item is of, by its canonical bytes."""
+    if type(payload) is int:
+        return payload % SHARES
+    return xxhash.xxh32_intdigest(canonical(payload)) % SHARES
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a share of the gate is told before the items of a round: its state, or that the rounds are over."""
+
+    share: int
+    state: Any
+    over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The last item has left this share of the gate."""
+
+    share: int
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first item that a share of the gate lets through, beside the state; for the replayed ones there is none."""
+
+    pair: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """An item that the rounds are over for."""
+
+    payload: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The state after a round, and whether it was the last."""
+
+    state: Any
+    over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a share of a round's items was aggregated to."""
+
+    share: int
+    accumulator: Any
+
+
+BEGUN = First(None)
+_to_gate = frozenset({Told, Forget})
+
+
+def gate_key(payload: Any) -> int:
+    """Which share of the gate an item, or what tells it something, goes to."""
+    return payload.share if type(payload) in _to_gate else share_of(payload)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Enter(_ByValue):
+    """Puts what comes in at the beginning of the loop, after all input."""
+
+    phase: int
+
+    def __call__(self, payload: Any) -> Later[Any]:
+        return Later(END, payload, self.phase, 0, 1)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Gate(_ByValue):
+    """The gate of `iterate`, as a scan: its state is None, or the one of the round and whether the rounds are over."""
+
+    initial: Any
+    user_function: Callable[..., Any]
+
+    def __call__(self, told: Told | None, payload: Any) -> tuple[Told | None, Any]:
+        if type(payload) in _to_gate:
+            return (payload if type(payload) is Told else None), None
+        if told is None:
+            return Told(0, self.initial, False), First((self.initial, payload))
+        return told, Leaves(payload) if told.over else (told.state, payload)
+
+
+def is_begun(given: Any) -> bool:
+    """Of what a gate gives: whether it is the first of its share."""
+    return type(given) is First
+
+
+def pairs(given: Any) -> Sequence[Any]:
+    """Of what a gate gives: the pair (state, item) that goes into the body, if it is one."""
+    if type(given) is tuple:
+        return (given,)
+    return (given.pair,) if type(given) is First and given is not BEGUN else ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LeaveLoop(_ByValue):
+    """Of what a gate gives, or of folded states: what leaves the loop, and is put behind it."""
+
+    phase: int
+
+    def __call__(self, given: Any) -> Sequence[Later[Any]]:
+        if type(given) is Leaves:
+            return (Later(None, given.payload, self.phase, 0, -1),)
+        if type(given) is Folded and given.over:
+            return (Later(None, given.state, self.phase, 0, -1),)
+        return ()
+
+
+def again(payload: Any) -> Later[Any]:
+    """What the body gave comes to the gate in the next round."""
+    return Later(None, payload, PHASE_ITEMS, 1)
+
+
+class Again(_ByValue):
+    """See `again`."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Any]] = {}
+    turns_round: ClassVar[bool] = True
+
+    def __call__(self, payload: Any) -> Later[Any]:
+        return again(payload)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tell(_ByValue):
+    """A folded state, to every share of the gate, before the items of the next round; and after the last, to forget."""
+
+    turns_round: ClassVar[bool] = True
+    forgets: bool
+
+    def __call__(self, folded: Folded) -> list[Later[Any]]:
+        told = [Told(share, folded.state, folded.over) for share in range(SHARES)]
+        children: list[Later[Any]] = [Later(None, each, PHASE_STATE, 1) for each in told]
+        if folded.over and self.forgets:
+            children += [Later(None, Forget(share), PHASE_ROUND_END, 1) for share in range(SHARES)]
+        return children
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Replayed(_ByValue):
+    """The gate of `replay`, an item of it: kept, in the order of the first round."""
+
+    initial: Any
+    user_function: Callable[..., Any]
+
+    def __call__(self, kept: Side, payload: Any, time: int) -> Stepped:
+        if type(payload) is Told:
+            if payload.over:
+                return (), ()
+            state = payload.state
+            return kept, [(state, each) for each in chain.from_iterable(kept)]
+        return appended(kept, payload), () if kept else (at(END, None),)
+
+    def begin(self, kept: Side, note: None, time: int) -> Stepped:
+        """All of the first round have come."""
+        state = self.initial
+        return kept, [BEGUN, *[(state, each) for each in chain.from_iterable(kept)]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ReplayedBegin(_ByValue):
+    """See `Replayed.begin`."""
+
+    gate: Replayed
+
+    def __call__(self, kept: Side, note: None, time: int) -> Stepped:
+        return self.gate.begin(kept, note, time)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PartEnd(_ByValue):
+    """A round's items of a share have all come, where they are aggregated first."""
+
+    def __call__(self, state: Any, share: int, time: int) -> Stepped:
+        return EMPTY, (Part(share, state),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Of a round that is being folded.
+
+    Attributes:
+        number: 1 for the first.
+        state: what it began with, and what was folded into it.
+        parts: aggregated, to be folded.
+        is_empty: whether the body has given nothing.
+    """
+
+    number: int
+    state: Any
+    parts: tuple[Part, ...]
+    is_empty: bool
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Folding(_ByValue):
+    """An item of what the body gives, as a process over all of them; the state is that of the round."""
+
+    initial: Any
+    user_function: Callable[[Any, Any], Any]
+    aggregate: Aggregate[Any, Any] | None
+
+    def __call__(self, state: _Round | None, payload: Any, time: int) -> Stepped:
+        timers: tuple[Later[None], ...] = ()
+        if state is None:
+            state, timers = _Round(1, self.initial, (), True), (Later(None, None),)
+        if payload is BEGUN or type(payload) is First:
+            return state, timers
+        if self.aggregate is not None:
+            return _Round(state.number, state.state, (*state.parts, payload), False), timers
+        return _Round(state.number, self.user_function(state.state, payload), (), False), timers
+
+    def ended(self, state: _Round) -> Any:
+        """The state after the round."""
+        if self.aggregate is None or not state.parts:
+            return state.state
+        parts = [each.accumulator for each in sorted(state.parts, key=lambda part: part.share)]
+        whole = functools.reduce(self.aggregate.merge, parts)
+        return self.user_function(state.state, self.aggregate.result(whole))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RoundEnd(_ByValue):
+    """A round is whole: the state is folded, and the next round begins or there is none."""
+
+    folding: Folding
+    max_rounds: int
+    until: Callable[[Any], object] | None
+    goes_on_empty: bool
+
+    def __call__(self, state: _Round, note: None, time: int) -> Stepped:
+        folded = self.folding.ended(state)
+        over = (
+            state.number >= self.max_rounds
+            or (state.is_empty and not self.goes_on_empty)
+            or (self.until is not None and bool(self.until(folded)))
+        )
+        if over:
+            return None, (Folded(folded, True),)
+        return _Round(state.number + 1, folded, (), True), (Folded(folded, False), Later(None, None, rounds=1))
