@@ -108,6 +108,7 @@ class Graph:
         self.name = name
         self._draft = Draft(name)
         self._has_errors = False
+        self._loops: list[int] = []  # that are being written, one in the other: steps with timers before each
 
     @overload
     def source(
@@ -154,7 +155,7 @@ class Graph:
 
     def feedback(self, name: str) -> Feedback[Any]:
         """A stream whose items come from a later step: use it now, and close it with `stream.feed(it)`."""
-        return Feedback(self, (self._draft.open_loop(name, caller()),))
+        return Feedback(self, (self._draft.open_loop(name, caller()),), 0, len(self._loops))
 
     def build(self) -> Dataflow:
         """The graph as an immutable value.
@@ -194,10 +195,11 @@ class Graph:
 class Stream(Generic[T]):
     """Items of one or more steps of a graph. Every method adds a step and returns its stream."""
 
-    def __init__(self, graph: Graph, origins: tuple[str, ...], timed_steps: int = 0) -> None:
+    def __init__(self, graph: Graph, origins: tuple[str, ...], timed_steps: int = 0, depth: int = 0) -> None:
         self._graph = graph
         self._origins = origins
-        self._timed_steps = timed_steps  # so many steps with timers are before this, one after the other
+        self._timed_steps = timed_steps  # so many steps with timers are before this, in its loop, one after the other
+        self._depth = depth  # it is in so many loops
 
     # The core.
 
@@ -246,8 +248,11 @@ class Stream(Generic[T]):
         """The items of several streams, each where its meta puts it."""
         for other in others:
             self._check_graph(other)
-        timed_steps = max(stream._timed_steps for stream in (self, *others))
-        return Stream(self._graph, sum((other._origins for other in others), self._origins), timed_steps)
+        depth = max(stream._depth for stream in (self, *others))
+        for stream in (self, *others):
+            stream._go_into(depth)
+        timed_steps = max(stream._timed_steps for stream in (self, *others) if stream._depth == depth)
+        return Stream(self._graph, sum((other._origins for other in others), self._origins), timed_steps, depth)
 
     def feed(self, loop: Feedback[T]) -> None:
         """Close a feedback edge: the items of this stream come back as those of `loop`."""
@@ -428,16 +433,14 @@ class Stream(Generic[T]):
         Returns:
             A stream of the last state, and one of what the last round gave.
         """
-        loop = self._loop("iterate", max_rounds, body, fold, until, aggregate, name)
+        loop = self._loop("iterate", max_rounds, state, body, fold, until, aggregate, name)
         draft, step = self._graph._draft, loop.step
         returning = draft.open_loop(f"{step}.again", loop.where)
-        gate = self._entering(loop, returning, loop.told)._scan(
-            gate_key, None, Gate(state, body), f"{step}.gate", body
-        )
-        leaving = gate._part(step, "items", LeaveLoop(loop.exit), "many", optional=True, later=True)
-        given, states = self._turned(loop, gate, 0, state, goes_on_empty=False)
+        before = self._entering(loop, returning)
+        gate = before._scan(gate_key, None, Gate(state, body), f"{step}.gate", body)
+        given, folded = self._turned(loop, gate, 0, goes_on_empty=False)
         draft.close_loop(returning, given._part(step, "again", Again(), "one", later=True)._origins)
-        return states, Stream(self._graph, leaving._origins, self._timed_steps + 2)
+        return self._left(loop, folded, "state"), self._left(loop, gate, "items")
 
     def replay(
         self,
@@ -454,11 +457,12 @@ class Stream(Generic[T]):
 
         A round that gives nothing is not the last.
         """
-        loop = self._loop("replay", max_rounds, body, fold, until, aggregate, name)
+        loop = self._loop("replay", max_rounds, state, body, fold, until, aggregate, name)
         replayed = Replayed(state, body)
         process = Process(gate_key, (), replayed, ReplayedBegin(replayed), PHASE_TIMERS)
-        gate = self._entering(loop, loop.told)._process(process, f"{loop.step}.gate")
-        return self._turned(loop, gate, 1, state, goes_on_empty=True)[1]
+        gate = self._entering(loop)._process(process, f"{loop.step}.gate")
+        _, folded = self._turned(loop, gate, 1, goes_on_empty=True)
+        return self._left(loop, folded, "state")
 
     # Which items go on, and where to.
 
@@ -675,7 +679,8 @@ class Stream(Generic[T]):
 
         Args:
             table: a mapping from keys to rows, a DataFrame of pandas or Polars, whose rows are dicts, or a stream of
-                `graph.table(name)`, which comes before everything else. The first two become a part of the graph.
+                `graph.table(name)`, which comes before everything else; in the body of an iteration any stream from
+                outside. The first two become a part of the graph.
             key: of an item; pure, see `group`.
             table_key: of a row of a stream; `key` if None.
             on: the column of a DataFrame that is the key.
@@ -685,7 +690,8 @@ class Stream(Generic[T]):
         if how not in ("left", "inner"):
             raise GraphError(f"join_table takes how= left or inner, not {how!r:.80} (at {where})")
         if isinstance(table, Stream):
-            return self._joined(table, key, table_key, TableJoin(how == "left", key), (), name, "join_table")
+            whole = table._depth < self._depth  # of a side input
+            return self._joined(table, key, table_key, TableJoin(how == "left", whole, key), (), name, "join_table")
         step = self._name(name, "join_table", key)
         try:
             rows = rows_of(table, on)
@@ -727,6 +733,7 @@ class Stream(Generic[T]):
         self,
         kind: str,
         max_rounds: int,
+        initial: Any,
         body: Callable[..., Any],
         fold: Callable[..., Any],
         until: Callable[..., Any] | None,
@@ -741,29 +748,36 @@ class Stream(Generic[T]):
                 raise GraphError(f"{kind} takes {what}= a function, not {function!r:.80} (at {where})")
         if aggregate is not None:
             check_aggregate(aggregate, "aggregate=")
-        phase = phase_of_loop(self._timed_steps)
-        if phase + 1 > PHASE_TIMERS_MAX:
-            raise GraphError(
-                f"step {step!r} (at {where}) is behind {self._timed_steps} steps with timers or loops; 124 is the most"
-            )
         told = self._graph._draft.open_loop(f"{step}.told", where)
-        return _Loop(step, where, phase, told, max_rounds, body, fold, until, aggregate)
+        return _Loop(step, where, told, max_rounds, initial, body, fold, until, aggregate)
 
     def _entering(self, loop: _Loop, *more: str) -> Stream[Any]:
         """The items that come in, and what comes back, before the gate."""
-        entering = self._part(loop.step, "enter", Enter(loop.phase), "one", later=True)
-        return Stream(self._graph, (*entering._origins, *more), 0)
+        entering = self._part(loop.step, "enter", Enter(0), "one", later=True)  # which phase hangs on the body
+        return Stream(self._graph, (*entering._origins, *more, loop.told), 0, self._depth + 1)
 
     def _turned(
-        self, loop: _Loop, gate: Stream[Any], timed_steps: int, initial: Any, *, goes_on_empty: bool
+        self, loop: _Loop, gate: Stream[Any], timed_steps: int, *, goes_on_empty: bool
     ) -> tuple[Stream[Any], Stream[Any]]:
-        """What the body gives, and the last state, behind the loop."""
-        step, draft = loop.step, self._graph._draft
+        """What the body gives, and the states folded."""
+        graph, draft, step = self._graph, self._graph._draft, loop.step
         begun = gate._part(step, "begun", is_begun, "keep")
         inside = gate._part(step, "round", pairs, "many")
-        given = loop.body(Stream(self._graph, inside._origins, timed_steps))
-        self._check_graph(given)
-        folding = Folding(initial, loop.fold, loop.aggregate)
+        graph._loops.append(self._timed_steps)
+        try:
+            given = loop.body(inside._behind(inside._origins, timed_steps))
+            self._check_graph(given)
+            given._go_into(self._depth + 1)
+        finally:
+            loop.timed_steps = graph._loops.pop()
+        phase = phase_of_loop(loop.timed_steps)
+        if phase + 1 > PHASE_TIMERS_MAX:
+            raise GraphError(
+                f"step {step!r} (at {loop.where}) is behind {loop.timed_steps} steps with timers or loops; 124 is the "
+                f"most"
+            )
+        draft.replace_function(f"{step}.enter", Enter(phase))
+        folding = Folding(loop.initial, loop.fold, loop.aggregate)
         deltas = given
         if loop.aggregate is not None:
             item = EndItem(share_of, loop.aggregate)
@@ -776,11 +790,33 @@ class Stream(Generic[T]):
             RoundEnd(folding, loop.max_rounds, loop.until, goes_on_empty),
             PHASE_ROUND_END,
         )
-        folded = Stream(self._graph, (*begun._origins, *deltas._origins))._process(process, f"{step}.fold")
+        folded = begun.merge(deltas)._process(process, f"{step}.fold")
         telling = folded._part(step, "tell", Tell(not goes_on_empty), "many", later=True)
         draft.close_loop(loop.told, telling._origins)
-        states = folded._part(step, "state", LeaveLoop(loop.exit), "many", optional=True, later=True)
-        return given, Stream(self._graph, states._origins, self._timed_steps + 2)
+        return given, folded
+
+    def _left(self, loop: _Loop, given: Stream[Any], what: str) -> Stream[Any]:
+        """What of a stream in a loop leaves it."""
+        leave = LeaveLoop(phase_of_loop(loop.timed_steps) + 1)
+        leaving = given._part(loop.step, what, leave, "many", optional=True, later=True)
+        return self._behind(leaving._origins, loop.timed_steps + 2)
+
+    def _behind(self, origins: tuple[str, ...], timed_steps: int | None = None) -> Stream[Any]:
+        """A stream of other operators, in the same loop."""
+        return Stream(self._graph, origins, self._timed_steps if timed_steps is None else timed_steps, self._depth)
+
+    def _go_into(self, depth: int) -> None:
+        """Items of this stream are to come to a loop within a loop within ..., which is to begin behind them."""
+        loops = self._graph._loops
+        if depth > len(loops):
+            if depth == self._depth:
+                return
+            raise GraphError(
+                f"{self!r} meets a stream from inside an iteration, which is over (at {caller()}); what leaves it is "
+                f"what iterate or replay returned"
+            )
+        if self._depth < depth:
+            loops[self._depth] = max(loops[self._depth], self._timed_steps)
 
     def _part(
         self,
@@ -796,7 +832,7 @@ class Stream(Generic[T]):
         draft, name = self._graph._draft, f"{step}.{suffix}" if suffix else step
         add = draft.add_optional if optional else draft.add
         added = add(Map(name, step, caller(), function, arity, later), self._origins)
-        return Stream(self._graph, (added.name,), self._timed_steps)
+        return self._behind((added.name,))
 
     def _chosen(
         self, key: Callable[[T], Any], initial: Any, step: Callable[..., Any], name: str, shown: Callable[..., Any]
@@ -822,7 +858,7 @@ class Stream(Generic[T]):
         )
         draft.close_loop(loop, (states.name,))
         out = draft.add(Map(f"{name}.output", name, where, ScanOutput(initial, step, shown), "many"), (group.name,))
-        return Stream(self._graph, (out.name,), self._timed_steps)
+        return self._behind((out.name,))
 
     def _step(self, step: Step, name: str) -> Stream[Any]:
         phase = phase_of_timers(self._timed_steps)
@@ -844,7 +880,7 @@ class Stream(Generic[T]):
             added = draft.add(Map(f"{name}.{suffix}", name, where, function, "many", later, True), (group.name,))
             draft.close_loop(loop, (added.name,))
         out = draft.add(Map(f"{name}.output", name, where, ProcessOutput(process), "many", False, True), (group.name,))
-        return Stream(self._graph, (out.name,), self._timed_steps + 1)
+        return self._behind((out.name,), self._timed_steps + 1)
 
     def _map(
         self,
@@ -873,11 +909,11 @@ class Stream(Generic[T]):
             graph._has_errors = True
             draft.add(Sink(ERRORS, ERRORS, where))
         draft.connect(errors.name, ERRORS)
-        return Stream(graph, (good.name,), self._timed_steps)
+        return self._behind((good.name,))
 
     def _add(self, operator: Map | Group) -> Stream[Any]:
         added = self._graph._draft.add(dataclasses.replace(operator, step=operator.name), self._origins)
-        return Stream(self._graph, (added.name,), self._timed_steps)
+        return self._behind((added.name,))
 
     def _name(self, name: str | None, kind: str, function: Callable[..., Any]) -> str:
         if not callable(function):
@@ -903,29 +939,25 @@ class Stream(Generic[T]):
         return f"<Stream {', '.join(self._origins)} of graph {self._graph.name!r}>"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class _Loop:
     """What a loop is given.
 
     Attributes:
-        phase: of the loop, among those of what is around it.
         told: the feedback edge by which its gate hears how the rounds go on.
+        timed_steps: it comes behind so many, once its body is written.
     """
 
     step: str
     where: str
-    phase: int
     told: str
     max_rounds: int
+    initial: Any
     body: Callable[[Stream[Any]], Stream[Any]]
     fold: Callable[[Any, Any], Any]
     until: Callable[[Any], object] | None
     aggregate: Aggregate[Any, Any] | None
-
-    @property
-    def exit(self) -> int:
-        """The phase of what leaves it."""
-        return self.phase + 1
+    timed_steps: int = 0
 
 
 def _check_name(kind: str, name: object, where: str) -> None:

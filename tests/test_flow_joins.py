@@ -367,5 +367,5 @@ def test_a_later_item_that_is_due_and_an_ordinary_one_above_the_heartbeat_go_on_
     above = global_time(9, 0, 0, 0)
     assert due is not None
     both = Columns([due, above], ["due", "above"], None)
-    assert split(both, pack_time(7)) == (both, None)
-    assert split(both, pack_time(6)) == (Columns([above], ["above"], None), Columns([due], ["due"], None))
+    assert split(both, pack_time(7), pack_time(5)) == (both, None)
+    assert split(both, pack_time(6), pack_time(5)) == (Columns([above], ["above"], None), Columns([due], ["due"], None))

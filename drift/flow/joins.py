@@ -307,15 +307,19 @@ class TableOrder(ValueError):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TableJoin(_ByValue):
-    """Each left item with every row of its key, of a table that comes before all else. A state is the rows, a side."""
+    """Each left item with every row of its key, of a table that comes before all else. A state is the rows, a side.
+
+    `of_loop`: the items are those of an iteration, and the table is from outside: all of it comes before the rounds.
+    """
 
     outer: bool
+    of_loop: bool
     user_function: Callable[[Any], Any]
 
     def __call__(self, rows: Side, item: tuple[int, Any, Any], time: int) -> Result:
         """An item, or a row of the table, comes."""
         side, key, payload = item
-        if (time == TIME_MIN) != (side == 1):
+        if not self.of_loop and (time == TIME_MIN) != (side == 1):
             what = f"a row with key {key!r:.200} came at time {time}" if side else "an item came before every time"
             raise TableOrder(
                 f"{what}; a table is whole before what is joined with it begins: its rows are to come from "

@@ -92,7 +92,7 @@ _to_gate = frozenset({Told, Forget})
 
 def gate_key(payload: Any) -> int:
     """Which share of the gate an item, or what tells it something, goes to."""
-    return payload.share if type(payload) in _to_gate else share_of(payload)  # type: ignore[no-any-return]
+    return payload.share if type(payload) in _to_gate else share_of(payload)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

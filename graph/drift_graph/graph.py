@@ -8,10 +8,10 @@ operators in the order of their declaration.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from drift_graph.checks import check
 from drift_graph.errors import GraphError
@@ -117,6 +117,12 @@ class Draft:
         for origin in origins:
             self.connect(origin, operator.name)
         return operator
+
+    def replace_function(self, name: str, function: Callable[..., Any]) -> None:
+        """Give a map of this name another function."""
+        operator = self._operators[name]
+        assert isinstance(operator, Map)
+        self._operators[name] = replace(operator, function=function)
 
     def connect(self, origin: str, target: str) -> None:
         """Add an edge between two steps by name; the graph's checks come at `build`."""

@@ -97,6 +97,17 @@ class EndlessTimers(StepError):
         )
 
 
+class EndlessRounds(EndlessTimers):
+    """A step puts items a round later for ever: each comes of the one before, and nothing else can come."""
+
+    def __init__(self) -> None:
+        StepError.__init__(
+            self,
+            f"of an item each round has put the next one a round later, for {HOPS_MAX:,} times, and what is later than "
+            f"all rounds waits; let it stop at some point, or write stream.iterate(max_rounds, ...)",
+        )
+
+
 def placed(parent: bytes, ending: bytes, child: Any, ended: bool = False) -> tuple[bytes, Any]:
     """Meta and payload of a child of the item at `parent`.
 
@@ -105,7 +116,7 @@ def placed(parent: bytes, ending: bytes, child: Any, ended: bool = False) -> tup
         ended: whether all input has ended.
 
     Raises:
-        EndlessTimers: the child is one of too many, each put at a later time by the one before.
+        EndlessTimers: the child is one of too many, each put at a later time or round by the one before.
     """
     if type(child) is not Later:
         return parent + ending, child
@@ -113,7 +124,9 @@ def placed(parent: bytes, ending: bytes, child: Any, ended: bool = False) -> tup
     meta = later_meta(parent, ending, time, child.phase, child.rounds, child.inward)
     if meta is None:
         return parent + ending, child.payload
-    if ended and (time != END or child.rounds) and hops_of(meta) > HOPS_MAX:
+    if child.rounds and hops_of(meta) > HOPS_MAX:
+        raise EndlessRounds
+    if ended and time != END and hops_of(meta) > HOPS_MAX:
         raise EndlessTimers
     return meta, child.payload
 

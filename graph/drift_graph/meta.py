@@ -19,9 +19,9 @@ An item that a map puts at a later time has a global time of another form, above
     moment      = round | phase (1 byte), or round | phase of a loop | moment within the loop
 
 An iteration is a phase of its own, in which rounds of its own turn, and an iteration within it is a phase of one of its
-rounds. `root` is the global time of the input item at the start of the chain, `hops` says the how many-eth later item of the
-chain it is, and `identity` is a hash of the meta that the item would have as an ordinary child of its parent. So it is
-unique, hangs on nothing but the parent, and is of bounded length. Its path begins with the map that made it.
+rounds. `root` is the global time of the input item at the start of the chain, `hops` says the how many-eth later item
+of the chain it is, and `identity` is a hash of the meta that the item would have as an ordinary child of its parent. So
+it is unique, hangs on nothing but the parent, and is of bounded length. Its path begins with the map that made it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ END_OF_TIME = b"\xff" * 10
 END = TIME_MAX
 
 #: Phases of a moment: later items of one time and round come by phase. In between, every other one for a step with
-#: timers, of those that an item may pass one after the other; and what is odd for loops, which have rounds of their own.
+#: timers, of those that an item may pass one after the other; what is odd for loops, which have rounds of their own.
 PHASE_STATE, PHASE_ITEMS, PHASE_TIMERS, PHASE_TIMERS_MAX, PHASE_ROUND_END = 0, 1, 2, 0xFE, 0xFF
 
 #: What a later item has at this byte of its meta, in place of a source rank, whose varint never begins so.
@@ -181,9 +181,7 @@ def _root_end(meta: bytes) -> int:
     return _input_end(meta, _root_start(meta))
 
 
-def later_meta(
-    parent: bytes, ending: bytes, time: int, phase: int, rounds: int = 0, inward: int = 0
-) -> bytes | None:
+def later_meta(parent: bytes, ending: bytes, time: int, phase: int, rounds: int = 0, inward: int = 0) -> bytes | None:
     """The meta of a child that a map puts at a later moment; None where that is not later: an ordinary child.
 
     Args:

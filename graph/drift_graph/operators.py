@@ -81,9 +81,7 @@ class Map(Operator):
         return self.name, self.arity, self.later, self.timed
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Map) and self._traits == other._traits and same_function(self.function, other.function)
-        )
+        return isinstance(other, Map) and self._traits == other._traits and same_function(self.function, other.function)
 
     def __hash__(self) -> int:
         return hash(self._traits)

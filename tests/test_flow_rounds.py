@@ -1,0 +1,346 @@
+"""Iterations beside plain loops: over what the round before gave, or the same items, with states between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flows
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_spark_gang import in_gangs
+
+import drift
+from drift.engines.simulated import Simulation
+from drift.testing.schedule import Player, Schedule
+
+LOCAL: tuple[dict[str, Any], ...] = ({"batch_items": 4}, {"batch_items": 4, "fused": False})
+ENGINES = pytest.mark.parametrize("engine", [*LOCAL, flows.ZEROMQ], ids=str)
+
+Pairs = drift.Stream[tuple[Any, Any]]
+
+
+def outcome(graph: drift.Graph, inputs: dict[str, Any], **more: Any) -> list[tuple[str, Any]]:
+    return [(item.sink, item.payload) for item in drift.run(graph, inputs, **more)]
+
+
+def by_sink(graph: drift.Graph, inputs: dict[str, Any], engine: dict[str, Any]) -> dict[str, list[Any]]:
+    """The output of the reference, which an engine gives too."""
+    expected = drift.run(graph, inputs, engine="reference")
+    found: dict[str, list[Any]] = {}
+    for item in expected:
+        found.setdefault(item.sink, []).append(item.payload)
+    run = drift.run(graph, inputs, **engine)
+    run.finish()
+    assert run.digest == expected.digest
+    return found
+
+
+def second(pair: tuple[Any, Any]) -> Any:
+    return pair[1]
+
+
+def ten_more(pair: tuple[int, int]) -> int:
+    return pair[1] + 10
+
+
+def added(state: int, item: int) -> int:
+    return state + item
+
+
+def tens(items: Pairs) -> drift.Stream[int]:
+    return items.map(ten_more)
+
+
+@ENGINES
+def test_rounds_over_what_the_round_before_gave_and_five_more_after_them(engine: dict[str, Any]) -> None:
+    graph = drift.Graph("tens")
+    state, items = graph.source("in").iterate(3, 0, tens, added, name="three")
+    state.sink("state")
+    items.sink("items")
+    more, last = items.iterate(5, 0, tens, added, name="five")
+    more.sink("more")
+    last.sink("last")
+    assert by_sink(graph, {"in": range(3)}, engine) == {
+        "state": [189],
+        "items": [30, 31, 32],
+        "more": [915],
+        "last": [80, 81, 82],
+    }
+
+
+@ENGINES
+def test_rounds_over_the_same_items(engine: dict[str, Any]) -> None:
+    graph = drift.Graph("replayed")
+    graph.source("in").replay(3, 0, tens, added).sink("state")
+    assert by_sink(graph, {"in": range(3)}, engine) == {"state": [99]}
+
+
+@ENGINES
+def test_loops_within_loops(engine: dict[str, Any]) -> None:
+    def inner(items: Pairs) -> drift.Stream[int]:
+        return items.map(second).replay(2, 0, lambda pairs: pairs.map(second), added, name="inner")
+
+    graph = drift.Graph("nested")
+    graph.source("in").replay(2, 0, inner, added, name="outer").sink("state")
+    assert by_sink(graph, {"in": range(10)}, engine) == {"state": [180]}
+
+
+@ENGINES
+def test_rounds_end_where_one_gives_nothing(engine: dict[str, Any]) -> None:
+    def step(pair: tuple[Any, tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        steps, start, number = pair[1]
+        return [] if number == 1 else [(steps + 1, start, 3 * number + 1 if number % 2 else number // 2)]
+
+    graph = drift.Graph("collatz")
+    starts = graph.source("in").map(lambda number: (0, number, number))
+    longest, none = starts.iterate(10_000, (0, 0), lambda s: s.flat_map(step), lambda best, it: max(best, it[:2]))
+    longest.sink("longest")
+    none.sink("none")
+    assert by_sink(graph, {"in": range(1, 10)}, engine) == {"longest": [(19, 9)]}
+
+
+def paths(graph: drift.Graph) -> None:
+    """The transitive closure of edges: each path once, in the round that finds it."""
+    edges = graph.source("edges")
+
+    def longer(items: Pairs) -> drift.Stream[tuple[int, int]]:
+        known = items.map(second)
+        found = known.join_table(edges, second, lambda edge: edge[0], how="inner").map(
+            lambda pair: (pair[0][0], pair[1][1])
+        )
+        new = known.merge(found).dedup()
+        new.sink("paths")
+        return new
+
+    edges.iterate(1000, 0, longer, lambda count, path: count + 1)[0].sink("count")
+
+
+@ENGINES
+def test_a_side_input_is_joined_in_every_round(engine: dict[str, Any]) -> None:
+    graph = drift.Graph("closure")
+    paths(graph)
+    found = by_sink(graph, {"edges": [(1, 2), (2, 3), (2, 4), (4, 5)]}, engine)
+    assert sorted(found["paths"]) == [(1, 2), (1, 3), (1, 4), (1, 5), (2, 3), (2, 4), (2, 5), (4, 5)]
+    assert found["count"] == [8]
+
+
+@ENGINES
+def test_what_comes_at_the_end_comes_at_the_end_of_each_round(engine: dict[str, Any]) -> None:
+    """PageRank: contributions are summed for each page, round by round."""
+    graph = drift.Graph("ranks")
+    links = graph.source("links").key_by(lambda link: link[0]).at_end(drift.agg.collect(second))
+
+    def round_(items: drift.Stream[tuple[None, tuple[int, float]]]) -> drift.Stream[tuple[int, float]]:
+        ranked = items.map(second).join_table(links, lambda it: it[0], lambda it: it[0], how="inner")
+        shares = ranked.flat_map(
+            lambda pair: [(pair[0][0], 0.0), *[(page, pair[0][1] / len(pair[1][1])) for page in pair[1][1]]]
+        )
+        summed = shares.key_by(lambda it: it[0]).at_end(drift.agg.sum(second))
+        return summed.map(lambda it: (it[0], 0.15 / 3 + 0.85 * it[1]))
+
+    pages = links.map(lambda link: (link[0], 1 / 3))
+    pages.iterate(100, None, round_, lambda state, item: None)[1].sink("ranks")
+    found = by_sink(graph, {"links": [(1, 2), (1, 3), (2, 3), (3, 1)]}, engine)
+    assert sorted((page, round(rank, 5)) for page, rank in found["ranks"]) == [
+        (1, 0.38779), (2, 0.21481), (3, 0.3974),
+    ]  # fmt: skip
+
+
+# Drawn bodies beside a plain loop.
+
+
+def halves(items: Pairs) -> drift.Stream[Any]:
+    return items.flat_map(lambda pair: [pair[1] // 2] if pair[1] > (pair[0] or 0) % 3 else [])
+
+
+def plain_halves(state: Any, numbers: Sequence[int]) -> list[int]:
+    return [number // 2 for number in numbers if number > (state or 0) % 3]
+
+
+def sums(items: Pairs) -> drift.Stream[Any]:
+    return items.map(lambda pair: pair[1] + pair[0] % 5).key_by(lambda n: n % 3).at_end(drift.agg.sum()).map(second)
+
+
+def plain_sums(state: Any, numbers: Sequence[int]) -> list[int]:
+    found: dict[int, int] = {}
+    for number in numbers:
+        number += state % 5
+        found[number % 3] = found.get(number % 3, 0) + number
+    return list(found.values())
+
+
+def twice(items: Pairs) -> drift.Stream[Any]:
+    """A loop within it, of the items that are odd; two of its rounds, or until they are even."""
+    odd, even = items.map(second).route(lambda number: number % 2)
+    _, inner = odd.iterate(2, 0, lambda s: s.map(lambda pair: pair[1] * 3 + pair[0] % 7), added, lambda n: n % 2 == 0)
+    return even.map(lambda number: number + 1).merge(inner)
+
+
+def plain_twice(state: Any, numbers: Sequence[int]) -> list[int]:
+    odd = [number for number in numbers if number % 2]
+    inner = 0
+    for _ in range(2):
+        odd = [number * 3 + inner % 7 for number in odd]
+        inner = sum(odd, inner)
+        if inner % 2 == 0:
+            break
+    return [number + 1 for number in numbers if number % 2 == 0] + odd
+
+
+BODIES: list[tuple[Callable[[Pairs], drift.Stream[Any]], Callable[[Any, Sequence[int]], list[int]]]] = [
+    (halves, plain_halves),
+    (sums, plain_sums),
+    (twice, plain_twice),
+]
+
+
+def plain(numbers: Sequence[int], step: Any, rounds: int, modulus: int, replays: bool) -> tuple[Any, list[int]]:
+    state, given = 0, list(numbers)
+    for _ in range(rounds):
+        given = step(state, numbers if replays else given)
+        state = sum(given, state)
+        if state % modulus == 0 or (not given and not replays):
+            break
+    return state, given
+
+
+def looped(body: Any, rounds: int, modulus: int, replays: bool, aggregate: Any) -> drift.Graph:
+    graph = drift.Graph("looped")
+    source = graph.source("in", time=drift.EventTime(lambda number: number, lateness=100))
+
+    def until(state: int) -> bool:
+        return state % modulus == 0
+
+    if replays:
+        source.replay(rounds, 0, body, added, until, aggregate=aggregate).sink("state")
+    else:
+        state, items = source.iterate(rounds, 0, body, added, until, aggregate=aggregate)
+        state.sink("state")
+        items.sink("items")
+    return graph
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=12),
+    st.integers(0, len(BODIES) - 1),
+    st.integers(1, 4),
+    st.sampled_from([2, 3, 7, 1000]),
+    st.booleans(),
+    st.sampled_from([None, drift.agg.sum()]),
+    st.integers(1, 2**32),
+)
+@settings(max_examples=8)
+def test_rounds_are_those_of_a_plain_loop(
+    numbers: list[int], at: int, rounds: int, modulus: int, replays: bool, aggregate: Any, noise: int
+) -> None:
+    body, step = BODIES[at]
+    state, given = plain(numbers, step, rounds, modulus, replays)
+    graph = looped(body, rounds, modulus, replays, aggregate)
+    expected = drift.run(graph, {"in": numbers}, engine="reference")
+    found = [(item.sink, item.payload) for item in expected]
+    assert [payload for sink, payload in found if sink == "state"] == [state]
+    if not replays:
+        assert sorted(payload for sink, payload in found if sink == "items") == sorted(given)
+    for engine in LOCAL:
+        assert drift.run(graph, {"in": numbers}, **engine).finish().digest == expected.digest
+    for workers in (1, 3):
+        schedule = Player(Schedule(noise=noise))
+        run = Simulation(graph.build(), {"in": numbers}, schedule, workers=workers, batch_items=4).run()
+        assert run.error is None and run.digest == expected.digest
+    assert in_gangs(_Case(graph, numbers), 2)[0] == expected.digest  # type: ignore[arg-type]
+
+
+class _Case:
+    def __init__(self, graph: drift.Graph, numbers: list[int]) -> None:
+        self._graph, self._numbers = graph, numbers
+
+    def dataflow(self) -> drift.Dataflow:
+        return self._graph.build()
+
+    def sources(self) -> dict[str, Any]:
+        return {"in": self._numbers}
+
+
+def test_rounds_on_spark_give_the_digest_of_local(spark: Any) -> None:
+    graph = drift.Graph("closure")
+    paths(graph)
+    edges = [(number, number * 7 % 10) for number in range(10)]
+    expected = drift.run(graph, {"edges": edges}).finish().digest
+    for gang in (True, False):
+        run = drift.run(graph, {"edges": edges}, engine="spark", spark=spark, partitions=2, gang=gang)
+        assert run.finish().digest == expected
+
+
+# Rounds by hand.
+
+
+@ENGINES
+def test_items_are_put_a_round_later_by_hand(engine: dict[str, Any]) -> None:
+    """Of each time the rounds come one after the other, with all items of one before the next."""
+    graph = drift.Graph("by hand")
+    loop: drift.Feedback[int] = graph.feedback("loop")
+    numbers = graph.source("in").map(lambda number: drift.at(number // 4 * 4 + 4, number), later=True)
+    seen = numbers.merge(loop).group(lambda number: None, 1, name="seen")
+    seen.flat_map(
+        lambda window: [drift.next_round(window[0] // 2)] if window[0] > 1 else [], later=True, name="half"
+    ).feed(loop)
+    seen.map(second_of_none).sink("out")
+    found = by_sink(graph, {"in": range(8)}, engine)["out"]
+    assert found == [0, 1, 2, 3, 1, 1, 4, 5, 6, 7, 2, 2, 3, 3, 1, 1, 1, 1]
+
+
+def second_of_none(window: tuple[int, ...]) -> int:
+    return window[-1]
+
+
+def test_rounds_without_end_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drift_graph.later.HOPS_MAX", 50)
+    graph = drift.Graph("for ever")
+    loop: drift.Feedback[int] = graph.feedback("loop")
+    seen = graph.source("in").merge(loop).group(lambda number: None, 1)
+    seen.flat_map(lambda window: [drift.next_round(window[0])], later=True, name="once more").feed(loop)
+    seen.sink("out")
+    with pytest.raises(drift.StepError, match=r"'once more'[^~]*a round later, for 50 times"):
+        drift.run(graph, {"in": [1]}).finish()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"max_rounds": 0}, "an int of 1 or more, not 0"),
+        ({"fold": 3}, "fold= a function, not 3"),
+        ({"until": "x"}, "until= a function, not 'x'"),
+        ({"aggregate": drift.agg.sum}, "is no aggregate"),
+        ({"body": lambda items: 3}, "is not a stream of it"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["iterate", "replay"])
+def test_what_is_no_iteration_is_refused(kind: str, wrong: dict[str, Any], told: str) -> None:
+    given = {"max_rounds": 3, "state": 0, "body": tens, "fold": added, **wrong}
+    with pytest.raises(drift.GraphError, match=told):
+        getattr(drift.Graph("wrong").source("in"), kind)(**given)
+
+
+def test_a_function_that_fails_in_a_round_ends_the_run_with_its_name() -> None:
+    graph = drift.Graph("fails")
+    graph.source("in").replay(
+        5, 3, lambda s: s.map(lambda pair: pair[1] // pair[0], name="by state"), lambda n, _: n - 1
+    ).sink("out")
+    told = []
+    for engine in ("reference", "local"):
+        with pytest.raises(drift.StepError, match=r"'by state'[^~]*ZeroDivisionError") as raised:
+            drift.run(graph, {"in": [5]}, engine=engine).finish()
+        told.append(str(raised.value))
+    assert told[0] == told[1]
+
+
+def test_an_iteration_is_equal_to_one_written_again_and_is_shown() -> None:
+    def graph() -> drift.Graph:
+        written = drift.Graph("shown")
+        written.source("in").replay(3, 0, tens, added, aggregate=drift.agg.sum()).sink("state")
+        return written
+
+    assert graph() == graph()
+    assert "into the future" in str(graph())
