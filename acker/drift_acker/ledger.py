@@ -47,10 +47,16 @@ class LaterHeld:
     def granule(self) -> bytes | None:
         return None if self._tracked is None else self._tracked[0]
 
-    def moved(self, least: bytes | None) -> list[tuple[bytes, int]]:
-        """What the next ack says of it, so that all is tracked that waits now."""
+    def moved(self, least: bytes | None, *, leant_on: bool = False) -> list[tuple[bytes, int]]:
+        """What the next ack says of it, so that all is tracked that waits now.
+
+        Args:
+            least: the least that waits now.
+            leant_on: whether what the ack has sent is tracked at `granule`. Then the checksum is another one from here
+                on: so an ack that says that nothing waits there any more ends nothing before this one has come.
+        """
         before = self._tracked
-        if least == self.granule:
+        if least == self.granule and not leant_on:
             return []
         self._tracked = None if least is None else (least, self._ledger.checksum())
         return [each for each in (before, self._tracked) if each is not None]

@@ -102,7 +102,8 @@ class LocalEngine:
             message = [(global_time_of(least), self._ledger.checksum())]
         acker = self._acker
         acker.handle(ack_of((), message, beats))
-        self._worker.settle(acker.minimal_time, acker.least_heartbeat)
+        if self._worker.holds_later:  # the heartbeat tells what waits no longer
+            self._worker.settle(acker.minimal_time, acker.least_heartbeat)
         made = self._worker.handle(parts).get(BARRIER, ())
         for name, columns in made:
             self._barrier.add(name, columns)

@@ -154,6 +154,9 @@ class Worker:
         workers: how many there are.
         rewinds: whether it may have to go back to a cut: later items that it sends are kept until they have come.
         tracks: whether cuts are taken of it.
+
+    Attributes:
+        holds_later: whether items may wait here for their time, so that `handle` goes by the heartbeat.
     """
 
     def __init__(
@@ -165,6 +168,7 @@ class Worker:
         self._stages = plan.stages()
         self._timed: list[TimedStage] = [each for each in self._stages.values() if isinstance(each, ProcessStage)]
         self._pending = {name: Pending() for name in self._stages} if plan.puts_later else {}
+        self.holds_later = bool(self._timed or self._pending)
         self._heartbeat = self._minimal_time = BEGINNING
         self._sent = SentLater() if plan.puts_later and (rewinds or tracks) else None
         self._cut = BEGINNING  # the last that was taken

@@ -9,15 +9,35 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
+from enum import IntFlag
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from drift.streams import Feedback, Graph, Stream
+from drift_graph import later
 from drift_graph.graph import Dataflow
+from drift_graph.meta import END
 from drift_graph.times import ArrivalTime, EventTime, TimePolicy
 
 NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Two that differ in their note alone are equal to `==`, and not the same to a function that sees it."""
+
+    value: int
+    note: str = field(default="", compare=False)
+
+
+class Flags(IntFlag):
+    """Members that are equal to plain numbers, and unknown bits."""
+
+    A = 1
+    B = 2
+
 
 #: Values that `==`, `hash` or an encoding gets wrong: keys and states are taken from here as well.
 AWKWARD: list[Any] = [
@@ -25,6 +45,7 @@ AWKWARD: list[Any] = [
     ((1, (2, None)), "x"), 2**64, 2**63 - 1, -(2**63), -(2**63) - 1, 2**200, "\ud800", ("\udfff", 2**70),
     "\u00e9\u4e2d", [1, [2]],
     {"b": 1, "a": NAN}, frozenset({1, 2}), Decimal("1.0"), Decimal("1"), 1e300, float("inf"),
+    Noted(1, "a"), Noted(1, "b"), Flags(0), Flags(8), Flags.A | Flags.B,
 ]  # fmt: skip
 
 
@@ -112,6 +133,33 @@ def awkward_step(state: Any, payload: Any) -> tuple[Any, Any]:
 
 def folded(left: Any, right: Any) -> Any:
     return (weigh(left) + weigh(right)) % 5
+
+
+# Later items: delays, timers that set timers, and the end.
+
+
+def delayed(most: int, payload: Any, time: int) -> list[Any]:
+    """One to three children, some of them later."""
+    weight = weigh(payload)
+    family = [small(payload), later.at(time + weight % (most + 1), (weight % 5, "later")), later.at(END, weight % 3)]
+    return family[: 1 + weight % 3] if weight & 64 else family[weight % 3 :]
+
+
+def timed_item(state: int, payload: Any, time: int) -> tuple[int, list[Any]]:
+    """Timers at the item's own time, soon after it, and at the end."""
+    weight = weigh((state, payload))
+    outputs: list[Any] = [(state, small(payload))] if weight & 1 else []
+    if weight % 3:
+        outputs.append(later.at(time + weight % 4, weight % 3))
+    if weight % 5 == 0:
+        outputs.append(later.at(END, 0))
+    return weight % 4, outputs
+
+
+def timed_note(state: int, note: int, time: int) -> tuple[int, list[Any]]:
+    """A timer sets at most as many others as its note says."""
+    following = [later.at(time + 1 + state % 3, note - 1)] if note > 0 and time != END else []
+    return 0 if note == 0 else (state * 3 + note) % 7, [("note", note, state), *following]
 
 
 # A loop: payloads count down, so that it ends. An item in it is (rounds left, value).
@@ -315,6 +363,7 @@ def as_stored(recipe: Recipe) -> tuple[Any, ...]:
 
 _SIZE_MAX = 40  # values in one payload, by the builder's estimate
 _VOLUME_MAX = 8  # items for each input item
+_WIDENING = ("loop", "diamond", "later", "process")
 
 
 class _Branch(NamedTuple):
@@ -363,7 +412,7 @@ def _joined(left: _Branch, right: _Branch) -> _Branch:
 
 def _grown(graph: Graph, name: str, branch: _Branch, operation: str, more: list[Any], boxed: bool) -> _Branch:
     stream, size, volume = branch
-    if (operation == "flat" and volume * more[0] > _VOLUME_MAX) or (operation in ("loop", "diamond") and volume > 4):
+    if (operation == "flat" and volume * more[0] > _VOLUME_MAX) or (operation in _WIDENING and volume > 4):
         operation, more = "filter", [2]
     if operation == "map":
         return _Branch(stream.map(MAPS[more[0]], name=name), size, volume)
@@ -376,6 +425,11 @@ def _grown(graph: Graph, name: str, branch: _Branch, operation: str, more: list[
         if boxed:
             initial, step = Opaque(initial), partial(boxed_step, step)
         return _Branch(stream.scan(KEYS[more[0]], initial, step, name=name), 2, volume)
+    if operation == "process":
+        return _Branch(stream.process(KEYS[more[0]], 0, timed_item, timed_note, name=name), 2, volume * 2)
+    if operation == "later":
+        delays = stream.flat_map(partial(delayed, more[0]), name=name, with_time=True, later=True)
+        return _Branch(delays, 2, volume * 3)
     if operation == "diamond":
         left = stream.map(MAPS[more[0]], name=f"{name}-left")
         right = stream.flat_map(partial(children, more[1]), name=f"{name}-right")
@@ -444,6 +498,7 @@ _NAMED: dict[tuple[str, int], list[str]] = {
     ("group", 2): list(KEYS),
     ("scan", 2): list(KEYS),
     ("scan", 3): list(STEPS),
+    ("process", 2): list(KEYS),
     ("count", 2): list(KEYS),
     ("reduce", 2): list(KEYS),
     ("loop", 2): LOOPS,

@@ -114,6 +114,8 @@ _operations = st.one_of(
     st.tuples(st.just("group"), _backs, _keys, st.integers(1, 5)),
     st.tuples(st.just("scan"), _backs, _keys, st.sampled_from(list(STEPS))),
     st.tuples(st.just("scan"), _backs, _keys, st.sampled_from(list(STEPS))),
+    st.tuples(st.just("process"), _backs, _keys),
+    st.tuples(st.just("later"), _backs, st.integers(0, 4)),
     st.tuples(st.just("count"), _backs, _keys),
     st.tuples(st.just("reduce"), _backs, _keys),
     st.tuples(st.just("merge"), _backs, st.integers(0, 5)),

@@ -195,10 +195,12 @@ class WorkerNode(Node):
     def _caused(self, batches: list[Batch], caused: dict[int, list[Part]], now_s: float) -> list[Send]:
         """Send what batches have caused, and later items that came to their time; and acknowledge all."""
         granules = [batch.granule for batch in batches]
-        if self._later.granule is not None:
-            granules.append(self._later.granule)
-        sends, sent = self._sent(min(granules), caused, now_s)
-        waiting = self._later.moved(self.machine.least_later)
+        later = self._later.granule
+        if later is not None:
+            granules.append(later)
+        least = min(granules)
+        sends, sent = self._sent(least, caused, now_s)
+        waiting = self._later.moved(self.machine.least_later, leant_on=bool(sent) and least == later)
         return [*sends, self._ack(ack_of(map(tracked, batches), sent, (), waiting))]
 
     def _ack(self, ack: Ack, items: int = 0) -> Send:
