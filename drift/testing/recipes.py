@@ -341,11 +341,16 @@ def smaller(recipe: Recipe) -> Iterator[Recipe]:
 
 
 def _simpler(step: tuple[Any, ...], place: int, value: Any) -> Iterator[Any]:
-    if type(value) is int and value > (1 if step[0] == "group" and place == 3 else 0):
+    arguments = OPERATIONS[step[0]].arguments
+    if place == 1 and value > 0:
         yield value - 1
-    known = _NAMED.get((step[0], place))
-    if known is not None:
-        yield from known[: known.index(value)]
+    elif place >= 2:
+        argument = arguments[place - 2]
+        if isinstance(argument, Numbers):
+            if value > argument.least:
+                yield value - 1
+        else:
+            yield from argument[: argument.index(value)]
 
 
 def from_stored(value: Any) -> Recipe:
@@ -361,9 +366,169 @@ def as_stored(recipe: Recipe) -> tuple[Any, ...]:
     return recipe.sources, tuple(recipe.steps), tuple(recipe.sinks), times
 
 
+# What the steps of recipes may be.
+
+
+class Numbers(NamedTuple):
+    """An argument of an operation: a number from the least to the most, the least the simplest."""
+
+    least: int
+    most: int
+
+
+class Step(NamedTuple):
+    """Where an operation grows.
+
+    Attributes:
+        name: for the operator, or with more behind it for several.
+        stream: what comes in.
+        boxed: whether states are put into objects that cannot be compared.
+    """
+
+    graph: Graph
+    name: str
+    stream: Stream[Any]
+    boxed: bool
+
+
+class Operation(NamedTuple):
+    """What a step of a recipe may be; an operator of your own takes part as soon as it stands in `OPERATIONS`.
+
+    Attributes:
+        grow: (step, *arguments) -> the stream that comes out.
+        arguments: what may stand behind the name and the stream in a step's tuple: names, the simplest first, or
+            `Numbers`.
+        size: (values in a payload that comes in, *arguments) -> values in one that comes out; by default a few.
+        volume: (*arguments) -> items that come out for each that comes in, at the most.
+        weight: how often it is drawn; 0 where it may raise, and so is drawn among failing ones alone.
+    """
+
+    grow: Callable[..., Stream[Any]]
+    arguments: tuple[Sequence[str] | Numbers, ...]
+    size: Callable[..., int] = lambda size, *_: 2
+    volume: Callable[..., int] = lambda *_: 1
+    weight: int = 1
+
+
+def _same_size(size: int, *_: Any) -> int:
+    return size
+
+
+def _map(step: Step, function: str) -> Stream[Any]:
+    return step.stream.map(MAPS[function], name=step.name)
+
+
+def _filter(step: Step, divisor: int) -> Stream[Any]:
+    return step.stream.filter(partial(is_kept, divisor), name=step.name)
+
+
+def _flat(step: Step, most: int) -> Stream[Any]:
+    return step.stream.flat_map(partial(children, most), name=step.name)
+
+
+def _group(step: Step, key: str, window: int) -> Stream[Any]:
+    return step.stream.group(KEYS[key], window, name=step.name)
+
+
+def _scan(step: Step, key: str, function: str) -> Stream[Any]:
+    initial, stepped = STEPS[function]
+    if step.boxed:
+        initial, stepped = Opaque(initial), partial(boxed_step, stepped)
+    return step.stream.scan(KEYS[key], initial, stepped, name=step.name)
+
+
+def _process(step: Step, key: str) -> Stream[Any]:
+    return step.stream.process(KEYS[key], 0, timed_item, timed_note, name=step.name)
+
+
+def _later(step: Step, most: int) -> Stream[Any]:
+    return step.stream.flat_map(partial(delayed, most), name=step.name, with_time=True, later=True)
+
+
+def _count(step: Step, key: str) -> Stream[Any]:
+    return step.stream.count(KEYS[key], name=step.name)
+
+
+def _reduce(step: Step, key: str) -> Stream[Any]:
+    return step.stream.reduce(KEYS[key], folded, name=step.name)
+
+
+def _diamond(step: Step, function: str, most: int) -> Stream[Any]:
+    left = step.stream.map(MAPS[function], name=f"{step.name}-left")
+    return left.merge(step.stream.flat_map(partial(children, most), name=f"{step.name}-right"))
+
+
+def _loop(step: Step, body: str, rounds: int, key: int, window: int) -> Stream[Any]:
+    graph, name, stream, _ = step
+    loop: Feedback[Any] = graph.feedback(f"{name}-again")
+    entered = stream.map(partial(into_loop, rounds), name=f"{name}-enter").merge(loop)
+    windows = entered.group(partial(loop_key, key), window, name=f"{name}-windows")
+    if body == "plain":
+        windows.flat_map(again, name=f"{name}-back").feed(loop)
+        return windows
+    if body == "scan":  # a scan inside the loop
+        stepped = windows.scan(partial(_window_key, key), 0, loop_step, name=f"{name}-scan")
+        stepped.flat_map(again_one, name=f"{name}-back").feed(loop)
+        return stepped
+    inner: Feedback[Any] = graph.feedback(f"{name}-inner-again")  # a loop inside the loop
+    inside = windows.flat_map(into_inner, name=f"{name}-inner-enter").merge(inner)
+    inner_windows = inside.group(partial(loop_key, (key + 1) % 4), 2, name=f"{name}-inner-windows")
+    inner_windows.flat_map(again_inner, name=f"{name}-inner-back").feed(inner)
+    inner_windows.flat_map(out_of_inner, name=f"{name}-back").feed(loop)
+    return inner_windows
+
+
+def _window_key(kind: int, window: Any) -> Any:
+    return loop_key(kind, window[-1])
+
+
+def _fails(step: Step, kind: str, divisor: int) -> Stream[Any]:
+    stream, name = step.stream, step.name
+    if kind == "map":
+        return stream.map(partial(failing, divisor), name=name)
+    if kind == "filter":
+        return stream.filter(partial(failing, divisor), name=name)
+    if kind == "flat":
+        return stream.flat_map(partial(failing_late, divisor), name=name)
+    if kind == "sequence":
+        return stream.flat_map(partial(no_sequence, divisor), name=name)
+    if kind == "key":
+        return stream.group(partial(failing, divisor), 2, name=name)
+    if kind == "scan key":
+        return stream.scan(partial(failing, divisor), 0, merging_step, name=name)
+    if kind == "opaque key":
+        return stream.group(partial(opaque_key, divisor), 2, name=name)
+    if kind == "step":
+        return stream.scan(few_keys, 0, partial(failing_step, divisor), name=name)
+    assert kind == "pair"
+    return stream.scan(few_keys, 0, partial(no_pair, divisor), name=name)
+
+
+FAILING = ["map", "filter", "flat", "sequence", "key", "scan key", "opaque key", "step", "pair"]
+
+_keys = tuple(KEYS)
+OPERATIONS: dict[str, Operation] = {
+    "map": Operation(_map, (tuple(MAPS),), _same_size),
+    "filter": Operation(_filter, (Numbers(2, 3),), _same_size),
+    "flat": Operation(_flat, (Numbers(0, 3),), volume=lambda most: max(most, 1)),
+    "group": Operation(_group, (_keys, Numbers(1, 5)), lambda size, _, window: size * window, weight=2),
+    "scan": Operation(_scan, (_keys, tuple(STEPS)), weight=2),
+    "process": Operation(_process, (_keys,), volume=lambda _: 2),
+    "later": Operation(_later, (Numbers(0, 4),), volume=lambda _: 3),
+    "count": Operation(_count, (_keys,), lambda size, _: size + 1),
+    "reduce": Operation(_reduce, (_keys,), lambda size, _: size + 2),
+    "merge": Operation(_map, (Numbers(0, 5),)),  # `build` finds the other stream
+    "diamond": Operation(
+        _diamond, (tuple(MAPS), Numbers(0, 2)), lambda size, *_: max(size, 2), lambda _, most: 1 + most
+    ),
+    "loop": Operation(
+        _loop, (("plain", "scan", "inner"), Numbers(0, 3), Numbers(0, 3), Numbers(1, 3)), lambda *_: 8, lambda *_: 4
+    ),
+    "fails": Operation(_fails, (FAILING, Numbers(2, 9)), volume=lambda *_: 2, weight=0),
+}
+
 _SIZE_MAX = 40  # values in one payload, by the builder's estimate
-_VOLUME_MAX = 8  # items for each input item
-_WIDENING = ("loop", "diamond", "later", "process")
+_VOLUME_MAX = 16  # items for each input item
 
 
 class _Branch(NamedTuple):
@@ -385,19 +550,18 @@ def build(recipe: Recipe, times: Sequence[TimePolicy] | None = None, *, boxed: b
         _Branch(graph.source(name, time=policies[rank]), 1, 1) for rank, name in enumerate(source_names(recipe))
     ]
     taken: set[int] = set()
-    for number, (operation, back, *more) in enumerate(recipe.steps):
+    for number, (operation, back, *arguments) in enumerate(recipe.steps):
         at = len(branches) - 1 - back % len(branches)
         taken.add(at)
         branch = branches[at]
         if operation == "merge":
-            other = len(branches) - 1 - more[0] % len(branches)
+            other = len(branches) - 1 - arguments[0] % len(branches)
             if not set(branches[other].stream._origins) & set(branch.stream._origins):
                 taken.add(other)
-                branch = _joined(branch, branches[other])
-                branches.append(branch)
+                branches.append(_joined(branch, branches[other]))
                 continue
-            operation, more = "map", ["same"]
-        branches.append(_grown(graph, f"s{number}", branch, operation, more, boxed))
+            operation, arguments = "map", ["same"]
+        branches.append(_grown(graph, f"s{number}", branch, operation, arguments, boxed))
     sunk = 0
     for at, branch in enumerate(branches):
         if at not in taken or at in {sink % len(branches) for sink in recipe.sinks}:
@@ -410,101 +574,13 @@ def _joined(left: _Branch, right: _Branch) -> _Branch:
     return _Branch(left.stream.merge(right.stream), max(left.size, right.size), left.volume + right.volume)
 
 
-def _grown(graph: Graph, name: str, branch: _Branch, operation: str, more: list[Any], boxed: bool) -> _Branch:
+def _grown(graph: Graph, name: str, branch: _Branch, called: str, arguments: list[Any], boxed: bool) -> _Branch:
+    """A branch with one step more; what would become too many items is filtered, and too large payloads shrink."""
     stream, size, volume = branch
-    if (operation == "flat" and volume * more[0] > _VOLUME_MAX) or (operation in _WIDENING and volume > 4):
-        operation, more = "filter", [2]
-    if operation == "map":
-        return _Branch(stream.map(MAPS[more[0]], name=name), size, volume)
-    if operation == "filter":
-        return _Branch(stream.filter(partial(is_kept, more[0]), name=name), size, volume)
-    if operation == "flat":
-        return _Branch(stream.flat_map(partial(children, more[0]), name=name), 2, volume * max(more[0], 1))
-    if operation == "scan":
-        initial, step = STEPS[more[1]]
-        if boxed:
-            initial, step = Opaque(initial), partial(boxed_step, step)
-        return _Branch(stream.scan(KEYS[more[0]], initial, step, name=name), 2, volume)
-    if operation == "process":
-        return _Branch(stream.process(KEYS[more[0]], 0, timed_item, timed_note, name=name), 2, volume * 2)
-    if operation == "later":
-        delays = stream.flat_map(partial(delayed, more[0]), name=name, with_time=True, later=True)
-        return _Branch(delays, 2, volume * 3)
-    if operation == "diamond":
-        left = stream.map(MAPS[more[0]], name=f"{name}-left")
-        right = stream.flat_map(partial(children, more[1]), name=f"{name}-right")
-        return _Branch(left.merge(right), max(size, 2), volume * (1 + more[1]))
-    if operation == "fails":
-        return _Branch(_failing(stream, name, *more), 2, volume * 2)
-    if operation == "loop":
-        return _Branch(_loop(graph, name, stream, *more), 8, volume * 4)
-    if size > _SIZE_MAX // 5:
+    operation = OPERATIONS[called]
+    if volume * operation.volume(*arguments) > max(_VOLUME_MAX, volume):
+        operation, arguments = OPERATIONS["filter"], [2]
+    if operation.size(size, *arguments) > max(_SIZE_MAX, size):
         stream, size = stream.map(small, name=f"{name}-small"), 1
-    if operation == "count":
-        return _Branch(stream.count(KEYS[more[0]], name=name), size + 1, volume)
-    if operation == "reduce":
-        return _Branch(stream.reduce(KEYS[more[0]], folded, name=name), size + 2, volume)
-    assert operation == "group"
-    return _Branch(stream.group(KEYS[more[0]], more[1], name=name), size * more[1], volume)
-
-
-def _loop(graph: Graph, name: str, stream: Stream[Any], body: str, rounds: int, key: int, window: int) -> Stream[Any]:
-    loop: Feedback[Any] = graph.feedback(f"{name}-again")
-    entered = stream.map(partial(into_loop, rounds), name=f"{name}-enter").merge(loop)
-    windows = entered.group(partial(loop_key, key), window, name=f"{name}-windows")
-    if body == "plain":
-        windows.flat_map(again, name=f"{name}-back").feed(loop)
-        return windows
-    if body == "scan":  # a scan inside the loop
-        stepped = windows.scan(partial(_window_key, key), 0, loop_step, name=f"{name}-scan")
-        stepped.flat_map(again_one, name=f"{name}-back").feed(loop)
-        return stepped
-    inner: Feedback[Any] = graph.feedback(f"{name}-inner-again")  # a loop inside the loop
-    inside = windows.flat_map(into_inner, name=f"{name}-inner-enter").merge(inner)
-    inner_windows = inside.group(partial(loop_key, (key + 1) % 4), 2, name=f"{name}-inner-windows")
-    inner_windows.flat_map(again_inner, name=f"{name}-inner-back").feed(inner)
-    inner_windows.flat_map(out_of_inner, name=f"{name}-back").feed(loop)
-    return inner_windows
-
-
-def _failing(stream: Stream[Any], name: str, kind: str, divisor: int) -> Stream[Any]:
-    if kind == "map":
-        return stream.map(partial(failing, divisor), name=name)
-    if kind == "filter":
-        return stream.filter(partial(failing, divisor), name=name)
-    if kind == "flat":
-        return stream.flat_map(partial(failing_late, divisor), name=name)
-    if kind == "sequence":
-        return stream.flat_map(partial(no_sequence, divisor), name=name)
-    if kind == "key":
-        return stream.group(partial(failing, divisor), 2, name=name)
-    if kind == "scan key":
-        return stream.scan(partial(failing, divisor), 0, merging_step, name=name)
-    if kind == "opaque key":
-        return stream.group(partial(opaque_key, divisor), 2, name=name)
-    if kind == "step":
-        return stream.scan(few_keys, 0, partial(failing_step, divisor), name=name)
-    assert kind == "pair"
-    return stream.scan(few_keys, 0, partial(no_pair, divisor), name=name)
-
-
-LOOPS = ["plain", "scan", "inner"]
-FAILING = ["map", "filter", "flat", "sequence", "key", "scan key", "opaque key", "step", "pair"]
-
-#: Where a step's tuple holds a name, and the names there are, the simplest first.
-_NAMED: dict[tuple[str, int], list[str]] = {
-    ("map", 2): list(MAPS),
-    ("diamond", 2): list(MAPS),
-    ("group", 2): list(KEYS),
-    ("scan", 2): list(KEYS),
-    ("scan", 3): list(STEPS),
-    ("process", 2): list(KEYS),
-    ("count", 2): list(KEYS),
-    ("reduce", 2): list(KEYS),
-    ("loop", 2): LOOPS,
-    ("fails", 2): FAILING,
-}
-
-
-def _window_key(kind: int, window: Any) -> Any:
-    return loop_key(kind, window[-1])
+    grown = operation.grow(Step(graph, name, stream, boxed), *arguments)
+    return _Branch(grown, operation.size(size, *arguments), volume * operation.volume(*arguments))

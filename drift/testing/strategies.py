@@ -8,7 +8,7 @@ from typing import Any
 from drift.testing import recipes as generated
 from drift.testing.check import Case, in_order
 from drift.testing.hypothesis import st
-from drift.testing.recipes import AWKWARD, FAILING, KEYS, MAPS, STEPS, Recipe, Times
+from drift.testing.recipes import AWKWARD, Numbers, Recipe, Times
 from drift.testing.schedule import Schedule
 
 # Payloads.
@@ -103,33 +103,21 @@ def plain_schedules() -> st.SearchStrategy[Schedule]:
 
 # Generated graphs.
 
-_backs = st.integers(0, 3)
-_keys = st.sampled_from(list(KEYS))
-_maps = st.sampled_from(list(MAPS))
-_operations = st.one_of(
-    st.tuples(st.just("map"), _backs, _maps),
-    st.tuples(st.just("filter"), _backs, st.integers(2, 3)),
-    st.tuples(st.just("flat"), _backs, st.integers(0, 3)),
-    st.tuples(st.just("group"), _backs, _keys, st.integers(1, 5)),
-    st.tuples(st.just("group"), _backs, _keys, st.integers(1, 5)),
-    st.tuples(st.just("scan"), _backs, _keys, st.sampled_from(list(STEPS))),
-    st.tuples(st.just("scan"), _backs, _keys, st.sampled_from(list(STEPS))),
-    st.tuples(st.just("process"), _backs, _keys),
-    st.tuples(st.just("later"), _backs, st.integers(0, 4)),
-    st.tuples(st.just("count"), _backs, _keys),
-    st.tuples(st.just("reduce"), _backs, _keys),
-    st.tuples(st.just("merge"), _backs, st.integers(0, 5)),
-    st.tuples(st.just("diamond"), _backs, _maps, st.integers(0, 2)),
-    st.tuples(
-        st.just("loop"),
-        _backs,
-        st.sampled_from(generated.LOOPS),
-        st.integers(0, 3),
-        st.integers(0, 3),
-        st.integers(1, 3),
-    ),
-)
-_failing_operations = st.tuples(st.just("fails"), _backs, st.sampled_from(FAILING), st.integers(2, 9))
+
+def _steps(*, failing: bool) -> st.SearchStrategy[tuple[Any, ...]]:
+    """One step of a recipe: of those that may raise, or of all others."""
+    return st.one_of(
+        [
+            st.tuples(st.just(name), st.integers(0, 3), *map(_argument, operation.arguments))
+            for name, operation in generated.OPERATIONS.items()
+            for _ in range(operation.weight or 1)
+            if (operation.weight == 0) is failing
+        ]
+    )
+
+
+def _argument(among: Sequence[str] | Numbers) -> st.SearchStrategy[Any]:
+    return st.integers(*among) if isinstance(among, Numbers) else st.sampled_from(among)
 
 
 def times() -> st.SearchStrategy[Times | None]:
@@ -149,7 +137,9 @@ def recipes(
         failing: whether steps may raise for some payloads.
         timed: whether sources may be in event time.
     """
-    operations = st.booleans().flatmap((_operations, _failing_operations).__getitem__) if failing else _operations
+    operations = _steps(failing=False)
+    if failing:
+        operations = st.booleans().flatmap((operations, _steps(failing=True)).__getitem__)
     sources = draw(st.integers(1, sources_max))
     steps = draw(st.lists(operations, min_size=1, max_size=steps_max))
     sinks = draw(st.lists(st.integers(0, 5), max_size=2, unique=True))
