@@ -10,8 +10,8 @@ else the item causes and before the next item.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, Self
 
 from drift_graph.functions import brief, same_function
 from drift_graph.later import Later
@@ -54,6 +54,35 @@ class _ByValue:
         return hash(type(self).__name__)
 
 
+#: (role, function, what it returns, initial state or None) -> the same function, watched.
+Watch = Callable[[str, Callable[..., Any], Literal["one", "pair", "process"], Any], Callable[..., Any]]
+
+
+class LoopFunction(_ByValue):
+    """What is known of a function of a map that looks at a window: a state, and what came after it in its key.
+
+    A loop is a grouping with such maps behind it, which carries its state on a feedback edge. Lineage, purity and
+    printing go by what is said here; whoever writes another loop, by a subclass, touches none of them.
+
+    Attributes:
+        loop: what the step is called.
+        gives: what the map gives; states and timers go back to the grouping.
+        carries_state: whether what it gives goes back.
+        most: of what it gives for one window.
+    """
+
+    __slots__ = ()
+    loop: ClassVar[str]
+    gives: ClassVar[Literal["state", "timers", "output"]]
+    carries_state: ClassVar[bool] = False
+    most: ClassVar[Literal["one", "many"]] = "one"
+    __call__: Callable[..., Any]
+
+    def watched(self, watch: Watch) -> Self:
+        """The same with each of the user's functions watched."""
+        raise NotImplementedError
+
+
 class StepResult(TypeError):
     """A scan's step gave back something else than a pair."""
 
@@ -84,9 +113,11 @@ class ScanKey(_ByValue):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ScanOutput(_ByValue):
+class ScanOutput(LoopFunction):
     """A window of a scan -> the output for its last payload, where that is an item and the state before it is known."""
 
+    loop: ClassVar[str] = "scan"
+    gives: ClassVar[Literal["output"]] = "output"
     initial: Any
     step: Callable[[Any, Any], tuple[Any, Any]]
     user_function: Callable[..., Any]
@@ -95,11 +126,16 @@ class ScanOutput(_ByValue):
         pair = _stepped(window, self.initial, self.step)
         return (pair[1],) if pair else ()
 
+    def watched(self, watch: Watch) -> Self:
+        return replace(self, step=watch("", self.step, "pair", self.initial))
+
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ScanState(_ByValue):
+class ScanState(LoopFunction):
     """A window of a scan -> the next state, to be fed back."""
 
+    loop: ClassVar[str] = "scan"
+    gives: ClassVar[Literal["state"]] = "state"
     carries_state: ClassVar[bool] = True
     key: Callable[[Any], Any]
     initial: Any
@@ -109,6 +145,10 @@ class ScanState(_ByValue):
     def __call__(self, window: tuple[Any, ...]) -> tuple[State, ...]:
         pair = _stepped(window, self.initial, self.step)
         return (State(self.key(window[-1]), pair[0]),) if pair else ()
+
+    def watched(self, watch: Watch) -> Self:
+        step = watch("", self.step, "pair", self.initial)
+        return replace(self, key=watch("key", self.key, "one", None), step=step)
 
     def shown(self, window: tuple[Any, ...]) -> str:
         """A window as an error message shows it."""
@@ -214,7 +254,8 @@ class Process(_ByValue):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _OfProcess(_ByValue):
+class _OfProcess(LoopFunction):
+    loop: ClassVar[str] = "process"
     process: Process
 
     @property
@@ -224,11 +265,24 @@ class _OfProcess(_ByValue):
     def key_of(self, last: Any) -> Any:
         return last.key if type(last) is Timer else self.process.key(last)
 
+    def watched(self, watch: Watch) -> Self:
+        process = self.process
+        return replace(
+            self,
+            process=replace(
+                process,
+                key=watch("key", process.key, "one", None),
+                on_item=watch("on_item", process.on_item, "process", process.initial),
+                on_time=watch("on_time", process.on_time, "process", process.initial),
+            ),
+        )
+
 
 class ProcessState(_OfProcess):
     """A window of a process -> the next state, to be fed back."""
 
     __slots__ = ()
+    gives: ClassVar[Literal["state"]] = "state"
     carries_state: ClassVar[bool] = True
 
     def __call__(self, window: tuple[Any, ...], time: int) -> tuple[State, ...]:
@@ -246,6 +300,8 @@ class ProcessTimers(_OfProcess):
     """A window of a process -> the notes for itself, at later times, to be fed back."""
 
     __slots__ = ()
+    gives: ClassVar[Literal["timers"]] = "timers"
+    most: ClassVar[Literal["many"]] = "many"
     carries_state: ClassVar[bool] = True
 
     def __call__(self, window: tuple[Any, ...], time: int) -> list[Later[Timer]]:
@@ -260,12 +316,9 @@ class ProcessOutput(_OfProcess):
     """A window of a process -> its outputs."""
 
     __slots__ = ()
+    gives: ClassVar[Literal["output"]] = "output"
+    most: ClassVar[Literal["many"]] = "many"
 
     def __call__(self, window: tuple[Any, ...], time: int) -> list[Any]:
         stepped = self.process.stepped(window, time)
         return [each for each in stepped[1] if type(each) is not Later] if stepped else []
-
-
-#: The functions of maps that look at a window of a state and what came after it; and those that give the next state.
-LOOP_FUNCTIONS = (ScanState, ScanOutput, ProcessState, ProcessTimers, ProcessOutput)
-STATE_FUNCTIONS = (ScanState, ProcessState)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -38,6 +39,10 @@ settings.register_profile(
     **_common,  # type: ignore[arg-type]
 )
 settings.load_profile(os.environ.get("DRIFT_TESTS", "usual"))
+
+# A shell without job control has what it runs in the background ignore Ctrl-C, and children inherit that; tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A JVM of tests does not live long enough for its second compiler to be worth its while.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")

@@ -42,7 +42,7 @@ import drift.machines.log as log_module
 import drift.machines.scan as scan_module
 from drift.engines.simulated import Outcome, Simulation
 from drift.machines.nodes import worker as worker_node
-from drift.operators import State
+from drift.operators import State, Timer
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import canonical, form_of
 from drift_graph.meta import END_OF_TIME, global_time_of, varint
@@ -337,7 +337,7 @@ class _Places:
 
     def note(self, name: str, columns: Any) -> None:
         for meta, payload, diff in zip(columns.metas, columns.payloads, columns.diffs or [1] * len(columns.metas)):
-            if type(payload) is not State:
+            if type(payload) not in (State, Timer):
                 self.counts[name, meta, form_of(payload)] += diff
                 self.tombstones += diff == -1
 
@@ -370,7 +370,7 @@ class _PlacesOfReference(Reference):
 
     def push(self, origin: str, meta: bytes, payload: Any) -> None:
         for operator in self._dataflow.consumers(origin):
-            if isinstance(operator, Group) and type(payload) is not State:
+            if isinstance(operator, Group) and type(payload) not in (State, Timer):
                 self.seen.add((operator.name, meta, form_of(payload)))
             elif operator.kind == "sink":
                 rank = varint(self._dataflow.ranks[operator.name])

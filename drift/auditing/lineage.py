@@ -18,16 +18,7 @@ from drift.auditing.layers import Layers
 from drift.auditing.route import Relevant
 from drift.auditing.trace import Node, Tracer, cut_behind
 from drift.engines.base import rare_collections
-from drift.operators import (
-    LOOP_FUNCTIONS,
-    STATE_FUNCTIONS,
-    ProcessState,
-    ScanKey,
-    ScanOutput,
-    ScanState,
-    State,
-    Timer,
-)
+from drift.operators import LoopFunction, ScanKey, State, Timer
 from drift_graph.errors import InputError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
@@ -251,11 +242,13 @@ class _Telling:
 
     def _is_of_scan(self, node: Node) -> bool:
         function = getattr(self._dataflow[node.operator], "function", None)
-        return isinstance(function, LOOP_FUNCTIONS)
+        return isinstance(function, LoopFunction)
 
     def _add(self, node: Node, parents: tuple[Node, ...]) -> None:
         operator = self._dataflow[node.operator]
-        is_state = isinstance(node.payload, State) and isinstance(getattr(operator, "function", None), STATE_FUNCTIONS)
+        function = getattr(operator, "function", None)
+        gives = function.gives if isinstance(function, LoopFunction) else ""
+        is_state = gives == "state" and isinstance(node.payload, State)
         is_timer = isinstance(node.payload, Timer)
         made = Made(
             number=len(self._order) + 1,
@@ -290,11 +283,10 @@ def _kind(operator: Operator, node: Node, is_state: bool) -> Kind:
 
 
 def _does(operator: Operator) -> str:
-    """A scan is told as such, not as the core's operators it is made of."""
+    """A loop is told as such, not as the core's operators it is made of."""
     function = getattr(operator, "function", None) or getattr(operator, "key", None)
-    if isinstance(function, (*LOOP_FUNCTIONS, ScanKey)):
-        of_scan = isinstance(function, (ScanState, ScanOutput)) or not isinstance(function, LOOP_FUNCTIONS)
-        called = "scan" if of_scan else "process"
+    if isinstance(function, (LoopFunction, ScanKey)):
+        called = function.loop if isinstance(function, LoopFunction) else "scan"
         return label_of(operator).replace("map many", called).replace("group window 2", called)
     return label_of(operator).strip()
 
@@ -304,7 +296,7 @@ def _child(operator: Operator, node: Node) -> int | None:
     if (
         not isinstance(operator, Map)
         or operator.arity != "many"
-        or isinstance(operator.function, (ScanState, ScanOutput, ProcessState))
+        or (isinstance(operator.function, LoopFunction) and operator.function.most == "one")
     ):
         return None
     if isinstance(node.payload, Failure):

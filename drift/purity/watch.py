@@ -8,20 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal, Protocol
 
-from drift.operators import (
-    Process,
-    ProcessOutput,
-    ProcessState,
-    ProcessTimers,
-    ScanKey,
-    ScanOutput,
-    ScanState,
-    pair_of,
-    state_and_outputs,
-)
-from drift_graph.functions import line_of, name_of
+from drift.operators import LoopFunction, ScanKey, pair_of, state_and_outputs
+from drift_graph.functions import line_of, name_of, user_function
 from drift_graph.graph import Dataflow
 from drift_graph.later import Later
 from drift_graph.operators import Group, Map, Operator, Source, as_sequence, label_of
@@ -152,31 +143,21 @@ class Watching:
 
     def _function(self, operator: Map) -> Callable[..., Any]:
         function = operator.function
-        if isinstance(function, (ProcessState, ProcessTimers, ProcessOutput)):
-            return dataclasses.replace(function, process=self._process(operator, function.process))
-        if isinstance(function, (ScanState, ScanOutput)):
-            title = f"step {operator.step!r} (scan {name_of(function.user_function)})"
-            where = line_of(function.user_function) or operator.where
-            step = self._watched(Subject(operator.step, title, where, function.step, "pair", function.initial))
-            if isinstance(function, ScanState):
-                return dataclasses.replace(function, key=self._key(operator, function.key), step=step)
-            return dataclasses.replace(function, step=step)
+        if isinstance(function, LoopFunction):
+            return function.watched(partial(self._of_loop, operator, function))
         where = line_of(function) or operator.where
         title = f"step {operator.step!r} ({label_of(operator)})"
         return self._watched(Subject(operator.step, title, where, function, operator.arity))
 
-    def _process(self, operator: Map, process: Process) -> Process:
-        return dataclasses.replace(
-            process,
-            key=self._key(operator, process.key),
-            on_item=self._of_process(operator, "on_item", process.on_item, process.initial),
-            on_time=self._of_process(operator, "on_time", process.on_time, process.initial),
-        )
-
-    def _of_process(self, operator: Map, role: str, function: Callable[..., Any], initial: Any) -> Watched:
-        title = f"{role} of step {operator.step!r} ({name_of(function)})"
-        where = line_of(function) or operator.where
-        return self._watched(Subject(operator.step, title, where, function, "process", initial))
+    def _of_loop(
+        self, operator: Map, loop: LoopFunction, role: str, function: Callable[..., Any], shape: Shape, initial: Any
+    ) -> Watched:
+        if role == "key":
+            return self._key(operator, function)
+        shown = function if role else user_function(loop)
+        title = f"step {operator.step!r} ({'' if role else loop.loop + ' '}{name_of(shown)})"
+        title = f"{role} of {title}" if role else title
+        return self._watched(Subject(operator.step, title, line_of(shown) or operator.where, function, shape, initial))
 
     def _key(self, operator: Operator, key: Callable[[Any], Any]) -> Watched:
         title = f"the key of step {operator.step!r} ({name_of(key)})"
