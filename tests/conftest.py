@@ -40,7 +40,7 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("DRIFT_TESTS", "usual"))
 
-# A shell without job control has what it runs in the background ignore Ctrl-C, and children inherit that; tests send it.
+# What a shell without job control runs in the background ignores Ctrl-C; children inherit that, and tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
