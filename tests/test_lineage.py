@@ -21,10 +21,11 @@ from drift.auditing.layers import Layers
 from drift.auditing.route import Relevant
 from drift.auditing.show import as_mermaid, as_text, as_tree
 from drift.auditing.trace import Node, Tracer
-from drift.operators import ScanOutput, ScanState
+from drift.operators import LoopFunction, State, Timer
 from drift_graph.canonical import canonical
 from drift_graph.errors import InputError
 from drift_graph.item import Failure
+from drift_graph.later import Later
 from drift_graph.meta import global_time_of
 from drift_graph.operators import Group, Map, Sink, Source
 
@@ -59,24 +60,31 @@ def check(dataflow: drift.Dataflow, made: Made) -> None:
     elif isinstance(operator, Group):
         assert made.kind == "window" and same(tuple(payloads), made.payload)
         assert len({canonical(operator.key(payload)) for payload in payloads}) == 1
-    elif isinstance(operator.function, (ScanState, ScanOutput)):
-        state = operator.function.initial if made.starts else payloads[0]
-        assert len(payloads) == 1 + (not made.starts)
-        after, output = operator.function.step(state, payloads[-1])
-        assert same(made.payload, after if made.kind == "state" else output)
-        if isinstance(operator.function, ScanState):
-            assert same(operator.function.key(payloads[-1]), made.key)
-            assert made.before == 1 + (0 if made.starts else made.made_of[0].before)
     else:
-        (payload,) = payloads
-        assert same(operator.children(payload, made.time)[made.child or 0], made.payload)
+        last = made.made_of[-1]
+        given: Any = payloads[-1]
+        if isinstance(operator.function, LoopFunction):
+            assert len(payloads) == 1 + (not made.starts)
+            newest = Timer(last.key, last.payload) if last.kind == "timer" else last.payload
+            given = (newest,) if made.starts else (State(None, payloads[0]), newest)
+        else:
+            assert len(payloads) == 1
+        child = operator.children(given, last.time)[made.child or 0]
+        child = child.payload if isinstance(child, Later) else child
+        if made.kind == "state":
+            assert made.before == 1 + (0 if made.starts else made.made_of[0].before)
+        if made.kind in ("state", "timer"):
+            assert same(child.key, made.key)
+            child = child.value if made.kind == "state" else child.note
+        assert same(child, made.payload)
 
 
 def _makes(operator: Any, made: Made) -> bool:
     if isinstance(operator, Group):
         return made.kind == "window"
-    if isinstance(operator, Map) and isinstance(operator.function, (ScanState, ScanOutput)):
-        return isinstance(operator.function, ScanState) == (made.kind == "state")
+    if isinstance(operator, Map) and isinstance(operator.function, LoopFunction):
+        kind = made.kind if made.kind in ("state", "timer") else "output"
+        return operator.function.gives == {"timer": "timers"}.get(kind, kind)
     return made.kind != "window"
 
 
