@@ -545,9 +545,18 @@ def test_a_stream_of_redis_is_read_to_its_end_and_live(redis_url: str) -> None:
         assert drained(ended, 2) == ([{"n": n} for n in range(5)], None)
         reader: Any = ended.open()
         assert reader.read(2) == [{"n": 0}, {"n": 1}]
-        behind = sources.redis(redis_url, "in", decode="json", until_end=True, start=reader.position())
+        position = json.loads(json.dumps(reader.position()))
         reader.close()
-        assert drained(behind)[0] == [{"n": n} for n in (2, 3, 4)]
+        client.xadd("in", {"payload": "7"})  # behind the end that the reading had
+        behind: Any = ended.open()
+        behind.seek(position)
+        assert [behind.read(5), behind.read(5)] == [[{"n": n} for n in (2, 3, 4)], None]
+        behind.close()
+        client.xdel("in", client.xrevrange("in", count=1)[0][0])
+        lost: Any = ended.open()
+        with pytest.raises(InputError, match="was read up to entry .* are deleted; bring back what was there"):
+            lost.seek({**position, "behind": "1-1"})
+        lost.close()
         live = drift.run(echo(), {"rows": sources.redis(redis_url, "in", decode="json")})
         first = [next(live).payload["n"] for _ in range(5)]
         client.xadd("in", {"payload": '{"n": 5}'})
@@ -570,10 +579,16 @@ def test_a_topic_of_kafka_is_read_to_its_end_and_live_and_offsets_are_positions(
     given = []
     while len(given) < 60:
         given += reader.read(7)
-    position = {int(partition): offset for partition, offset in reader.position().items()}
+    position = json.loads(json.dumps(reader.position()))
     reader.close()
-    behind = sources.kafka(kafka.servers, topic, decode="text", until_end=True, start=position)
-    assert given + drained(behind)[0] == in_order
+    behind: Any = ended.open()
+    behind.seek(position)
+    assert given + behind.read(1000) == in_order and behind.read(1000) is None
+    behind.close()
+    lost: Any = ended.open()
+    with pytest.raises(InputError, match=r"up to offset -3 of partition 0 .* it begins at 0; bring back"):
+        lost.seek({**position, "offsets": {"0": [-3, 50]}})
+    lost.close()
     live = drift.run(echo(), {"rows": sources.kafka(kafka.servers, topic, decode="text")})
     assert {next(live).payload for _ in range(100)} == set(in_order)
     kafka.send(topic, {1: [b"more"]})

@@ -11,7 +11,7 @@ from mypy import api
 from waiting import HANG_S
 
 ROOT = Path(__file__).parents[1]
-PROGRAM = '''
+PROGRAM = """
 from typing import Any, TypeGuard, assert_type
 
 import drift
@@ -61,7 +61,7 @@ drift.run(graph, {}, engine="zeromq", workers=2)
 drift.run(graph, {}, engine="sparkle")  # WRONG
 trips.filter(lambda trip: trip.destination)  # WRONG
 trips.count(key=lambda trip: trip.destination)  # WRONG
-'''
+"""
 WRONG = [number for number, line in enumerate(PROGRAM.splitlines(), 1) if "# WRONG" in line]
 
 

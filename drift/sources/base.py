@@ -6,7 +6,7 @@ Invariant: a reader gives every payload it has read before it raises, so nothing
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
@@ -62,6 +62,61 @@ class SetsApart(Protocol):
         """The same source, which gives `drift_graph.diverted` in place of what it cannot read, under this name."""
 
 
+@runtime_checkable
+class Positioned(Protocol):
+    """A reader that tells where it is, and can be another one's place: of a source that can be read again."""
+
+    def position(self) -> Any:
+        """From where to read for the first payload that was not given yet: numbers, texts, and lists and dicts of them.
+
+        None where this source cannot be read again, as a pipe.
+        """
+
+    def seek(self, position: Any) -> None:
+        """Called once at most, before the first `read`: be where a reader of the same source was.
+
+        Raises:
+            InputError: the source has not what was there, or another version or source told the position.
+        """
+
+
+_FORM = 1
+
+
+def position_of(kind: str, **where: Any) -> dict[str, Any]:
+    """What the `position` of a reader gives: of a kind of source, in a form that is known by its number."""
+    return {"v": _FORM, "kind": kind, **where}
+
+
+def where_in(position: Any, kind: str, what: str, *names: str) -> list[Any]:
+    """What a position of a kind has under these names.
+
+    Args:
+        what: is read, for errors.
+
+    Raises:
+        InputError: it is none of that kind, or of another version.
+    """
+    if (
+        not isinstance(position, Mapping)
+        or (position.get("v"), position.get("kind")) != (_FORM, kind)
+        or not all(name in position for name in names)
+    ):
+        raise InputError(
+            f"{what} cannot be read from {position!r:.200}: that is no position of this kind of source ({kind!r}) in a "
+            f"form that this version knows; give the source that was read, or go on with the version that told it"
+        )
+    return [position[name] for name in names]
+
+
+def gone(what: str, was: str, now: str) -> InputError:
+    """The error where what a position was told of is not there any more."""
+    return InputError(
+        f"{what} was read up to {was} when the state was saved that the run goes on from, and now {now}; bring back "
+        f"what was there, or begin anew with another state"
+    )
+
+
 class IterableSource:
     """Any iterable or generator: read to its end, in the engine's own thread."""
 
@@ -70,8 +125,8 @@ class IterableSource:
 
     def __init__(self, payloads: Iterable[Any]) -> None:
         self._payloads = payloads
-        if isinstance(payloads, Sequence):
-            self.promise = SourcePromise("from the start", "it is a sequence")
+        if not isinstance(payloads, Iterator):
+            self.promise = SourcePromise("from a position", "it can be iterated again, to the same items")
 
     def open(self) -> Reader:
         return IterableReader(self._payloads)
@@ -82,6 +137,9 @@ class IterableReader:
 
     def __init__(self, payloads: Iterable[Any]) -> None:
         self._iterator = iter(payloads)
+        self._payloads = payloads
+        self._again = not isinstance(payloads, Iterator)
+        self._given = 0
         self._error: Exception | None = None
         self._at_once = 1  # items that are taken before their size is looked at
         self._sampler = None if isinstance(payloads, (list, tuple, range)) else Sampler()
@@ -119,7 +177,25 @@ class IterableReader:
                     f"each time, as dict(row) in place of row"
                 )
                 raise self._error
+        self._given += len(batch)
         return batch or None
+
+    def position(self) -> Any:
+        """See `Positioned`: how many were given; None for what is iterated once."""
+        return position_of("items", item=self._given) if self._again else None
+
+    def seek(self, position: Any) -> None:
+        """See `Positioned`; what is no sequence is iterated up to there."""
+        (item,) = where_in(position, "items", "an iterable", "item")
+        payloads = self._payloads
+        if isinstance(payloads, (range, list, tuple)):
+            there = min(item, len(payloads))
+            self._iterator = iter(payloads[item:]) if isinstance(payloads, range) else islice(payloads, item, None)
+        else:
+            there = sum(1 for _ in islice(self._iterator, item))
+        if there < item:
+            raise gone("an iterable", f"item {item}", f"it has {there}")
+        self._given = item
 
     def filenos(self) -> Sequence[int]:
         return ()

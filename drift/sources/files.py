@@ -5,6 +5,10 @@ file and line. What is given does not depend on how the file was cut into chunks
 
 Why: chunks are cut into whole lines before anything looks at them, and a fault in the bytes (undecodable, or gzip
 that ends early) is held back until the lines before it have gone.
+
+A position is a place before some payload, and how many were given since. A place is the offset of a chunk, the
+decoder's state there, and how many lines end in the chunk before: so a position is small, whatever the encoding and
+however long the lines are. What is zipped is unzipped again to get there.
 """
 
 from __future__ import annotations
@@ -24,16 +28,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, AnyStr
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from drift.promises import SourcePromise
-from drift.sources.base import Reader
+from drift.sources.base import Reader, gone, position_of, where_in
 from drift_graph.diverted import diverted, is_diverted
 from drift_graph.errors import InputError, SettingsError
 
+Chars = TypeVar("Chars", str, bytes)
+Decoded = TypeVar("Decoded", str, bytes, covariant=True)
 _CHUNK_BYTES = 1 << 18
+_CHECK_BYTES = 64  # before a place, by which another file is known
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -49,7 +56,7 @@ def text(path: str | os.PathLike[str], encoding: str = "utf-8-sig") -> FileSourc
     def batches(file: _File) -> Iterator[list[Any]]:
         if file.apart:
             return _lines_or_errors(file, encoding, translate=True)
-        return _lines(file, _decoder(encoding, translate=True), "\n")
+        return _lines(file, _Decoded(encoding, translate=True), "\n")
 
     return FileSource("text", path, batches)
 
@@ -107,7 +114,7 @@ def csv(
 class FileSource:
     """A file to be read in batches; it can be opened again and again."""
 
-    promise = SourcePromise("from the start", "the file is there, but for a pipe and standard input")
+    promise = SourcePromise("from a position", "a place in the file, as long as it is there")
     live = False
 
     def __init__(
@@ -120,6 +127,8 @@ class FileSource:
         self._kind = kind
         self._batches = batches
         self._apart = ""
+        if self._path == "-" or _is_pipe(self._path):
+            self.promise = SourcePromise("not at all", "a pipe gives each byte once")
 
     def setting_apart(self, name: str) -> FileSource:
         """See `SetsApart`."""
@@ -130,7 +139,7 @@ class FileSource:
     def open(self) -> Reader:
         file = _File(self._path)
         file.apart = self._apart
-        return _FileReader(file, self._batches(file))
+        return _FileReader(self._kind, file, self._batches(file))
 
     def __repr__(self) -> str:
         return f"{self._kind}({self._path!r})"
@@ -139,11 +148,15 @@ class FileSource:
 class _FileReader:
     """Cuts the batches of a file to the size that is asked for."""
 
-    def __init__(self, file: _File, batches: Iterator[list[Any]]) -> None:
+    def __init__(self, kind: str, file: _File, batches: Iterator[list[Any]]) -> None:
+        self._kind = kind
         self._file = file
         self._batches = batches
         self._batch: list[Any] = []
         self._at = 0
+        self._before = file.place
+        self._given = 0  # payloads since that place
+        self._to_pass = 0  # payloads that were given before
         self._error: Exception | None = None
 
     def read(self, items_max: int) -> list[Any] | None:
@@ -152,17 +165,34 @@ class _FileReader:
         while self._at >= len(self._batch):
             if not self._file.is_ready():
                 return []
+            place = self._file.place
             try:
                 batch = next(self._batches, None)
-            except Exception as error:
+            except Exception as error:  # which lies before that place, perhaps: who goes on meets it again
                 self._error = error
                 raise
+            if not self._to_pass:
+                self._before, self._given = place, 0
             if batch is None:
                 return None
-            self._batch, self._at = batch, 0
+            self._batch, self._at = batch, min(self._to_pass, len(batch))
+            self._to_pass -= self._at
         given = self._batch[self._at : self._at + items_max]
-        self._at += items_max
+        self._at += len(given)
+        self._given += len(given)
         return given
+
+    def position(self) -> Any:
+        """See `Positioned`."""
+        if self._file.pipe is not None:
+            return None
+        return position_of(self._kind, **self._before._asdict(), items=self._given)
+
+    def seek(self, position: Any) -> None:
+        """See `Positioned`."""
+        *place, items = where_in(position, self._kind, self._file.name, *_Place._fields, "items")
+        self._file.go_to(_Place(*place))
+        self._before, self._given, self._to_pass = self._file.place, items, items
 
     def filenos(self) -> Sequence[int]:
         return () if self._file.pipe is None else (self._file.pipe,)
@@ -191,6 +221,8 @@ class _File:
         self._raw: Any = opened
         self._bytes: Any = opened
         self._begun = False
+        self.place = _Place(0, 0, None, 0, 0, 0, None)  # behind what was given; whoever gives it keeps it
+        self.before = b""  # the last bytes before it
         self.apart = ""  # the source's name, where what cannot be read is to be set apart
         self._size, self.pipe = _size_or_pipe(opened)
         try:
@@ -221,6 +253,26 @@ class _File:
         except (OSError, ValueError) as error:
             return b"", f"reading failed ({error}); look at the disk or the connection"
 
+    def go_to(self, place: _Place) -> None:
+        """Before the first chunk: give those from there on.
+
+        Raises:
+            InputError: the file does not reach as far, or has something else before that.
+        """
+        self.place, offset = place, place.offset
+        if self.pipe is not None:
+            raise InputError(f"{self.name} is a pipe, which nobody can read again from byte {offset}")
+        start = max(offset - _CHECK_BYTES, 0)
+        try:
+            self._bytes.seek(start)
+            self.before = self._bytes.read(offset - start)
+        except (EOFError, zlib.error, OSError) as error:
+            raise InputError(f"{self.name} cannot be read up to byte {offset:,}: {error}; get the file again") from None
+        if len(self.before) < offset - start:
+            raise gone(self.name, f"byte {offset:,}", "it is shorter")
+        if zlib.crc32(self.before) != place.check:
+            raise gone(self.name, f"byte {offset:,}", "it has something else before that: it is another file")
+
     def set_apart(self, line: int, error: str, payload: Any) -> Any:
         """In place of what cannot be read. The name of the file is not in it: it may be another one on another day."""
         return diverted(f"{self.apart}, line {line}", error, payload)
@@ -230,6 +282,35 @@ class _File:
             self._bytes.close()
         if self._own:
             self._raw.close()
+
+
+class _Place(NamedTuple):
+    """A place in a file, before a line.
+
+    Attributes:
+        offset: of a chunk, in bytes, of what is unzipped.
+        check: CRC of the bytes before that, `_CHECK_BYTES` at most.
+        state: of the decoder before the chunk: bytes in hexadecimal and a number; None for a new one.
+        skip: lines that end from there on before the place.
+        lines: that end before the place.
+        counted: lines before the place where those that cannot be decoded are set apart.
+        header: of a CSV file, once it is known.
+    """
+
+    offset: int
+    check: int
+    state: list[Any] | None
+    skip: int
+    lines: int
+    counted: int
+    header: list[str] | None
+
+
+def _is_pipe(path: str) -> bool:
+    try:
+        return stat.S_ISFIFO(Path(path).stat().st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def _size_or_pipe(opened: Any) -> tuple[int, int | None]:
@@ -249,17 +330,18 @@ def _advice(error: OSError) -> str:
     return "check the path"
 
 
-def _lines(file: _File, decode: Callable[[bytes, bool], AnyStr], newline: AnyStr) -> Iterator[list[AnyStr]]:
-    """The lines of a file without their newlines, in batches.
-
-    Args:
-        decode: an incremental decoder: (bytes, whether they are the last) -> what they stand for.
-    """
+def _lines(file: _File, decode: _Decoder[Chars], newline: Chars) -> Iterator[list[Chars]]:
+    """The lines of a file without their newlines, in batches, from its place on, which goes along."""
     nothing = newline[:0]
-    unended: list[AnyStr] = []  # pieces of a line whose end has not come
-    given = 0
+    unended: list[Chars] = []  # pieces of a line whose end has not come
+    begins = file.place  # where that line does
+    offset, skip, given = begins.offset, begins.skip, begins.lines
+    decode.go_to(begins.state)
     while True:
+        chunk = begins._replace(offset=offset, check=zlib.crc32(file.before), state=decode.state())
         data, fault = file.chunk()
+        offset += len(data)
+        file.before = data[-_CHECK_BYTES:] if len(data) >= _CHECK_BYTES else (file.before + data)[-_CHECK_BYTES:]
         try:
             decoded = decode(data, not data and not fault)
         except UnicodeDecodeError as error:
@@ -268,7 +350,12 @@ def _lines(file: _File, decode: Callable[[bytes, bool], AnyStr], newline: AnyStr
             sound = error.start - (len(error.object) - len(data))  # the decoder may hold bytes of the chunk before
             decoded = decode(data[: max(sound, 0)], False)
         lines = decoded.split(newline)
+        ended = len(lines) - 1
+        if skip:  # lines that were given before
+            skip, lines = skip - min(skip, ended), lines[skip:] or [nothing]
         unended.append(lines[0])
+        if ended:
+            begins = chunk._replace(skip=ended)
         if len(lines) > 1:
             lines[0] = nothing.join(unended)
             unended = [lines.pop()]
@@ -276,8 +363,10 @@ def _lines(file: _File, decode: Callable[[bytes, bool], AnyStr], newline: AnyStr
             lines = []
         if not data and not fault and (last := nothing.join(unended)):
             lines.append(last)
+            begins = chunk._replace(state=None, skip=0)
         if lines:
             given += len(lines)
+            file.place = begins._replace(lines=given, counted=file.place.counted, header=file.place.header)
             yield lines
         if fault:
             raise InputError(f"{file.name}, line {given + 1}: {fault}")
@@ -296,8 +385,8 @@ def _lines_or_errors(file: _File, encoding: str, *, translate: bool) -> Iterator
             f"source {file.apart!r} is to set lines apart that are not {encoding}, but in that encoding a line's end "
             f"cannot be seen before it is decoded; leave on_error='error'"
         )
-    given = 0
-    for chunk in _lines(file, lambda data, final: data, b"\n"):
+    given = file.place.counted
+    for chunk in _lines(file, _Undecoded(), b"\n"):
         if not given and encoding.endswith("-sig"):
             chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
         data = b"\n".join(line.removesuffix(b"\r") for line in chunk) if translate else b"\n".join(chunk)
@@ -308,6 +397,7 @@ def _lines_or_errors(file: _File, encoding: str, *, translate: bool) -> Iterator
         except UnicodeDecodeError:
             lines = [_decoded(file, given + at, line, encoding) for at, line in enumerate(data.split(b"\n"), 1)]
         given += len(lines)
+        file.place = file.place._replace(counted=given)
         yield lines
 
 
@@ -319,10 +409,48 @@ def _decoded(file: _File, number: int, line: bytes, encoding: str) -> Any:
         return file.set_apart(number, f"{bad!r:.40} is not {error.encoding} ({error.reason})", line)
 
 
-def _decoder(encoding: str, *, translate: bool) -> Callable[[bytes, bool], str]:
-    # The signature in typeshed wants a str, which is only one of the two things this class takes.
-    newlines: Any = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(), translate=translate)
-    return lambda data, final: newlines.decode(data, final=final)
+class _Decoder(Protocol[Decoded]):
+    """Decodes bytes as they come; its state is what it knows of those before."""
+
+    def __call__(self, data: bytes, final: bool) -> Decoded:
+        """What the bytes stand for, and those that were held back; `final` where they are the last."""
+
+    def state(self) -> list[Any]: ...
+
+    def go_to(self, state: list[Any] | None) -> None: ...
+
+
+class _Undecoded:
+    """Bytes stand for themselves."""
+
+    def __call__(self, data: bytes, final: bool) -> bytes:
+        return data
+
+    def state(self) -> list[Any]:
+        return []
+
+    def go_to(self, state: list[Any] | None) -> None:
+        pass
+
+
+class _Decoded:
+    """Of an encoding of Python; newlines are "\n" where they are translated."""
+
+    def __init__(self, encoding: str, *, translate: bool) -> None:
+        # The signature in typeshed wants a str, which is only one of the two things this class takes.
+        self._newlines: Any = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(), translate)
+
+    def __call__(self, data: bytes, final: bool) -> str:
+        text: str = self._newlines.decode(data, final=final)
+        return text
+
+    def state(self) -> list[Any]:
+        held, number = self._newlines.getstate()
+        return [held.hex(), number]
+
+    def go_to(self, state: list[Any] | None) -> None:
+        if state is not None:
+            self._newlines.setstate((bytes.fromhex(state[0]), state[1]))
 
 
 def _check_encoding(encoding: str) -> None:
@@ -334,8 +462,8 @@ def _check_encoding(encoding: str) -> None:
 
 def _values(file: _File, decode: Callable[[bytes], Any], *, typed: bool) -> Iterator[list[Any]]:
     """The JSON values of a file, in batches."""
-    lines_before = 0
-    for lines in _lines(file, lambda data, final: data, b"\n"):
+    lines_before = file.place.lines
+    for lines in _lines(file, _Undecoded(), b"\n"):
         if not lines_before:
             lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
         values: list[Any] = []
@@ -412,15 +540,16 @@ def _rows(
 ) -> Iterator[list[dict[str, Any]]]:
     """The rows of a CSV file, in batches: those of the lines that are there, so that a pipe is not waited for."""
     lines_read = 0
+    lines_passed = file.place.lines
 
     def lines() -> Iterator[Iterator[str]]:
         nonlocal lines_read
-        for batch in _lines(file, _decoder(encoding, translate=False), "\n"):
+        for batch in _lines(file, _Decoded(encoding, translate=False), "\n"):
             lines_read += len(batch)
             yield (line + "\n" for line in batch)
 
     reader = csv_module.reader(chain.from_iterable(lines()), **parameters)
-    header = None if columns is None else list(columns)
+    header = file.place.header if columns is None else list(columns)
     fault: InputError | None = None
     more = True
     while more and fault is None:
@@ -431,7 +560,7 @@ def _rows(
             for row in reader:
                 if row:  # not a blank line
                     rows.append(row)
-                    lines_before.append(before)
+                    lines_before.append(lines_passed + before)
                 before = reader.line_num
                 if before == lines_read:
                     break
@@ -439,8 +568,8 @@ def _rows(
                 more = False
         except csv_module.Error as error:
             fault = InputError(
-                f"{file.name}, line {before + 1}: the row that starts here is no CSV: {error}; correct it, or pass the "
-                f"format that the file has (delimiter, quotechar, strict=False, ...)"
+                f"{file.name}, line {lines_passed + before + 1}: the row that starts here is no CSV: {error}; correct "
+                f"it, or pass the format that the file has (delimiter, quotechar, strict=False, ...)"
             )
         except InputError as error:
             fault = error
@@ -448,6 +577,7 @@ def _rows(
             header = rows.pop(0)
             where = f"{file.name}, line {lines_before.pop(0) + 1}"
             _check_columns(where, header, convert, InputError)
+            file.place = file.place._replace(header=header)
         if header is not None:
             payloads, bad = _dicts(file.name, header, rows, lines_before, convert)
             fault = bad or fault
@@ -469,7 +599,7 @@ def _rows_or_errors(
     """The same, with rows that are none, do not fit or cannot be converted, and lines that are no text, set apart."""
     waiting: deque[tuple[int, str]] = deque()  # numbers and text of the lines of a row that is not there yet
     undecoded: deque[tuple[int, Any]] = deque()
-    number = given = 0
+    number, given = file.place.lines, 0
 
     def lines() -> Iterator[list[str]]:
         nonlocal number, given
@@ -486,7 +616,7 @@ def _rows_or_errors(
             yield good
 
     reader = csv_module.reader(chain.from_iterable(lines()), **parameters)
-    header = None if columns is None else list(columns)
+    header = file.place.header if columns is None else list(columns)
     row: list[str] | csv_module.Error | None = []
     while row is not None:
         payloads: list[Any] = []
@@ -506,6 +636,7 @@ def _rows_or_errors(
             elif row and header is None:
                 header = row
                 _check_columns(f"{file.name}, line {start}", header, convert, InputError)
+                file.place = file.place._replace(header=header)
             elif row and header is not None:
                 good_row, fault = _dicts(file.name, header, [row], [start - 1], convert)
                 reason = str(fault).removeprefix(f"{file.name}, line {start}: ")

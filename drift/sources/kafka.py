@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.promises import SourcePromise
-from drift.sources.base import Reader
+from drift.sources.base import Reader, gone, position_of, where_in
 from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, decoder
 from drift_graph.errors import InputError, SettingsError
 
@@ -43,7 +43,7 @@ def kafka(
         servers: bootstrap servers, "HOST:PORT,HOST:PORT".
         decode: what a value becomes: bytes, text (UTF-8), or the value that JSON stands for.
         type: what each JSON value must be, for instance a dataclass or a msgspec Struct.
-        start: where to begin, or the offset in each partition (others from the earliest): what `position` gave.
+        start: where to begin, or the offset in each partition (others from the earliest).
         until_end: end with the messages that are there when the run begins, read partition after partition; without it
             the source is live, and does not end.
         config: more settings of librdkafka, for instance for TLS and passwords.
@@ -116,11 +116,12 @@ class _Offsets:
         found = consumer.list_topics(topic, timeout=_ANSWER_MAX_S).topics[topic]
         if found.error is not None:
             raise KafkaException(found.error)
+        self.firsts: dict[int, int] = {}
         self.ends: dict[int, int] = {}
         self.next: dict[int, int] = {}
         for partition in sorted(found.partitions):
             first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_ANSWER_MAX_S)
-            self.ends[partition] = end
+            self.ends[partition], self.firsts[partition] = end, first
             self.next[partition] = end if start == "latest" else first
         if isinstance(start, Mapping):
             given = {int(partition): offset for partition, offset in start.items()}
@@ -142,8 +143,30 @@ class _Poller:
         self._offsets = offsets
         self.behind = offsets.behind
 
-    def position(self) -> dict[str, int]:
-        return {str(partition): offset for partition, offset in self._offsets.next.items()}
+    def position(self) -> Any:
+        offsets = self._offsets
+        of_each = {str(partition): [offset, offsets.ends[partition]] for partition, offset in offsets.next.items()}
+        return position_of("kafka", offsets=of_each)
+
+    def seek(self, position: Any) -> None:
+        """A reading that ends does so where it would have ended."""
+        what = f"topic {self._offsets.topic!r} of Kafka"
+        (of_each,) = where_in(position, "kafka", what, "offsets")
+        for name, (offset, end) in of_each.items():
+            partition = int(name)
+            first = self._offsets.firsts.get(partition)
+            if first is None or offset < first:
+                now = "there is no such partition" if first is None else f"it begins at {first}"
+                raise gone(what, f"offset {offset} of partition {partition}", now)
+            self._offsets.next[partition], self._offsets.ends[partition] = offset, end
+        for partition in self._offsets.next.keys() - set(map(int, of_each)):  # that has come since
+            self._offsets.next[partition] = self._offsets.firsts[partition]
+            self._offsets.ends[partition] = self._offsets.next[partition]
+        self._begin()
+
+    def _begin(self) -> None:
+        """Read from the offsets on."""
+        raise NotImplementedError
 
     def place(self, mark: Any) -> str:
         return f"topic {self._offsets.topic!r}, partition {mark[0]}, offset {mark[1]}"
@@ -176,7 +199,10 @@ class _Poller:
 class _LivePoller(_Poller):
     def __init__(self, consumer: Consumer, offsets: _Offsets) -> None:
         super().__init__(consumer, offsets)
-        self._assign(list(offsets.next))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._assign(list(self._offsets.next))
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
         messages, _ = self._messages(items_max, wait_s)
@@ -186,6 +212,10 @@ class _LivePoller(_Poller):
 class _FinitePoller(_Poller):
     def __init__(self, consumer: Consumer, offsets: _Offsets) -> None:
         super().__init__(consumer, offsets)
+        self._begin()
+
+    def _begin(self) -> None:
+        offsets = self._offsets
         self._left = [each for each, end in offsets.ends.items() if offsets.next[each] < end]
         if self._left:
             self._assign(self._left[:1])

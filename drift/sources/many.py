@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
 from drift.promises import SourcePromise
-from drift.sources.base import Reader, Source
+from drift.sources.base import Positioned, Reader, Source, gone, position_of, where_in
 from drift_graph.errors import InputError
 
 Make = TypeVar("Make", bound=Callable[..., Any])
@@ -43,7 +43,7 @@ class ManySource:
     """
 
     live = False
-    promise: ClassVar = SourcePromise("from the start", "the files are there")
+    promise: ClassVar = SourcePromise("from a position", "in one of its files, as long as they are there")
 
     def __init__(self, path: str, one: Source, make: Callable[[str], Source]) -> None:
         self._path = path
@@ -98,13 +98,18 @@ def files_of(path: str) -> list[str]:
 def reader_of(path: str, open_one: Callable[[str], Reader]) -> Reader:
     """A reader of all files that a path names."""
     paths = files_of(path)
-    return open_one(paths[0]) if len(paths) == 1 else ManyReader(paths, open_one)
+    return open_one(path) if paths == [path] else ManyReader(paths, open_one, _folder_of(path))
 
 
 class ManyReader:
-    """Reads files one after the other."""
+    """Reads files one after the other.
 
-    def __init__(self, paths: Sequence[str], open_one: Callable[[str], Reader]) -> None:
+    Args:
+        folder: that the files have in common; a position tells a file by its path in there.
+    """
+
+    def __init__(self, paths: Sequence[str], open_one: Callable[[str], Reader], folder: Path) -> None:
+        self._folder = folder
         self._paths = paths
         self._open_one = open_one
         self._at = 0
@@ -120,6 +125,39 @@ class ManyReader:
             self.close()
             self._at += 1
         return None
+
+    def position(self) -> Any:
+        """See `Positioned`: the file that is read, how many are before it, and where in it."""
+        if self._at >= len(self._paths):
+            return position_of("files", file=self._name(self._at - 1), before=self._at - 1, within=None)
+        within = None
+        if self._reader is not None:
+            within = self._reader.position() if isinstance(self._reader, Positioned) else None
+            if within is None:
+                return None
+        return position_of("files", file=self._name(self._at), before=self._at, within=within or {})
+
+    def seek(self, position: Any) -> None:
+        """See `Positioned`. Files may have come since, whose names are behind that of the file that is read."""
+        file, before, within = where_in(position, "files", str(self._folder), "file", "before", "within")
+        names = list(map(self._name, range(len(self._paths))))
+        at = names.index(file) if file in names else -1
+        if at != before:
+            raise gone(
+                str(self._folder),
+                f"file {file!r}, before which there were {before}",
+                f"there are {at} before it" if at >= 0 else "it is not there",
+            )
+        self._at = at
+        if within is None:
+            self._at += 1
+        elif within:
+            reader = self._reader = self._open_one(self._paths[at])
+            assert isinstance(reader, Positioned)
+            reader.seek(within)
+
+    def _name(self, at: int) -> str:
+        return Path(self._paths[at]).relative_to(self._folder).as_posix()
 
     def filenos(self) -> Sequence[int]:
         return ()

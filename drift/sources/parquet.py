@@ -6,16 +6,19 @@ Invariant: rows come in the order of the files, and in each in the order of the 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.promises import SourcePromise
 from drift.sources.base import Reader
 from drift.sources.frames import Payload
 from drift.sources.many import reader_of
-from drift.sources.rows import RowsReader, check_payload, maker
+from drift.sources.rows import RowsReader, check_payload, maker, without
 from drift_graph.errors import InputError, SettingsError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _BATCH_ROWS = 1 << 14
 
@@ -48,7 +51,7 @@ class ParquetSource:
     """See `parquet`."""
 
     live = False
-    promise: ClassVar = SourcePromise("from the start", "the files are there")
+    promise: ClassVar = SourcePromise("from a position", "the number of a row, as long as the files are there")
 
     def __init__(self, path: str, columns: Sequence[str] | None, payload: Payload, kind: Any) -> None:
         self._path = path
@@ -73,10 +76,19 @@ class ParquetSource:
             file.close()
             raise InputError(f"{path} has no column {missing[0]!r}; it has {', '.join(map(repr, names))}")
         wanted = names if self._columns is None else self._columns
-        batches = file.iter_batches(_BATCH_ROWS, columns=self._columns)
-        ordered = (batch.select(wanted) for batch in batches) if self._columns is not None else batches
+
+        def behind(rows: int) -> Iterator[pa.RecordBatch]:
+            """The groups of rows before are not read."""
+            group, groups = 0, file.metadata.num_row_groups
+            while group < groups and rows >= file.metadata.row_group(group).num_rows:
+                rows -= file.metadata.row_group(group).num_rows
+                group += 1
+            found = file.iter_batches(_BATCH_ROWS, row_groups=list(range(group, groups)), columns=self._columns)
+            batches = without(rows, found)
+            return (batch.select(wanted) for batch in batches) if self._columns is not None else batches
+
         make = maker(path, wanted, self._payload, self._kind)
-        return RowsReader(path, ordered, make, file.metadata.num_rows, file.close)
+        return RowsReader(path, behind(0), make, file.metadata.num_rows, file.close, behind)
 
     def __repr__(self) -> str:
         return f"parquet({self._path!r})"

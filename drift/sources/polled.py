@@ -45,6 +45,9 @@ class Poller(Protocol):
     def position(self) -> Any:
         """What `fetch` is to begin at, to go on behind what was given: numbers, texts and dicts."""
 
+    def seek(self, position: Any) -> None:
+        """Called before the first `fetch`: begin there."""
+
     def place(self, mark: Any) -> str:
         """Of a message, for errors."""
 
@@ -114,8 +117,12 @@ class FiniteReader:
         return ()
 
     def position(self) -> Any:
-        """See `Poller.position`."""
+        """See `Positioned`."""
         return self._poller.position()
+
+    def seek(self, position: Any) -> None:
+        """See `Positioned`."""
+        self._poller.seek(position)
 
     def close(self) -> None:
         self._poller.close()
@@ -133,8 +140,7 @@ class LiveReader:
         self._closed = False
         self._error: BaseException | None = None
         self._wake = Wake()
-        self._thread = threading.Thread(target=self._fill, name="drift polled source", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None  # begun by the first `read`, so that it can be told where
 
     def _fill(self) -> None:
         try:
@@ -156,6 +162,9 @@ class LiveReader:
                 self._wake.set()
 
     def read(self, items_max: int) -> list[Any] | None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._fill, name="drift polled source", daemon=True)
+            self._thread.start()
         with self._changed:
             if not self._fetched:
                 if not self._ended:
@@ -187,13 +196,18 @@ class LiveReader:
         return (self._wake.fileno(),)
 
     def position(self) -> Any:
-        """See `Poller.position`."""
+        """See `Positioned`."""
         return self._poller.position()
+
+    def seek(self, position: Any) -> None:
+        """See `Positioned`."""
+        self._poller.seek(position)
 
     def close(self) -> None:
         with self._changed:
             self._closed = True
             self._wake.close()
             self._changed.notify()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         self._poller.close()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.promises import SourcePromise
-from drift.sources.base import Reader
+from drift.sources.base import Reader, gone, position_of, where_in
 from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, decoder
 from drift_graph.errors import InputError, SettingsError
 
@@ -36,7 +36,7 @@ def redis(
         decode: "fields" makes a dict of text of all of them; else one field, as bytes, text (UTF-8) or JSON.
         field: the one field.
         type: what each JSON value must be, for instance a dataclass or a msgspec Struct.
-        start: begin behind this ID: what `position` gave; "$" for what comes from now on.
+        start: begin behind this ID; "$" for what comes from now on.
         until_end: end with the entries that are there when the run begins; without it the source is live, and does not
             end.
     """
@@ -114,18 +114,49 @@ class _Poller:
         values = [fields if self._field is None else (fields or {}).get(self._field) for _, fields in entries]
         return Fetched(values, marks)
 
+    def _deleted(self) -> str | None:
+        """The greatest ID of entries that are deleted, "0" where none are; None where there is no stream."""
+        import redis
+
+        try:
+            told: Any = self._client.xinfo_stream(self._stream)
+            deleted = told.get("max-deleted-entry-id")
+            if deleted is None:  # a server before 7.0: what is before the first entry may have been there
+                first: Any = self._client.xrange(self._stream, count=1)
+                return "0" if first else "18446744073709551615-0"
+            return str(deleted.decode())
+        except redis.ResponseError:
+            return None
+        except redis.RedisError as error:
+            raise InputError(f"stream {self._stream!r} of Redis cannot be read: {error}") from None
+
     def behind(self, marks: Sequence[Any]) -> None:
         if marks:
             self._given = marks[-1]
 
-    def position(self) -> str:
-        return self._given
+    def position(self) -> Any:
+        return position_of("redis", behind=self._given, end=self._end)
+
+    def seek(self, position: Any) -> None:
+        """It ends where it would have ended."""
+        behind, end = where_in(position, "redis", f"stream {self._stream!r} of Redis", "behind", "end")
+        deleted = self._deleted()
+        if behind != "0" and (deleted is None or _number(deleted) > _number(behind)):
+            now = "there is no such stream" if deleted is None else f"entries up to {deleted} are deleted"
+            raise gone(f"stream {self._stream!r} of Redis", f"entry {behind}", now)
+        self._fetched = self._given = behind
+        self._end = end if self._end is not None else None
 
     def place(self, mark: Any) -> str:
         return f"stream {self._stream!r}, entry {mark}"
 
     def close(self) -> None:
         self._client.close()
+
+
+def _number(entry: str) -> tuple[int, int]:
+    time, _, ordinal = entry.partition("-")
+    return int(time), int(ordinal or 0)
 
 
 def _fields(fields: dict[bytes, bytes]) -> dict[str, str]:

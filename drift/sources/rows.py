@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from drift.sources.base import gone, position_of, where_in
 from drift.sources.frames import Payload
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.functions import safe_text
@@ -30,6 +31,7 @@ class RowsReader:
         make: the payloads of a batch.
         rows: how many there are in all, if that is known.
         close: lets go of what the batches are read from.
+        behind: gives the batches behind so many rows; None for what can be read once only.
     """
 
     def __init__(
@@ -39,7 +41,9 @@ class RowsReader:
         make: Callable[[pa.RecordBatch], list[Any]],
         rows: int | None = None,
         close: Callable[[], None] = lambda: None,
+        behind: Callable[[int], Iterator[pa.RecordBatch]] | None = None,
     ) -> None:
+        self._behind = behind
         self._name = name
         self._batches = batches
         self._make = make
@@ -79,6 +83,19 @@ class RowsReader:
                 break
         return payloads
 
+    def position(self) -> Any:
+        """See `Positioned`: how many rows were given."""
+        return None if self._behind is None else position_of("rows", row=self._given)
+
+    def seek(self, position: Any) -> None:
+        """See `Positioned`."""
+        (row,) = where_in(position, "rows", self._name, "row")
+        if self._behind is None:
+            raise InputError(f"{self._name} can be read once only, and not from row {row}; give a table")
+        if self._rows is not None and row > self._rows:
+            raise gone(self._name, f"row {row}", f"it has {self._rows}")
+        self._batches, self._given = self._behind(row), row
+
     def filenos(self) -> Sequence[int]:
         return ()
 
@@ -89,6 +106,14 @@ class RowsReader:
     def close(self) -> None:
         self._batch = None
         self._close()
+
+
+def without(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches but for so many rows at their beginning."""
+    for batch in batches:
+        if rows < batch.num_rows:
+            yield batch.slice(rows)
+        rows = max(rows - batch.num_rows, 0)
 
 
 def maker(name: str, columns: Sequence[str], payload: Payload, kind: Any) -> Callable[[pa.RecordBatch], list[Any]]:

@@ -8,13 +8,13 @@ Why: every table is read as batches of Arrow, through the one way from its colum
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from drift.extras import need
 from drift.promises import SourcePromise
 from drift.sources.base import Reader
 from drift.sources.frames import Payload
-from drift.sources.rows import RowsReader, check_payload, maker
+from drift.sources.rows import RowsReader, check_payload, maker, without
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
@@ -53,9 +53,11 @@ class TableSource:
     """See `table`."""
 
     live = False
-    promise: ClassVar = SourcePromise("from the start", "the table is there, but for what reads batches once")
+    promise = SourcePromise("from a position", "the number of a row, as long as the table is there")
 
     def __init__(self, frame: Any, payload: Payload, kind: Any) -> None:
+        if _is_read_once(frame):
+            self.promise = SourcePromise("not at all", f"a {type(frame).__name__} is read once")
         self._frame = frame
         self._payload = payload
         self._kind = kind
@@ -64,12 +66,24 @@ class TableSource:
         name = f"the {type(self._frame).__name__}"
         columns, batches = _batches(name, self._frame)
         rows = getattr(self._frame, "num_rows", None) or getattr(self._frame, "height", None)
+
+        def behind(rows: int) -> Iterator[pa.RecordBatch]:
+            return without(rows, _batches(name, self._frame)[1])
+
         return RowsReader(
-            name, batches, maker(name, columns, self._payload, self._kind), rows if type(rows) is int else None
+            name,
+            batches,
+            maker(name, columns, self._payload, self._kind),
+            rows if type(rows) is int else None,
+            behind=None if _is_read_once(self._frame) else behind,
         )
 
     def __repr__(self) -> str:
         return f"table({type(self._frame).__name__})"
+
+
+def _is_read_once(frame: Any) -> bool:
+    return type(frame).__name__ == "RecordBatchReader"
 
 
 def _batches(name: str, frame: Any) -> tuple[list[str], Iterator[pa.RecordBatch]]:

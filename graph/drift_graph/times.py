@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 import xxhash
 
-from drift_graph.canonical import NoCanonicalForm, canonical_each, hash64, same
+from drift_graph.canonical import NoCanonicalForm, canonical, canonical_each, hash64, same
 from drift_graph.diverted import diverted, diverted_by, is_diverted
 from drift_graph.errors import DriftError, InputError, LateItem, PayloadError, SettingsError, StepError
 from drift_graph.functions import line_of, pass_interrupts, safe_text, same_function
@@ -37,6 +37,7 @@ from drift_graph.meta import (
     global_time,
     least_meta,
     pack_time,
+    place_of,
     tie_of,
     time_of,
     varint,
@@ -137,6 +138,46 @@ _ONCE = 1, None  # how many came at a place, and what a tie function told apart,
 _LOOK_ITEMS = 64  # whose least and greatest time are looked at, before each of them is
 
 
+class Judging(NamedTuple):
+    """What judges the items of a source from a place on, but for what came at places; see `SourceMachine.judging`.
+
+    Attributes:
+        heartbeat: as of items, where the source has ended.
+        stamp_time, stamp_ordinal: of the next item of a live source in arrival time.
+    """
+
+    heartbeat: bytes
+    items_in: int
+    late_items: int
+    max_seen: int | None
+    promised: int
+    stamp_time: int
+    stamp_ordinal: int
+
+
+class Place(NamedTuple):
+    """Items of one time and tie.
+
+    Attributes:
+        first: their first global time.
+        came: how many did.
+        payload: the hash of theirs, where a tie function has to tell others from them; or empty.
+    """
+
+    first: bytes
+    came: int
+    payload: bytes
+
+
+class _Hashed(NamedTuple):
+    """In place of a payload that came before this machine was there: its hash, or nothing where that is not known."""
+
+    payload: bytes
+
+    def may_be(self, payload: Any) -> bool:
+        return not self.payload or self.payload == _hash_of(payload)
+
+
 class Remembered(NamedTuple):
     """What a later machine of a source needs, to go on as this one would.
 
@@ -171,6 +212,7 @@ class SourceMachine:
         self.policy = policy
         self.live = live
         self.heartbeat = BEGINNING
+        self._before_end = BEGINNING  # the heartbeat when the input ended
         self.items_in = 0
         self.late_items = 0
         self._rank = rank
@@ -238,6 +280,44 @@ class SourceMachine:
         firsts = self._firsts([time for time, *_ in ordinals], [tie for _, tie, *_ in ordinals])
         self._ordinals = {first: (count, payload) for first, (_, _, count, payload) in zip(firsts, ordinals)}
 
+    @property
+    def judging(self) -> Judging:
+        """What judges the next item; `go_on` takes it, in this form for as long as there are cuts."""
+        heartbeat = self._before_end if self.finished else self.heartbeat
+        return Judging(heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, *self._stamp)
+
+    def go_on(self, judging: Judging, place: Place | None) -> None:
+        """Go on, before any item, where another machine was; of places one at most is of any account."""
+        self.heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, *stamp = judging
+        self._stamp = stamp[0], stamp[1]
+        if place is not None:
+            hashed = _Hashed(place.payload) if isinstance(self.policy, EventTime) and self.policy.tie else None
+            self._ordinals = {place.first: (place.came, hashed)}
+
+    def place_in(self, moment: bytes) -> bytes | None:
+        """The place of this source that a time lies in, without ordinal; None where it is between places."""
+        rank = varint(self._rank)
+        if not isinstance(self.policy, EventTime) or not moment[8:].startswith(rank) or len(moment) <= 8 + len(rank):
+            return None
+        place = place_of(moment)
+        return place if len(place) < len(moment) else None
+
+    def place_before(self, place: bytes, count: int | None) -> Place | None:
+        """What a machine knows of a place when so many came there, or all until now; None where nothing did."""
+        first = place + varint(0)
+        now, payload = self._ordinals.get(first, (0, None))
+        count = now if count is None else count
+        if not count:
+            return None
+        if type(payload) is _Hashed:
+            return Place(first, count, payload.payload)
+        told_apart = isinstance(self.policy, EventTime) and self.policy.tie is not None and now
+        return Place(first, count, _hash_of(payload) if told_apart else b"")
+
+    def stamp_at(self, now_ms: int) -> int:
+        """The time that items are stamped with that come when the clock says so."""
+        return max(now_ms, self._stamp[0])
+
     def _count(self, metas: Metas, late: list[Late]) -> None:
         self.items_in += len(metas)
         self.late_items += len(late)
@@ -256,6 +336,8 @@ class SourceMachine:
 
     def finish(self) -> bytes:
         """The input has ended: the last heartbeat, above every time."""
+        if not self.finished:
+            self._before_end = self.heartbeat
         self.heartbeat = END_OF_TIME
         return self.heartbeat
 
@@ -429,7 +511,11 @@ class SourceMachine:
         metas: list[bytes] = []
         for first_meta, payload in zip(firsts, told_apart):
             ordinal, first = self._ordinals.get(first_meta, (0, payload))
-            if not same(first, payload):
+            if type(first) is _Hashed:
+                first, agrees = payload, first.may_be(payload)
+            else:
+                agrees = same(first, payload)
+            if not agrees:
                 return metas, InputError(
                     f"the tie function of source {self.name!r} gave one value for two different payloads at time "
                     f"{time_of(first_meta)}: {_short(first)} and {_short(payload)}; make it unique, or leave tie out"
@@ -496,6 +582,14 @@ class SourceMachine:
             least = pack_time(self._promised)
             self._ordinals = {first: known for first, known in self._ordinals.items() if first >= least}
             self._ordinals_kept = max(4096, 2 * len(self._ordinals))
+
+
+def _hash_of(payload: Any) -> bytes:
+    """Of a payload's canonical bytes; empty where it has none."""
+    try:
+        return xxhash.xxh3_128_digest(canonical(payload))
+    except NoCanonicalForm:
+        return b""
 
 
 def _whole(time: Any) -> int | None:

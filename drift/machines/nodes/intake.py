@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from drift_graph.errors import SettingsError
 from drift_graph.inputs import Inputs
-from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.meta import BEGINNING, END_OF_TIME, least_meta, pack_time
+from drift_graph.rereading import Position, Rereading
 from drift_graph.times import Arrived, EventTime, SourceMachine
 
 
@@ -35,6 +36,8 @@ class Intake:
     Attributes:
         batch_items: as given, until somebody asks for less at once.
         error: what the input ends with, once all sources have come to its place in the order.
+        rereadings: where each source is to be read from again.
+        late_below: late items that were passed over, since they are below the cut that the run goes on from.
     """
 
     def __init__(
@@ -49,7 +52,29 @@ class Intake:
         self._last_item_s = [now_s] * len(machines)
         self._last_given_s = [now_s] * len(machines)
         self._kept = [BEGINNING] * len(machines)  # their heartbeats while they had not ended
+        self._cuts = [BEGINNING] * len(machines)  # below which what is read was taken before
+        self.late_below = 0
+        self.rereadings = [Rereading(machine) for machine in machines]
         self._given = 0
+
+    def go_on(self, cut: bytes) -> None:
+        """Before anything is given: what is below a cut was taken before, and is passed over when it is read again."""
+        self._cuts = [cut] * len(self.machines)
+        self._kept = [max(kept, cut) for kept in self._kept]
+
+    def _above_cut(self, rank: int, arrived: Arrived) -> Arrived:
+        cut = self._cuts[rank]
+        if not cut:
+            return arrived
+        metas, payloads, heartbeat, late, error = arrived
+        if heartbeat >= cut:  # nothing below comes any more
+            self._cuts[rank] = BEGINNING
+        if metas and least_meta(metas) < cut:
+            kept = [at for at, meta in enumerate(metas) if meta >= cut]
+            metas, payloads = [metas[at] for at in kept], [payloads[at] for at in kept]
+        passed = [each for each in late if pack_time(each.heartbeat) < cut]
+        self.late_below += len(passed)
+        return Arrived(metas, payloads, max(heartbeat, cut), late[len(passed) :], error)
 
     @property
     def finished(self) -> bool:
@@ -112,13 +137,16 @@ class Intake:
         behind = (rank for rank in self.readable() if self.machines[rank].heartbeat == least)
         return any(not self.machines[rank].live and not self._starved[rank] for rank in behind)
 
-    def give(self, rank: int, payloads: list[Any] | None, now_ms: int, now_s: float) -> Fed | None:
+    def give(
+        self, rank: int, payloads: list[Any] | None, now_ms: int, now_s: float, before: Position | None = None
+    ) -> Fed | None:
         """What a source gives to the dataflow, where it was read.
 
         Args:
             payloads: what it had; None where its input has ended.
             now_ms: what the clock of the day says, for live sources.
             now_s: what the process's clock says.
+            before: where to read for these payloads again, if that may be asked for.
         """
         machine = self.machines[rank]
         before = machine.heartbeat
@@ -128,10 +156,13 @@ class Intake:
         if payloads:
             self._last_item_s[rank] = self._last_given_s[rank] = now_s
             arrived = machine.take(payloads, now_ms)
+            if before is not None:
+                self.rereadings[rank].add(before, arrived)
+            arrived = self._above_cut(rank, arrived)
             self.inputs.divert(rank, arrived.late)
             if arrived.error is not None:
                 self.inputs.fail(rank, arrived.error)
-            self._kept[rank] = machine.heartbeat
+            self._kept[rank] = arrived.heartbeat
             return self._fed(rank, arrived)
         heartbeat = machine.tick(now_ms)
         idle_after_ms = machine.policy.idle_after_ms if isinstance(machine.policy, EventTime) else None
@@ -145,6 +176,7 @@ class Intake:
 
     def beat(self, rank: int, heartbeat: bytes) -> Fed:
         """A source gives a heartbeat and no items."""
+        heartbeat = max(heartbeat, self._cuts[rank])
         self._kept[rank] = heartbeat
         return self._fed(rank, Arrived([], [], heartbeat, [], None))
 

@@ -1,0 +1,266 @@
+"""Sources are read again from a position: what comes then is what had not been given, whatever chunks and batches."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sourced import drained, temporary
+
+from drift import InputError, sources
+from drift.sources import Source
+from drift.sources.base import Positioned, as_source
+
+
+def check(make: Callable[[], Source], items_max: int = 3, every: int = 1) -> None:
+    """From each position of an unbroken reading the rest comes, with the same error; positions are plain and small."""
+    whole, error = drained(make(), 1000)
+    reader = make().open()
+    assert isinstance(reader, Positioned)
+    given: list[Any] = []
+    positions: list[tuple[int, str]] = []
+    while True:
+        positions.append((len(given), json.dumps(reader.position())))
+        try:
+            batch = reader.read(items_max)
+        except InputError:
+            break
+        if batch is None:
+            break
+        given += batch
+    positions.append((len(given), json.dumps(reader.position())))
+    reader.close()
+    assert given == whole
+    for count, plain in positions[::every]:
+        assert len(plain) < 600
+        rest, again = drained(Sought(make(), json.loads(plain)), items_max)
+        assert rest == whole[count:], (count, plain)
+        assert str(again) == str(error)
+
+
+class Sought:
+    """A source from a position on."""
+
+    def __init__(self, source: Source, position: Any) -> None:
+        self._source = source
+        self._position = position
+        self.live = source.live
+
+    def open(self) -> Any:
+        reader: Any = self._source.open()
+        reader.seek(self._position)
+        assert reader.position() == self._position
+        return reader
+
+
+class chunks:
+    """Files are read in chunks of so many bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._patch = pytest.MonkeyPatch()
+        self._size = size
+
+    def __enter__(self) -> None:
+        self._patch.setattr("drift.sources.files._CHUNK_BYTES", self._size)
+
+    def __exit__(self, *error: object) -> None:
+        self._patch.undo()
+
+
+texts = st.text(st.sampled_from('aé𝄞,"\n\r 1'), max_size=60)
+
+
+@given(
+    content=texts,
+    encoding=st.sampled_from(["utf-8-sig", "utf-16", "shift_jis", "latin-1"]),
+    zipped=st.booleans(),
+    chunk_bytes=st.integers(1, 30),
+    items_max=st.integers(1, 4),
+    bom=st.booleans(),
+)
+@settings(deadline=None, max_examples=40)
+def test_text_is_read_from_any_line_on_in_any_encoding(
+    content: str, encoding: str, zipped: bool, chunk_bytes: int, items_max: int, bom: bool
+) -> None:
+    data = content.encode(encoding, "ignore")
+    if not bom:
+        data = data.removeprefix(codecs.BOM_UTF8)
+    with chunks(chunk_bytes), temporary(gzip.compress(data) if zipped else data) as path:
+        check(lambda: sources.text(path, encoding), items_max)
+
+
+@given(
+    lines=st.lists(
+        st.sampled_from([b"1", b'{"a": "\xc3\xa9"}', b"", b"  ", b"[1, 2]", b"no json", b"\xff"]), max_size=12
+    ),
+    chunk_bytes=st.integers(1, 20),
+    items_max=st.integers(1, 4),
+    apart=st.booleans(),
+)
+@settings(deadline=None, max_examples=40)
+def test_json_lines_are_read_from_any_value_on(
+    lines: list[bytes], chunk_bytes: int, items_max: int, apart: bool
+) -> None:
+    def make() -> Source:
+        source: Any = sources.jsonl(path)
+        made: Source = source.setting_apart("s") if apart else source
+        return made
+
+    with chunks(chunk_bytes), temporary(b"\n".join(lines)) as path:
+        check(make, items_max)
+
+
+rows_of_text = st.lists(st.lists(st.text(st.sampled_from('aé,"\n\r '), max_size=4), min_size=2, max_size=2), max_size=8)
+
+
+@given(
+    rows=rows_of_text,
+    bad=st.sampled_from([b"", b"1,2,3\r\n4,5\r\n", b'"a"b,c\r\nd,e\r\n', b"\xff,a\r\nb,c\r\n"]),
+    header=st.booleans(),
+    chunk_bytes=st.integers(1, 20),
+    items_max=st.integers(1, 4),
+    apart=st.booleans(),
+    zipped=st.booleans(),
+)
+@settings(deadline=None, max_examples=40)
+def test_csv_is_read_from_any_row_on_with_its_header(
+    rows: list[list[str]], bad: bytes, header: bool, chunk_bytes: int, items_max: int, apart: bool, zipped: bool
+) -> None:
+    written = io.StringIO()
+    csv.writer(written).writerows([["x", "y"], *rows] if header else rows)
+    data = (codecs.BOM_UTF8 if header else b"") + written.getvalue().encode() + bad
+
+    def make() -> Source:
+        source: Any = sources.csv(path, columns=None if header else ["x", "y"])
+        made: Source = source.setting_apart("s") if apart else source
+        return made
+
+    with chunks(chunk_bytes), temporary(gzip.compress(data) if zipped else data) as path:
+        check(make, items_max)
+
+
+@given(
+    content=texts,
+    chunk_bytes=st.integers(1, 20),
+    items_max=st.integers(1, 4),
+    bad=st.sampled_from([b"", b"\xff", b"\xc3\n"]),
+)
+@settings(deadline=None, max_examples=25)
+def test_text_with_lines_set_apart_is_read_from_any_line_on(
+    content: str, chunk_bytes: int, items_max: int, bad: bytes
+) -> None:
+    def make() -> Source:
+        source: Any = sources.text(path)
+        made: Source = source.setting_apart("s")
+        return made
+
+    with chunks(chunk_bytes), temporary(content.encode() + bad + content.encode()) as path:
+        check(make, items_max)
+
+
+def test_a_long_line_makes_no_long_position(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_text("a" * 3_000_000 + "\n" + "b" * 1_500_000 + "\nc\n")
+    check(lambda: sources.text(path), 1)
+
+
+def test_parquet_and_tables_are_read_from_any_row_on(tmp_path: Path) -> None:
+    table = pa.table({"n": list(range(20)), "word": [f"w{n}" for n in range(20)]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=6)
+    check(lambda: sources.parquet(tmp_path / "a.parquet"), 4)
+    check(lambda: sources.parquet(tmp_path / "a.parquet", columns=["word", "n"], payload="tuple"), 7)
+    check(lambda: sources.table(table), 3)
+    check(lambda: sources.table(table.to_pandas()), 3)
+    reader: Any = sources.table(table.to_reader()).open()
+    assert reader.position() is None, "a reader of batches is read once"
+    reader.close()
+
+
+def test_folders_and_patterns_are_read_from_any_file_on_also_when_files_have_come(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text("".join(f"{name}{n}\n" for n in range(3)))
+    pq.write_table(pa.table({"n": [1, 2, 3]}), tmp_path / "x.parquet")
+    pq.write_table(pa.table({"n": [4]}), tmp_path / "y.parquet")
+    check(lambda: sources.text(tmp_path / "*.txt"), 2)
+    check(lambda: sources.parquet(tmp_path / "*.parquet"), 2)
+    check(lambda: sources.text(tmp_path / "a*.txt"), 2)
+    reader: Any = sources.text(tmp_path / "*.txt").open()
+    assert [reader.read(2), reader.read(2), reader.read(2)] == [["a0", "a1"], ["a2"], ["b0", "b1"]]
+    position = reader.position()
+    (tmp_path / "d.txt").write_text("d0\n")
+    assert drained(Sought(sources.text(tmp_path / "*.txt"), position))[0] == ["b2", "c0", "c1", "c2", "d0"]
+    (tmp_path / "aa.txt").write_text("too late\n")
+    with pytest.raises(InputError, match=r"'b\.txt', before which there were 1 when the state was saved"):
+        drained(Sought(sources.text(tmp_path / "*.txt"), position))
+    (tmp_path / "aa.txt").unlink()
+    (tmp_path / "b.txt").unlink()
+    with pytest.raises(InputError, match="and now it is not there; bring back"):
+        drained(Sought(sources.text(tmp_path / "*.txt"), position))
+
+
+class Again:
+    """What can be iterated again, and is no sequence."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(10))
+
+
+def test_what_can_be_iterated_again_is_read_from_any_item_on_and_a_generator_is_not() -> None:
+    for payloads in (list("abcdefg"), tuple("ab"), range(3, 1_000, 7), Again(), []):
+        check(lambda payloads=payloads: as_source("s", payloads), 3, every=20 if len(str(payloads)) < 50 else 1)
+        assert as_source("s", payloads).promise.rereads == "from a position"  # type: ignore[attr-defined]
+    once = as_source("s", (n for n in range(3)))
+    reader: Any = once.open()
+    assert reader.position() is None and once.promise.rereads == "not at all"  # type: ignore[attr-defined]
+    shorter: Any = as_source("s", [1, 2]).open()
+    long: Any = as_source("s", [1, 2, 3, 4]).open()
+    long.read(3)
+    with pytest.raises(
+        InputError, match="read up to item 3 when the state was saved that the run goes on from, and now it has 2"
+    ):
+        shorter.seek(long.position())
+
+
+def test_a_file_that_is_another_or_shorter_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_text("".join(f"{n}\n" for n in range(100)))
+    with chunks(64):
+        reader: Any = sources.text(path).open()
+        given = reader.read(1000) + reader.read(1000) + reader.read(1000)
+        position = reader.position()
+        reader.close()
+        whole = path.read_bytes()
+        path.write_bytes(whole + b"100\n")
+        assert (given + drained(Sought(sources.text(path), position))[0])[-2:] == ["99", "100"]
+        path.write_bytes(whole[:30])
+        with pytest.raises(InputError, match=r"was read up to byte 64 when the state was saved .* now it is shorter"):
+            drained(Sought(sources.text(path), position))
+        path.write_bytes(whole.replace(b"20", b"02"))
+        with pytest.raises(InputError, match="it has something else before that: it is another file"):
+            drained(Sought(sources.text(path), position))
+        path.write_bytes(whole)
+        with pytest.raises(InputError, match="that is no position of this kind of source"):
+            drained(Sought(sources.jsonl(path), position))
+        with pytest.raises(InputError, match="in a form that this version knows"):
+            drained(Sought(sources.text(path), {**position, "v": 2}))
+
+
+def test_a_pipe_has_no_position(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    source: Any = sources.text(path)
+    assert source.promise.rereads == "not at all"
+    assert sources.text("-").promise.rereads == "not at all"
+    assert sources.text(tmp_path / "file").promise.rereads == "from a position"
