@@ -554,7 +554,7 @@ def test_a_stream_of_redis_is_read_to_its_end_and_live(redis_url: str) -> None:
         behind.close()
         client.xdel("in", client.xrevrange("in", count=1)[0][0])
         lost: Any = ended.open()
-        with pytest.raises(InputError, match="was read up to entry .* are deleted; bring back what was there"):
+        with pytest.raises(InputError, match=r"was read up to entry .* are deleted; bring back what was there"):
             lost.seek({**position, "behind": "1-1"})
         lost.close()
         live = drift.run(echo(), {"rows": sources.redis(redis_url, "in", decode="json")})
