@@ -8,14 +8,17 @@ from __future__ import annotations
 import contextlib
 import select
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drift.engines.logged import ArrivalLog, Entry, why_logged
 from drift.engines.observed import SourceState
 from drift.machines.nodes.intake import Fed, Intake
-from drift.sources.base import Reader, SetsApart, Source
+from drift.sources.base import Positioned, Reader, SetsApart, Source
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.rereading import Position, as_plain, from_plain
 from drift_graph.times import Arrived, Late, SourceMachine, TimePolicy
 
 if TYPE_CHECKING:
@@ -37,6 +40,8 @@ class Feed:
         on_read: is given what a source has read, and gives back what is to be taken, and the error that comes after it.
         on_fed: is told what a source hands over, before the engine has it.
         on_stored: is told what an engine reads of a source by itself, before it computes with it.
+        keeps_positions: `positions_at` will be asked.
+        log_folder: for logs of the sources that cannot be read again to the same effect; None for no logs.
 
     Attributes:
         intake: decides which source is read, and how much of it; an engine may set how much at once.
@@ -56,7 +61,13 @@ class Feed:
         on_read: Callable[[str, list[Any]], tuple[list[Any], Exception | None]] | None = None,
         on_fed: Callable[[str, int, Arrived], None] | None = None,
         on_stored: Callable[[Stored], None] | None = None,
+        keeps_positions: bool = False,
+        log_folder: Path | None = None,
     ) -> None:
+        self._keeps_positions = keeps_positions
+        self._logs: dict[int, ArrivalLog] = {}
+        self._repeats: dict[int, Iterator[Entry]] = {}  # logs that are repeated before their sources are read
+        self._sought: dict[int, Any] = {}  # where a reader is to begin, behind those
         self._on_read = on_read
         self._on_fed = on_fed
         self.on_stored = on_stored
@@ -74,6 +85,8 @@ class Feed:
                 policy = times.get(source.name, source.time)
                 machines.append(SourceMachine(source.name, rank, policy, live=given.live, sets_apart=source.sets_apart))
                 self._readers.append(given.open())
+                if log_folder is not None and why_logged(given, policy, self._readers[-1]):
+                    self._logs[rank] = ArrivalLog(log_folder, source.name)
         except BaseException:
             self.close()
             raise
@@ -141,6 +154,60 @@ class Feed:
         """The least of all sources."""
         return self.intake.heartbeat
 
+    def positions_at(self, cut: bytes) -> dict[str, Any]:
+        """Where each source is to be read from again for everything at or above a cut; for JSON.
+
+        Cuts may not go back from call to call. Only where `keeps_positions` was asked for.
+        """
+        assert self._keeps_positions
+        return {
+            machine.name: as_plain(self.intake.rereadings[rank].at(cut, self._here(rank)))
+            for rank, machine in enumerate(self.intake.machines)
+        }
+
+    def committed(self, positions: Mapping[str, Any]) -> None:
+        """The run can go on from these, so what only an earlier cut would need is dropped from the logs."""
+        for rank, log in self._logs.items():
+            position = from_plain(self.name_of(rank), positions[self.name_of(rank)])
+            log.drop_below(position.entry or 0)
+
+    def go_on(self, positions: Mapping[str, Any], cut: bytes) -> None:
+        """Before anything is read: give what is at or above a cut, as a run did that said where that is.
+
+        Args:
+            positions: what `positions_at` gave; a source that is not in it begins anew, but for its log.
+
+        Raises:
+            InputError: a source has not any more what it had.
+        """
+        for rank, machine in enumerate(self.intake.machines):
+            entry, reader = 0, None
+            if machine.name in positions:
+                position = from_plain(machine.name, positions[machine.name])
+                machine.go_on(position.judging, position.place)
+                entry, reader = position.entry or 0, position.reader
+            self._sought[rank] = reader
+            if rank in self._logs:
+                self._logs[rank].next_number = entry
+                self._repeats[rank] = self._logs[rank].repeat(entry)
+            else:
+                self._seek(rank)
+        self.intake.go_on(cut)
+        self.late_items = sum(machine.late_items for machine in self.intake.machines)
+
+    def _seek(self, rank: int) -> None:
+        position, reader = self._sought.pop(rank, None), self._readers[rank]
+        if position is not None and isinstance(reader, Positioned):
+            reader.seek(position)
+
+    def _here(self, rank: int) -> Position:
+        reader, log = self._readers[rank], self._logs.get(rank)
+        if rank in self._sought:
+            position = self._sought[rank]
+        else:
+            position = reader.position() if isinstance(reader, Positioned) else None
+        return self.intake.rereadings[rank].here(position, None if log is None else log.next_number)
+
     def wait(self) -> None:
         """Wait a moment for what live sources and pipes bring."""
         select.select(self.filenos(), (), (), _TICK_S)
@@ -185,13 +252,23 @@ class Feed:
         return ends
 
     def _tell_late(self) -> None:
+        self.late_items += self.intake.late_below
+        self.intake.late_below = 0
         for late in self.intake.inputs.told():
             self.late_items += 1
             self._on_late(late)
 
     def _read(self, rank: int, items_max: int) -> Fed | None:
         machine = self.intake.machines[rank]
+        before = self._here(rank) if self._keeps_positions else None
         try:
+            if rank in self._repeats:
+                entry = next(self._repeats[rank], None)
+                if entry is not None:
+                    return self._repeat(rank, entry, before)
+                del self._repeats[rank]
+                self._seek(rank)
+                before = self._here(rank) if self._keeps_positions else None
             payloads = self._readers[rank].read(items_max)
         except DriftError as error:
             self.intake.inputs.fail(rank, error)
@@ -207,12 +284,35 @@ class Feed:
         if payloads and self._on_read is not None:
             payloads, refused = self._on_read(machine.name, payloads)
         now_ms = time.time_ns() // 1_000_000 if machine.live else 0
+        log = self._logs.get(rank)
+        if log is not None and payloads:
+            now_ms = machine.stamp_at(now_ms) if machine.live else 0
+            reader = self._readers[rank]
+            behind = reader.position() if isinstance(reader, Positioned) else None
+            payloads, unlogged = log.items(payloads, now_ms, behind)
+            refused = unlogged or refused
+        elif log is not None and payloads is None and refused is None:
+            log.end()
         given = None
         if payloads or refused is None:
-            given = self.intake.give(rank, payloads, now_ms, time.monotonic())
+            promised = machine.promised
+            given = self.intake.give(rank, payloads, now_ms, time.monotonic(), before)
+            if log is not None and not payloads and machine.promised > promised:  # the idle policy has decided
+                log.promise(machine.promised)
         if refused is not None and (given is None or given.arrived.error is None):
             self.intake.inputs.fail(rank, refused)
         return given
+
+    def _repeat(self, rank: int, entry: Entry, before: Position | None) -> Fed | None:
+        """What the source gave before, with what clocks decided then."""
+        machine = self.intake.machines[rank]
+        if before is not None:
+            before = before._replace(entry=entry.number)
+        if entry.promise is not None:
+            return self.intake.beat(rank, machine.promise(entry.promise))
+        if entry.payloads is not None:
+            self._sought[rank] = entry.reader
+        return self.intake.give(rank, entry.payloads, entry.at_ms, time.monotonic(), before)
 
     def _told(self, given: Fed) -> None:
         if self._on_fed is not None:
@@ -226,6 +326,8 @@ class Feed:
         with contextlib.ExitStack() as stack:
             for reader in self._readers:
                 stack.callback(reader.close)
+            for log in self._logs.values():
+                stack.callback(log.close)
 
 
 def taker_of_late(on_late: Callable[[Late], None] | None, otherwise: Callable[[Late], None]) -> Callable[[Late], None]:

@@ -69,6 +69,7 @@ class KafkaSource:
         config: dict[str, Any],
     ) -> None:
         self.live = not until_end
+        self.same_order = until_end  # that of partitions which are read at once is another each time
         self._topic = topic
         self._decode = decode
         self._start = start

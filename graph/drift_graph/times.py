@@ -281,6 +281,11 @@ class SourceMachine:
         self._ordinals = {first: (count, payload) for first, (_, _, count, payload) in zip(firsts, ordinals)}
 
     @property
+    def promised(self) -> int:
+        """In event time, nothing below is accepted any more."""
+        return self._promised
+
+    @property
     def judging(self) -> Judging:
         """What judges the next item; `go_on` takes it, in this form for as long as there are cuts."""
         heartbeat = self._before_end if self.finished else self.heartbeat

@@ -149,7 +149,7 @@ class Intake:
             before: where to read for these payloads again, if that may be asked for.
         """
         machine = self.machines[rank]
-        before = machine.heartbeat
+        made = machine.heartbeat
         if payloads is None:
             self._kept[rank] = machine.above_all_seen()
             return self._fed(rank, Arrived([], [], machine.finish(), [], None))
@@ -169,7 +169,7 @@ class Intake:
         if idle_after_ms is not None and (now_s - self._last_item_s[rank]) * 1000 >= idle_after_ms:
             heartbeat = machine.idle(self.least_of_others(rank))
         self._kept[rank] = heartbeat
-        if heartbeat == before:
+        if heartbeat == made:
             return None
         self._last_given_s[rank] = now_s
         return self.beat(rank, heartbeat)

@@ -1,0 +1,213 @@
+"""The sources of a run go on from a cut, whoever dies when: what comes is what would have come."""
+
+from __future__ import annotations
+
+import json
+import random
+import select
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sourced import temporary
+
+import drift
+from drift import ArrivalTime, EventTime, InputError, sources
+from drift.engines.feed import Feed
+from drift.engines.logged import ArrivalLog
+from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
+from drift_graph.times import Late
+
+
+class Taken:
+    """A feed, and all that it has given.
+
+    Attributes:
+        cut: what `position` is of, and of which run.
+    """
+
+    def __init__(self, inputs: dict[str, Any], times: dict[str, Any], folder: Path, *, batch_items: int = 5) -> None:
+        graph = drift.Graph("g")
+        for name in inputs:
+            graph.source(name).sink(f"of {name}")
+        self.late: list[Late] = []
+        self.items: list[tuple[bytes, str, Any]] = []
+        given = {name: drift.sources.base.as_source(name, each) for name, each in inputs.items()}
+        self.feed = Feed(
+            graph.build(), given, times, batch_items=batch_items, in_flight_max=10_000, on_late=self.late.append,
+            keeps_positions=True, log_folder=folder,
+        )  # fmt: skip
+        self.heartbeats = [BEGINNING] * len(inputs)
+
+    @property
+    def reached(self) -> bytes:
+        return min(self.heartbeats)
+
+    def poll(self) -> None:
+        for name, rank, arrived in self.feed.poll(self.reached):
+            assert self.heartbeats[rank] <= arrived.heartbeat
+            self.heartbeats[rank] = arrived.heartbeat
+            self.items += [(meta, name, payload) for meta, payload in zip(arrived.metas, arrived.payloads)]
+
+    def to_the_end(self) -> Taken:
+        while self.reached != END_OF_TIME and self.feed.error is None:
+            before = len(self.items)
+            self.poll()
+            if len(self.items) == before and self.feed.filenos():
+                select.select(self.feed.filenos(), (), (), 0.01)
+        self.feed.close()
+        return self
+
+    def above(self, cut: bytes) -> list[tuple[bytes, str, Any]]:
+        return sorted((item for item in self.items if item[0] >= cut), key=lambda item: item[0])
+
+    def late_above(self, cut: bytes) -> list[Late]:
+        return [late for late in self.late if pack_time(late.heartbeat) >= cut]
+
+
+def went_on(make: Callable[[], Taken], positions: Any, cut: bytes) -> Taken:
+    taken = make()
+    taken.feed.go_on(json.loads(json.dumps(positions)), cut)
+    return taken
+
+
+rows = st.lists(st.tuples(st.integers(0, 20), st.sampled_from("abc")), max_size=30)
+
+
+@given(
+    first=rows,
+    second=rows,
+    lateness=st.integers(0, 6),
+    polls=st.lists(st.integers(0, 4), min_size=1, max_size=4),
+    batch_items=st.integers(1, 6),
+)
+@settings(deadline=None, max_examples=80)
+def test_a_feed_goes_on_from_its_cuts_one_after_the_other(
+    first: list[tuple[int, str]], second: list[tuple[int, str]], lateness: int, polls: list[int], batch_items: int
+) -> None:
+    data = "".join(json.dumps(row) + "\n" for row in first).encode()
+    policy = EventTime(lambda row: row[0], lateness=lateness, late="divert")
+    with temporary(data) as path:
+
+        def make() -> Taken:
+            inputs = {"a": sources.jsonl(path), "b": second, "c": list(range(7))}
+            return Taken(inputs, {"a": policy, "b": policy}, path.parent, batch_items=batch_items)
+
+        whole = make().to_the_end()
+        taken, cut = make(), BEGINNING
+        for count in polls:
+            for _ in range(count):
+                taken.poll()
+            if taken.reached == END_OF_TIME:
+                break
+            moments = [meta for meta, _, _ in taken.above(cut) if meta < taken.reached]
+            cut = max(cut, moments[len(moments) // 2] if moments and count % 2 else taken.reached)
+            positions = taken.feed.positions_at(cut)
+            taken.feed.close()
+            taken = went_on(make, positions, cut)
+        taken.to_the_end()
+        assert taken.above(BEGINNING) == whole.above(cut)
+        assert taken.late == whole.late_above(cut)
+        assert taken.feed.late_items == whole.feed.late_items == len(whole.late)
+        assert taken.feed.items_in == whole.feed.items_in
+
+
+def live(payloads: Iterable[Any]) -> Any:
+    return sources.live(iter(payloads))
+
+
+@pytest.mark.parametrize("policy", [ArrivalTime(), EventTime(lambda n: n, lateness=3, late="divert", idle_after_ms=0)])
+def test_what_cannot_be_read_again_is_given_again_by_its_log(policy: Any, tmp_path: Path) -> None:
+    choose = random.Random(7)
+    stream = iter([n + choose.randrange(-9, 9) for n in range(400)])
+
+    def make() -> Taken:  # what a socket has given once comes from nowhere else
+        def some() -> Iterator[int]:
+            yield from (next(stream) for _ in range(100))
+
+        return Taken({"s": sources.live(some())}, {"s": policy}, tmp_path, batch_items=7)
+
+    every: list[tuple[bytes, str, Any]] = []
+    late: list[Late] = []
+    taken, cut = make(), BEGINNING
+    taken.feed.go_on({}, BEGINNING)
+    for round_number in range(3):
+        before = len(taken.items)
+        while len(taken.items) < before + 20:
+            taken.poll()
+            select.select(taken.feed.filenos(), (), (), 0.01)
+        moments = sorted(meta for meta, _, _ in taken.items if cut <= meta < taken.reached)
+        middle = moments[len(moments) // 2] if round_number else BEGINNING  # the first dies before any cut
+        positions = taken.feed.positions_at(middle) if round_number else {}
+        for _ in range(5):
+            taken.poll()
+        known = taken.above(middle)
+        known_late = taken.late_above(middle)
+        taken.feed.close()  # and what came after the cut is only in the log
+        again = went_on(make, positions, middle)
+        if positions:
+            again.feed.committed(positions)
+        while len(again.items) < len(known):
+            again.poll()
+        assert again.above(BEGINNING)[: len(known)] == known
+        assert again.late[: len(known_late)] == known_late
+        taken, cut = again, middle
+        every, late = again.items, again.late
+    taken.to_the_end()
+    payloads = [payload for _, _, payload in taken.items]
+    assert len({meta for meta, _, _ in taken.items}) == len(payloads) >= len(every)
+    assert late == taken.late[: len(late)]
+    final = went_on(make, taken.feed.positions_at(cut), cut)  # also its end is in the log
+    final.to_the_end()
+    assert final.above(cut) == taken.above(cut)
+
+
+def test_a_log_is_cut_where_an_entry_is_torn_and_dropped_below_what_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drift.engines.logged._SEGMENT_BYTES", 100)
+    log = ArrivalLog(tmp_path, "a/b")
+    for n in range(20):
+        assert log.items([n, {"n": n}], n, {"at": n}) == ([n, {"n": n}], None)
+    log.promise(7)
+    log.close()
+    again = ArrivalLog(tmp_path, "a/b")
+    entries = list(again.repeat(0))
+    assert [entry.number for entry in entries] == list(range(21)) and entries[20].promise == 7
+    assert [entry.payloads for entry in entries[:20]] == [[n, {"n": n}] for n in range(20)]
+    assert [(entry.at_ms, entry.reader) for entry in entries[:20]] == [(n, {"at": n}) for n in range(20)]
+    (folder,) = tmp_path.iterdir()
+    files = sorted(folder.iterdir())
+    again.drop_below(9)
+    assert [entry.number for entry in ArrivalLog(tmp_path, "a/b").repeat(9)] == list(range(9, 21))
+    assert len(list(folder.iterdir())) < len(files)
+    with pytest.raises(InputError, match="is needed from entry 0 on, and it begins at"):
+        list(ArrivalLog(tmp_path, "a/b").repeat(0))
+    last = sorted(folder.iterdir())[-1]
+    last.write_bytes(last.read_bytes()[:-1])
+    torn = ArrivalLog(tmp_path, "a/b")
+    assert [entry.number for entry in torn.repeat(9)] == list(range(9, 20))
+    torn.items(["new"], 1, None)
+    torn.close()
+    assert [entry.payloads for entry in ArrivalLog(tmp_path, "a/b").repeat(19)] == [[19, {"n": 19}], ["new"]]
+    first = sorted(folder.iterdir())[0]
+    first.write_bytes(b"x" + first.read_bytes()[1:])
+    with pytest.raises(InputError, match="is damaged at byte 0; bring it back"):
+        list(ArrivalLog(tmp_path, "a/b").repeat(9))
+    other = ArrivalLog(tmp_path, "a/b")
+    with pytest.raises(InputError, match="that another run wrote, and this one does not go on from it"):
+        other.items([1], 0, None)
+    bad = ArrivalLog(tmp_path, "c")
+    kept, error = bad.items([1, object(), 2], 0, None)
+    assert kept == [1] and "object" in str(error)
+
+
+def test_only_what_would_come_otherwise_is_logged(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_text("a\nb\n")
+    inputs = {"file": sources.text(path), "list": [1, 2], "once": iter([1, 2]), "live": live([1, 2])}
+    Taken(inputs, {}, tmp_path / "logs").to_the_end()
+    assert sorted(each.name for each in (tmp_path / "logs").iterdir()) == ["live", "once"]
