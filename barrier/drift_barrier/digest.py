@@ -99,6 +99,18 @@ class Digest:
             self.blocks.append(self._open_block())
             self._count, self._metas, self._payloads = 0, [], []
 
+    def opened(self) -> list[Encoded]:
+        """The items of the block that is not full, in one piece at the most."""
+        if not self._count:
+            return []
+        return [Encoded(self._count, b"".join(self._metas), b"".join(self._payloads), False)]
+
+    def go_on(self, blocks: Sequence[bytes], opened: Sequence[Encoded]) -> None:
+        """Before any item: be the digest of output whose full blocks have these hashes, and with these items after them."""
+        self.blocks = list(blocks)
+        for piece in opened:
+            self.add_encoded(piece)
+
     def open_block(self) -> tuple[int, bytes] | None:
         """How many items the last block has, and its hash so far; None where the last block is full."""
         return (self._count, self._open_block()) if self._count else None

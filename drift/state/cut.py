@@ -1,0 +1,162 @@
+"""The manifest of a cut: everything that is not by key, and the names and hashes of what is.
+
+Invariant: a manifest that is read is one that was written, to the byte; and what it names is there and was not changed.
+
+Why: it ends with a hash of itself and holds the hash of each file of states, which are compared when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import xxhash
+
+from drift.records.changes import compare
+from drift.records.fingerprint import Fingerprint
+from drift_barrier.digest import Algorithm, Encoded
+from drift_graph.canonical import stored
+from drift_graph.errors import GraphError, SettingsError
+from drift_graph.meta import END_OF_TIME, TIME_MIN, time_of
+from drift_graph.restore import CannotRestore, restored
+
+#: Raised with whatever a cut holds, so that one of another kind is refused.
+FORMAT = 1
+_HASH_BYTES = 16
+
+
+class StateDamaged(SettingsError):
+    """What a run kept was changed or removed since, or is of another version of drift."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What was released below a cut.
+
+    Attributes:
+        position: of the next item.
+        last: the meta of the last one; b"" where there was none.
+        opened: the items of the block of the digest that is not full, in pieces.
+        blocks: how many blocks are full; their hashes lie in the store.
+    """
+
+    position: int
+    last: bytes
+    opened: Sequence[Encoded]
+    blocks: int
+    algorithm: Algorithm
+
+
+@dataclass(frozen=True)
+class Cut:
+    """See the module.
+
+    Attributes:
+        number: cuts of one store are numbered from 1, without those that were never committed.
+        at: minimal time.
+        graph: fingerprint of what computed it.
+        steps: name of each grouping whose states are kept, and of what kind it is.
+        pieces: hash of each file of states, by name.
+        sources, sinks: what each told of its place, by name.
+        items_in, tombstones, late_items: counts of the run so far.
+        keys: whose states have changed since the cut before.
+        taken_ms: when, in milliseconds since 1970.
+    """
+
+    number: int
+    at: bytes
+    graph: Fingerprint
+    steps: Mapping[str, str]
+    output: Output
+    pieces: Mapping[str, bytes] = field(default_factory=dict)
+    sources: Mapping[str, Any] = field(default_factory=dict)
+    sinks: Mapping[str, Any] = field(default_factory=dict)
+    items_in: int = 0
+    tombstones: int = 0
+    late_items: int = 0
+    keys: int = 0
+    taken_ms: int = 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the run had ended: nothing comes after it."""
+        return self.at == END_OF_TIME
+
+    @property
+    def reached(self) -> str:
+        """Where it is, for people."""
+        if len(self.at) < 8:
+            return "the beginning"
+        return "the end" if self.is_last else f"time {max(time_of(self.at), TIME_MIN)}"
+
+    def with_pieces(self, pieces: Mapping[str, bytes]) -> Cut:
+        return replace(self, pieces=dict(pieces))
+
+
+def encoded(cut: Cut) -> bytes:
+    """The bytes of a manifest."""
+    fields = asdict(cut)
+    fields["output"]["opened"] = [list(piece) for piece in cut.output.opened]
+    body = stored((FORMAT, fields))
+    return body + xxhash.xxh3_128_digest(body)
+
+
+def decoded(data: bytes, where: str) -> Cut:
+    """The manifest that was encoded so.
+
+    Raises:
+        StateDamaged: these are other bytes, or of another format.
+    """
+    body, told = data[:-_HASH_BYTES], data[-_HASH_BYTES:]
+    if xxhash.xxh3_128_digest(body) != told:
+        raise StateDamaged(
+            f"the manifest {where} was changed or cut off since it was written: its hash is another; remove it to go "
+            f"on from the cut before"
+        )
+    try:
+        form, fields = restored(body)
+    except CannotRestore as error:
+        raise StateDamaged(f"the manifest {where} cannot be read: {error}") from error
+    if form != FORMAT:
+        raise StateDamaged(
+            f"the manifest {where} has format {form!r}, and this drift writes and reads format {FORMAT}; go on with "
+            f"the drift that wrote it, or begin anew in another place"
+        )
+    opened = [Encoded(*piece) for piece in fields["output"]["opened"]]
+    output = Output(**{**fields["output"], "opened": opened})
+    return Cut(**{**fields, "output": output})
+
+
+def check_fits(
+    cut: Cut, graph: Fingerprint, steps: Mapping[str, str], algorithm: str, where: str, *, changed_code: str
+) -> None:
+    """Whether a graph can go on from a cut.
+
+    Args:
+        changed_code: "accept" where functions may be others than those that made the cut.
+
+    Raises:
+        GraphError: steps with states are missing, new, or of another kind; or functions are others.
+        SettingsError: the digest is of another algorithm.
+    """
+    changes = "; ".join(change.text for change in compare(cut.graph, graph) if change.matters)
+    if cut.graph["structure"] != graph["structure"] or dict(cut.steps) != dict(steps):
+        gone = ", ".join(repr(name) for name in cut.steps if name not in steps)
+        new = ", ".join(repr(name) for name in steps if name not in cut.steps)
+        names = f"; steps that keep state: gone {gone or 'none'}, new {new or 'none'}" if gone or new else ""
+        raise GraphError(
+            f"cut {cut.number} in {where} is of another graph, and its states do not fit this one: "
+            f"{changes or 'steps have other names'}{names}; begin anew in another place"
+        )
+    if cut.output.algorithm != algorithm:
+        raise SettingsError(
+            f"the digest of the run in {where} is {cut.output.algorithm}, and digest={algorithm!r} was asked for; it "
+            f"cannot change while a run goes on"
+        )
+    if changes and changed_code != "accept":
+        raise GraphError(
+            f"the functions are not those that the run in {where} has run with: {changes}. Its states and its output "
+            f"come from the old ones, so no run over the whole input would give the same any more; begin anew in "
+            f"another place, or, where a function was only mended, go on with changed_code='accept'"
+        )

@@ -1,0 +1,249 @@
+"""A run that keeps its state: when a cut is taken, what it is made of, and how a run goes on from one.
+
+Invariant: a cut is committed when its pieces are durable, every sink that takes part has what lies below it, and the
+sources can be read again from there. A run that goes on gives what the unbroken one would have given from there on.
+
+Why: a cut is taken between two pieces of the output, when the sinks have been given all of the first one, which is what
+was released below minimal time. Below that everything is final.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+from drift.machines.plan import Plan
+from drift.machines.process import ProcessStage
+from drift.machines.worker import Piece
+from drift.records.fingerprint import fingerprint
+from drift.sinks.base import Committing, Sink
+from drift.state.cut import Cut, Output, check_fits
+from drift.state.files import FilesStore
+from drift.state.pieces import Forms
+from drift.state.store import Kept, Store
+from drift_barrier.digest import Algorithm
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.times import TimePolicy
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Where a run keeps its state, how often, and from where it goes on.
+
+    Args:
+        where: a folder, also as "files:FOLDER".
+        every_s: seconds between cuts.
+        every_items: a cut after so many input items too.
+        keep: so many cuts are kept, 1 or more; older ones are merged.
+        from_cut: number of a kept cut to go on from, in place of the last; those after it are dropped.
+        changed_code: "accept" to go on although functions are others than those that made the states.
+        classes: of states, where the modules of the graph's functions do not know them by name.
+
+    Raises:
+        SettingsError: a value that is none of these.
+    """
+
+    where: str | os.PathLike[str]
+    every_s: float = 1.0
+    every_items: int | None = None
+    keep: int = 3
+    from_cut: int | None = None
+    changed_code: Literal["refuse", "accept"] = "refuse"
+    classes: Sequence[type] = ()
+
+    def __post_init__(self) -> None:
+        if type(self.every_s) not in (int, float) or not self.every_s >= 0:
+            raise SettingsError(f"every_s={self.every_s!r} is not a number of seconds of 0 or more")
+        for name in ("every_items", "keep", "from_cut"):
+            value = getattr(self, name)
+            if value is None and name != "keep":
+                continue
+            if type(value) is not int or value < 1:
+                raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
+        if self.changed_code not in ("refuse", "accept"):
+            raise SettingsError(f"changed_code={self.changed_code!r} is neither 'refuse' nor 'accept'")
+
+
+class Taken(NamedTuple):
+    """What an engine has as of a cut.
+
+    Attributes:
+        pieces: of its workers, by name.
+        blocks: hashes of all full blocks of the output.
+    """
+
+    at: bytes
+    output: Output
+    pieces: Mapping[str, Piece]
+    blocks: Sequence[bytes]
+    tombstones: int
+
+
+class Begin(NamedTuple):
+    """What an engine goes on from."""
+
+    cut: Cut
+    blocks: Sequence[bytes]
+    kept: Kept
+
+
+class Keeps(Protocol):
+    """An engine that cuts are taken of."""
+
+    def keep_state(self, begin: Begin | None) -> None:
+        """Before any item: cuts will be taken, and the run goes on from one, or begins."""
+
+    def cut(self) -> Taken | None:
+        """Everything as of minimal time; None where there is nothing new."""
+
+
+class PlacesInSources(Protocol):
+    """A feed that can say from where its sources are to be read again."""
+
+    items_in: int
+    late_items: int
+
+    def positions_at(self, cut: bytes) -> dict[str, Any]: ...
+    def committed(self, positions: Mapping[str, Any]) -> None: ...
+    def go_on(self, positions: Mapping[str, Any], cut: bytes) -> None: ...
+
+
+def store_of(given: str | os.PathLike[str] | Cuts) -> Store:
+    """The store that a user names.
+
+    Raises:
+        SettingsError: there is none of that kind.
+    """
+    cuts = given if isinstance(given, Cuts) else Cuts(given)
+    where = os.fspath(cuts.where)
+    kind, _, rest = where.partition(":")
+    if kind == "files" and rest:
+        return FilesStore(Path(rest), keep=cuts.keep)
+    if "://" in where:
+        raise SettingsError(f"state cannot be kept in {where!r}: there is no such store; give a folder, or files:FOLDER")
+    return FilesStore(Path(where), keep=cuts.keep)
+
+
+def steps_with_state(dataflow: Dataflow, *, fused: bool) -> dict[str, str]:
+    """The groupings of a graph that keep state, and the kind of machine each has."""
+    return {name: type(stage).__name__ for name, stage in Plan(dataflow, fused=fused).stages().items()}
+
+
+class Keeper:
+    """The cuts of one run.
+
+    Args:
+        cuts: as the user asked for them.
+        dataflow: the graph, as the user wrote it.
+        times: its time policies.
+        fused: how the engine runs it.
+        now_s: the clock of the process.
+
+    Attributes:
+        cut: the last one; None before the first.
+        went_on_from: the one that the run began with.
+    """
+
+    def __init__(
+        self,
+        cuts: Cuts,
+        dataflow: Dataflow,
+        times: Mapping[str, TimePolicy],
+        *,
+        fused: bool,
+        algorithm: Algorithm,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cuts = cuts
+        self._now_s = now_s
+        self._graph = fingerprint(dataflow, times)
+        self._steps = steps_with_state(dataflow, fused=fused)
+        self._forms = Forms(dataflow, [name for name, kind in self._steps.items() if kind == ProcessStage.__name__], cuts.classes)
+        self._store = store_of(cuts)
+        self._store.open()
+        try:
+            self.went_on_from = self.cut = self._chosen(algorithm)
+        except BaseException:
+            self._store.close()
+            raise
+        self._blocks = self.cut.output.blocks if self.cut is not None else 0
+        self._taken_s = 0.0
+        self._taken_items = self.cut.items_in if self.cut is not None else 0
+
+    def _chosen(self, algorithm: Algorithm) -> Cut | None:
+        """The cut to go on from."""
+        store, wanted = self._store, self._cuts.from_cut
+        known = store.cuts()
+        found = [cut for cut in known if wanted in (None, cut.number)]
+        if wanted is not None and not found:
+            numbers = ", ".join(str(cut.number) for cut in known) or "none"
+            raise SettingsError(f"from_cut={wanted}, and {store.where} has {numbers}")
+        if not found:
+            return None
+        check_fits(
+            found[-1], self._graph, self._steps, algorithm, store.where, changed_code=self._cuts.changed_code
+        )
+        return found[-1]
+
+    def begin(self, engine: Keeps, feed: PlacesInSources, sinks: Mapping[str, Sink]) -> None:
+        """Before the sinks are opened and any item flows: all stand where the cut was."""
+        cut = self.cut
+        self._taken_s = self._now_s()
+        if cut is None:
+            self._store.begin_anew()
+            engine.keep_state(None)
+            return
+        engine.keep_state(Begin(cut, self._store.blocks(cut), self._store.kept(cut, self._forms)))
+        feed.go_on(cut.sources, cut.at)
+        for name, sink in sinks.items():
+            if isinstance(sink, Committing):
+                sink.go_on(cut.output.position, cut.sinks.get(name))
+
+    def is_due(self, items_in: int) -> bool:
+        """Whether it is time for a cut."""
+        if self._store.is_busy:
+            return False
+        every_items = self._cuts.every_items
+        by_items = every_items is not None and items_in - self._taken_items >= every_items
+        return by_items or self._now_s() - self._taken_s >= self._cuts.every_s
+
+    def take(self, engine: Keeps, feed: PlacesInSources, sinks: Mapping[str, Sink]) -> None:
+        """A cut, where everything that was released has been given to the sinks.
+
+        Raises:
+            PayloadError: a state cannot be kept.
+            SettingsError: the cut before could not be written.
+        """
+        taken = engine.cut()
+        if taken is None:
+            return
+        self._taken_s, self._taken_items = self._now_s(), feed.items_in
+        positions = feed.positions_at(taken.at)
+        committed = {name: sink.commit() for name, sink in sinks.items() if isinstance(sink, Committing)}
+        cut = Cut(
+            number=1 if self.cut is None else self.cut.number + 1,
+            at=taken.at,
+            graph=self._graph,
+            steps=self._steps,
+            output=taken.output,
+            sources=positions,
+            sinks=committed,
+            items_in=feed.items_in,
+            tombstones=taken.tombstones,
+            late_items=feed.late_items,
+            keys=sum(len(entries) for piece in taken.pieces.values() for entries in piece.states.values()),
+            taken_ms=time.time_ns() // 1_000_000,
+        )
+        pieces = {name: self._forms.encoded(piece) for name, piece in taken.pieces.items()}
+        blocks, self._blocks = taken.blocks[self._blocks :], len(taken.blocks)
+        self._store.commit(cut, pieces, blocks, lambda: feed.committed(positions))
+        self.cut = cut
+
+    def close(self) -> None:
+        """Wait for the last cut to be written."""
+        self._store.close()

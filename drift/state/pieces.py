@@ -1,0 +1,178 @@
+"""A worker's piece of a cut as bytes: by step the canonical bytes of keys, and what is kept of each in its stored form.
+
+Invariant: what was written as a piece comes back as one, or is refused when it is written.
+
+Why: keys and states have the same forms that keys are told apart by and that records keep payloads in. One state of
+each step is read back when it is written, so a class that cannot be found again by its name is named at the first cut,
+and not when the run is to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from drift.machines.cuts import GONE
+from drift.machines.keys import form_of_identity, identity_of
+from drift.machines.sent import LaterSent
+from drift.machines.worker import Piece
+from drift.operators import State, Timer
+from drift.state.cut import StateDamaged
+from drift_graph.canonical import NoCanonicalForm, canonical_each, stored, stored_each
+from drift_graph.errors import PayloadError
+from drift_graph.functions import safe_text
+from drift_graph.graph import Dataflow
+from drift_graph.item import Failure
+from drift_graph.restore import CannotRestore, Classes, classes_near, restored
+
+
+class States(NamedTuple):
+    """What a piece has of one step.
+
+    Attributes:
+        keys: canonical bytes.
+        values: stored bytes; None for a key that is as if it had never been.
+        timed: indices of those that have timers.
+    """
+
+    keys: Sequence[bytes]
+    values: Sequence[bytes | None]
+    timed: Sequence[int]
+
+
+class LaterForm(NamedTuple):
+    """A later item whose payload is in its stored form."""
+
+    origin: bytes
+    target: str
+    meta: bytes
+    payload: bytes
+    diff: int
+
+
+class StoredPiece(NamedTuple):
+    states: dict[str, States]
+    later: Sequence[LaterForm]
+
+
+_decode = msgspec.msgpack.Decoder(StoredPiece).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Forms:
+    """How the states of a graph are written and read.
+
+    Args:
+        dataflow: the graph, in whose functions' modules classes of states are looked for.
+        timed: names of the steps whose states come with timers.
+        classes: more of them.
+    """
+
+    def __init__(self, dataflow: Dataflow, timed: Collection[str], classes: Iterable[type] = ()) -> None:
+        self._timed = frozenset(timed)
+        self._classes: Classes = _classes(dataflow, [State, Timer, Failure, *classes])
+
+    def encoded(self, piece: Piece) -> bytes:
+        """The bytes of a piece.
+
+        Raises:
+            PayloadError: a state has no stored form, or could not be read again.
+        """
+        states = {name: self._states(name, entries) for name, entries in piece.states.items()}
+        later = [LaterForm(*each[:3], self._form(each.target, each.payload), each.diff) for each in piece.later]
+        for each in later[:1]:
+            self._check(each.target, each.payload)
+        return _encode(StoredPiece(states, later))
+
+    def _states(self, name: str, entries: Sequence[tuple[Any, Any]]) -> States:
+        keys, values = [key for key, _ in entries], [value for _, value in entries]
+        forms = list(map(form_of_identity, keys)) if bytes in set(map(type, keys)) else canonical_each(keys)
+        timed = [at for at, value in enumerate(values) if value is not GONE and value[1]] if name in self._timed else []
+        if not any(value is GONE for value in values):
+            return States(forms, self._checked(name, values), timed)
+        present = iter(self._checked(name, [value for value in values if value is not GONE]))
+        return States(forms, [None if value is GONE else next(present) for value in values], timed)
+
+    def _checked(self, name: str, values: list[Any]) -> list[bytes]:
+        try:
+            forms = stored_each(values)
+        except NoCanonicalForm:
+            forms = [self._form(name, value) for value in values]
+        if forms:
+            self._check(name, forms[0])
+        return forms
+
+    def _form(self, name: str, value: Any) -> bytes:
+        try:
+            return stored(value)
+        except NoCanonicalForm as none:
+            raise PayloadError(
+                f"step {name!r} has a state that cannot be kept: {none}; the state is {safe_text(repr, value, 200)}",
+                step=name,
+            ) from None
+
+    def _check(self, name: str, form: bytes) -> None:
+        try:
+            restored(form, self._classes)
+        except CannotRestore as error:
+            raise PayloadError(
+                f"step {name!r} has a state that could be written and not be read again: {error}; classes of states "
+                f"have to be known by name in the modules of the graph's functions",
+                step=name,
+            ) from error
+
+    def value(self, form: bytes) -> Any:
+        """A state again.
+
+        Raises:
+            StateDamaged: it cannot be.
+        """
+        try:
+            return restored(form, self._classes)
+        except CannotRestore as error:
+            raise StateDamaged(f"a state that was kept cannot be read: {error}") from error
+
+    def entries(self, rows: Iterable[tuple[bytes, bytes]]) -> list[tuple[Any, Any]]:
+        """Identities of keys and their states, from their bytes."""
+        return [(identity_of(key), self.value(form)) for key, form in rows]
+
+    def later(self, forms: Iterable[LaterForm]) -> list[LaterSent]:
+        return [LaterSent(*each[:3], self.value(each.payload), each.diff) for each in forms]
+
+
+def decoded(data: bytes, where: str) -> StoredPiece:
+    """A piece whose hash was compared."""
+    try:
+        return _decode(data)
+    except msgspec.DecodeError as error:
+        raise StateDamaged(f"{where} is no piece of a cut: {error}") from error
+
+
+def _classes(dataflow: Dataflow, more: Sequence[type]) -> Classes:
+    try:
+        return classes_near(_functions(dataflow), more)
+    except CannotRestore:
+        return {kind.__qualname__: kind for kind in more}  # two of one name, of which the states may need neither
+
+
+def _functions(dataflow: Dataflow) -> Iterator[Callable[..., Any]]:
+    """The functions of a graph, also inside of those that sugar makes."""
+    todo: list[Any] = [getattr(each, name, None) for each in dataflow.operators for name in ("function", "key", "time")]
+    seen: set[int] = set()
+    while todo:
+        each = todo.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        if callable(each):
+            yield each
+        if is_dataclass(each) and not isinstance(each, type):
+            todo += [getattr(each, known.name) for known in fields(each)]
+        todo += [
+            getattr(each, "user_function", None),
+            getattr(each, "func", None),
+            *(getattr(each, "args", None) or ()),
+        ]
