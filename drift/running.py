@@ -27,6 +27,8 @@ from drift.pieces import Pieces, called_on, taken_in_a_thread
 from drift.sinks.base import Sink, as_sink
 from drift.sources.base import Source, as_source
 from drift.sources.frames import FrameSource
+from drift.state.cut import Cut
+from drift.state.keeping import Cuts, Keeper, log_folder_of
 from drift.streams import ERRORS, Graph
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
@@ -111,6 +113,7 @@ class Run:
         make_feed: MakeFeed | None = None,
         until: int | None = None,
         web: int | str | None = None,
+        state: Any = None,
     ) -> None:
         self.dataflow = dataflow
         self.engine = engine
@@ -124,6 +127,8 @@ class Run:
             if not isinstance(policy, (ArrivalTime, EventTime)):
                 raise SettingsError(f"times[{name!r}] is {policy!r:.80}, neither ArrivalTime() nor EventTime(...)")
         take_late = taker_of_late(on_late, self.late.append)
+        if state is not None:
+            _check_state(engine, record, until)
         self._started = time.perf_counter()
         self._seconds: float | None = None
         self._sinks: dict[str, Sink] = {name: as_sink(name, given) for name, given in sinks.items()}
@@ -150,17 +155,25 @@ class Run:
                 on_read=self._recorder.read if self._recorder is not None else None,
                 on_fed=self._recorder.arrived if self._recorder is not None else None,
                 on_stored=self._recorder.arrived_stored if self._recorder is not None else None,
+                keeps_positions=state is not None,
+                log_folder=log_folder_of(state) if state is not None else None,
             )
         try:
             self._engine = _engine_class(engine)(watched, self._feed, settings)
         except BaseException:
             self._feed.close()
             raise
+        self._keeper: Keeper | None = None
+        self._is_to_pause = False
         self._page: LivePage | None = None
         try:
+            if state is not None:
+                self._keeper = self._going_on(state, times)
             if web is not None:
                 self._page = _live_page(web, self)
         except BaseException:
+            if self._keeper is not None:
+                self._keeper.close()
             self._engine.close()
             raise
         self._log = RunLog(dataflow.name, engine, settings.workers)
@@ -319,8 +332,13 @@ class Run:
         What was read is processed and released, the sinks are completed and closed, and the iteration ends by itself; a
         record holds what was read, and repeats it. It takes effect when the source that is being read gives something:
         live sources never hold it up. On Spark it ends what the driver reads of sources; a job that has begun goes on.
+
+        A run that keeps its state stops at a cut in place of that: its input has not ended, and it goes on from there.
         """
-        self._feed.stop()
+        if self._keeper is not None:
+            self._is_to_pause = True
+        else:
+            self._feed.stop()
 
     def stopping_on(self, *signals: int) -> AbstractContextManager[None]:
         """For a with statement in the main thread: the first of these signals stops the run, as `stop` does.
@@ -366,6 +384,27 @@ class Run:
         )
         return Recorder(as_recording(record), manifest)
 
+    def _going_on(self, state: Any, times: Mapping[str, TimePolicy]) -> Keeper:
+        """Who takes the run's cuts; the engine, the sources and the sinks stand where the last one was."""
+        keeper = Keeper(
+            state if isinstance(state, Cuts) else Cuts(state),
+            self.dataflow,
+            times,
+            fused=self.settings.fused,
+            algorithm=self.settings.digest,
+        )
+        try:
+            keeper.begin(self._engine, self._feed, self._sinks)
+        except BaseException:
+            keeper.close()
+            raise
+        return keeper
+
+    @property
+    def went_on_from(self) -> Cut | None:
+        """The cut that the run goes on from, where it keeps its state and there was one."""
+        return self._keeper.went_on_from if self._keeper is not None else None
+
     def _end(self) -> None:
         if self._seconds is None and not self._pieces.is_of_a_fork:
             self._digest = self._engine.hexdigest()
@@ -374,6 +413,8 @@ class Run:
                     closing.callback(sink.close)
                 if self._purity is not None:
                     closing.callback(self._purity.close)
+                if self._keeper is not None:
+                    closing.callback(self._keeper.close)
                 if self._recorder is not None:
                     closing.callback(self._recorder.close)
                 closing.callback(self._engine.close)
@@ -414,13 +455,20 @@ class Run:
                 if self._page is not None:
                     self._page.status.take(piece)
                 self._tell(piece)
+                if self._keeper is not None and self._keeper.is_due(self._engine.progress.items_in):
+                    self._keeper.take(self._engine, self._feed, self._sinks)
                 yield piece
                 seen, self._seen = self._seen, []
                 _check_unchanged(seen, "the loop over the run")
+                if self._is_to_pause and self._keeper is not None:
+                    self._keeper.take(self._engine, self._feed, self._sinks)
+                    return
                 if error is not None:
                     raise error
                 if self._until is not None and piece.position + len(piece.metas) >= self._until:
                     return
+            if self._keeper is not None:
+                self._keeper.take(self._engine, self._feed, self._sinks)
             for sink in self._sinks.values():
                 if not (self._feed.stopped and getattr(sink, "goes_on", False)):  # an earlier run came further
                     sink.complete()
@@ -504,6 +552,7 @@ def run(
     digest: str = "xxh3_128",
     record: str | os.PathLike[str] | Recording | None = None,
     web: int | str | None = None,
+    state: str | os.PathLike[str] | Cuts | None = None,
     **more: Any,
 ) -> Run:
     """Run a graph; iterate over the result for its items, or call `finish()`.
@@ -520,6 +569,8 @@ def run(
         record: a folder, which is not there yet, for a record of the run; `drift.replay` and `drift.audit` take it.
         web: a port, 0 for any that is free, or "HOST:PORT": a page of the run while it runs, at `Run.web`. On a host
             that is not this machine's loopback it asks for a token, DRIFT_WEB_TOKEN or one that is made.
+        state: a folder where the run keeps its state, or `drift.Cuts(...)`: the same call goes on from there after
+            whatever ended the run (local).
         more: other fields of `drift.Settings`.
 
     Raises:
@@ -543,6 +594,7 @@ def run(
         digest=digest,
         record=record,
         web=web,
+        state=state,
         place=_place(graph, dataflow) if record is not None else "",
         **more,
     )
@@ -561,6 +613,7 @@ def made_run(
     feed: MakeFeed | None = None,
     until: int | None = None,
     web: int | str | None = None,
+    state: Any = None,
     **settings: Any,
 ) -> Run:
     """`run` of a graph that is a value, where its place is known, or its input does not come from sources.
@@ -570,6 +623,7 @@ def made_run(
         feed: what the engine reads, in place of `sources`; it is told who takes late items, and batch_items.
         until: end before this position.
         web: where a page is to be.
+        state: where the run keeps its state; see `run`.
         settings: fields of `Settings`.
     """
     return Run(
@@ -585,6 +639,7 @@ def made_run(
         make_feed=feed,
         until=until,
         web=web,
+        state=state,
     )
 
 
@@ -641,6 +696,13 @@ def _purity_check(dataflow: Dataflow, times: Mapping[str, TimePolicy], settings:
     from drift.purity import PurityCheck
 
     return PurityCheck(dataflow, times, first=settings.purity_first, every=settings.purity_every, at_once=True)
+
+
+def _check_state(engine: str, record: Any, until: int | None) -> None:
+    if engine != "local":
+        raise SettingsError(f"state= is for engine='local', and not yet for {engine!r}")
+    if record is not None or until is not None:
+        raise SettingsError("a run keeps a record or its state, not both: leave out record=, or state=")
 
 
 def _check_names(

@@ -102,15 +102,6 @@ class Barrier:
         """How many items and tombstones are held."""
         return self._held
 
-    @property
-    def last(self) -> bytes:
-        """The meta of the last item released; b"" before the first."""
-        return self._last
-
-    def go_on(self, position: int, last: bytes) -> None:
-        """Before any item: go on behind output that was released; its digest is told apart."""
-        self.position, self._last = position, last
-
     def add(self, sink: str, columns: Columns) -> None:
         """Items and tombstones for a sink, in any order; payloads may be `Forms`, and are released as such then."""
         if not columns.metas:

@@ -10,7 +10,7 @@ blocks can be hashed apart from each other, in parallel.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import xxhash
@@ -106,7 +106,7 @@ class Digest:
         return [Encoded(self._count, b"".join(self._metas), b"".join(self._payloads), False)]
 
     def go_on(self, blocks: Sequence[bytes], opened: Sequence[Encoded]) -> None:
-        """Before any item: be the digest of output whose full blocks have these hashes, and with these items after them."""
+        """Before any item: be the digest of output whose full blocks have these hashes, with these items after them."""
         self.blocks = list(blocks)
         for piece in opened:
             self.add_encoded(piece)

@@ -18,13 +18,15 @@ from drift.machines.nodes.intake import Fed
 from drift.machines.plan import Plan, feeding_step
 from drift.machines.worker import BARRIER, Part, Worker
 from drift.sources.sizes import BATCH_BYTES, about_bytes
+from drift.state.cut import Output
+from drift.state.keeping import Begin, Taken
 from drift_acker.ledger import LaterHeld, Ledger, ack_of
 from drift_acker.table import AckTable
 from drift_barrier.barrier import Barrier, Released
-from drift_barrier.digest import Encoded
+from drift_barrier.digest import Digest, Encoded
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME, global_time_of, least_meta
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, least_meta
 
 #: How long to wait for live items before the clock moves the promises of those sources that have none.
 _TICK_S = 0.001
@@ -40,6 +42,7 @@ class LocalEngine:
 
     def __init__(self, dataflow: Dataflow, feed: Feed, settings: Settings) -> None:
         plan = self._plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
+        self._cut_at = BEGINNING
         self._timeline = Timeline() if settings.counted else None
         self.progress = Progress()
         self._feed = feed
@@ -50,6 +53,35 @@ class LocalEngine:
         self._ledger = Ledger(0)
         self._held = LaterHeld(self._ledger)
         self._barrier = Barrier(settings.digest, lambda sink: feeding_step(dataflow, sink))
+
+    def keep_state(self, begin: Begin | None) -> None:
+        """Before any item: cuts will be taken, and the run goes on from one, or begins."""
+        self._worker = Worker(self._plan, tracks=True)
+        if begin is None:
+            return
+        cut, blocks, kept = begin
+        at_once = kept.at_once(cut)
+        self._worker.restore(at_once, kept.lookup)
+        sends = self._worker.restore_later(at_once.later)
+        self._worker.tombstones = cut.tombstones
+        self._acker = AckTable(range(len(self._plan.dataflow.sources)), cut.at)
+        digest = Digest(cut.output.algorithm)
+        digest.go_on(blocks, cut.output.opened)
+        self._barrier.resume(cut.output.position, cut.output.last, digest)
+        self._cut_at = cut.at
+        for name, columns in sends.get(BARRIER, ()):
+            self._barrier.add(name, columns)
+        self._acker.handle(ack_of((), (), (), self._held.moved(self._worker.least_later)))
+
+    def cut(self) -> Taken | None:
+        """Everything as of minimal time; None where there is nothing new."""
+        at, barrier = self._acker.minimal_time, self._barrier
+        if at == self._cut_at:
+            return None
+        self._cut_at = at
+        digest = barrier.digest
+        output = Output(barrier.position, barrier.last, digest.opened(), len(digest.blocks), digest.algorithm)
+        return Taken(at, output, {"local": self._worker.piece(at)}, digest.blocks, self._worker.tombstones)
 
     def released(self) -> Iterator[Released]:
         """See `Engine`."""

@@ -129,6 +129,12 @@ def store_of(given: str | os.PathLike[str] | Cuts) -> Store:
     return FilesStore(Path(where), keep=cuts.keep)
 
 
+def log_folder_of(given: str | os.PathLike[str] | Cuts) -> Path | None:
+    """Where logs of sources are kept that cannot be read again: beside the cuts."""
+    where = os.fspath(given.where if isinstance(given, Cuts) else given)
+    return None if "://" in where else Path(where.removeprefix("files:")) / "inputs"
+
+
 def steps_with_state(dataflow: Dataflow, *, fused: bool) -> dict[str, str]:
     """The groupings of a graph that keep state, and the kind of machine each has."""
     return {name: type(stage).__name__ for name, stage in Plan(dataflow, fused=fused).stages().items()}
