@@ -28,7 +28,7 @@ from drift.sinks.base import Sink, as_sink
 from drift.sources.base import Source, as_source
 from drift.sources.frames import FrameSource
 from drift.state.cut import Cut
-from drift.state.keeping import Cuts, Keeper, log_folder_of
+from drift.state.keeping import Cuts, Keeper, Keeps, log_folder_of
 from drift.streams import ERRORS, Graph
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
@@ -128,7 +128,7 @@ class Run:
                 raise SettingsError(f"times[{name!r}] is {policy!r:.80}, neither ArrivalTime() nor EventTime(...)")
         take_late = taker_of_late(on_late, self.late.append)
         if state is not None:
-            _check_state(engine, record, until)
+            _check_state(record, until)
         self._started = time.perf_counter()
         self._seconds: float | None = None
         self._sinks: dict[str, Sink] = {name: as_sink(name, given) for name, given in sinks.items()}
@@ -386,6 +386,8 @@ class Run:
 
     def _going_on(self, state: Any, times: Mapping[str, TimePolicy]) -> Keeper:
         """Who takes the run's cuts; the engine, the sources and the sinks stand where the last one was."""
+        if not isinstance(self._engine, Keeps):
+            raise SettingsError(f"engine {self.engine!r} keeps no state; leave out state=, or use engine='local'")
         keeper = Keeper(
             state if isinstance(state, Cuts) else Cuts(state),
             self.dataflow,
@@ -399,6 +401,11 @@ class Run:
             keeper.close()
             raise
         return keeper
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether cuts are taken of it."""
+        return self._keeper is not None
 
     @property
     def went_on_from(self) -> Cut | None:
@@ -456,19 +463,19 @@ class Run:
                     self._page.status.take(piece)
                 self._tell(piece)
                 if self._keeper is not None and self._keeper.is_due(self._engine.progress.items_in):
-                    self._keeper.take(self._engine, self._feed, self._sinks)
+                    self._keeper.take()
                 yield piece
                 seen, self._seen = self._seen, []
                 _check_unchanged(seen, "the loop over the run")
                 if self._is_to_pause and self._keeper is not None:
-                    self._keeper.take(self._engine, self._feed, self._sinks)
+                    self._keeper.take()
                     return
                 if error is not None:
                     raise error
                 if self._until is not None and piece.position + len(piece.metas) >= self._until:
                     return
             if self._keeper is not None:
-                self._keeper.take(self._engine, self._feed, self._sinks)
+                self._keeper.take()
             for sink in self._sinks.values():
                 if not (self._feed.stopped and getattr(sink, "goes_on", False)):  # an earlier run came further
                     sink.complete()
@@ -698,9 +705,7 @@ def _purity_check(dataflow: Dataflow, times: Mapping[str, TimePolicy], settings:
     return PurityCheck(dataflow, times, first=settings.purity_first, every=settings.purity_every, at_once=True)
 
 
-def _check_state(engine: str, record: Any, until: int | None) -> None:
-    if engine != "local":
-        raise SettingsError(f"state= is for engine='local', and not yet for {engine!r}")
+def _check_state(record: Any, until: int | None) -> None:
     if record is not None or until is not None:
         raise SettingsError("a run keeps a record or its state, not both: leave out record=, or state=")
 

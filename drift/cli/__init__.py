@@ -33,6 +33,7 @@ from drift.cli.replay import replay_command
 from drift.cli.run import run_command
 from drift.cli.show import show_command
 from drift.cli.simulate import simulate_command
+from drift.cli.state import state_group
 from drift.sinks.lines import drop_stdout
 from drift_graph.errors import SinkError
 
@@ -109,3 +110,4 @@ drift.add_command(diff_command)
 drift.add_command(replay_command)
 drift.add_command(audit_command)
 drift.add_command(record_group)
+drift.add_command(state_group)

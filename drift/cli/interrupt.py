@@ -18,7 +18,7 @@ from typing import Any
 
 from drift.engines.feed import Feed
 from drift.running import Run
-from drift.sinks.base import Sink
+from drift.sinks.base import Committing, Sink
 from drift_graph.meta import Metas
 
 _UNDISTURBED = (Run._write.__code__, Run._end.__code__, Run._to_record.__code__, Feed._told.__code__)
@@ -93,3 +93,30 @@ class Noted:
 
     def close(self) -> None:
         self._sink.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # also where it is copied, before it has a sink
+            raise AttributeError(name)
+        return getattr(self._sink, name)
+
+
+class NotedCommitting(Noted):
+    """One that takes part where a run keeps its state."""
+
+    def __init__(self, sink: Committing) -> None:
+        assert isinstance(sink, Sink)
+        super().__init__(sink)
+        self._committing = sink
+
+    def committed_position(self) -> int | None:
+        return self._committing.committed_position()
+
+    def commit(self) -> Any:
+        return self._committing.commit()
+
+    def go_on(self, position: int, committed: Any) -> None:
+        self._committing.go_on(position, committed)
+
+
+def noted(sink: Sink) -> Noted:
+    return NotedCommitting(sink) if isinstance(sink, Committing) else Noted(sink)

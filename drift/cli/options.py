@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from drift.cli.interrupt import Noted
+from drift.cli.interrupt import Noted, noted
 from drift.cli.specs import OnExisting, by_name, refuse_one_file, sink_of, writes_to_stdout
 from drift.running import ENGINES
 from drift_graph.errors import SettingsError
@@ -79,7 +79,7 @@ class Output:
         if self.as_json and printed.items:
             raise SettingsError("--json has standard output for itself; give the sink a file")
         refuse_one_file(specs)
-        return {name: Noted(sink_of(spec, self.on_existing, name)) for name, spec in specs.items()}, printed
+        return {name: noted(sink_of(spec, self.on_existing, name)) for name, spec in specs.items()}, printed
 
 
 @dataclasses.dataclass(frozen=True)

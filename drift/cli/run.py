@@ -15,6 +15,7 @@ from drift.cli.progress import ProgressLine
 from drift.cli.specs import TimeOptions, by_name, policies, source_of
 from drift.load import full_place, load_dataflow
 from drift.running import Report, Run, made_run
+from drift.state.keeping import Cuts
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 
@@ -58,6 +59,11 @@ _JSON_FIELDS = (
     help="sha256 also withstands forgery.",
 )  # fmt: skip
 @click.option("--record", metavar="PATH", help="A new folder for a record of the run: see drift replay, drift audit.")
+@click.option("--state", metavar="FOLDER", help="Keep the run's state there; the same command goes on from it.")
+@click.option("--cut-every", metavar="SECONDS", type=float, help="How often the state is kept.  [default: 1]")
+@click.option("--keep-cuts", metavar="N", type=int, help="So many cuts are kept, older ones merged.  [default: 3]")
+@click.option("--from-cut", metavar="N", type=int, help="Go on from this one of the cuts that drift state list shows.")
+@click.option("--accept-changed-code", is_flag=True, help="Go on although functions have changed.")
 @click.option("--web", metavar="[HOST:]PORT", help="A page of the run while it runs; 0 is any port that is free.")
 @print_options
 def run_command(
@@ -72,6 +78,11 @@ def run_command(
     transport: str | None,
     check_purity: bool,
     web: str | None,
+    state: str | None,
+    cut_every: float | None,
+    keep_cuts: int | None,
+    from_cut: int | None,
+    accept_changed_code: bool,
     **times: Sequence[str],
 ) -> None:
     """Run the graph of a Python file (FILE:GRAPH) or module (package.module:GRAPH).
@@ -97,6 +108,7 @@ def run_command(
         "check_purity": check_purity,
         "record": record,
         "web": web,
+        "state": _cuts(state, cut_every, keep_cuts, from_cut, accept=accept_changed_code),
         "place": full_place(graph),
         **settings,
         **only_given(more),
@@ -105,6 +117,17 @@ def run_command(
     with LateOutput(output.late_output, output.on_existing) as on_late:
         report = driven(lambda: made_run(dataflow, sources, on_late=on_late, **arguments), sinks, printed)
     print_report(report, printed, digest_algorithm, late_kept=output.late_output is not None)
+
+
+def _cuts(
+    where: str | None, every_s: float | None, keep: int | None, from_cut: int | None, *, accept: bool
+) -> Cuts | None:
+    given = only_given({"every_s": every_s, "keep": keep, "from_cut": from_cut})
+    if where is None:
+        if given or accept:
+            raise SettingsError("cuts are kept in a folder: add --state FOLDER")
+        return None
+    return Cuts(where, changed_code="accept" if accept else "refuse", **given)
 
 
 def _sources(dataflow: Dataflow, specs: Sequence[str], engine: str, *, quiet: bool) -> dict[str, Any]:
@@ -135,6 +158,10 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, Noted], printed: Printed
             with make() as running:
                 if running.web:
                     click.echo(f"see the run at {running.web}", err=True)
+                if running.went_on_from is not None and printed.summary:
+                    cut = running.went_on_from
+                    at = f"{cut.reached}, position {cut.output.position:,}"
+                    click.echo(f"goes on from cut {cut.number} at {at}", err=True)
                 line.follow(running)
                 interrupts.running = running
                 for piece in running.pieces():
@@ -142,7 +169,8 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, Noted], printed: Printed
                     interrupts.check()
             if interrupts.stopped and printed.summary:
                 read = f"after {running.report.items_in:,} items"
-                click.echo(f"stopped by SIGTERM: the sources ended {read}, all output of which is released", err=True)
+                how = "the sources ended" if not running.keeps_state else "stands at a cut"
+                click.echo(f"stopped by SIGTERM: {how} {read}, all output of which is released", err=True)
             return running.report
         except KeyboardInterrupt:
             position = max(position, *(sink.position for sink in sinks.values()), 0)

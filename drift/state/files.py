@@ -58,8 +58,10 @@ class FilesStore:
     def where(self) -> str:
         return str(self._folder)
 
-    def open(self) -> None:
+    def open(self, *, create: bool = True) -> None:
         """See `Store`."""
+        if not create and not (self._folder / "cuts").is_dir():
+            raise SettingsError(f"{self._folder} holds no state of a run; name the folder that --state named")
         try:
             for each in (self._folder, self._folder / "cuts", self._folder / "pieces"):
                 each.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from drift.machines.plan import Plan
 from drift.machines.process import ProcessStage
@@ -92,6 +92,7 @@ class Begin(NamedTuple):
     kept: Kept
 
 
+@runtime_checkable
 class Keeps(Protocol):
     """An engine that cuts are taken of."""
 
@@ -105,9 +106,10 @@ class Keeps(Protocol):
 class PlacesInSources(Protocol):
     """A feed that can say from where its sources are to be read again."""
 
-    items_in: int
-    late_items: int
-
+    @property
+    def items_in(self) -> int: ...
+    @property
+    def late_items(self) -> int: ...
     def positions_at(self, cut: bytes) -> dict[str, Any]: ...
     def committed(self, positions: Mapping[str, Any]) -> None: ...
     def go_on(self, positions: Mapping[str, Any], cut: bytes) -> None: ...
@@ -125,7 +127,7 @@ def store_of(given: str | os.PathLike[str] | Cuts) -> Store:
     if kind == "files" and rest:
         return FilesStore(Path(rest), keep=cuts.keep)
     if "://" in where:
-        raise SettingsError(f"state cannot be kept in {where!r}: there is no such store; give a folder, or files:FOLDER")
+        raise SettingsError(f"state cannot be kept in {where!r}: no such store is known; give a folder")
     return FilesStore(Path(where), keep=cuts.keep)
 
 
@@ -169,7 +171,8 @@ class Keeper:
         self._now_s = now_s
         self._graph = fingerprint(dataflow, times)
         self._steps = steps_with_state(dataflow, fused=fused)
-        self._forms = Forms(dataflow, [name for name, kind in self._steps.items() if kind == ProcessStage.__name__], cuts.classes)
+        timed = [name for name, kind in self._steps.items() if kind == ProcessStage.__name__]
+        self._forms = Forms(dataflow, timed, cuts.classes)
         self._store = store_of(cuts)
         self._store.open()
         try:
@@ -177,6 +180,7 @@ class Keeper:
         except BaseException:
             self._store.close()
             raise
+        self._run: tuple[Keeps, PlacesInSources, Mapping[str, Sink]] | None = None
         self._blocks = self.cut.output.blocks if self.cut is not None else 0
         self._taken_s = 0.0
         self._taken_items = self.cut.items_in if self.cut is not None else 0
@@ -191,14 +195,13 @@ class Keeper:
             raise SettingsError(f"from_cut={wanted}, and {store.where} has {numbers}")
         if not found:
             return None
-        check_fits(
-            found[-1], self._graph, self._steps, algorithm, store.where, changed_code=self._cuts.changed_code
-        )
+        check_fits(found[-1], self._graph, self._steps, algorithm, store.where, changed_code=self._cuts.changed_code)
         return found[-1]
 
     def begin(self, engine: Keeps, feed: PlacesInSources, sinks: Mapping[str, Sink]) -> None:
         """Before the sinks are opened and any item flows: all stand where the cut was."""
         cut = self.cut
+        self._run = engine, feed, sinks
         self._taken_s = self._now_s()
         if cut is None:
             self._store.begin_anew()
@@ -218,13 +221,15 @@ class Keeper:
         by_items = every_items is not None and items_in - self._taken_items >= every_items
         return by_items or self._now_s() - self._taken_s >= self._cuts.every_s
 
-    def take(self, engine: Keeps, feed: PlacesInSources, sinks: Mapping[str, Sink]) -> None:
+    def take(self) -> None:
         """A cut, where everything that was released has been given to the sinks.
 
         Raises:
             PayloadError: a state cannot be kept.
             SettingsError: the cut before could not be written.
         """
+        assert self._run is not None
+        engine, feed, sinks = self._run
         taken = engine.cut()
         if taken is None:
             return

@@ -33,8 +33,8 @@ class Store(Protocol):
     def where(self) -> str:
         """For messages."""
 
-    def open(self) -> None:
-        """Make it where it is not there, and lock it.
+    def open(self, *, create: bool = True) -> None:
+        """Lock it; make it where it is not there, and `create` is asked for.
 
         Raises:
             SettingsError: another process has it open, or it is no place for cuts.

@@ -1,0 +1,108 @@
+"""`drift state`: the cuts that a run keeps, from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from drift.cli.errors import to_json
+from drift.state.cut import Cut
+from drift.state.keeping import store_of
+from drift.state.store import Store
+from drift_graph.errors import SettingsError
+
+
+@click.group("state", short_help="The cuts that a run keeps: list, show, drop.")
+def state_group() -> None:
+    """What a run with --state keeps: cuts, from which it can go on."""
+
+
+@state_group.command("list")
+@click.argument("where", metavar="FOLDER")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def list_command(where: str, as_json: bool) -> None:
+    """The cuts that are kept, the oldest first: number, when taken, how far, items released."""
+    with _opened(where) as (_, cuts):
+        if as_json:
+            click.echo(to_json([_as_object(cut) for cut in cuts]))
+            return
+        for cut in cuts:
+            click.echo(
+                f"{cut.number:>6}  {_when(cut)}  {cut.reached}, {cut.items_in:,} items in, {cut.output.position:,} out"
+            )
+        if not cuts:
+            click.echo(f"{where} has no cuts", err=True)
+
+
+@state_group.command("show")
+@click.argument("where", metavar="FOLDER")
+@click.argument("number", type=int, required=False)
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def show_command(where: str, number: int | None, as_json: bool) -> None:
+    """One cut, the last if no NUMBER is given: what it is of, and where sources and sinks stood."""
+    with _opened(where) as (_, cuts):
+        cut = _chosen(where, cuts, number)
+        told = _as_object(cut)
+        if as_json:
+            click.echo(to_json(told))
+            return
+        for name, value in told.items():
+            if isinstance(value, dict):
+                for key, each in value.items():
+                    click.echo(f"{name} {key!r}: {each}")
+            else:
+                click.echo(f"{name}: {value}")
+
+
+@state_group.command("drop")
+@click.argument("where", metavar="FOLDER")
+@click.argument("number", type=int)
+def drop_command(where: str, number: int) -> None:
+    """Keep a cut no longer. Where it is the last one, the run goes on from the one before."""
+    with _opened(where) as (store, cuts):
+        _chosen(where, cuts, number)
+        if len(cuts) == 1:
+            raise SettingsError(f"cut {number} is the only one in {where}; to begin anew remove the folder")
+        store.drop(number)
+        click.echo(f"dropped cut {number}", err=True)
+
+
+@contextmanager
+def _opened(where: str) -> Iterator[tuple[Store, list[Cut]]]:
+    store = store_of(where)
+    store.open(create=False)
+    try:
+        yield store, store.cuts()
+    finally:
+        store.close()
+
+
+def _chosen(where: str, cuts: list[Cut], number: int | None) -> Cut:
+    found = [cut for cut in cuts if number in (None, cut.number)]
+    if not found:
+        numbers = ", ".join(str(cut.number) for cut in cuts) or "none"
+        raise SettingsError(f"{where} has no cut {number if number is not None else ''}; it has {numbers}")
+    return found[-1]
+
+
+def _when(cut: Cut) -> str:
+    return datetime.fromtimestamp(cut.taken_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _as_object(cut: Cut) -> dict[str, Any]:
+    return {
+        "cut": cut.number,
+        "graph": cut.graph["name"],
+        "taken": _when(cut),
+        "reached": cut.reached,
+        "items_in": cut.items_in,
+        "items_out": cut.output.position,
+        "keys_changed": cut.keys,
+        "steps": dict(cut.steps),
+        "sources": dict(cut.sources),
+        "sinks": dict(cut.sinks),
+    }

@@ -1,0 +1,337 @@
+"""Runs that keep their state: what ends them, and that they go on from a cut as if nothing had."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strategies import cases
+from test_cuts import later_steps, rows, with_later
+
+import drift
+from drift.machines.scan import ScanStage
+from drift.state.cut import StateDamaged
+from drift_graph.item import Columns
+
+
+def whole(dataflow: drift.Dataflow, sources: dict[str, Any], **more: Any) -> tuple[str, list[Any]]:
+    run = drift.run(dataflow, sources, **more)
+    items = [(item.position, item.sink, item.meta, repr(item.payload)) for item in run]
+    return run.report.digest, items
+
+
+def check_goes_on(dataflow: drift.Dataflow, sources: dict[str, Any], pieces: list[int], folder: Path) -> None:
+    """Broken off after some pieces, again and again; then to the end."""
+    digest, items = whole(dataflow, sources)
+    cuts = drift.Cuts(folder, every_s=0, keep=1 + len(pieces) % 3)
+    seen: dict[int, Any] = {}
+    for count in [*pieces, 10**9]:
+        run = drift.run(dataflow, sources, state=cuts, batch_items=2)
+        begin = run.went_on_from.output.position if run.went_on_from is not None else 0
+        for number, piece in enumerate(run.pieces()):
+            for at, (meta, payload) in enumerate(zip(piece.metas, piece.payloads)):
+                sink = piece.sinks if isinstance(piece.sinks, str) else piece.sinks[at]
+                assert piece.position + at >= begin
+                seen[piece.position + at] = (piece.position + at, sink, meta, repr(payload))
+            if number == count:
+                run.close()
+                break
+    assert [seen[at] for at in sorted(seen)] == items
+    assert run.report.digest == digest
+    assert run.report.items_out == len(items)
+
+
+breaks = st.lists(st.integers(0, 6), max_size=3)
+
+
+@given(cases(items_max=10), breaks)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_a_run_that_is_broken_off_goes_on_as_if_it_had_not_been(
+    tmp_path_factory: pytest.TempPathFactory, case: Any, pieces: list[int]
+) -> None:
+    check_goes_on(case.dataflow(), case.sources(), pieces, tmp_path_factory.mktemp("state"))
+
+
+@given(later_steps, rows(), rows(), breaks)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_a_run_with_later_items_goes_on(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], first: Any, second: Any, pieces: list[int]
+) -> None:
+    check_goes_on(with_later(steps), {"in0": first, "in1": second}, pieces, tmp_path_factory.mktemp("state"))
+
+
+# A process that is killed.
+
+CHILD = """
+import os, signal, sys
+import drift
+from drift.state.cut import StateDamaged
+from drift.state.cut import StateDamaged
+from test_state import counted, numbers_of
+folder, pieces = sys.argv[1], int(sys.argv[2])
+run = drift.run(counted(), numbers_of(folder), sinks={"out": drift.sinks.jsonl(folder + "/out.jsonl")},
+                state=drift.Cuts(folder + "/state", every_s=0, keep=2), batch_items=500)
+for number, piece in enumerate(run.pieces()):
+    if number == pieces:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@contextmanager
+def computed() -> Iterator[list[int]]:
+    """How many items come to scans meanwhile, batch by batch."""
+    found: list[int] = []
+    process = ScanStage.process
+
+    def counted_process(stage: ScanStage, columns: Columns, ports: Any) -> Columns:
+        found.append(len(columns.metas))
+        return process(stage, columns, ports)
+
+    with mock.patch.object(ScanStage, "process", counted_process):
+        yield found
+
+
+def counting(state: int, row: Any) -> tuple[int, Any]:
+    return state + row["n"], {"key": row["n"] % 97, "sum": state + row["n"]}
+
+
+def key_of(row: Any) -> int:
+    return int(row["n"] % 97)
+
+
+def counted() -> drift.Graph:
+    graph = drift.Graph("counted")
+    graph.source("numbers").scan(key_of, 0, counting, name="sums").sink("out")
+    return graph
+
+
+def numbers_of(folder: str) -> dict[str, Any]:
+    return {"numbers": drift.sources.jsonl(f"{folder}/in.jsonl")}
+
+
+def test_a_process_that_is_killed_is_gone_on_from(tmp_path: Path) -> None:
+    numbers = tmp_path / "in.jsonl"
+    numbers.write_text("".join(f'{{"n": {number}}}\n' for number in range(20_000)))
+    unbroken = tmp_path / "unbroken.jsonl"
+    digest = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": drift.sinks.jsonl(unbroken)}).finish().digest
+    out = drift.sinks.jsonl(tmp_path / "out.jsonl")
+    for pieces in (7, 15):
+        done = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path), str(pieces)], cwd=Path(__file__).parent)
+        assert done.returncode == -signal.SIGKILL
+    run = drift.run(
+        counted(), numbers_of(str(tmp_path)), sinks={"out": out}, state=drift.Cuts(tmp_path / "state", keep=2)
+    )
+    cut = run.went_on_from
+    assert cut is not None and cut.items_in == cut.output.position > 0
+    with computed() as items:
+        report = run.finish()
+    assert report.digest == digest and (report.items_in, report.items_out) == (20_000, 20_000)
+    assert sum(items) == 20_000 - cut.items_in
+    assert (tmp_path / "out.jsonl").read_bytes() == unbroken.read_bytes()
+    again = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": out}, state=tmp_path / "state")
+    assert again.went_on_from is not None and again.went_on_from.is_last
+    with computed() as items:
+        assert again.finish().digest == digest and not items
+
+
+# What is kept.
+
+
+def test_a_run_that_is_stopped_has_not_ended_and_goes_on(tmp_path: Path) -> None:
+    graph, given = counted(), {"numbers": [{"n": number} for number in range(5000)]}
+    digest = drift.run(graph, given).finish().digest
+    run = drift.run(graph, given, state=tmp_path, batch_items=100)
+    for piece in run.pieces():
+        if piece.position > 700:
+            run.stop()
+    assert 700 < run.report.items_out < 2000
+    run = drift.run(graph, given, state=tmp_path)
+    assert run.went_on_from is not None and not run.went_on_from.is_last
+    assert run.finish().digest == digest
+
+
+def some_cuts(folder: Path, graph: drift.Graph | None = None, keep: int = 3) -> None:
+    given = {"numbers": [{"n": number} for number in range(3000)]}
+    run = drift.run(graph or counted(), given, state=drift.Cuts(folder, every_s=0, keep=keep), batch_items=100)
+    for piece in run.pieces():
+        assert run._keeper is not None
+        run._keeper._store._wait()  # type: ignore[attr-defined]
+        if piece.position > 1500:
+            break
+    run.close()
+
+
+def test_a_run_goes_on_from_any_cut_that_is_kept(tmp_path: Path) -> None:
+    some_cuts(tmp_path)
+    kept = drift.Cuts(tmp_path)
+    given = {"numbers": [{"n": number} for number in range(3000)]}
+    digest = drift.run(counted(), given).finish().digest
+    with pytest.raises(drift.SettingsError, match=r"from_cut=99, and .* has "):
+        drift.run(counted(), given, state=drift.Cuts(tmp_path, from_cut=99))
+    run = drift.run(counted(), given, state=kept)
+    assert run.went_on_from is not None
+    last = run.went_on_from.number
+    run.close()
+    run = drift.run(counted(), given, state=drift.Cuts(tmp_path, from_cut=last - 2))
+    assert run.went_on_from is not None and run.went_on_from.number == last - 2
+    assert run.finish().digest == digest
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+    with (
+        drift.run(counted(), {"numbers": []}, state=tmp_path),
+        pytest.raises(drift.SettingsError, match="another process keeps"),
+    ):
+        drift.run(counted(), {"numbers": []}, state=tmp_path)
+    drift.run(counted(), {"numbers": []}, state=tmp_path).finish()
+
+
+def other_step(state: int, row: Any) -> tuple[int, Any]:
+    return state + 2 * row["n"], {"sum": state}
+
+
+def test_a_cut_of_another_graph_is_refused(tmp_path: Path) -> None:
+    some_cuts(tmp_path)
+    renamed = drift.Graph("counted")
+    renamed.source("numbers").scan(key_of, 0, counting, name="totals").sink("out")
+    with pytest.raises(drift.GraphError, match=r"gone 'sums.*new 'totals"):
+        drift.run(renamed, {"numbers": []}, state=tmp_path)
+    mended = drift.Graph("counted")
+    mended.source("numbers").scan(key_of, 0, other_step, name="sums").sink("out")
+    with pytest.raises(drift.GraphError, match="changed_code='accept'"):
+        drift.run(mended, {"numbers": []}, state=tmp_path)
+    with drift.run(
+        mended, {"numbers": [{"n": n} for n in range(3000)]}, state=drift.Cuts(tmp_path, changed_code="accept")
+    ):
+        pass
+    with pytest.raises(drift.SettingsError, match="cannot change while a run goes on"):
+        drift.run(counted(), {"numbers": []}, state=tmp_path, digest="sha256")
+
+
+@pytest.mark.parametrize("kind", ["cuts", "pieces", "base.sqlite"])
+def test_what_was_changed_is_refused(tmp_path: Path, kind: str) -> None:
+    some_cuts(tmp_path, keep=1 if kind == "base.sqlite" else 3)
+    if kind == "base.sqlite":
+        with closing(sqlite3.connect(tmp_path / kind, isolation_level=None)) as base:
+            base.execute("update state set value = x'000000000000000001'")
+    else:
+        path = max((tmp_path / kind).iterdir())
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    given = {"numbers": [{"n": number} for number in range(3000)]}
+    with pytest.raises(StateDamaged, match="was changed"):
+        drift.run(counted(), given, state=tmp_path).finish()
+
+
+@dataclass(frozen=True)
+class Total:
+    value: int
+
+
+def boxed(state: Total, row: Any) -> tuple[Total, Any]:
+    return Total(state.value + row["n"]), state.value
+
+
+def test_states_may_be_of_classes_that_the_functions_know(tmp_path: Path) -> None:
+    graph = drift.Graph("counted")
+    graph.source("numbers").scan(key_of, Total(0), boxed, name="sums").sink("out")
+    some_cuts(tmp_path, graph)
+    given = {"numbers": [{"n": number} for number in range(3000)]}
+    run = drift.run(graph, given, state=tmp_path)
+    assert run.went_on_from is not None
+    assert run.finish().digest == drift.run(graph, given).finish().digest
+
+
+def test_a_state_that_could_not_be_read_again_is_refused_at_the_first_cut(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Hidden:
+        value: int
+
+    graph = drift.Graph("hidden")
+    graph.source("numbers").scan(key_of, None, lambda state, row: (Hidden(1), 1), name="sums").sink("out")
+    with pytest.raises(drift.PayloadError, match="could be written and not be read again"):
+        some_cuts(tmp_path, graph)
+
+
+def test_older_cuts_are_merged_and_nothing_is_left_of_them(tmp_path: Path) -> None:
+    some_cuts(tmp_path)
+    cuts = sorted(path.name for path in (tmp_path / "cuts").iterdir())
+    pieces = sorted(path.name for path in (tmp_path / "pieces").iterdir())
+    assert len(cuts) == 3 and len(pieces) == 2
+    assert [name[:10] for name in pieces] == [name[:10] for name in cuts[1:]]
+
+
+# The command line.
+
+GRAPH = """
+import drift
+graph = drift.Graph("words")
+graph.source("lines").flat_map(lambda line: line.split()).count(lambda word: word, name="counts").sink("out")
+"""
+
+STOPPED = """
+import signal, os, sys
+from drift_command import main
+from drift.state.keeping import Keeper
+take = Keeper.take
+def take_and_be_killed(keeper):
+    take(keeper)
+    keeper._store._wait()
+    if keeper.cut.number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+Keeper.take = take_and_be_killed
+sys.argv = ["drift", *sys.argv[1:]]
+main()
+"""
+
+
+def command(folder: Path, *arguments: str, code: str | None = None) -> subprocess.CompletedProcess[str]:
+    program = ["-c", code] if code else ["-m", "drift_command"]
+    return subprocess.run(
+        [sys.executable, *program, *arguments], cwd=folder, capture_output=True, text=True, env={**os.environ}
+    )
+
+
+def test_the_same_command_once_more_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "g.py").write_text(GRAPH)
+    (tmp_path / "in.txt").write_text("".join(f"a w{number % 50} b\n" for number in range(30_000)))
+    run = [
+        "run",
+        "g.py:graph",
+        "--source",
+        "in.txt",
+        "--sink",
+        "jsonl:out.jsonl",
+        "--state",
+        "kept",
+        "--cut-every",
+        "0",
+    ]
+    assert command(tmp_path, *run, code=STOPPED).returncode == -signal.SIGKILL
+    listed = command(tmp_path, "state", "list", "kept").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == ["1", "2", "3"]
+    assert "steps 'counts': ScanStage" in command(tmp_path, "state", "show", "kept", "2").stdout
+    assert command(tmp_path, "state", "drop", "kept", "3").returncode == 0
+    done = command(tmp_path, *run)
+    assert done.returncode == 0 and "goes on from cut 2 at time" in done.stderr
+    plain = command(tmp_path, "run", "g.py:graph", "--source", "in.txt", "--sink", "jsonl:whole.jsonl", "--digest")
+    assert plain.stdout.strip() in done.stderr
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    for wrong, told in ((["drop", "kept", "77"], "has no cut 77"), (["list", "nowhere"], "holds no state")):
+        failed = command(tmp_path, "state", *wrong)
+        assert failed.returncode == 2 and told in failed.stderr
+    assert not (tmp_path / "nowhere").exists()
+    assert command(tmp_path, "run", "g.py:graph", "--source", "in.txt", "--from-cut", "3").returncode == 2
