@@ -216,6 +216,30 @@ def state_and_outputs(result: Any) -> tuple[Any, Sequence[Any]]:
     return state, outputs
 
 
+class OpensWindows:
+    """What a process does with an item, where all it does is to add it to the key's open window.
+
+    Every item of a key whose window ends at one time is of one window, and nothing else is. The initial state is that
+    of no window; `on_time`, whose note is the key, gives the window and goes back to it.
+    """
+
+    __slots__ = ()
+
+    key: Callable[[Any], Any]
+    aggregate: Any
+
+    def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
+        """See `Process.on_item`."""
+        raise NotImplementedError
+
+    def until(self, time: int) -> int | None:
+        """When the window ends that an item of this time is in: the last time that it has; None where there is none.
+
+        Items of all times from this one on up to it are in the same window.
+        """
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Process(_ByValue):
     """What a process does: its functions, and where its timers stand in the order of a time.

@@ -13,17 +13,20 @@ from typing import Any
 
 from drift.flow.aggregates import Aggregate
 from drift.flow.windows import EMPTY, Step, Stepped
-from drift.operators import _ByValue
+from drift.operators import OpensWindows, _ByValue
 from drift_graph.later import at
 from drift_graph.meta import END
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class EndItem(_ByValue):
+class EndItem(_ByValue, OpensWindows):
     """An item; the state is the accumulator."""
 
     key: Callable[[Any], Any]
     aggregate: Aggregate[Any, Any]
+
+    def until(self, time: int) -> int:
+        return END
 
     @property
     def user_function(self) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from drift.flow.aggregates import Aggregate, mergeable
-from drift.operators import _ByValue
+from drift.operators import OpensWindows, _ByValue
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
 from drift_graph.later import Later, at
@@ -161,11 +161,14 @@ class _Item(_ByValue):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class TumblingItem(_Item):
+class TumblingItem(_Item, OpensWindows):
     """An item of a tumbling window; the state is the accumulator."""
 
     size: int
     offset: int
+
+    def until(self, time: int) -> int:
+        return _last_before(time - (time - self.offset) % self.size + self.size)
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is EMPTY:
@@ -218,6 +221,8 @@ class Closing(_ByValue):
     item: TumblingItem | SessionItem
 
     def __call__(self, state: Any, key: Any, time: int) -> Stepped:
+        if type(self.item) is TumblingItem:  # whose end stays where it was
+            return EMPTY, (self.item.told(state, key, time),)
         end = self.item.end(state, time)
         if time < min(end - 1, END):
             return state, (_due(end, key),)
@@ -299,7 +304,7 @@ def key_of_slice(part: Slice) -> Any:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class SliceItem(_Item):
+class SliceItem(_Item, OpensWindows):
     """An item of a slice: two slices for each `every`, cut where windows start and where they end."""
 
     size: int
@@ -312,6 +317,11 @@ class SliceItem(_Item):
         cut = self.size if self.size < self.every else self.size % self.every
         begin = time - into
         return (begin, begin + cut) if into < cut else (begin + cut, begin + self.every)
+
+    def until(self, time: int) -> int | None:
+        if self.size < self.every and (time - self.offset) % self.every >= self.size:
+            return None
+        return _last_before(self.bounds(time)[1])
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is not EMPTY:
@@ -473,7 +483,12 @@ class _RuledEnd(_ByValue):
 
 def _due(end: int, note: Any) -> Later[Any]:
     """A timer for after the last moment before `end`."""
-    return at(max(min(end - 1, END), TIME_MIN), note)
+    return at(_last_before(end), note)
+
+
+def _last_before(end: int) -> int:
+    """The last moment before `end`."""
+    return max(min(end - 1, END), TIME_MIN)
 
 
 # What `drift.windows` offers.

@@ -67,7 +67,7 @@ class Touched:
     def settle(self, minimal_time: bytes) -> None:
         """Nothing below minimal time will change any more."""
         if self._rows + len(self._ones) > self._rows_max:
-            self._pass_to(minimal_time, self._settled if self.tracks else {})
+            self._pass_to(minimal_time, self._settled if self.tracks else None)
             self._rows_max = max(_ROWS_KEPT_MIN, 2 * (self._rows + len(self._ones)))
 
     def rewind(self, cut: bytes) -> None:
@@ -78,21 +78,24 @@ class Touched:
             self.note(metas[:end], keys[:end])
         self._ones = [(meta, key) for meta, key in self._ones if meta < cut]
 
-    def _pass_to(self, cut: bytes, found: dict[Any, None]) -> None:
+    def _pass_to(self, cut: bytes, found: dict[Any, None] | None) -> None:
         batches, self._batches, self._rows = self._batches, [], 0
         for metas, keys in batches:
             if metas[-1] < cut:
-                found.update(dict.fromkeys(keys))
+                if found is not None:
+                    found.update(dict.fromkeys(keys))
             elif metas[0] >= cut:
                 self.note(metas, keys)
             else:
                 at = bisect_left(metas, cut)
-                found.update(dict.fromkeys(keys[:at]))
+                if found is not None:
+                    found.update(dict.fromkeys(keys[:at]))
                 self.note(metas[at:], keys[at:])
         left = []
         for meta, key in self._ones:
             if meta < cut:
-                found[key] = None
+                if found is not None:
+                    found[key] = None
             else:
                 left.append((meta, key))
         self._ones = left

@@ -340,8 +340,8 @@ class ProcessStage:
         if last is not None and last[_HEAP]:
             self._fire_below(key, last, self.heartbeat, given, failed)
         before = [each for old in undone for each in self._sent(old)]
-        _difference([each for each in before if type(each[1]) is not Failure], given, out)
-        _difference([each for each in before if type(each[1]) is Failure], failed, failures)
+        difference([each for each in before if type(each[1]) is not Failure], given, out)
+        difference([each for each in before if type(each[1]) is Failure], failed, failures)
 
     def _undo(self, key: Any, node: _Node | None, undone: Sequence[_Node]) -> list[tuple[bytes, Any]]:
         """Take nodes back; the items that they stood for."""
@@ -527,7 +527,7 @@ def _position(items: Sequence[tuple[bytes, Any]], meta: bytes) -> int:
     return low
 
 
-def _difference(before: Iterable[tuple[bytes, Any]], given: Difference, into: Difference) -> None:
+def difference(before: Iterable[tuple[bytes, Any]], given: Difference, into: Difference) -> None:
     """Send what makes the outputs `before` into those given.
 
     At one meta there may be several: an item and the one that is to replace it both have outputs there, while the

@@ -25,6 +25,7 @@ from drift.machines.plan import Plan
 from drift.machines.process import ProcessStage
 from drift.machines.sent import LaterSent, SentLater, as_ports
 from drift.machines.stage import Stage, TimedStage
+from drift.machines.windowing import WindowStage
 from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import (
@@ -166,7 +167,9 @@ class Worker:
         self._index = index
         self._router = Router(plan, workers)
         self._stages = plan.stages()
-        self._timed: list[TimedStage] = [each for each in self._stages.values() if isinstance(each, ProcessStage)]
+        self._timed: list[TimedStage] = [
+            each for each in self._stages.values() if isinstance(each, (ProcessStage, WindowStage))
+        ]
         self._pending = {name: Pending() for name in self._stages} if plan.puts_later else {}
         self.holds_later = bool(self._timed or self._pending)
         self._heartbeat = self._minimal_time = BEGINNING
@@ -367,7 +370,7 @@ class Worker:
     def _fire(self, name: str, waiting: Ports, sends: dict[int, list[Part]]) -> None:
         """The timers of a stage that are due come."""
         stage = self._stages[name]
-        if isinstance(stage, ProcessStage) and stage.is_due:
+        if isinstance(stage, (ProcessStage, WindowStage)) and stage.is_due:
             ports: Ports = {}
             self._run_program_of(stage, name, stage.fire(ports), ports)
             self._send(ports, waiting, sends)

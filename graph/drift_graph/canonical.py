@@ -370,6 +370,10 @@ def _member(kind: type[enum.Enum], value: enum.Enum) -> str | int:
     return value._name_
 
 
+#: An array of fewer items has a header of one byte.
+_SHORT = 16
+
+
 def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes]:
     """The function from a value to its bytes, with that for maps."""
 
@@ -438,7 +442,13 @@ def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes
             return _extension(19, items(scalar))
         if shape.refused or not shape.fits(value):
             raise NoCanonicalForm(kind, why=shape.refused or "it has more entries, or fewer, than its class has names")
-        return _extension(shape.code, items((kind.__qualname__, *shape.content(value))))
+        parts = (kind.__qualname__, *shape.content(value))
+        if len(parts) < _SHORT and set(map(type, parts)) <= _exact:
+            try:
+                return _extension(shape.code, _encode(parts)[1:])  # behind the header of so short an array
+            except (OverflowError, UnicodeEncodeError):
+                pass
+        return _extension(shape.code, items(parts))
 
     return form
 

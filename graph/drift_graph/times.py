@@ -131,8 +131,6 @@ class Arrived(NamedTuple):
     error: Exception | None
 
 
-_FIRST_BYTES = 19  # of the first global time of its place: time, source rank (one byte), 0xFF, tie (8 bytes), ordinal
-_cut = struct.Struct(f"{_FIRST_BYTES}s").iter_unpack
 _other_sign = bytes(value ^ 0x80 for value in range(0x100))
 _ONCE = 1, None  # how many came at a place, and what a tie function told apart, where there is none
 _LOOK_ITEMS = 64  # whose least and greatest time are looked at, before each of them is
@@ -506,7 +504,7 @@ class SourceMachine:
                 ties, error = self._ties_one_by_one(payloads, hash64)
                 error = error or none
         else:
-            ties, error = self._ties_one_by_one(payloads, policy.tie)
+            ties, error = self._ties_of(payloads, policy.tie)
         told_apart = payloads if policy.tie is not None else repeat(None)
         firsts = self._firsts(times, ties)
         new = dict.fromkeys(firsts, _ONCE) if policy.tie is None else dict(zip(firsts, zip(repeat(1), payloads)))
@@ -532,28 +530,44 @@ class SourceMachine:
     def _firsts(self, times: list[int], ties: Sequence[int]) -> list[bytes]:
         """Global times with ordinal 0, which stand for their places.
 
-        Nearly all hashes take eight bytes: so all are made as if they did, column by column, and the few others anew.
+        Most ties take as many bytes as the greatest: so all are made as if they did, column by column, and others anew.
         """
         rank, count = varint(self._rank), min(len(times), len(ties))
-        if len(rank) > 1 or any(tie < 2**56 for tie in ties[:_LOOK_ITEMS:8]):
+        greatest = varint(max(ties, default=0))
+        ending = len(greatest) - 1  # bytes of a tie behind the one that says how many
+        if len(rank) > 1 or ending < 2 or count < _LOOK_ITEMS:
             return [pack_time(time) + rank + varint(tie) + b"\0" for time, tie in zip(times, ties)]
         packed_times = struct.pack(f">{count}q", *times[:count])
         packed_ties = struct.pack(f">{count}Q", *ties)
-        whole = bytearray(_FIRST_BYTES * count)
-        whole[0::_FIRST_BYTES] = packed_times[0::8].translate(_other_sign)
+        highest = packed_ties[8 - ending :: 8]
+        if 2 * highest.count(0) > count:
+            return [pack_time(time) + rank + varint(tie) + b"\0" for time, tie in zip(times, ties)]
+        each = 11 + ending
+        whole = bytearray(each * count)
+        whole[0::each] = packed_times[0::8].translate(_other_sign)
         for at in range(1, 8):
-            whole[at::_FIRST_BYTES] = packed_times[at::8]
-        whole[8::_FIRST_BYTES] = rank * count
-        whole[9::_FIRST_BYTES] = b"\xff" * count
-        for at in range(8):
-            whole[10 + at :: _FIRST_BYTES] = packed_ties[at::8]
-        firsts = [first for (first,) in _cut(whole)]
-        highest = packed_ties[0::8]
+            whole[at::each] = packed_times[at::8]
+        whole[8::each] = rank * count
+        whole[9::each] = greatest[:1] * count
+        for at in range(ending):
+            whole[10 + at :: each] = packed_ties[8 - ending + at :: 8]
+        firsts = [first for (first,) in struct.iter_unpack(f"{each}s", whole)]
         at = highest.find(0)
         while at >= 0:
             firsts[at] = pack_time(times[at]) + rank + varint(ties[at]) + b"\0"
             at = highest.find(0, at + 1)
         return firsts
+
+    def _ties_of(self, payloads: list[Any], tie: Callable[[Any], Any]) -> tuple[list[int], Exception | None]:
+        """The user's ties, up to the first payload that has none."""
+        if not self._sets_apart:
+            try:
+                ties = list(map(tie, payloads))
+                if set(map(type, ties)) == {int} and len(ties) == len(payloads) and 0 <= min(ties) <= max(ties) < 2**64:
+                    return ties, None
+            except BaseException as error:  # met again, and told with its payload
+                pass_interrupts(error)
+        return self._ties_one_by_one(payloads, tie)
 
     def _ties_one_by_one(self, payloads: list[Any], tie: Callable[[Any], Any]) -> tuple[list[int], Exception | None]:
         ties: list[int] = []

@@ -1,0 +1,536 @@
+"""Windows of one end for each key, fused into one loop: of each window an accumulator, and what may still change it.
+
+Invariant: what was sent for a window that has ended, counting tombstones, is what its process would give for the items
+that have come, in the order of their metas; windows whose end is at or above the heartbeat have not ended yet.
+
+Why: of these processes (`drift.operators.OpensWindows`) every item of a key whose window ends at one moment is of one
+window, whoever came first, so a window is found by that moment and the key, and no timer is kept for it: what it gives
+has the meta of the timer that its first item sets. A sorted batch is cut into stretches of one moment. An item above
+all of its window adds to the accumulator; where one comes below others, or goes, the window is aggregated anew from
+there; one that had ended then is given anew, and the difference is sent.
+
+What is kept: the accumulator of what is settled, and of each item above that its payload and the accumulator after it.
+A window that has ended goes when minimal time has passed its end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
+from typing import Any
+
+from drift.machines.changes import Debts, Difference
+from drift.machines.cuts import GONE, Lookup, Touched, Unasked
+from drift.machines.grouping import keyed
+from drift.machines.maps import Ports
+from drift.machines.process import difference
+from drift.operators import OpensWindows, Process, State, Timer, state_and_outputs
+from drift_barrier.barrier import FAILURES
+from drift_graph.canonical import same
+from drift_graph.failures import failed_step
+from drift_graph.functions import pass_interrupts
+from drift_graph.item import Columns, Failure
+from drift_graph.meta import (
+    BEGINNING,
+    END_OF_TIME,
+    LATER_MARK,
+    LATER_MARK_AT,
+    TIME_MAX,
+    TIME_MIN,
+    ComputedMetas,
+    Metas,
+    global_time,
+    later_meta,
+    moment_of,
+    pack_time,
+    time_of,
+    varint,
+)
+from drift_graph.operators import Group, Map
+from drift_graph.unchanged import Sampler, check_unchanged
+
+#: In place of an accumulator: of no items, and after a step that raised.
+_NONE: Any = type("None_", (), {"__repr__": lambda self: "no items"})()
+_BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
+
+#: So many items may be kept before settled ones are looked for.
+_ITEMS_KEPT_MIN = 32_768
+
+_mark = itemgetter(LATER_MARK_AT)
+
+#: Behind a moment: below every later item of it.
+_FIRST_OF_MOMENT = global_time(TIME_MIN, 0, 0, 0) + varint(0) + bytes(16)
+
+
+class _Window:
+    """One window of a key.
+
+    Attributes:
+        note: the key, as the step gives it.
+        timer: the meta of its end, where its first item is settled; before that it hangs on the first item.
+        metas, payloads: of the items that are not settled, and some that are.
+        accumulators: after what is settled, and after each of these.
+        given: what was sent for it, with metas, where it has ended.
+        failure: of a step that raised, with its meta.
+    """
+
+    __slots__ = ("note", "timer", "metas", "payloads", "accumulators", "given", "failure")
+
+    def __init__(self, note: Any, timer: bytes | None, accumulator: Any) -> None:
+        self.note = note
+        self.timer = timer
+        self.metas: list[bytes] = []
+        self.payloads: list[Any] = []
+        self.accumulators: list[Any] = [accumulator]
+        self.given: list[tuple[bytes, Any]] = []
+        self.failure: tuple[bytes, Failure] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.metas and self.accumulators[0] is _NONE
+
+
+class _End:
+    """The windows of one end, by key; and whether that has come."""
+
+    __slots__ = ("moment", "windows", "has_come")
+
+    def __init__(self, moment: bytes) -> None:
+        self.moment = moment
+        self.windows: dict[Any, _Window] = {}
+        self.has_come = False
+
+
+class WindowStage:
+    """The machine of such a process on one worker; see `ProcessStage`, whose arguments and attributes it has."""
+
+    suffix = b""
+
+    def __init__(
+        self, group: Group, state: Map, timers: Map, process: Process, ranks: tuple[int, int, int, int]
+    ) -> None:
+        self._group_suffix, state_rank, timers_rank, output_rank = map(varint, ranks)
+        self._failure_suffix = self._group_suffix + state_rank
+        self._timer_ending = timers_rank + varint(0)
+        self._output_head = self._group_suffix + output_rank
+        self._keys = Group(group.name, group.step, group.where, process.key, 2)
+        self._state_map, self._timers_map = state, timers
+        self._process = process
+        assert isinstance(process.on_item, OpensWindows)
+        self._opens = process.on_item
+        self._phase_of_end = b"\xff" + varint(0) + bytes((process.phase,))
+        self.heartbeat = BEGINNING
+        self.ended = False
+        self._ends: dict[bytes, _End] = {}
+        self._to_come: list[bytes] = []  # a heap of moments
+        self._come: list[bytes] = []  # another
+        self._kept = 0
+        self._sweep_at = _ITEMS_KEPT_MIN
+        self._blocked = 0  # windows with a failure
+        self._debts = Debts(group.step)
+        self._sampler = Sampler()
+        self._settled = BEGINNING
+        self._touched = Touched()
+        self._unasked: Unasked | None = None
+
+    # What comes.
+
+    def process(self, columns: Columns, ports: Ports) -> Columns:
+        """Take a batch sorted by meta; the outputs to send and take back, in any order, with their whole metas."""
+        columns, keys = keyed(self._keys, self._group_suffix, columns, ports)
+        metas, payloads, diffs = columns
+        self._touched.note(metas, keys)
+        if self._unasked is not None:
+            self.recall(self._unasked.of(keys))
+        out, failures = Difference(), Difference()
+        changes: dict[tuple[bytes, Any], list[tuple[bytes, Any, int]]] = {}
+        in_order = diffs is None and not self._debts and not self._blocked
+        seen = self._sampler.sample(payloads, self._process.initial)
+        for start, end, moment in self._stretches(metas):
+            known = self._ends.get(moment)
+            if in_order and (known is None or not known.has_come):
+                rows = self._append(moment, metas[start:end], keys[start:end], payloads[start:end])
+                for key, meta, payload in rows:
+                    changes.setdefault((moment, key), []).append((meta, payload, 1))
+                continue
+            for at in range(start, end):
+                change = (metas[at], payloads[at], 1 if diffs is None else diffs[at])
+                changes.setdefault((moment, keys[at]), []).append(change)
+        if seen:
+            check_unchanged(self._state_map, seen, "a payload or a state")
+        for (moment, key), changed in changes.items():
+            self._change(moment, key, changed, out, failures)
+        return _leaving(out, failures, ports)
+
+    def fire(self, ports: Ports) -> Columns:
+        """Windows that end below the heartbeat end; what they give."""
+        out, failures = Difference(), Difference()
+        waiting = self._to_come
+        while waiting and waiting[0] < self.heartbeat:
+            moment = heappop(waiting)
+            end = self._ends.get(moment)
+            if end is None or end.has_come:
+                continue
+            end.has_come = True
+            heappush(self._come, moment)
+            self._end(end, out, failures)
+        return _leaving(out, failures, ports)
+
+    def _end(self, end: _End, out: Difference, failures: Difference) -> None:
+        """All windows of an end give what they give."""
+        on_time, head, note_one = self._process.on_time, self._output_head + varint(0), self._touched.note_one
+        send_meta, send_payload, send_diff = out.metas.append, out.payloads.append, out.diffs.append
+        until = time_of(end.moment)
+        for key, window in end.windows.items():
+            accumulator = window.accumulators[-1]
+            if not window.given and accumulator is not _BLOCKED:
+                timer = window.timer or self._timer(window.metas[0], until)
+                try:
+                    result = on_time(accumulator, window.note, until)
+                    if type(result) is tuple and len(result) == 2 and type(result[1]) is tuple and len(result[1]) == 1:
+                        meta = timer + head
+                        output = result[1][0]
+                        window.given = [(meta, output)]
+                        send_meta(meta)
+                        send_payload(output)
+                        send_diff(1)
+                        note_one(timer, key)
+                        continue
+                except BaseException as error:  # met again in _give, which says where
+                    pass_interrupts(error)
+            self._give(end, key, window, out, failures)
+
+    @property
+    def least_timer(self) -> bytes | None:
+        """A meta that is not above the first end that has not come."""
+        if not self._to_come:
+            return None
+        moment = self._to_come[0]
+        return moment + _FIRST_OF_MOMENT if moment_of(moment + _FIRST_OF_MOMENT) == moment else moment
+
+    @property
+    def is_due(self) -> bool:
+        """Whether windows end below the heartbeat."""
+        return bool(self._to_come) and self._to_come[0] < self.heartbeat
+
+    def _stretches(self, metas: Metas) -> list[tuple[int, int, bytes]]:
+        """Where, in a sorted batch, items begin and end whose windows end at one moment; between windows there is none."""
+        found: list[tuple[int, int, bytes]] = []
+        has_later = not isinstance(metas, ComputedMetas) and LATER_MARK in set(map(_mark, metas))
+        start = 0
+        while start < len(metas):
+            until = self._opens.until(time_of(metas[start]))
+            if until is None:
+                start += 1
+                continue
+            last = pack_time(until)
+            end = bisect_left(metas, pack_time(until + 1), start) if until < TIME_MAX else len(metas)
+            while start < end:
+                stop, moment = end, last + self._phase_of_end
+                if has_later:
+                    stop, moment = self._stretch(metas, start, end, until, moment)
+                found.append((start, stop, moment))
+                start = stop
+        return found
+
+    def _stretch(self, metas: Metas, start: int, end: int, until: int, moment: bytes) -> tuple[int, bytes]:
+        """The end of a stretch among items some of which are later ones, and its moment."""
+        if metas[start][LATER_MARK_AT] != LATER_MARK:
+            stop = start + 1
+            while stop < end and metas[stop][LATER_MARK_AT] != LATER_MARK:
+                stop += 1
+            return stop, moment
+        timer = self._timer(metas[start], until)
+        if len(timer) == len(metas[start]) + len(self._group_suffix + self._timer_ending) and timer.startswith(
+            metas[start]
+        ):
+            return start + 1, timer  # at once: a window of its own
+        return bisect_left(metas, moment_of(metas[start]) + END_OF_TIME, start, end), moment_of(timer)
+
+    def _timer(self, first: bytes, until: int) -> bytes:
+        """The meta of the timer that a window's first item sets."""
+        parent = first + self._group_suffix
+        timer = later_meta(parent, self._timer_ending, until, self._process.phase)
+        return parent + self._timer_ending if timer is None else timer
+
+    def _append(
+        self, moment: bytes, metas: Metas, keys: Sequence[Any], payloads: list[Any]
+    ) -> list[tuple[Any, bytes, Any]]:
+        """Add items of one moment to their windows, as far as they are above all of them; the rest."""
+        end = self._ends.get(moment)
+        if end is None:
+            end = self._ends[moment] = _End(moment)
+            heappush(self._to_come, moment)
+        windows = end.windows
+        find = windows.get
+        add, begin, key_of = self._opens.aggregate.add, self._opens.aggregate.begin, self._opens.key
+        rest: list[tuple[Any, bytes, Any]] = []
+        for key, meta, payload in zip(keys, metas, payloads):
+            window = find(key)
+            try:
+                if window is None:
+                    accumulator = begin(payload)
+                    window = windows[key] = _Window(key_of(payload), None, _NONE)
+                    window.metas.append(meta)
+                    window.payloads.append(payload)
+                    window.accumulators.append(accumulator)
+                    continue
+                known = window.metas
+                if known and known[-1] >= meta:
+                    rest.append((key, meta, payload))
+                    continue
+                accumulators = window.accumulators
+                accumulators.append(add(accumulators[-1], payload))
+                known.append(meta)
+                window.payloads.append(payload)
+            except BaseException as error:  # met again in _change, which says what and where
+                pass_interrupts(error)
+                rest.append((key, meta, payload))
+        self._kept += len(payloads) - len(rest)
+        return rest
+
+    # What comes below others, or goes.
+
+    def _change(
+        self,
+        moment: bytes,
+        key: Any,
+        changes: list[tuple[bytes, Any, int]],
+        out: Difference,
+        failures: Difference,
+    ) -> None:
+        """Items and tombstones anywhere among those of a window."""
+        end = self._ends.get(moment)
+        if end is None:
+            end = self._ends[moment] = _End(moment)
+            heappush(self._to_come, moment)
+        window = end.windows.get(key)
+        if window is None:
+            window = end.windows[key] = _Window(None, None, _NONE)
+        first = len(window.metas)
+        for meta, payload, diff in changes:
+            first = min(first, self._apply(window, meta, payload, diff))
+        if window.metas and window.timer is None:
+            window.note = self._opens.key(window.payloads[0])
+        self._aggregate(window, first, failures)
+        if end.has_come:
+            self._give(end, key, window, out, failures)
+        if window.is_empty:
+            del end.windows[key]
+
+    def _apply(self, window: _Window, meta: bytes, payload: Any, diff: int) -> int:
+        """One item or tombstone; where it is, or would be, among the window's items."""
+        metas, payloads = window.metas, window.payloads
+        at = bisect_left(metas, meta)
+        if diff == 1:
+            if not self._debts.settles(meta, payload):
+                metas.insert(at, meta)
+                payloads.insert(at, payload)
+                self._kept += 1
+            return at
+        first = at
+        while at < len(metas) and metas[at] == meta and not same(payloads[at], payload):
+            at += 1
+        if at < len(metas) and metas[at] == meta:
+            del metas[at], payloads[at]
+            self._kept -= 1
+        else:
+            self._debts.owe(meta, payload)
+        return first
+
+    def _aggregate(self, window: _Window, first: int, failures: Difference) -> None:
+        """Aggregate a window anew, from an item on."""
+        before = window.failure
+        accumulators, aggregate = window.accumulators, self._opens.aggregate
+        del accumulators[first + 1 :]
+        accumulator = accumulators[-1]
+        if accumulator is not _BLOCKED:
+            window.failure = None
+        for meta, payload in zip(window.metas[first:], window.payloads[first:]):
+            if accumulator is not _BLOCKED:
+                known = accumulator
+                try:
+                    accumulator = aggregate.begin(payload) if known is _NONE else aggregate.add(known, payload)
+                except BaseException as error:
+                    pass_interrupts(error)
+                    state = State(None, self._process.initial if known is _NONE else known)
+                    accumulator = _BLOCKED
+                    failure = failed_step(self._state_map, error, (state, payload))
+                    window.failure = meta + self._failure_suffix, failure
+            accumulators.append(accumulator)
+        self._blocked += (window.failure is not None) - (before is not None)
+        old, new = ([] if each is None else [each] for each in (before, window.failure))
+        _replace(old, new, failures)
+
+    def _give(self, end: _End, key: Any, window: _Window, out: Difference, failures: Difference) -> None:
+        """What a window that has ended gives, in place of what it gave before."""
+        given: list[tuple[bytes, Any]] = []
+        accumulator = window.accumulators[-1]
+        if accumulator is not _NONE and accumulator is not _BLOCKED:
+            timer = self._timer_of(end, window)
+            try:
+                result = self._process.on_time(accumulator, window.note, time_of(timer))
+                _, outputs = state_and_outputs(result)
+                head = timer + self._output_head
+                given = [(head + varint(index), output) for index, output in enumerate(outputs)]
+            except BaseException as error:
+                pass_interrupts(error)
+                last = State(None, accumulator), Timer(key, window.note)
+                given = [(timer + self._failure_suffix, failed_step(self._state_map, error, last))]
+            self._touched.note_one(timer, key)
+        if not window.given:
+            for meta, payload in given:
+                into = failures if type(payload) is Failure else out
+                into.metas.append(meta)
+                into.payloads.append(payload)
+                into.diffs.append(1)
+        else:
+            for kind, into in ((False, out), (True, failures)):
+                old, new = (
+                    [one for one in each if (type(one[1]) is Failure) is kind] for each in (window.given, given)
+                )
+                _replace(old, new, into)
+        window.given = given
+
+    def _timer_of(self, end: _End, window: _Window) -> bytes:
+        return window.timer or self._timer(window.metas[0], time_of(end.moment))
+
+    # What is kept.
+
+    def settle(self, minimal_time: bytes) -> None:
+        """Nothing below minimal time will change any more."""
+        self._settled = minimal_time
+        while self._come and self._come[0] + END_OF_TIME <= minimal_time:
+            end = self._ends.get(self._come[0])
+            if end is not None and end.has_come:
+                self._kept -= sum(len(window.metas) for window in end.windows.values())
+                del self._ends[end.moment]
+            heappop(self._come)
+        if self._kept > self._sweep_at or minimal_time == END_OF_TIME:
+            self._sweep()
+        self._touched.settle(minimal_time)
+
+    def _sweep(self) -> None:
+        """Let go of settled items."""
+        settled = self._settled
+        kept = windows = 0
+        for end in self._ends.values():
+            windows += len(end.windows)
+            for window in end.windows.values():
+                at = bisect_left(window.metas, settled)
+                if at:
+                    window.timer = self._timer_of(end, window)
+                    del window.metas[:at], window.payloads[:at], window.accumulators[:at]
+                kept += len(window.metas)
+        self._kept = kept
+        self._sweep_at = max(_ITEMS_KEPT_MIN, 2 * kept, windows)
+
+    # As of a cut.
+
+    def track(self) -> None:
+        """Before any item: cuts will be taken of this stage."""
+        self._touched.tracks = True
+
+    def changed(self, cut: bytes) -> list[tuple[Any, Any]]:
+        """See `Stage`; in the form of `ProcessStage`."""
+        found: dict[Any, Any] = dict.fromkeys(self._touched.take(cut), GONE)
+        for end in self._ends.values():
+            for key in found if len(found) < len(end.windows) else end.windows:
+                window = end.windows.get(key)
+                if window is None or key not in found:
+                    continue
+                at = bisect_left(window.metas, cut)
+                accumulator = window.accumulators[at]
+                if accumulator is _NONE:
+                    continue
+                timer = self._timer_of(end, window)
+                if timer >= cut:
+                    found[key] = accumulator, [(timer, Timer(key, window.note))]
+        return [entry for entry in found.items() if entry[1] is GONE or entry[1][0] is not _BLOCKED]
+
+    def rewind(self, cut: bytes) -> None:
+        """Forget all that is at or above a cut; see `Stage`."""
+        above = self._touched.above(cut)
+        for end in list(self._ends.values()):
+            for key in above if len(above) < len(end.windows) else list(end.windows):
+                window = end.windows.get(key)
+                if window is None:
+                    continue
+                at = bisect_left(window.metas, cut)
+                self._kept -= len(window.metas) - at
+                del window.metas[at:], window.payloads[at:], window.accumulators[at + 1 :]
+                if window.failure is not None and window.failure[0] >= cut:
+                    window.failure = None
+                    self._blocked -= 1
+                if window.is_empty:
+                    del end.windows[key]
+            if end.has_come and end.moment + END_OF_TIME > cut:
+                end.has_come = False
+                heappush(self._to_come, end.moment)
+                for window in end.windows.values():
+                    if self._timer_of(end, window) >= cut:
+                        window.given = []
+            if not end.windows:
+                del self._ends[end.moment]
+        self._to_come = [moment for moment in self._to_come if moment in self._ends]
+        heapify(self._to_come)
+        self._touched.rewind(cut)
+        self._debts.rewind(cut)
+        self.heartbeat = cut
+
+    def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
+        """See `Stage`; those with windows that are open have to be among the entries."""
+        entries = list(entries)
+        self.recall(entries)
+        if lookup is not None:
+            self._unasked = self._unasked or Unasked(lookup)
+        if self._unasked is not None:
+            self._unasked.know(key for key, _ in entries)
+
+    def remembered(self) -> list[tuple[Any, Any]]:
+        """Of each key what later items need, once everything is settled: its open window, and when that ends."""
+        return [
+            (key, (window.accumulators[-1], [(self._timer_of(end, window), Timer(key, window.note))]))
+            for end in self._ends.values()
+            if not end.has_come
+            for key, window in end.windows.items()
+            if window.accumulators[-1] is not _BLOCKED
+        ]
+
+    def recall(self, remembered: Iterable[tuple[Any, Any]]) -> None:
+        """Go on, before any item, where a machine ended that remembered this."""
+        for key, (accumulator, timers) in remembered:
+            for timer, note in timers:
+                moment = moment_of(timer)
+                end = self._ends.get(moment)
+                if end is None:
+                    end = self._ends[moment] = _End(moment)
+                    heappush(self._to_come, moment)
+                end.windows[key] = _Window(note.note, timer, accumulator)
+
+    @property
+    def held(self) -> int:
+        """Items that are not settled, windows that have not ended, and tombstones that wait for their items."""
+        held = len(self._debts)
+        for end in self._ends.values():
+            held += 0 if end.has_come else len(end.windows)
+            for window in end.windows.values():
+                held += len(window.metas) - bisect_left(window.metas, self._settled)
+        return held
+
+
+def _replace(old: Sequence[tuple[bytes, Any]], new: Sequence[tuple[bytes, Any]], into: Difference) -> None:
+    """Send what makes `old` into `new`."""
+    if not old and not new:
+        return
+    given = Difference()
+    given.metas, given.payloads = [meta for meta, _ in new], [payload for _, payload in new]
+    difference(old, given, into)
+
+
+def _leaving(out: Difference, failures: Difference, ports: Ports) -> Columns:
+    if failures.metas:
+        ports.setdefault(FAILURES, []).append(failures.columns())
+    return out.columns()
