@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from strategies import cases
 
 import drift
+from drift.machines import windowing
 from drift.machines.cuts import Touched
 from drift.machines.keys import form_of_identity, identities, identity_of
 from drift.machines.plan import Plan
@@ -23,6 +25,13 @@ from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time
 
 seeds = st.integers(0, 2**32)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def settled_items_are_looked_for_often() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windowing, "_ITEMS_KEPT_MIN", 4)
+        yield
 
 
 def check(dataflow: drift.Dataflow, sources: dict[str, list[Any]], seed: int, workers: int, fused: bool) -> None:
@@ -118,10 +127,35 @@ def with_later(steps: list[str]) -> drift.Dataflow:
             entered = stream.map(small, name=f"{name}-in").merge(loop).scan(few_keys, 5, total, name=name)
             entered.flat_map(once_more, later=True, with_time=True, name=f"{name}-back").feed(loop)
             stream = entered
+        elif step in WINDOWS:
+            windowed = stream.key_by(few_keys).window(WINDOWS[step]).fold(1, mixed, name=name)
+            stream = windowed.map(lambda window: (window.end % 7, window.value))
+        elif step == "end":
+            stream = stream.key_by(few_keys).at_end(drift.agg.fold(1, mixed), name=name)
+        elif step == "rounds":
+            stream = stream.iterate(3, 0, one_round, mixed, name=name)[1]
         else:
             stream = stream.group(few_keys, 2, name=name)
     stream.sink("out")
     return graph.build()
+
+
+WINDOWS = {
+    "tumbling": drift.windows.tumbling(4),
+    "sliding": drift.windows.sliding(6, 4),
+    "gaps": drift.windows.sliding(2, 5),
+}
+
+
+def mixed(state: int, payload: Any) -> int:
+    """Hangs on the order."""
+    return (state * 31 + weigh(payload)) % 101
+
+
+def one_round(items: drift.Stream[Any]) -> drift.Stream[Any]:
+    kept = items.filter(lambda pair: weigh(pair) % 4)
+    ended = items.key_by(few_keys).at_end(drift.agg.fold(1, mixed))
+    return kept.map(lambda pair: (pair[0] % 5, small(pair[1]))).merge(ended)
 
 
 def once_more(payload: Any, time: int) -> list[Any]:
@@ -129,7 +163,8 @@ def once_more(payload: Any, time: int) -> list[Any]:
     return [drift.at(time + weight % 3 + 1, weight % 7)] if weight % 3 == 0 and time < 60 else []
 
 
-later_steps = st.lists(st.sampled_from(["delay", "process", "group", "scan", "turn", "loop"]), min_size=1, max_size=4)
+STEPS = ["delay", "process", "group", "scan", "turn", "loop", *WINDOWS, "end", "rounds"]
+later_steps = st.lists(st.sampled_from(STEPS), min_size=1, max_size=4)
 
 
 @st.composite

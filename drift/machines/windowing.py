@@ -216,7 +216,7 @@ class WindowStage:
         return bool(self._to_come) and self._to_come[0] < self.heartbeat
 
     def _stretches(self, metas: Metas) -> list[tuple[int, int, bytes]]:
-        """Where, in a sorted batch, items begin and end whose windows end at one moment; between windows there is none."""
+        """Where, in a sorted batch, items begin and end whose windows end at one moment; some are in no window."""
         found: list[tuple[int, int, bytes]] = []
         has_later = not isinstance(metas, ComputedMetas) and LATER_MARK in set(map(_mark, metas))
         start = 0
