@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from drift.purity import PurityCheck
     from drift.records.recorder import Recorder, Recording
     from drift.web.server import LivePage
+    from drift.web.telemetry import Telemetry
 
 #: Makes what an engine reads, given who takes late items and how many items it reads at once.
 MakeFeed = Callable[[Callable[[Late], None], int], Feed]
@@ -114,6 +115,7 @@ class Run:
         until: int | None = None,
         web: int | str | None = None,
         state: Any = None,
+        otel: bool = False,
     ) -> None:
         self.dataflow = dataflow
         self.engine = engine
@@ -171,9 +173,12 @@ class Run:
                 self._keeper = self._going_on(state, times)
             if web is not None:
                 self._page = _live_page(web, self)
+            self._telemetry = _telemetry(self) if otel else None
         except BaseException:
             if self._keeper is not None:
                 self._keeper.close()
+            if self._page is not None:
+                self._page.close()
             self._engine.close()
             raise
         self._log = RunLog(dataflow.name, engine, settings.workers)
@@ -437,6 +442,8 @@ class Run:
             if self._begun:
                 progress, (state, error) = self._engine.progress, self._outcome
                 self._log.ended(state, progress.items_in, progress.items_out, self._seconds, error)
+                if self._telemetry is not None:
+                    self._telemetry.end(state, error, self._apart)
 
     def _run(self) -> Generator[Released, None, None]:
         self._begun = True
@@ -448,6 +455,8 @@ class Run:
             if self._page is not None:
                 self._page.start()
             self._log.started()
+            if self._telemetry is not None:
+                self._telemetry.start()
             for piece in self._engine.released():
                 if self._until is not None:
                     piece = piece.before(self._until)
@@ -499,6 +508,8 @@ class Run:
             sinks = piece.sinks
             self._apart += len(piece.metas) * (sinks == ERRORS) if isinstance(sinks, str) else sinks.count(ERRORS)
             self._log.diverted(self._apart)
+        if self._telemetry is not None:
+            self._telemetry.take(progress, self._apart)
         if not piece.metas:
             silent_s = progress.silent_s
             self._log.silent(progress.held_by if silent_s >= SILENT_S else "", silent_s, progress.unsettled)
@@ -560,6 +571,7 @@ def run(
     record: str | os.PathLike[str] | Recording | None = None,
     web: int | str | None = None,
     state: str | os.PathLike[str] | Cuts | None = None,
+    otel: bool = False,
     **more: Any,
 ) -> Run:
     """Run a graph; iterate over the result for its items, or call `finish()`.
@@ -578,6 +590,7 @@ def run(
             that is not this machine's loopback it asks for a token, DRIFT_WEB_TOKEN or one that is made.
         state: a folder where the run keeps its state, or `drift.Cuts(...)`: the same call goes on from there after
             whatever ended the run (local).
+        otel: give OpenTelemetry a span of the run and its counters.
         more: other fields of `drift.Settings`.
 
     Raises:
@@ -602,6 +615,7 @@ def run(
         record=record,
         web=web,
         state=state,
+        otel=otel,
         place=_place(graph, dataflow) if record is not None else "",
         **more,
     )
@@ -621,6 +635,7 @@ def made_run(
     until: int | None = None,
     web: int | str | None = None,
     state: Any = None,
+    otel: bool = False,
     **settings: Any,
 ) -> Run:
     """`run` of a graph that is a value, where its place is known, or its input does not come from sources.
@@ -631,13 +646,14 @@ def made_run(
         until: end before this position.
         web: where a page is to be.
         state: where the run keeps its state; see `run`.
+        web, otel: as of `run`.
         settings: fields of `Settings`.
     """
     return Run(
         dataflow,
         sources,
         engine=engine,
-        settings=_checked(engine, settings if web is None else {**settings, "counted": True}),
+        settings=_checked(engine, settings if web is None and not otel else {**settings, "counted": True}),
         times=times or {},
         sinks=sinks or {},
         on_late=on_late,
@@ -647,6 +663,7 @@ def made_run(
         until=until,
         web=web,
         state=state,
+        otel=otel,
     )
 
 
@@ -697,6 +714,13 @@ def _live_page(web: int | str, run: Run) -> LivePage:
     from drift.web.server import LivePage
 
     return LivePage(as_address(web), run)
+
+
+def _telemetry(run: Run) -> Telemetry:
+    need("otel", "otel=True")
+    from drift.web.telemetry import Telemetry
+
+    return Telemetry(run)
 
 
 def _purity_check(dataflow: Dataflow, times: Mapping[str, TimePolicy], settings: Settings) -> PurityCheck:

@@ -400,3 +400,46 @@ def test_nothing_is_printed_where_logging_is_not_set_up() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# What it gives to OpenTelemetry.
+
+
+def test_a_run_is_a_span_and_its_counters_end_where_the_run_does(tmp_path: Path) -> None:
+    code = """
+import drift, itertools, json
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+reader, exporter, tracers = InMemoryMetricReader(), InMemorySpanExporter(), TracerProvider()
+metrics.set_meter_provider(MeterProvider([reader]))
+tracers.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(tracers)
+graph = drift.Graph("g")
+graph.source("n").map(lambda n: 10 // n, name="tenth", on_error="divert").sink("out")
+drift.run(graph, {"n": [5, 0, 2]}, otel=True).finish()
+bad = drift.Graph("bad")
+bad.source("n").map(lambda n: 10 // n).sink("out")
+try:
+    drift.run(bad, {"n": [0]}, otel=True).finish()
+except drift.StepError:
+    pass
+points = {}
+for scope in reader.get_metrics_data().resource_metrics[0].scope_metrics:
+    for metric in scope.metrics:
+        for point in metric.data.data_points:
+            if point.attributes["drift.graph"] == "g":
+                points[metric.name, point.attributes.get("drift.operator", "")] = point.value
+spans = [(each.name, each.status.status_code.name, len(each.events)) for each in exporter.get_finished_spans()]
+print(json.dumps([sorted([*key, value] for key, value in points.items()), spans]))
+"""
+    points, spans = json.loads(subprocess.check_output([sys.executable, "-c", code], text=True))
+    values = {(name, operator): value for name, operator, value in points}
+    assert values["drift.items.in", ""] == 3 and values["drift.items.out", ""] == 3
+    assert values["drift.items.diverted", ""] == 1 and values.get(("drift.items.unsettled", ""), 0) == 0
+    assert values["drift.operator.items", "n"] == 3
+    assert spans == [["drift run g", "UNSET", 0], ["drift run bad", "ERROR", 1]]

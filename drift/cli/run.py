@@ -65,6 +65,7 @@ _JSON_FIELDS = (
 @click.option("--from-cut", metavar="N", type=int, help="Go on from this one of the cuts that drift state list shows.")
 @click.option("--accept-changed-code", is_flag=True, help="Go on although functions have changed.")
 @click.option("--web", metavar="[HOST:]PORT", help="A page of the run while it runs; 0 is any port that is free.")
+@click.option("--otel", is_flag=True, help="Give OpenTelemetry a span of the run and its counters.")
 @print_options
 def run_command(
     graph: str,
@@ -83,6 +84,7 @@ def run_command(
     keep_cuts: int | None,
     from_cut: int | None,
     accept_changed_code: bool,
+    otel: bool,
     **times: Sequence[str],
 ) -> None:
     """Run the graph of a Python file (FILE:GRAPH) or module (package.module:GRAPH).
@@ -109,6 +111,7 @@ def run_command(
         "record": record,
         "web": web,
         "state": _cuts(state, cut_every, keep_cuts, from_cut, accept=accept_changed_code),
+        "otel": otel,
         "place": full_place(graph),
         **settings,
         **only_given(more),

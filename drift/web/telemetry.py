@@ -1,0 +1,87 @@
+"""A run for OpenTelemetry: a span as long as the run, and counters that go on from run to run of a process.
+
+Invariant: what the counters were given in the end is what the run did; while it runs they are given what is new at most
+once a second, by the thread that runs, so there is no thread for it.
+
+Where it goes is the user's to say, as with any library: by an SDK that the process has set up, or by
+`opentelemetry-instrument` around the command. Without one it goes nowhere.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from drift.engines.base import Progress
+from drift.web.status import Watched
+
+_EVERY_S = 1.0
+
+
+class Telemetry:
+    """Of one run."""
+
+    def __init__(self, run: Watched) -> None:
+        from opentelemetry import metrics, trace
+
+        meter, self._tracer = metrics.get_meter("drift"), trace.get_tracer("drift")
+        self._run = run
+        self._attributes = {"drift.graph": run.dataflow.name, "drift.engine": run.engine}
+        unit = "{item}"
+        self._in = meter.create_counter("drift.items.in", unit, "Items read from all sources.")
+        self._out = meter.create_counter("drift.items.out", unit, "Items released to all sinks.")
+        self._tombstones = meter.create_counter("drift.tombstones", unit, "Items taken back before release.")
+        self._late = meter.create_counter("drift.items.late", unit, "Items that came too late and were diverted.")
+        self._diverted = meter.create_counter("drift.items.diverted", unit, "Items set apart as errors.")
+        self._unsettled = meter.create_up_down_counter(
+            "drift.items.unsettled", unit, "Read, output not complete."
+        )
+        self._operator = meter.create_counter("drift.operator.items", unit, "Items that left an operator.")
+        self._given = dict.fromkeys(("in", "out", "tombstones", "late", "diverted", "unsettled"), 0)
+        self._of_operators: dict[str, int] = {}
+        self._next_s = 0.0
+        self._span: Any = None
+
+    def start(self) -> None:
+        self._span = self._tracer.start_span(f"drift run {self._run.dataflow.name}", attributes=self._attributes)
+
+    def take(self, progress: Progress, diverted: int) -> None:
+        """A piece has been released; what is new goes out once a second."""
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._next_s = now_s + _EVERY_S
+            self._give(progress, diverted)
+
+    def end(self, state: str, error: BaseException | None, diverted: int) -> None:
+        """The run has ended: the rest, and the span."""
+        if self._span is None:
+            return
+        from opentelemetry.trace import Status, StatusCode
+
+        self._give(self._run.progress, diverted)
+        self._unsettled.add(-self._given["unsettled"], self._attributes)  # nothing waits any more
+        self._span.set_attribute("drift.items.in", self._given["in"])
+        self._span.set_attribute("drift.items.out", self._given["out"])
+        self._span.set_attribute("drift.state", state)
+        if error is not None and state == "failed":
+            self._span.record_exception(error)
+            self._span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+        self._span.end()
+        self._span = None
+
+    def _give(self, progress: Progress, diverted: int) -> None:
+        for name, instrument, value in (
+            ("in", self._in, progress.items_in),
+            ("out", self._out, progress.items_out),
+            ("tombstones", self._tombstones, progress.tombstones),
+            ("late", self._late, progress.late_items),
+            ("diverted", self._diverted, diverted),
+            ("unsettled", self._unsettled, progress.unsettled),
+        ):
+            new, self._given[name] = value - self._given[name], value
+            if new:
+                instrument.add(new, self._attributes)
+        for name, (items, _, _) in self._run.observed().counts.items():
+            new, self._of_operators[name] = items - self._of_operators.get(name, 0), items
+            if new:
+                self._operator.add(new, {**self._attributes, "drift.operator": name})
