@@ -199,9 +199,9 @@ def test_the_progress_line_is_drawn_on_a_terminal_and_gone_at_the_end(folder: Pa
     process.stdin.write(WORDS.encode())
     process.stdin.flush()
     drawn = b""
-    while b"at time 2, held by source lines" not in drawn:  # while the input is still open
+    while b"  at 2" not in drawn:  # while the input is still open
         drawn += os.read(ours, 4096)
-    assert b"in 2 (" in drawn and b"out 6 (" in drawn
+    assert b"held by source lines  in 2 " in drawn and b"  out 6 " in drawn
     process.stdin.close()
     while True:
         try:
