@@ -79,6 +79,7 @@ from drift_graph.functions import caller, name_of
 from drift_graph.graph import Dataflow, Draft
 from drift_graph.later import Later
 from drift_graph.meta import PHASE_ROUND_END, PHASE_TIMERS, PHASE_TIMERS_MAX, phase_of_loop, phase_of_timers
+from drift_graph.moments import Span, span_from
 from drift_graph.operators import Arity, Group, Map, Sink, Source
 from drift_graph.times import ArrivalTime, EventTime, TimePolicy
 
@@ -92,7 +93,7 @@ V = TypeVar("V")
 ERRORS = "errors"
 
 #: How near in time a pair of a join is; see `Stream.join`.
-Within = tuple[int, int] | Windows | None
+Within = tuple[Span, Span] | Windows | None
 
 
 class Graph:
@@ -517,7 +518,7 @@ class Stream(Generic[T]):
         return self._chosen(key, 0, LimitStep(count, offset), self._named(name, "limit", key), key)
 
     def dedup(
-        self, key: Callable[[T], Any] = itself, *, within: int | None = None, name: str | None = None
+        self, key: Callable[[T], Any] = itself, *, within: Span | None = None, name: str | None = None
     ) -> Stream[T]:
         """The first item of each key, in order.
 
@@ -530,8 +531,7 @@ class Stream(Generic[T]):
         step = self._named(name, "dedup", key)
         if within is None:
             return self._chosen(key, False, first_of_key, step, key)
-        _check_span("within", within, caller())
-        first = FirstWithin(within, key)
+        first = FirstWithin(_span("within", within, caller()), key)
         return self._process(Process(key, False, first, forget, phase_of_timers(self._timed_steps)), step)
 
     def inspect(self, function: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
@@ -617,16 +617,16 @@ class Stream(Generic[T]):
     @overload
     def join_as_of(
         self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
-        within: int | None = None, how: Literal["left"] = "left", name: str | None = None,
+        within: Span | None = None, how: Literal["left"] = "left", name: str | None = None,
     ) -> Stream[tuple[T, U | None]]: ...
     @overload
     def join_as_of(
         self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
-        within: int | None = None, how: Literal["inner"], name: str | None = None,
+        within: Span | None = None, how: Literal["inner"], name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
     def join_as_of(
         self, other: Stream[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | None = None, *,
-        within: int | None = None, how: Literal["left", "inner"] = "left", name: str | None = None,
+        within: Span | None = None, how: Literal["left", "inner"] = "left", name: str | None = None,
     ) -> Stream[Any]:
         """Each item with the last of the other stream at or before its time, of its key: pandas' merge_asof.
 
@@ -639,11 +639,10 @@ class Stream(Generic[T]):
             how: "left" gives (left, None) where there is none, "inner" nothing.
         """
         where = caller()
-        if within is not None:
-            _check_span("within", within, where)
+        span = EVER if within is None else _span("within", within, where)
         if how not in ("left", "inner"):
             raise GraphError(f"join_as_of takes how= left or inner, not {how!r:.80} (at {where})")
-        join = AsOfJoin(EVER if within is None else within, how == "left", key)
+        join = AsOfJoin(span, how == "left", key)
         return self._joined(other, key, other_key, join, (), name, "join_as_of")
 
     @overload
@@ -971,18 +970,25 @@ def _keyed_other(other: object) -> tuple[Stream[Any], Callable[[Any], Any]]:
     return other._stream, other._key
 
 
-def _check_span(what: str, span: object, where: str) -> None:
-    if type(span) is not int or span < 0:
-        raise GraphError(f"{what}={span!r:.80} (at {where}) is not an int of 0 or more, in the unit of the items' time")
+def _span(what: str, given: object, where: str) -> int:
+    span = span_from(given)
+    if span is None or span < 0:
+        raise GraphError(
+            f"{what}={given!r:.80} (at {where}) is not an int of 0 or more, in the unit of the items' time, nor where "
+            f"that is milliseconds a timedelta or a text such as '10s'"
+        )
+    return span
 
 
 def _bounds_of(within: object, where: str) -> tuple[int, int]:
-    if not isinstance(within, tuple) or len(within) != 2 or any(type(bound) is not int for bound in within):
+    bounds = [span_from(bound) for bound in within] if isinstance(within, tuple) and len(within) == 2 else [None]
+    before, after = bounds[0], bounds[-1]
+    if before is None or after is None:
         raise GraphError(
-            f"within={within!r:.80} (at {where}) is not a pair of ints (before, after): how long before a left item, "
-            f"and how long after it, a right one may be; nor windows, such as drift.windows.tumbling(60)"
+            f"within={within!r:.80} (at {where}) is not a pair of ints (before, after), timedeltas or texts such as "
+            f"'10s': how long before a left item, and how long after it, a right one may be; nor windows, such as "
+            f"drift.windows.tumbling(60)"
         )
-    before, after = within
     if before + after < 0:
         raise GraphError(f"within={within!r} (at {where}) is empty: before + after is to be 0 or more")
     return before, after
@@ -1091,15 +1097,15 @@ class KeyedStream(Generic[K, T]):
 
     @overload
     def join_as_of(
-        self, other: KeyedStream[K, U], *, within: int | None = None, how: Literal["left"] = "left",
+        self, other: KeyedStream[K, U], *, within: Span | None = None, how: Literal["left"] = "left",
         name: str | None = None,
     ) -> Stream[tuple[T, U | None]]: ...
     @overload
     def join_as_of(
-        self, other: KeyedStream[K, U], *, within: int | None = None, how: Literal["inner"], name: str | None = None,
+        self, other: KeyedStream[K, U], *, within: Span | None = None, how: Literal["inner"], name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
     def join_as_of(
-        self, other: KeyedStream[K, Any], *, within: int | None = None, how: Any = "left", name: str | None = None,
+        self, other: KeyedStream[K, Any], *, within: Span | None = None, how: Any = "left", name: str | None = None,
     ) -> Stream[Any]:
         """As `Stream.join_as_of`, by the keys of both."""
         right, right_key = _keyed_other(other)
@@ -1110,7 +1116,7 @@ class KeyedStream(Generic[K, T]):
         """As `Stream.limit`, of each key."""
         return self._stream.limit(count, offset, key=self._key, name=name)
 
-    def dedup(self, *, within: int | None = None, name: str | None = None) -> Stream[T]:
+    def dedup(self, *, within: Span | None = None, name: str | None = None) -> Stream[T]:
         """As `Stream.dedup`: the first item of each key."""
         return self._stream.dedup(self._key, within=within, name=name)
 

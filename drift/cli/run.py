@@ -45,6 +45,8 @@ _JSON_FIELDS = (
 @click.option("--lateness", multiple=True, metavar="[NAME=]N", help="How far items may be behind: 3, or 10s.")
 @click.option("--late", multiple=True, metavar="[NAME=]error|divert", help="What to do with an item behind that.")
 @click.option("--idle", multiple=True, metavar="[NAME=]MS", help="The others go on without a source so long silent.")
+@click.option("--future-max", multiple=True, metavar="[NAME=]N", help="How far items may be ahead: 3, or 1h.")
+@click.option("--zone", multiple=True, metavar="[NAME=]ZONE", help="Of times that name none: Europe/Berlin.")
 @click.option("--arrival", multiple=True, metavar="NAME", help="Order a source's items as they arrive.")
 @click.option("--batch-items", type=int, help="Most items read from a source at once.")
 @click.option("--in-flight-max", type=int, help="Most unsettled items of a source.")

@@ -19,9 +19,10 @@ from drift.sources.base import Source
 from drift.sources.frames import FrameSource
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.moments import Field, span_from
 from drift_graph.times import ArrivalTime, EventTime, TimePolicy
 
-_INDEX = re.compile(r"-?[0-9]+", re.ASCII)
+_NUMBER = re.compile(r"[+-]?[0-9]+(_[0-9]+)*", re.ASCII)
 OnExisting = Literal["continue", "replace", "error"]
 
 _FILES: dict[str, Callable[[str], Source]] = {"text": sources.text, "jsonl": sources.jsonl, "csv": sources.csv}
@@ -191,6 +192,8 @@ class TimeOptions:
     lateness: Sequence[str] = ()
     late: Sequence[str] = ()
     idle: Sequence[str] = ()
+    future_max: Sequence[str] = ()
+    zone: Sequence[str] = ()
     arrival: Sequence[str] = ()
 
 
@@ -208,6 +211,8 @@ def policies(dataflow: Dataflow, options: TimeOptions) -> dict[str, TimePolicy]:
     change("--lateness", options.lateness, "lateness", _duration)
     change("--late", options.late, "late", lambda option, text: text)
     change("--idle", options.idle, "idle_after_ms", _duration)
+    change("--future-max", options.future_max, "future_max", _duration)
+    change("--zone", options.zone, "zone", lambda option, text: text)
     made: dict[str, TimePolicy] = {}
     for source in dataflow.sources:
         if source.name in changes:
@@ -231,39 +236,18 @@ def _changed(name: str, policy: TimePolicy, changes: dict[str, Any]) -> EventTim
 
 def key_function(text: str) -> Callable[[Any], Any]:
     """The function that --by names: "FILE:FUNCTION", a field of a dict or of an object, or an index of a tuple."""
-    return load_function(text) if ":" in text else lambda payload: _field_of(payload, text)
-
-
-def _field_of(payload: Any, text: str) -> Any:
-    """A field of a dict or of an object, or what a tuple or list has at an index.
-
-    Raises:
-        LookupError: there is none.
-    """
-    try:
-        if isinstance(payload, dict):
-            return payload[text]
-        if _INDEX.fullmatch(text):
-            return payload[int(text)]
-        return getattr(payload, text)
-    except (LookupError, TypeError, AttributeError):
-        raise LookupError(f"the payload has no field {text!r}") from None
-
-
-_MILLISECONDS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    return load_function(text) if ":" in text else Field(text)
 
 
 def _duration(option: str, text: str) -> int:
     """A whole number, or one with a unit, in milliseconds."""
-    digits = text.rstrip("mshd")
-    unit = text[len(digits) :]
-    try:
-        return int(digits) * _MILLISECONDS[unit]
-    except (ValueError, KeyError):
-        raise SettingsError(f"{option}: {text!r} is not a whole number, or one with ms, s, m, h or d") from None
+    span = span_from(text)
+    if span is None:
+        raise SettingsError(f"{option}: {text!r} is not a whole number, or one with ms, s, m, h, d or w")
+    return span
 
 
-def _time_function(option: str, text: str) -> Callable[[Any], int]:
+def _time_function(option: str, text: str) -> Callable[[Any], Any]:
     return load_function(text) if ":" in text else _field(option, text, whole=True)
 
 
@@ -274,9 +258,11 @@ def _tie_function(option: str, text: str) -> Callable[[Any], Any]:
 def _field(option: str, field: str, *, whole: bool) -> Callable[[Any], Any]:
     """A function that takes a field out of a payload; in messages its place is the option."""
 
+    take = Field(field)
+
     def value(payload: Any) -> Any:
-        found = _field_of(payload, field)
-        return int(found) if whole and isinstance(found, str) else found
+        found = take(payload)
+        return int(found) if whole and isinstance(found, str) and _NUMBER.fullmatch(found.strip()) else found
 
     value.__code__ = value.__code__.replace(co_filename=option, co_firstlineno=1)
     assert isinstance(value, types.FunctionType)

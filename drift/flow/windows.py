@@ -23,6 +23,7 @@ from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
 from drift_graph.later import Later, at
 from drift_graph.meta import END, TIME_MIN
+from drift_graph.moments import Span, span_from
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -494,40 +495,40 @@ def _last_before(end: int) -> int:
 # What `drift.windows` offers.
 
 
-def tumbling(size: int, offset: int = 0) -> Windows:
+def tumbling(size: Span, offset: Span = 0) -> Windows:
     """Windows one after the other: [offset + n * size, offset + (n + 1) * size).
 
     Args:
-        size: in the unit of the items' time, 1 or more.
+        size: in the unit of the items' time, 1 or more; where that is milliseconds also a timedelta or "1h 30m".
         offset: moves all of them on; without it they are aligned to time 0.
     """
-    return _Tumbling(_whole("tumbling", "size", size, 1), _whole("tumbling", "offset", offset, None))
+    return _Tumbling(_span("tumbling", "size", size, 1), _span("tumbling", "offset", offset, None))
 
 
-def sliding(size: int, every: int, offset: int = 0) -> Windows:
+def sliding(size: Span, every: Span, offset: Span = 0) -> Windows:
     """Windows that overlap: one of length `size` starts every `every`. With every=size they are tumbling ones.
 
     The aggregate works on slices, at most two for each `every`, which windows share.
 
     Args:
-        size: in the unit of the items' time, 1 or more.
+        size: in the unit of the items' time, 1 or more; where that is milliseconds also a timedelta or "1h 30m".
         every: 1 or more; above `size`, what is between two windows is in none.
         offset: moves all of them on; without it one starts at time 0.
     """
     return _Sliding(
-        _whole("sliding", "size", size, 1),
-        _whole("sliding", "every", every, 1),
-        _whole("sliding", "offset", offset, None),
+        _span("sliding", "size", size, 1),
+        _span("sliding", "every", every, 1),
+        _span("sliding", "offset", offset, None),
     )
 
 
-def session(gap: int) -> Windows:
+def session(gap: Span) -> Windows:
     """A window lasts as long as the next item of the key comes within less than `gap`: [first, last + gap).
 
     Args:
-        gap: in the unit of the items' time, 1 or more.
+        gap: in the unit of the items' time, 1 or more; where that is milliseconds also a timedelta or "30m".
     """
-    return _Session(_whole("session", "gap", gap, 1))
+    return _Session(_span("session", "gap", gap, 1))
 
 
 def count(size: int, every: int | None = None, *, partial: bool = False) -> Windows:
@@ -557,7 +558,7 @@ def by_rule(rule: Callable[[Any], Literal["open", "go on", "close", "skip"]], *,
     return _Ruled(rule, bool(partial))
 
 
-def every(*, items: int | None = None, time: int | None = None) -> Early:
+def every(*, items: int | None = None, time: Span | None = None) -> Early:
     """For `window(..., early=...)`: an open window gives what it has after every so many items, or so much time.
 
     Args:
@@ -568,9 +569,7 @@ def every(*, items: int | None = None, time: int | None = None) -> Early:
         raise GraphError(f"drift.windows.every takes items= or time= (at {caller()})")
     if items is not None:
         _whole("every", "items", items, 1)
-    if time is not None:
-        _whole("every", "time", time, 1)
-    return Early(items, time)
+    return Early(items, None if time is None else _span("every", "time", time, 1))
 
 
 def check_windows(given: object) -> None:
@@ -590,11 +589,22 @@ def _no_early(early: Early | None, what: str) -> None:
         raise GraphError(f"{what} give nothing early; use early= with tumbling windows or sessions (at {caller()})")
 
 
+def _span(what: str, argument: str, given: object, least: int | None) -> int:
+    found = span_from(given)
+    if found is None or (least is not None and found < least):
+        bound = "" if least is None else f" of {least} or more"
+        raise GraphError(
+            f"drift.windows.{what} takes {argument}= an int{bound} in the unit of the items' time, or where that is "
+            f"milliseconds a timedelta or a text such as '10s', not {given!r:.80} (at {caller()})"
+        )
+    return found
+
+
 def _whole(what: str, argument: str, given: object, least: int | None) -> int:
     if type(given) is not int or (least is not None and given < least):
         bound = "" if least is None else f" of {least} or more"
         raise GraphError(
-            f"drift.windows.{what} takes {argument}= an int{bound}, in the unit of the items' time or in items, not "
+            f"drift.windows.{what} takes {argument}= an int{bound}, in items, not "
             f"{given!r:.80} (at {caller()})"
         )
     return given

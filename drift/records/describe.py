@@ -76,6 +76,8 @@ def _policy(policy: TimePolicy, frame: FrameSource | None) -> dict[str, Any]:
         "late": policy.late,
         "tie": None if policy.tie is None else _said(policy.tie),
         "idle_after_ms": policy.idle_after_ms,
+        **({"future_max": policy.future_max} if policy.future_max is not None else {}),
+        **({"zone": str(policy.zone)} if policy.zone is not None else {}),
     }
 
 

@@ -84,6 +84,8 @@ def _parameters(operator: Operator, policy: TimePolicy | None) -> dict[str, Any]
             "lateness": policy.lateness,
             "late": policy.late,
             "idle_after_ms": policy.idle_after_ms,
+            **({"future_max": policy.future_max} if policy.future_max is not None else {}),
+            **({"zone": str(policy.zone)} if policy.zone is not None else {}),
         }
     return {"time policy": "arrival time"} if policy is not None else {}
 

@@ -151,8 +151,8 @@ def may_idle(policy: TimePolicy) -> bool:
 
 
 def may_reorder(policy: TimePolicy) -> bool:
-    """Whether a source's items may arrive in another order: not where that says which of them are late."""
-    return isinstance(policy, EventTime) and policy.late == "error"
+    """Whether a source's items may arrive in another order: not where that says which of them are late or ahead."""
+    return isinstance(policy, EventTime) and policy.late == "error" and policy.future_max is None
 
 
 def in_order(dataflow: Dataflow, inputs: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
@@ -186,10 +186,11 @@ def in_order(dataflow: Dataflow, inputs: Mapping[str, Sequence[Any]]) -> dict[st
 def times_of(policy: EventTime, payloads: Sequence[Any]) -> list[int] | None:
     """The times of all payloads; None where one has none, which ends a run."""
     try:
-        times = [policy.time(payload) for payload in payloads]
+        found = [policy.time_of(policy.time(payload)) for payload in payloads]
     except Exception:  # a user's function; the run itself meets it and tells it
         return None
-    return times if set(map(type, times)) <= {int} else None
+    times = [time for time in found if time is not None]
+    return times if len(times) == len(found) else None
 
 
 def check(

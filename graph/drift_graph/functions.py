@@ -71,8 +71,10 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def line_of(function: Callable[..., Any]) -> str | None:
-    """ "file:line" where a Python function is defined; None for one written in C."""
+    """ "file:line" where a Python function is defined; None for one written in C, and for a field's name."""
     function = user_function(function)
+    if getattr(function, "is_field", False):
+        return None
     if isinstance(function, functools.partial):
         return line_of(function.func)
     function = getattr(function, "__func__", function)

@@ -9,12 +9,12 @@ processed.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from drift_graph.errors import StepError
 from drift_graph.meta import END, PHASE_ITEMS, TIME_MIN, hops_of, later_meta, varint
+from drift_graph.moments import Moment, time_from
 
 T = TypeVar("T")
 
@@ -49,22 +49,24 @@ class Later(Generic[T]):
         return f"drift.at({self.time}, {self.payload!r})" if not self.rounds else f"drift.next_round({self.payload!r})"
 
 
-def at(time: int, payload: T) -> Later[T]:
+def at(time: Moment, payload: T) -> Later[T]:
     """A child that comes at `time`, after every input item of that time; for functions of steps with `later=True`.
 
     Args:
-        time: in the unit of the source's time policy; `drift.END`, and what is beyond it, comes after all input. Below
+        time: in the unit of the source's time policy, or where that is milliseconds since 1970 a datetime with a zone,
+            or ISO text with one; `drift.END`, and what is beyond it, comes after all input. Below
             its parent's time, or at that of a parent that is itself later, the child is an ordinary one and comes right
             after its parent.
         payload: of the child.
 
     Raises:
-        TypeError: `time` is no int.
+        TypeError: `time` is no time.
     """
     if type(time) is not int:
-        if isinstance(time, bool):
-            raise TypeError(f"drift.at({time!r}, ...): a time is an int, not a bool")
-        time = operator.index(time)
+        found = time_from(time)
+        if found is None:
+            raise TypeError(f"drift.at({time!r}, ...): a time is an int, or a datetime or ISO text with a zone")
+        time = found
     return Later(max(TIME_MIN, min(time, END)), payload)
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
 from heapq import heappop, heappush
 from itertools import accumulate, islice, repeat
-from operator import index as as_int
 from operator import lt, sub
 from typing import Any, Literal, NamedTuple
 
@@ -25,7 +25,7 @@ import xxhash
 from drift_graph.canonical import NoCanonicalForm, canonical, canonical_each, hash64, same
 from drift_graph.diverted import diverted, diverted_by, is_diverted
 from drift_graph.errors import DriftError, InputError, LateItem, PayloadError, SettingsError, StepError
-from drift_graph.functions import line_of, pass_interrupts, safe_text, same_function
+from drift_graph.functions import line_of, name_of, pass_interrupts, safe_text, same_function
 from drift_graph.meta import (
     BEGINNING,
     END_OF_TIME,
@@ -42,6 +42,7 @@ from drift_graph.meta import (
     time_of,
     varint,
 )
+from drift_graph.moments import Field, Span, span_from, time_from, zone_from
 
 
 @dataclass(frozen=True)
@@ -56,38 +57,76 @@ class ArrivalTime:
         return "arrival time"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class EventTime:
     """Items are ordered by a time that is in them; they may arrive in any order within `lateness`.
 
+    Times are ints; the unit is yours, milliseconds by custom. A datetime with a zone, or ISO text with one, is a time
+    in milliseconds since 1970. Spans are ints in the unit of the times, or, where that is milliseconds, a timedelta or
+    text such as "10s" or "1h 30m".
+
     Args:
-        time: gives a payload's time, an int; the unit is yours, milliseconds by custom.
-        lateness: how far an item may be behind the greatest time seen before it, in the unit of `time`, 0 or more.
-        tie: gives what separates items of one time, unique among them: an int, 0 <= n < 2**64, orders them; anything
-            else is hashed. Without it they are separated by the hash of their payload, in no order you would know.
-        late: what to do with an item older than the heartbeat: "error" ends the run with a LateItem, "divert"
-            hands it to the run's late output and counts it.
+        time: gives a payload's time; or the name of the field that has it: "at", "trip.at", of tuples "0".
+        lateness: how far an item may be behind the greatest time seen before it, 0 or more.
+        tie: gives what separates items of one time, unique among them, or names the field: an int, 0 <= n < 2**64,
+            orders them; anything else is hashed. Without it they are separated by the hash of their payload, in no
+            order you would know.
+        late: what to do with an item older than the heartbeat, or beyond `future_max`: "error" ends the run with a
+            LateItem, "divert" hands it to the run's late output and counts it.
         idle_after_ms: a live source that gives nothing for so long promises what it has seen, and what the other
             sources promise, so that they go on; an older item it brings afterwards is late. None: they wait.
+        future_max: how far an item may be ahead of the greatest time seen before it, and, of a live source, of the
+            clock. Without it one wrong stamp makes all items after it late. A gap in the data that is longer would be
+            taken for such a stamp where no clock says otherwise. None: any time is taken.
+        zone: of datetimes and texts that have none, as a tzinfo or "Europe/Berlin"; None: these are no times.
     """
 
-    time: Callable[[Any], int]
-    lateness: int = 0
-    tie: Callable[[Any], Any] | None = None
-    late: Literal["error", "divert"] = "error"
-    idle_after_ms: int | None = None
+    time: Callable[[Any], Any]
+    lateness: int
+    tie: Callable[[Any], Any] | None
+    late: Literal["error", "divert"]
+    idle_after_ms: int | None
+    future_max: int | None
+    zone: tzinfo | None
 
-    def __post_init__(self) -> None:
-        if not callable(self.time):
-            raise SettingsError(f"time={self.time!r} is not a function of the payload")
-        if type(self.lateness) is not int or self.lateness < 0:
-            raise SettingsError(f"lateness={self.lateness!r} is not an int of 0 or more")
-        if self.late not in ("error", "divert"):
-            raise SettingsError(f"late={self.late!r} is neither 'error' nor 'divert'")
-        if self.tie is not None and not callable(self.tie):
-            raise SettingsError(f"tie={self.tie!r} is not a function of the payload")
-        if self.idle_after_ms is not None and (type(self.idle_after_ms) is not int or self.idle_after_ms < 0):
-            raise SettingsError(f"idle_after_ms={self.idle_after_ms!r} is not an int of 0 or more")
+    def __init__(
+        self,
+        time: Callable[[Any], Any] | str,
+        lateness: Span = 0,
+        tie: Callable[[Any], Any] | str | None = None,
+        late: Literal["error", "divert"] = "error",
+        idle_after_ms: Span | None = None,
+        future_max: Span | None = None,
+        zone: tzinfo | str | None = None,
+    ) -> None:
+        functions = {"time": time, "tie": tie}
+        for name, function in functions.items():
+            if isinstance(function, str) and function:
+                functions[name] = Field(function)
+            elif not callable(function) and not (name == "tie" and function is None):
+                raise SettingsError(
+                    f"{name}={function!r:.80} is not a function of the payload, nor the name of a field"
+                )
+        spans: dict[str, int | None] = {}
+        for name, given in (("lateness", lateness), ("idle_after_ms", idle_after_ms), ("future_max", future_max)):
+            span = span_from(given)
+            if (given is not None or name == "lateness") and (span is None or span < 0):
+                raise SettingsError(
+                    f"{name}={given!r:.80} is not an int of 0 or more, a timedelta or a text such as '10s', in whole "
+                    f"milliseconds"
+                )
+            spans[name] = span
+        if late not in ("error", "divert"):
+            raise SettingsError(f"late={late!r} is neither 'error' nor 'divert'")
+        known = zone_from(zone)
+        if zone is not None and known is None:
+            raise SettingsError(f"zone={zone!r:.80} is not a tzinfo, nor the name of a time zone that is known here")
+        for name, value in {**functions, **spans, "late": late, "zone": known}.items():
+            object.__setattr__(self, name, value)
+
+    def time_of(self, value: Any) -> int | None:
+        """What the time function gave as an int of 64 bits; None for what is no time."""
+        return time_from(value, self.zone)
 
     @property
     def label(self) -> str:
@@ -97,6 +136,7 @@ class EventTime:
         return (
             isinstance(other, EventTime)
             and (self.lateness, self.late, self.idle_after_ms) == (other.lateness, other.late, other.idle_after_ms)
+            and (self.future_max, self.zone) == (other.future_max, other.zone)
             and same_function(self.time, other.time)
             and same_function(self.tie, other.tie)
         )
@@ -235,11 +275,12 @@ class SourceMachine:
         metas: Metas
         if isinstance(self.policy, EventTime):
             seen_before = self._max_seen
+            clock = now_ms if self.live else TIME_MIN
             if self._sets_apart:
-                payloads, times = self._all_times(payloads, self.policy)
+                payloads, times = self._all_times(payloads, self.policy, clock)
             else:
                 times, error = self._times(payloads, self.policy)
-            kept, late, too_late = self._judge(payloads, times, self.policy)
+            kept, late, too_late = self._judge(payloads, times, self.policy, clock)
             if kept is not None:
                 payloads, times = [payloads[index] for index in kept], [times[index] for index in kept]
             metas, tie_error = self._event_metas(payloads[: len(times)], times, self.policy)
@@ -410,7 +451,7 @@ class SourceMachine:
             if isinstance(error, DriftError) and error.ends_the_run:
                 raise
             bad = payloads[len(times)]
-            where = line_of(policy.time) or "?"
+            where = line_of(policy.time) or name_of(policy.time)
             return times, StepError(
                 f"the time function of source {self.name!r} ({where}) raised {_said(error)}; "
                 f"payload {_short(bad)}{self._nth(len(times))}",
@@ -421,16 +462,16 @@ class SourceMachine:
             return times, None
         whole: list[int] = []
         for index, time in enumerate(times):
-            number = _whole(time)
+            number = policy.time_of(time)
             if number is None:
                 return whole, InputError(
                     f"the time function of source {self.name!r} gave {time!r} for payload {_short(payloads[index])}; "
-                    f"a time is an int of 64 bits: {_how_to_int(time)}"
+                    f"a time is an int of 64 bits, or a moment with a zone: {_how_to_time(time)}"
                 )
             whole.append(number)
         return whole, None
 
-    def _all_times(self, payloads: list[Any], policy: EventTime) -> tuple[list[Any], list[int]]:
+    def _all_times(self, payloads: list[Any], policy: EventTime, clock: int) -> tuple[list[Any], list[int]]:
         """The payloads, with those set apart that have no time, and the times of all of them."""
         taken: list[Any] = []
         times: list[int] = []
@@ -443,12 +484,14 @@ class SourceMachine:
                 except Exception as error:
                     payload = diverted_by(self.name, error, payload)
                 else:
-                    if type(time) is not int or not TIME_MIN <= time <= TIME_MAX:
-                        payload = diverted(self.name, f"its time is {_short(time)}, and no int of 64 bits", payload)
-                        time = None
+                    given, time = time, policy.time_of(time)
+                    if time is None:
+                        text = f"its time is {_short(given)}, and no int of 64 bits, nor a moment with a zone"
+                        payload = diverted(self.name, text, payload)
             if time is None:
                 time = max(TIME_MIN if seen is None else seen, self._promised)
-            seen = time if seen is None else max(seen, time)
+            if not _is_ahead(time, seen, clock, policy.future_max):
+                seen = time if seen is None else max(seen, time)
             taken.append(payload)
             times.append(time)
         return taken, times
@@ -457,11 +500,13 @@ class SourceMachine:
         return f", item {self.items_in + self.late_items + index} of the source"
 
     def _judge(
-        self, payloads: list[Any], times: list[int], policy: EventTime
+        self, payloads: list[Any], times: list[int], policy: EventTime, clock: int
     ) -> tuple[list[int] | None, list[Late], Exception | None]:
         """Indices of the items to take, where not all are; the late ones; and the late one that ends the run."""
         if not times:
             return None, [], None
+        if policy.future_max is not None and self._some_ahead(times, clock, policy.future_max):
+            return self._judge_ahead(payloads, times, policy, clock, policy.future_max)
         if self._max_seen is None:
             self._max_seen = times[0]
         seen_before = self._max_seen
@@ -490,6 +535,55 @@ class SourceMachine:
                 ),
             )
         return [index for index, yes in enumerate(is_late) if not yes], late, None
+
+    def _some_ahead(self, times: list[int], clock: int, future_max: int) -> bool:
+        """Whether an item may be too far ahead: a glance, that looks closer only where one may be."""
+        known = clock if self._max_seen is None else max(clock, self._max_seen)
+        if known == TIME_MIN:
+            known = times[0]
+        return max(times) > known + future_max
+
+    def _judge_ahead(
+        self, payloads: list[Any], times: list[int], policy: EventTime, clock: int, future_max: int
+    ) -> tuple[list[int] | None, list[Late], Exception | None]:
+        """`_judge`, where some items may be too far ahead: those are out before it is asked who is behind."""
+        seen = self._max_seen
+        ahead: dict[int, int] = {}  # by index what it may not be above
+        for at, time in enumerate(times):
+            if _is_ahead(time, seen, clock, future_max):
+                ahead[at] = max(clock, TIME_MIN if seen is None else seen) + future_max
+                if policy.late == "error":
+                    break
+            else:
+                seen = time if seen is None else max(seen, time)
+        if not ahead:
+            return self._judge(payloads, times, replace(policy, future_max=None), clock)
+        rest = [at for at in range(min(ahead) if policy.late == "error" else len(times)) if at not in ahead]
+        kept, late, error = self._judge(
+            [payloads[at] for at in rest], [times[at] for at in rest], replace(policy, future_max=None), clock
+        )
+        taken = rest if kept is None else [rest[at] for at in kept]
+        if policy.late == "error":
+            at, most = next(iter(ahead.items()))
+            return (
+                taken,
+                late,
+                error
+                or LateItem(
+                    f"source {self.name!r} got an item at {times[at]}, {times[at] - most} beyond what future_max="
+                    f"{future_max} allows; payload {_short(payloads[at])}; raise it, or pass late='divert'"
+                ),
+            )
+        left, behind = set(taken), iter(late)
+        apart: list[Late] = []
+        for at in range(len(times)):
+            if at in ahead:
+                by = times[at] - ahead[at]
+                reason = f"{by} beyond what future_max allows"
+                apart.append(Late(self.name, payloads[at], times[at], ahead[at], reason))
+            elif at not in left:
+                apart.append(next(behind))
+        return taken, apart, None
 
     def _event_metas(
         self, payloads: list[Any], times: list[int], policy: EventTime
@@ -583,7 +677,7 @@ class SourceMachine:
                 pass_interrupts(error)
                 if isinstance(error, DriftError) and error.ends_the_run:
                     raise
-                where = line_of(tie) or "?"
+                where = line_of(tie) or name_of(tie)
                 return ties, StepError(
                     f"the tie function of source {self.name!r} ({where}) raised {_said(error)}; "
                     f"payload {_short(payload)}",
@@ -611,15 +705,11 @@ def _hash_of(payload: Any) -> bytes:
         return b""
 
 
-def _whole(time: Any) -> int | None:
-    """A time as an int, of whatever class of whole numbers it is; None for what is no time."""
-    if isinstance(time, bool) or not hasattr(type(time), "__index__"):
-        return None
-    try:
-        number = as_int(time)
-    except TypeError:  # some of numpy's say so only now
-        return None
-    return number if TIME_MIN <= number <= TIME_MAX else None
+def _is_ahead(time: int, seen: int | None, clock: int, future_max: int | None) -> bool:
+    """Whether an item is too far ahead of the greatest time before it, and of the clock; the first of all is not."""
+    if future_max is None or (seen is None and clock == TIME_MIN):
+        return False
+    return time > max(clock, TIME_MIN if seen is None else seen) + future_max
 
 
 def _none_behind(times: list[int], seen: int, lateness: int) -> bool:
@@ -632,7 +722,9 @@ def _none_behind(times: list[int], seen: int, lateness: int) -> bool:
     return True
 
 
-def _how_to_int(time: Any) -> str:
+def _how_to_time(time: Any) -> str:
+    if time_from(time, UTC) is not None:
+        return "this one has no zone; name it, EventTime(..., zone='Europe/Berlin'), or give it one in the function"
     if isinstance(time, str):
         return "this is text, which int(...) or the source's convert= makes a number"
     if hasattr(time, "timestamp"):

@@ -1,0 +1,155 @@
+"""Times and spans as people write them, as the ints that they are inside.
+
+Invariant: a moment and a span become one int each, always the same, whatever the machine's own time zone is; what would
+depend on that is refused.
+
+Why: moments are counted in whole milliseconds since 1970 in UTC, rounded down, and spans in whole milliseconds, in
+integers throughout. A moment without a zone is taken only where the user has named one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from fractions import Fraction
+from operator import index
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from drift_graph.meta import TIME_MAX, TIME_MIN
+
+#: A length of time: an int in the unit of the items' time; or, where that is milliseconds, a timedelta or "1h 30m".
+Span = int | timedelta | str
+#: A moment: an int in the unit of the items' time; or, where that is milliseconds since 1970, a datetime with a zone or
+#: ISO text with one.
+Moment = int | datetime | str
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+_UNITS_MS = {
+    "ms": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000,
+}  # fmt: skip
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def time_from(value: Any, zone: tzinfo | None = None) -> int | None:
+    """A moment as an int, of whatever class of whole numbers, moments or texts it is; None for what is no time.
+
+    Args:
+        value: as a user's function gave it.
+        zone: of moments that have none.
+    """
+    if isinstance(value, str):
+        value = _parsed(value)
+    elif type(value).__name__ == "datetime64":
+        value = _of_numpy(value)
+    if isinstance(value, datetime):
+        value = _in_ms(value, zone)
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        return None
+    try:
+        number = index(value)
+    except TypeError:  # some of numpy's say so only now
+        return None
+    return number if TIME_MIN <= number <= TIME_MAX else None
+
+
+def _parsed(text: str) -> datetime | None:
+    """Of ISO text; digits alone are none: they may be a number as well as a date."""
+    if not _ISO.match(text):
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _of_numpy(value: Any) -> datetime | None:
+    """It has no zone, and may be no moment, or one that datetime cannot hold."""
+    found = value.astype("datetime64[us]").item()
+    return found if isinstance(found, datetime) else None
+
+
+def _in_ms(moment: datetime, zone: tzinfo | None) -> Any:
+    try:
+        if moment.utcoffset() is None:
+            if zone is None:
+                return None
+            moment = moment.replace(tzinfo=zone)
+        return (moment - _EPOCH) // _MS
+    except (OverflowError, TypeError, ValueError):  # beyond what datetime holds; pandas' NaT is one, too
+        return None
+
+
+def span_from(value: Any) -> int | None:
+    """A length of time as an int; None for what is none: a part of a millisecond is not told.
+
+    >>> span_from(30), span_from("10s"), span_from("1h 30m"), span_from(timedelta(days=1)), span_from("1.5s")
+    (30, 10000, 5400000, 86400000, 1500)
+    """
+    if type(value) is int:
+        return value
+    if isinstance(value, timedelta):
+        return value // _MS if not value % _MS else None
+    if not isinstance(value, str):
+        return None
+    if _WHOLE.fullmatch(value):
+        return int(value)
+    sign, text = (-1, value[1:]) if value.startswith("-") else (1, value)
+    total, at = Fraction(0), 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None or part[2] not in _UNITS_MS:
+            return None
+        total += Fraction(part[1]) * _UNITS_MS[part[2]]
+        at = part.end()
+    return sign * int(total) if at and total.denominator == 1 else None
+
+
+def zone_from(value: Any) -> tzinfo | None:
+    """A time zone of itself or its name; None for what is none."""
+    if isinstance(value, tzinfo):
+        return value
+    if not isinstance(value, str):
+        return None
+    try:
+        return UTC if value == "UTC" else ZoneInfo(value)
+    except (KeyError, OSError, ValueError):  # there is none of that name, or it is no name
+        return None
+
+
+@dataclass(frozen=True)
+class Field:
+    """A function that takes a field out of a payload: "at", "trip.at", of tuples and lists "0"."""
+
+    #: It has no line of its own to be told of.
+    is_field = True
+
+    path: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__qualname__", f"field {self.path}")
+
+    def __call__(self, payload: Any) -> Any:
+        """
+        Raises:
+            LookupError: the payload has no such field.
+        """
+        if isinstance(payload, Mapping) and self.path in payload:
+            return payload[self.path]
+        found = payload
+        for part in self.path.split("."):
+            try:
+                if isinstance(found, Mapping):
+                    found = found[part]
+                elif _WHOLE.fullmatch(part):
+                    found = found[int(part)]
+                else:
+                    found = getattr(found, part)
+            except (LookupError, TypeError, AttributeError):
+                raise LookupError(f"the payload has no field {self.path!r}") from None
+        return found
