@@ -64,6 +64,7 @@ class Settings:
         check_purity: call steps again in a process with another hash seed, and end with an ImpureStep where the results
             differ.
         purity_first, purity_every: of each function so many first calls are checked, and every n-th call after them.
+        recover: where a process dies the run goes back to what is certain and on, with another in its place (zeromq).
         gang: cycles that change keys run on all tasks at once, not in one of them (spark).
         counted: count what leaves each operator, and note when each process works: `Run.observed` (local, zeromq).
 
@@ -86,6 +87,7 @@ class Settings:
     purity_first: int = 100
     purity_every: int = 10_000
     gang: bool = False
+    recover: bool = False
     counted: bool = False
 
     def __post_init__(self) -> None:
@@ -95,7 +97,7 @@ class Settings:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
-        for name in ("fused", "check_purity", "gang", "counted"):
+        for name in ("fused", "check_purity", "gang", "recover", "counted"):
             if type(getattr(self, name)) is not bool:
                 raise SettingsError(f"{name}={getattr(self, name)!r} is neither True nor False")
         if self.transport not in ("ipc", "tcp"):
@@ -132,6 +134,9 @@ class Progress:
     silent_since_s: float | None = None
     fraction: float | None = None
     refused_frames: int = 0
+    died: list[str] = field(default_factory=list)
+    recoveries: int = 0
+    recovering_s: float = 0.0
     peak_memory_bytes: dict[str, int] = field(default_factory=dict)
 
     @property

@@ -17,6 +17,7 @@ from typing import IO
 import msgspec
 
 from drift.engines.observed import Bar
+from drift.machines.nodes.messages import Halted, Rewound
 
 _length = struct.Struct(">I")
 #: The order to end.
@@ -57,6 +58,12 @@ class SignOfLife(msgspec.Struct, tag=True):
     at_s: float = 0.0
 
 
+class Answered(msgspec.Struct, tag=True):
+    """The process has done what it was told on the way back from a death."""
+
+    answer: Halted | Rewound
+
+
 class Fatal(msgspec.Struct, tag=True):
     """The process ends with an error: a pickled exception, and its traceback as text."""
 
@@ -64,7 +71,7 @@ class Fatal(msgspec.Struct, tag=True):
     trace: str
 
 
-Upward = Ready | SignOfLife | Fatal
+Upward = Ready | SignOfLife | Answered | Fatal
 _encode = msgspec.msgpack.Encoder().encode
 _writing = threading.Lock()
 _decode = msgspec.msgpack.Decoder(Upward).decode

@@ -29,14 +29,17 @@ from drift.engines.base import Progress, Settings, rare_collections
 from drift.engines.feed import Feed
 from drift.engines.observed import Bar, Observed, ProcessState, added, own_state
 from drift.engines.surroundings import surroundings
-from drift.engines.zeromq.control import STOP, Awake, Fatal, Ready, SignOfLife, UpwardReader, block_of
-from drift.engines.zeromq.process import Order
-from drift.engines.zeromq.roles import Carrier, Peers
-from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
-from drift.engines.zeromq.wire import Codec
+from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Ready, SignOfLife, UpwardReader, block_of
+from drift.engines.zeromq.process import Order, Role
+from drift.engines.zeromq.roles import Carrier, Peers, Told
+from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
+from drift.engines.zeromq.wire import Codec, opened
 from drift.machines.nodes.feeding import FeedNode
+from drift.machines.nodes.keeping import Keeping
+from drift.machines.nodes.messages import Answer, Rewind
 from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Send
 from drift.machines.nodes.pacing import needs_pace
+from drift.machines.nodes.recovery import Effect, RecoveryNode, Replace, Tell, role_name
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER
 from drift_barrier.barrier import Released
@@ -48,6 +51,8 @@ _TICK_MS = 1  # while a live source may need its promise moved
 _WAIT_MS = 100
 _STOP_S = 2.0
 _START_S = 60.0
+#: A shorter run has no spare process: to start one takes longer than to do its work again.
+_SPARE_AFTER_S = 1.0
 #: A process counts as hung when it was silent at so many looks, and as long: the caller may have stood still as well.
 _LOOKS_MIN = 4
 #: Bars of a process's timeline that are kept until somebody takes them.
@@ -57,7 +62,7 @@ _BARS_MAX = 1000
 class _Child:
     """A process of the run, and what is known of it."""
 
-    def __init__(self, name: str, role: str, graph: str, folder: str, awake: Awake) -> None:
+    def __init__(self, name: str, role: int, graph: str, folder: str, awake: Awake) -> None:
         self.name = name
         self.role = role
         self._awake = awake
@@ -76,10 +81,12 @@ class _Child:
             os.close(up)
         self.reader = UpwardReader(down)
         self.address = ""
+        self.is_new = False  # it takes another's place, and has not said yet that it is there
         self.sign = SignOfLife()
         self.bars: deque[Bar] = deque(maxlen=_BARS_MAX)
         self.last_sign_s = awake.now_s()
         self.fatal: Fatal | None = None
+        self.answers: list[Answer] = []
 
     def order(self, block: bytes) -> None:
         self.process.write(block_of(block))
@@ -93,16 +100,28 @@ class _Child:
             elif isinstance(message, SignOfLife):
                 self.sign = message
                 self.bars.extend(message.bars)
+            elif isinstance(message, Answered):
+                self.answers.append(message.answer)
             else:
                 self.fatal = message
 
     def failure(self, settings: Settings) -> Exception | None:
-        """What is wrong with it, if anything."""
+        """What it says is wrong with it, or that it is in a call for too long; the run ends with it."""
         if self.fatal is not None:
             error: Exception = pickle.loads(self.fatal.error)
             if not isinstance(error, StepError):
                 error.add_note(f"In {self.name}:\n{self.fatal.trace.rstrip()}")
             return error
+        call_s, place = self.sign.call
+        if settings.call_max_s is not None and call_s > settings.call_max_s:
+            return ProcessError(
+                f"{self.name} (pid {self.process.pid}) is hung: it has been in one call of {place} for {call_s:.1f} "
+                f"s; everything released before it stands. If the function needs so long, raise call_max_s"
+            )
+        return None
+
+    def death(self, settings: Settings) -> ProcessError | None:
+        """That it has died, or gives no sign of life; another may take its place."""
         if self.reader.ended:
             return ProcessError(
                 f"{self.name} (pid {self.process.pid}) {self.process.how_it_ended()}; everything released before it "
@@ -116,12 +135,6 @@ class _Child:
                 f"{self.name} (pid {self.process.pid}) is hung: no sign of life for {silent_s:.1f} s; everything "
                 f"released before it stands. If a function holds the interpreter that long, raise silence_max_s"
             )
-        call_s, place = self.sign.call
-        if settings.call_max_s is not None and call_s > settings.call_max_s:
-            return ProcessError(
-                f"{self.name} (pid {self.process.pid}) is hung: it has been in one call of {place} for {call_s:.1f} "
-                f"s; everything released before it stands. If the function needs so long, raise call_max_s"
-            )
         return None
 
     def end(self) -> None:
@@ -130,6 +143,10 @@ class _Child:
         while not self.reader.ended and time.monotonic() < deadline:
             zmq.select([self.reader.number], [], [], 0.05)
             self.listen()
+        self.kill()
+
+    def kill(self) -> None:
+        """At once; when this returns nothing of it runs any more."""
         self.process.end()
         os.close(self.reader.number)
 
@@ -148,7 +165,13 @@ class ZeromqEngine:
         self._settings = settings
         plan = self._plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
         _tell_of_slow_cycles(plan, settings.workers)
-        self._node = FeedNode(plan, settings.workers, feed.intake)
+        keeping = Keeping(opened) if settings.recover else None
+        self._node = FeedNode(plan, settings.workers, feed.intake, keeping=keeping)
+        self._recovery = RecoveryNode(self._node, settings.workers) if settings.recover else None
+        self._spare: _Child | None = None
+        self._started = 0
+        self._began_s = 0.0
+        self._going_back_since_s = 0.0
         self._awake = Awake(settings.silence_max_s / _LOOKS_MIN)
         self._children: list[_Child] = []
         self._folder = ""
@@ -158,6 +181,7 @@ class ZeromqEngine:
         self._quiet_since_s: float | None = None
         self._closed = False
         self._sockets: list[zmq.Socket[bytes]] = []
+        self._boxes: list[Outbox] = []
         self._watched: set[int] = set()
 
     # The run.
@@ -187,12 +211,15 @@ class ZeromqEngine:
                     progress.items_out = piece.released.position + len(piece.released.metas)
                     self._encoded = piece.encoded
                     yield piece.released
+                if self._recovery is not None:
+                    self._do(self._recovery.came())
             self._note()
             if node.finished is not None:
                 if node.error is not None:
                     raise node.error
                 return
             self._check_children(ready)
+            self._have_spare()
             if not came and not fed:
                 yield Released(progress.items_out, [], [], "")
                 self._check_for_losses()
@@ -235,17 +262,16 @@ class ZeromqEngine:
                 raise SettingsError("this build of pyzmq has no CURVE, which tcp needs; use transport='ipc'")
             public_key, secret_key = zmq.curve_keypair()
             transport = Transport("", public_key, secret_key)
-        names = {"acker": "acker", "barrier": "barrier"}
-        names |= {str(index): f"worker {index}" for index in range(settings.workers)}
-        around = surroundings()
-        for role, name in names.items():
-            self._children.append(_Child(name, role, self._dataflow.name, self._folder, self._awake))
+        self._transport, self._secret = transport, secret
+        self._first_block = pickle.dumps((surroundings(), Order(transport, settings), work))
+        for role in (ACKER, BARRIER, *range(settings.workers)):
+            self._children.append(self._new_child(role_name(role), role))
         for child in self._children:
-            order = Order(child.role, secret, transport, settings)
-            child.order(pickle.dumps((around, order, work)))
+            child.order(self._first_block)
+            self._give_role(child)
         context = self._context = zmq.Context()
         self._codec = Codec(CALLER_NUMBER, secret)
-        self._inbox = Inbox(context, transport, "caller", self._codec)
+        self._inbox = Inbox(context, transport, "caller", self._codec, keeps_frames=settings.recover)
         self._sockets.append(self._inbox.socket)
         self._poller.register(self._inbox.socket, zmq.POLLIN)
         deadline_s = self._awake.now_s() + _START_S
@@ -254,40 +280,135 @@ class ZeromqEngine:
                 zmq.select([child.reader.number], [], [], 0.1)
                 child.listen()
                 child.last_sign_s = self._awake.now_s()
-                if (failure := child.failure(settings)) is not None:
+                if (failure := child.failure(settings) or child.death(settings)) is not None:
                     raise failure
                 if self._awake.now_s() > deadline_s:
                     raise ProcessError(f"{child.name} did not start within {_START_S:.0f} s")
             self._poller.register(child.reader.number, zmq.POLLIN)
-        address = {child.role: child.address for child in self._children}
-        workers = [address[str(index)] for index in range(settings.workers)]
-        peers = Peers(workers, address["acker"], address["barrier"], self._inbox.address)
-        for child in self._children:
-            child.order(pickle.dumps(tuple(peers)))
-            child.last_sign_s = self._awake.now_s()  # from now on it gives signs: the last may have been slow to start
-        boxes = {index: Outbox(context, transport, each) for index, each in enumerate(workers)}
-        boxes[BARRIER] = Outbox(context, transport, peers.barrier)
-        boxes[ACKER] = Outbox(context, transport, peers.acker)
-        self._boxes = list(boxes.values())
-        self._sockets += [box.socket for box in self._boxes]
         self._carrier = Carrier(self._codec)
+        self._connect()
+        for child in self._children:
+            child.order(pickle.dumps(tuple(self._peers)))
+            child.last_sign_s = self._awake.now_s()  # from now on it gives signs: the last may have been slow to start
+        self._began_s = self._awake.now_s()
+
+    def _new_child(self, name: str, role: int) -> _Child:
+        return _Child(name, role, self._dataflow.name, self._folder, self._awake)
+
+    def _give_role(self, child: _Child) -> None:
+        """Tell a process what it is; its inbox has a name that no other ever had."""
+        self._started += 1
+        role = {ACKER: "acker", BARRIER: "barrier"}.get(child.role, str(child.role))
+        child.order(pickle.dumps(Role(role, f"{role}-{self._started}", self._secret)))
+
+    @property
+    def _peers(self) -> Peers:
+        address = {child.role: child.address for child in self._children}
+        workers = [address[index] for index in range(self._settings.workers)]
+        return Peers(workers, address[ACKER], address[BARRIER], self._inbox.address)
+
+    def _connect(self) -> None:
+        """To all others, anew; what waited for them is gone."""
+        assert self._context is not None
+        let_go(self._carrier.boxes.values(), self._poller)
+        peers = self._peers
+        addresses = {**dict(enumerate(peers.workers)), BARRIER: peers.barrier, ACKER: peers.acker}
+        boxes = {to: Outbox(self._context, self._transport, address) for to, address in addresses.items()}
         self._carrier.boxes = boxes
+        self._boxes = list(boxes.values())
 
     def _check_children(self, ready: Container[object]) -> None:
-        """Raise for the first process that died, failed or hung; those that are `ready` have said something."""
+        """Go back where a process has died; raise for the first that failed.
+
+        Args:
+            ready: those in it have said something.
+        """
         for child in self._children:
             if child.reader.number in ready:
                 child.listen()
-        failures = [(child, child.failure(self._settings)) for child in self._children]
+        failures = [child.failure(self._settings) for child in self._children]
+        deaths = [(child, death) for child in self._children if (death := child.death(self._settings)) is not None]
         # A process that says why it failed explains more than those that died of it.
-        failures.sort(key=lambda pair: pair[0].fatal is None)
-        for _, failure in failures:
+        for failure in failures:
             if failure is not None:
                 raise failure
+        if deaths and self._recovery is None:
+            raise deaths[0][1]
+        if deaths:
+            self._replace([child for child, _ in deaths])
+        if self._recovery is not None:
+            self._hear()
+
+    # The way back from a death.
+
+    def _replace(self, dead: list[_Child]) -> None:
+        assert self._recovery is not None
+        if not self._recovery.going_back:
+            self._going_back_since_s = time.monotonic()
+        for child in dead:
+            self._poller.unregister(child.reader.number)
+            child.kill()
+            self._children.remove(child)
+            self.progress.died.append(child.name)
+        self._do(self._recovery.died([child.role for child in dead]))
+
+    def _hear(self) -> None:
+        """Who is there in place of another, and what was answered to orders."""
+        assert self._recovery is not None
+        for child in list(self._children):
+            if child.address and child.is_new:
+                child.is_new = False
+                child.last_sign_s = self._awake.now_s() + _START_S
+                self._do(self._recovery.started(child.role))
+            answers, child.answers = child.answers, []
+            for answer in answers:
+                self._do(self._recovery.answered(child.role, answer))
+
+    def _do(self, effects: Sequence[Effect]) -> None:
+        """What the node of recovery decides."""
+        told = None
+        for effect in effects:
+            if isinstance(effect, Replace):
+                self._start_another(effect.role)
+            elif isinstance(effect, Tell):
+                if isinstance(effect.order, Rewind) and told is None:
+                    self._secret = secrets.randbits(64)
+                    self._codec.reseed(self._secret)
+                    self._connect()
+                    told = self._secret, self._peers
+                child = next(child for child in self._children if child.role == effect.role)
+                child.order(pickle.dumps(Told(effect.order, *(told or ()))))
+            elif isinstance(effect, Send):
+                self._carry([effect])
+            else:
+                self.progress.recoveries += 1
+                self.progress.recovering_s += time.monotonic() - self._going_back_since_s
+
+    def _start_another(self, role: int) -> None:
+        """The spare process takes a role, or a new one does."""
+        child, self._spare = self._spare, None
+        if child is None or child.process.poll() is not None:
+            child = self._new_child(role_name(role), role)
+            child.order(self._first_block)
+        child.name, child.role, child.is_new = role_name(role), role, True
+        child.last_sign_s = self._awake.now_s() + _START_S  # it gives signs when it has its role and has begun
+        self._give_role(child)
+        self._children.append(child)
+        self._poller.register(child.reader.number, zmq.POLLIN)
+
+    def _have_spare(self) -> None:
+        """A process that is ready to take another's place, once the run is no short one."""
+        if self._recovery is None or self._spare is not None or self._awake.now_s() - self._began_s < _SPARE_AFTER_S:
+            return
+        self._spare = self._new_child("spare", ACKER)
+        self._spare.order(self._first_block)
 
     def _check_for_losses(self) -> None:
         """Every process waits, and yet the acker waits for a message: it will not come."""
         signs = [child.sign for child in self._children]
+        if self._recovery is not None and self._recovery.going_back:
+            self._quiet_since_s = None
+            return
         if not all(sign.idle for sign in signs) or not any(sign.held_by_message for sign in signs):
             self._quiet_since_s = None
             return
@@ -346,14 +467,16 @@ class ZeromqEngine:
         if self._closed:
             return
         self._closed = True
+        children = [*self._children, *([self._spare] if self._spare is not None else [])]
         try:
-            for child in self._children:
+            for child in children:
                 child.order(STOP)
-            for child in self._children:
+            for child in children:
                 child.end()
             if self._sockets:
                 self._note()
         finally:
+            let_go(self._boxes, self._poller)
             for socket in self._sockets:  # by name: while the interpreter ends, the context has forgotten them
                 socket.close(linger=0)
             if self._context is not None:

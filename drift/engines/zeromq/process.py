@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from drift.engines.base import Settings, peak_memory_bytes
 from drift.engines.shipping import rebuilt
-from drift.engines.zeromq.control import STOP, Awake, Fatal, Ready, read_block, write_upward
-from drift.engines.zeromq.roles import Loop, Peers, make_loop
+from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Ready, read_block, write_upward
+from drift.engines.zeromq.roles import Loop, Peers, Told, make_loop
 from drift.engines.zeromq.sockets import Transport
 from drift_graph.errors import DriftBug, DriftError
 from drift_graph.functions import is_ours
@@ -37,12 +37,18 @@ _STEP_MAX_S = 5.0
 
 
 class Order(NamedTuple):
-    """What a process is told first."""
+    """What a process is told first: whatever it will be, it gets ready for it."""
 
-    role: str
-    secret: int
     transport: Transport
     settings: Settings
+
+
+class Role(NamedTuple):
+    """What it is told then: what it is, the name of its inbox, and how frames are told from others'."""
+
+    role: str
+    address: str
+    secret: int
 
 
 class _Signs:
@@ -114,6 +120,14 @@ class _Orders:
         """The next block; it waits for one."""
         return self._blocks.get()
 
+    def hand_on(self, taker: Callable[[bytes], None]) -> None:
+        """From now on blocks are given to this, in their order."""
+        threading.Thread(target=self._hand_on, args=(taker,), daemon=True).start()
+
+    def _hand_on(self, taker: Callable[[bytes], None]) -> None:
+        while True:
+            taker(self._blocks.get())
+
     def _run(self) -> None:
         try:
             while (block := read_block(sys.stdin.buffer)) is not None and block != STOP:
@@ -135,16 +149,23 @@ def main() -> None:
     order: Order
     surroundings, order, work = pickle.loads(orders.take())
     try:
-        dataflow = rebuilt(work, surroundings, f"process {order.role!r} of the run")
+        dataflow = rebuilt(work, surroundings, "a process of the run")
+        role: Role = pickle.loads(orders.take())
         with orders.binding:
-            loop = make_loop(order.role, order.secret, order.transport, dataflow, order.settings)
+            loop = make_loop(*role, order.transport, dataflow, order.settings)
         write_upward(number, Ready(loop.inbox.address))
-        loop.start(Peers(*pickle.loads(orders.take())))
+        begins = pickle.loads(orders.take())
+        if isinstance(begins, Told):  # in place of another
+            loop.node.halted = True
+            loop.tell(begins)
+        else:
+            loop.start(Peers(*begins))
+        orders.hand_on(lambda block: loop.tell(pickle.loads(block)))
         signs = _Signs(number, loop)
         orders.before_the_end = lambda: signs.give(last=True)
         threading.Thread(target=signs.run, daemon=True).start()
         gc.freeze()
-        loop.run()
+        loop.run(lambda answer: write_upward(number, Answered(answer)))
     except BaseException as error:
         write_upward(number, _fatal(error))
         threading.Event().wait()  # until the calling process has heard it and says so, or is gone

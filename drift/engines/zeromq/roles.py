@@ -8,8 +8,10 @@ Why: what a turn returns is given to the sockets in its order.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from queue import SimpleQueue
 from typing import NamedTuple
 
 import zmq
@@ -18,11 +20,13 @@ from drift.engines.base import Settings
 from drift.engines.observed import Timeline, own_state
 from drift.engines.packing import in_forms
 from drift.engines.zeromq.control import SignOfLife
-from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all
-from drift.engines.zeromq.wire import Codec
+from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
+from drift.engines.zeromq.wire import Codec, opened
 from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.barrier import BarrierNode
-from drift.machines.nodes.messages import Batch, Message
+from drift.machines.nodes.keeping import parts_by
+from drift.machines.nodes.links import LinkLogs
+from drift.machines.nodes.messages import Answer, Batch, Message, Order, Rewind
 from drift.machines.nodes.node import ACKER, ACKER_NUMBER, BARRIER_NUMBER, CALLER, Node, Send
 from drift.machines.nodes.pacing import pacing_of
 from drift.machines.nodes.worker import WorkerNode
@@ -42,6 +46,14 @@ class Peers(NamedTuple):
     acker: str
     barrier: str
     caller: str
+
+
+class Told(NamedTuple):
+    """An order on the way back from a death; with the secret and the addresses of the generation, where it begins."""
+
+    order: Order
+    secret: int = 0
+    peers: Peers | None = None
 
 
 class Carrier:
@@ -67,6 +79,8 @@ class Carrier:
                     self.carry(unsent(send, error), unsent)
                     continue
                 last = send.message
+            if send.kept is not None:
+                send.kept.content = frame
             self.boxes[send.to].send(frame)
 
     def _frame(self, send: Send) -> bytes:
@@ -94,6 +108,32 @@ class Loop:
         self.plan: Plan | None = None  # of a worker
         self.timeline: Timeline | None = None  # where the run is watched
         self._noted_tombstones = 0
+        self._orders: SimpleQueue[Told] = SimpleQueue()
+        self._woken, self._wakes = os.pipe()
+        self.poller.register(self._woken, zmq.POLLIN)
+        self._answer: Callable[[Answer], None] = lambda answer: None
+
+    def tell(self, told: Told) -> None:
+        """An order for the node, from another thread."""
+        self._orders.put(told)
+        os.write(self._wakes, b"\0")
+
+    def _obey(self) -> None:
+        """Do what has been told."""
+        os.read(self._woken, 1)
+        order, secret, peers = self._orders.get()
+        if isinstance(order, Rewind) and peers is not None:
+            self.codec.reseed(secret)
+            let_go(self.carrier.boxes.values(), self.poller)
+            self.start(peers)
+        sends, answer = self.node.obey(order)
+        if self.node.halted and self.inbox.socket in self.poller:
+            self.poller.unregister(self.inbox.socket)
+        elif not self.node.halted and self.inbox.socket not in self.poller:
+            self.poller.register(self.inbox.socket, zmq.POLLIN)
+        self.carrier.carry(sends, self.node.unsent)
+        if answer is not None:
+            self._answer(answer)
 
     def connect(self, address: str) -> Outbox:
         return Outbox(self.context, self.transport, address)
@@ -103,14 +143,21 @@ class Loop:
         addresses = {**dict(enumerate(peers.workers)), BARRIER: peers.barrier, ACKER: peers.acker, CALLER: peers.caller}
         self.carrier.boxes.update((to, self.connect(addresses[to])) for to in self.node.receivers)
 
-    def run(self) -> None:
-        """Forever; the process is ended from outside."""
+    def run(self, answer: Callable[[Answer], None]) -> None:
+        """Forever; the process is ended from outside.
+
+        Args:
+            answer: takes what the node answers to orders.
+        """
         node, took_s = self.node, 0.0
+        self._answer = answer
         while True:
             self.waits = True
-            self.poller.poll(poll_ms(node.wake_s))
+            ready = dict(self.poller.poll(poll_ms(node.wake_s)))
             self.waits = False
-            messages = list(self.inbox.receive(node.messages_max))
+            if self._woken in ready:
+                self._obey()
+            messages = list(self.inbox.receive(node.messages_max)) if not node.halted else []
             began_s = time.monotonic()
             if messages or began_s >= node.wake_s:
                 self.turns += 1
@@ -150,19 +197,22 @@ def poll_ms(wake_s: float) -> int:
     return min(max(math.ceil(left_ms), 0), _POLL_MS)
 
 
-def make_loop(role: str, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings) -> Loop:
-    """The loop of a role: "acker", "barrier", or a worker's index as text."""
+def make_loop(
+    role: str, address: str, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings
+) -> Loop:
+    """The loop of a role: "acker", "barrier", or a worker's index as text; `address` names its inbox."""
     plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
     if role == "acker":
         others = [*range(settings.workers), CALLER]
         pacing = pacing_of(plan, settings.workers, settings.batch_items)
         acker = AckerNode(len(dataflow.sources), others, [CALLER], pacing=pacing)
-        loop = Loop(acker, "acker", ACKER_NUMBER, secret, transport)
+        loop = Loop(acker, address, ACKER_NUMBER, secret, transport)
     elif role == "barrier":
-        loop = Loop(BarrierNode(dataflow, settings.digest), "barrier", BARRIER_NUMBER, secret, transport)
+        loop = Loop(BarrierNode(dataflow, settings.digest), address, BARRIER_NUMBER, secret, transport)
     else:
-        worker = WorkerNode(plan, int(role), settings.workers)
-        loop = Loop(worker, f"worker-{role}", int(role) + 1, secret, transport)
+        links = LinkLogs(parts_by(opened)) if settings.recover else None
+        worker = WorkerNode(plan, int(role), settings.workers, links=links)
+        loop = Loop(worker, address, int(role) + 1, secret, transport)
         loop.plan = plan
     if settings.counted:
         loop.timeline = Timeline()

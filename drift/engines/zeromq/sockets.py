@@ -14,8 +14,8 @@ from pathlib import Path
 
 import zmq
 
-from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Refused
-from drift.machines.nodes.messages import Message
+from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Outdated, Refused
+from drift.machines.nodes.messages import Message, ReleasedMessage
 from drift_graph.errors import ProcessError
 
 #: Frames that wait in a socket, for each peer and side. More wait with their sender, whose credit bounds them.
@@ -73,11 +73,27 @@ def _have_private(folder: Path) -> None:
 
 
 class Inbox:
-    """Where a process receives; frames that are not of its run are refused and counted."""
+    """Where a process receives; frames that are not of its run are refused and counted.
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], transport: Transport, name: str, codec: Codec) -> None:
+    Args:
+        keeps_frames: released output comes with the frame that it was carried as.
+
+    Attributes:
+        outdated: frames from before all went back to a cut, which are passed over.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        transport: Transport,
+        name: str,
+        codec: Codec,
+        *,
+        keeps_frames: bool = False,
+    ) -> None:
         self._codec = codec
-        self.refused = 0
+        self._keeps_frames = keeps_frames
+        self.refused = self.outdated = 0
         self.last_refusal = ""
         self.socket = context.socket(zmq.PULL)
         self.socket.rcvhwm = QUEUE_FRAMES_MAX
@@ -95,10 +111,14 @@ class Inbox:
                 if len(frames) != 1:
                     raise Refused(f"a message of {len(frames)} frames")
                 message = self._codec.decode(frames[0])
+            except Outdated:
+                self.outdated += 1
             except Refused as refused:
                 self.refused += 1
                 self.last_refusal = str(refused)
             else:
+                if self._keeps_frames and isinstance(message, ReleasedMessage):
+                    message.carried = frames[0]
                 yield message
 
 
@@ -151,6 +171,14 @@ class Outbox:
     def waiting(self) -> int:
         """Frames that the queue has not taken."""
         return len(self._waiting)
+
+
+def let_go(outboxes: Iterable[Outbox], poller: zmq.Poller) -> None:
+    """Close them, with whatever waits to leave."""
+    for outbox in outboxes:
+        if outbox.socket in poller:
+            poller.unregister(outbox.socket)
+        outbox.close(linger_ms=0)
 
 
 def flush_all(outboxes: Iterable[Outbox], poller: zmq.Poller) -> None:

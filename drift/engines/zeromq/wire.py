@@ -84,6 +84,10 @@ class Refused(Exception):
     """A frame that is not one of this run's; its text says why."""
 
 
+class Outdated(Refused):
+    """A frame of this run, from before all went back to a cut."""
+
+
 class Codec:
     """Encodes and decodes the frames of one process.
 
@@ -95,9 +99,11 @@ class Codec:
     def __init__(self, sender: int, secret: int) -> None:
         self._sender = sender
         self._secret = secret
+        self._secrets: list[int] = []  # of before
 
     def reseed(self, secret: int) -> None:
         """From now on take frames with this secret, and make no others."""
+        self._secrets.append(self._secret)
         self._secret = secret
 
     def encode(self, message: Message) -> bytes:
@@ -113,14 +119,15 @@ class Codec:
         elif isinstance(message, ReleasedMessage):
             position, metas, payloads, sinks, error = message.released
             columns = packed_release(metas, payloads, message.encoded)
-            body = pickle.dumps((position, columns, sinks, error, message.minimal_time), 5)
+            rest = message.minimal_time, message.first_block, message.blocks
+            body = pickle.dumps((position, columns, sinks, error, *rest), 5)
         else:
             body = _pack(message)
         if len(body) + _HEADER_BYTES > FRAME_BYTES_MAX:
             size = len(body) + _HEADER_BYTES
             raise Oversized(f"a message of {size:,} bytes is longer than a frame may be, {FRAME_BYTES_MAX:,} bytes")
         header = _header.pack(_MAGIC, VERSION, kind, self._sender, len(body))
-        return header + _checksum.pack(self._sum(header, body)) + body
+        return header + _checksum.pack(_sum(header, body, self._secret)) + body
 
     def decode(self, frame: bytes) -> Message:
         """The message of a frame.
@@ -139,23 +146,34 @@ class Codec:
         body = memoryview(frame)[_HEADER_BYTES:]
         if len(body) != length:
             raise Refused(f"a frame with {len(body)} of {length} bytes")
-        if _checksum.unpack_from(frame, _header.size)[0] != self._sum(header, body):
+        checksum = _checksum.unpack_from(frame, _header.size)[0]
+        if checksum != _sum(header, body, self._secret):
+            if any(checksum == _sum(header, body, secret) for secret in self._secrets):
+                raise Outdated("a frame of an older generation")
             raise Refused("a frame with another run's checksum")
-        if kind == Kind.BATCH:
-            granule, checksum, parts = pickle.loads(body)
-            return Batch(granule, checksum, [(name, unpacked_columns(*columns)) for name, columns in parts])
-        if kind == Kind.RELEASED:
-            position, columns, sinks, error, minimal_time = pickle.loads(body)
-            metas, payloads, _ = unpacked_columns(*columns)
-            return ReleasedMessage(
-                Released(position, metas, payloads, sinks, error), minimal_time, encoded_release(*columns)
-            )
-        decode = _unpack.get(kind)
-        if decode is None:
+        if kind not in _unpack and kind not in (Kind.BATCH, Kind.RELEASED):
             raise Refused(f"a frame of unknown kind {kind}")
-        return decode(body)
+        return _message(kind, body)
 
-    def _sum(self, header: bytes, body: Any) -> int:
-        state = xxhash.xxh3_64(header, seed=self._secret)
-        state.update(body)
-        return state.intdigest()
+
+def opened(frame: bytes) -> Message:
+    """The message of a frame that a process of this run has made or taken, of whatever generation."""
+    return _message(_header.unpack(frame[: _header.size])[2], memoryview(frame)[_HEADER_BYTES:])
+
+
+def _message(kind: int, body: memoryview) -> Message:
+    if kind == Kind.BATCH:
+        granule, checksum, parts = pickle.loads(body)
+        return Batch(granule, checksum, [(name, unpacked_columns(*columns)) for name, columns in parts])
+    if kind == Kind.RELEASED:
+        position, columns, sinks, error, minimal_time, first_block, blocks = pickle.loads(body)
+        metas, payloads, _ = unpacked_columns(*columns)
+        released = Released(position, metas, payloads, sinks, error)
+        return ReleasedMessage(released, minimal_time, encoded_release(*columns), first_block, blocks)
+    return _unpack[kind](body)
+
+
+def _sum(header: bytes, body: bytes | memoryview, secret: int) -> int:
+    state = xxhash.xxh3_64(header, seed=secret)
+    state.update(body)
+    return state.intdigest()

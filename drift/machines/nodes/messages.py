@@ -152,7 +152,7 @@ class Go(msgspec.Struct, array_like=True):
     generation: int
 
 
-class Halted(msgspec.Struct, array_like=True):
+class Halted(msgspec.Struct, array_like=True, tag=True):
     """The answer to `Halt`.
 
     Attributes:
@@ -167,7 +167,7 @@ class Halted(msgspec.Struct, array_like=True):
     finished: bool = False
 
 
-class Rewound(msgspec.Struct, array_like=True):
+class Rewound(msgspec.Struct, array_like=True, tag=True):
     """The answer to `Rewind`."""
 
     generation: int
