@@ -1,0 +1,108 @@
+"""Processes of a run over ZeroMQ die, and the run goes on: by real signals, with the reference's output."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import drift
+from drift.engines.zeromq.engine import ZeromqEngine
+
+ITEMS = 30_000
+
+
+def summed() -> drift.Graph:
+    """A sum by key, the last three sums of each of seven keys, and a map behind them."""
+    graph = drift.Graph("summed")
+    numbers = graph.source("numbers")
+    sums = numbers.scan(lambda number: number % 101, 0, lambda total, number: (total + number, (number, total)))
+    sums.group(lambda row: row[0] % 7, 3).map(lambda window: sum(row[1] for row in window)).sink("out")
+    return graph
+
+
+@pytest.fixture(scope="module")
+def expected() -> str:
+    return drift.run(summed(), {"numbers": range(ITEMS)}).finish().digest
+
+
+def engine_of(run: drift.Run) -> ZeromqEngine:
+    engine = run._engine
+    assert isinstance(engine, ZeromqEngine)
+    return engine
+
+
+def child(run: drift.Run, name: str) -> Any:
+    return next(each for each in engine_of(run)._children if each.name == name)
+
+
+def run_of(**settings: Any) -> drift.Run:
+    chosen = {"workers": 2, "batch_items": 256, "recover": True, **settings}
+    return drift.run(summed(), {"numbers": range(ITEMS)}, engine="zeromq", **chosen)
+
+
+def acting(run: drift.Run, actions: dict[int, Callable[[], None]]) -> Iterator[Any]:
+    """The items of a run; before some are taken, something is done."""
+    for position, item in enumerate(run):
+        if position in actions:
+            actions[position]()
+        yield item
+
+
+@pytest.mark.parametrize("name", ["worker 1", "acker", "barrier"])
+def test_a_run_goes_on_where_a_process_is_killed(name: str, expected: str) -> None:
+    run = run_of()
+    items = list(acting(run, {2000: lambda: child(run, name).process.kill()}))
+    assert run.digest == expected
+    assert len(items) == ITEMS
+    assert run.progress.died == [name]
+    assert run.progress.recoveries == 1
+
+
+def test_all_at_once_and_one_after_the_other(expected: str) -> None:
+    run = run_of(workers=3)
+    names = ["acker", "barrier", "worker 0", "worker 1", "worker 2"]
+
+    def kill_all() -> None:
+        for name in names:
+            child(run, name).process.kill()
+
+    later = {9000 + 3000 * nth: (lambda name=name: child(run, name).process.kill()) for nth, name in enumerate(names)}
+    for _ in acting(run, {1000: kill_all, **later}):
+        pass
+    assert run.digest == expected
+    assert sorted(run.progress.died[:5]) == names
+
+
+def test_a_process_that_stands_still_counts_as_dead(expected: str) -> None:
+    run = run_of()
+
+    def stop() -> None:
+        worker = child(run, "worker 0")
+        os.kill(worker.process.pid, signal.SIGSTOP)
+        worker.last_sign_s -= 3600
+
+    for _ in acting(run, {2000: stop}):
+        pass
+    assert run.digest == expected
+    assert run.progress.died == ["worker 0"]
+
+
+def test_with_tcp_and_a_spare_that_is_there(expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drift.engines.zeromq.engine._SPARE_AFTER_S", 0.0)
+    run = run_of(transport="tcp")
+    actions = {at: lambda: child(run, "worker 1").process.kill() for at in (500, 15_000)}
+    for _ in acting(run, actions):
+        pass
+    assert run.digest == expected
+    assert run.progress.died == ["worker 1", "worker 1"]
+
+
+def test_without_recovery_a_death_ends_the_run() -> None:
+    run = run_of(recover=False)
+    with pytest.raises(drift.ProcessError, match=r"worker 1 .*was killed by SIGKILL"):
+        for _ in acting(run, {2000: lambda: child(run, "worker 1").process.kill()}):
+            pass
