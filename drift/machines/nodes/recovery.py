@@ -150,8 +150,8 @@ class RecoveryNode:
         return [*effects, *self._feed.obey(go)[0]]
 
     def _replaced(self) -> list[int]:
-        """Who begins anew: workers do together, since none of them can forget what is at or above a cut."""
-        return [role for role in self._roles if role >= 0 or (role in self._anew and role != ACKER)]
+        """Who begins anew: an acker has nothing that it could have lost."""
+        return [role for role in self._roles if role in self._anew and role != ACKER]
 
     def _has_all_released(self) -> bool:
         """Whether all has come that the barrier has sent."""

@@ -48,8 +48,9 @@ class WorkerNode(Node):
     def __init__(
         self, plan: Plan, index: int, workers: int, *, feeds_itself: bool = False, links: LinkLogs | None = None
     ) -> None:
-        self.machine = Worker(plan, index, workers)
+        self.machine = Worker(plan, index, workers, rewinds=links is not None)
         self.links = links
+        self._later_sends: dict[int, list[Part]] = {}  # to be sent again
         self._order: Rewind | None = None  # until minimal time has come to its cut
         self.output: list[Part] = []
         self.receivers = [*(other for other in range(workers) if other != index), BARRIER, ACKER]
@@ -89,11 +90,13 @@ class WorkerNode(Node):
         self._later = LaterHeld(self._ledger)
         self._order = order
         if self._index in order.replaced:
-            self.machine = Worker(self._plan, self._index, self._workers)
+            self.machine = Worker(self._plan, self._index, self._workers, rewinds=True)
             self._told_tombstones = 0
+            self._later_sends = {}
             self.links.begin_anew(order.generation)
             self._begin(order.since)
         else:
+            self._later_sends = self.machine.rewind(order.cut)
             self.links.go_back(order.generation, order.cut)
             self._begin(order.cut)
 
@@ -110,6 +113,11 @@ class WorkerNode(Node):
                     sent.append(tracked(batch))
                     sends.append(Send(receiver, batch))
             self._order = None
+        for receiver, parts in self._later_sends.items():
+            again, its_sent = self._sent(least_time(parts), {receiver: parts}, 0.0)
+            sends += again
+            sent += its_sent
+        self._later_sends = {}
         waiting = self._later.moved(self.machine.least_later)
         guard = self._sources + self._index, END_OF_TIME
         return [*sends, self._ack(ack_of((), sent, [guard], waiting))]
