@@ -40,6 +40,9 @@ from drift.machines.nodes.messages import (
     AckMessage,
     Answer,
     Batch,
+    BreakOff,
+    Committed,
+    CutPiece,
     Finished,
     Message,
     MinimalTime,
@@ -48,6 +51,7 @@ from drift.machines.nodes.messages import (
     Pace,
     ReleasedMessage,
     Rewind,
+    TakeCut,
 )
 from drift.machines.nodes.node import ACKER, CALLER, Node, Send
 from drift.machines.nodes.pacing import pacing_of
@@ -72,6 +76,15 @@ _SKEWS_S = (0.0, 0.0004, 7.0, -3600.0)
 _TURNS_S = (0.0, 0.02, 3.0)
 #: What a turn takes by all clocks.
 _TURN_S = 0.0001
+_KINDS: dict[type, str] = {
+    Pace: "pace",
+    BreakOff: "break off",
+    TakeCut: "take cut",
+    CutPiece: "piece",
+    Committed: "committed",
+}
+#: Between two cuts of a run in which processes die.
+_CUT_S = 5 * _TURN_S
 #: More processes do not die in one run.
 _DEATHS_MAX = 6
 
@@ -284,7 +297,7 @@ class Simulation:
         self._deaths = deaths
         self._pace_items = batch_items
         by_hand = {"batches_ahead_max": sys.maxsize, "turn_items": 1} if fed_by_hand else {}
-        keeping = Keeping(_opened) if deaths else None
+        keeping = Keeping(_opened, workers, _CUT_S) if deaths else None
         self._feed_node = FeedNode(self.plan, workers, self.intake, keeping=keeping, **by_hand)
         self.intake.batch_items = min(self.intake.batch_items, batch_items)  # how much there is, the schedule says
         self._roles = [*range(workers), BARRIER, ACKER]
@@ -784,8 +797,10 @@ class Simulation:
                     self._release_later(send, sender)
                 else:  # nothing hangs on when it comes
                     self._take_in(message)
+            elif isinstance(message, CutPiece) and sender == BARRIER:  # behind what it has released
+                self._release_later(send, sender)
             else:
-                kind = "pace" if isinstance(message, Pace) else "break off"
+                kind = _KINDS[type(message)]
                 self.under_way.append(self._send_thing(kind, self._names[send.to], "", self._times, send, sender))
 
     def _take_in(self, message: Message) -> None:

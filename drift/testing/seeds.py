@@ -220,5 +220,6 @@ _FAULTS = {
     "death": "deaths",
     "fate": "losses with a sender",
     "released": "output delayed",
+    **dict.fromkeys(("take cut", "piece", "committed"), "cuts delayed"),
     **dict.fromkeys(("told", "start", "order", "answer"), "ways back delayed"),
 }

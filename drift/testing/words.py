@@ -18,6 +18,9 @@ OF_DEATHS = {
     "start": "another process for {} is there",
     "order": "{} is told how to go on",
     "answer": "{} has answered how far it is",
+    "take cut": "{} is told to have a cut taken",
+    "piece": "a piece of a cut comes to {}",
+    "committed": "{} has heard that a cut is committed",
 }
 _NEWS = {"pace": "of the pace", "break off": "that the run breaks off"}
 

@@ -165,7 +165,7 @@ class ZeromqEngine:
         self._settings = settings
         plan = self._plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
         _tell_of_slow_cycles(plan, settings.workers)
-        keeping = Keeping(opened) if settings.recover else None
+        keeping = Keeping(opened, settings.workers) if settings.recover else None
         self._node = FeedNode(plan, settings.workers, feed.intake, keeping=keeping)
         self._recovery = RecoveryNode(self._node, settings.workers) if settings.recover else None
         self._spare: _Child | None = None

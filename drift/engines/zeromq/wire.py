@@ -29,6 +29,8 @@ from drift.machines.nodes.messages import (
     AckMessage,
     Batch,
     BreakOff,
+    Committed,
+    CutPiece,
     Done,
     Finished,
     Message,
@@ -36,6 +38,7 @@ from drift.machines.nodes.messages import (
     Oversized,
     Pace,
     ReleasedMessage,
+    TakeCut,
 )
 from drift_barrier.barrier import Released
 
@@ -60,6 +63,9 @@ class Kind(enum.IntEnum):
     PACE = 6
     DONE = 7
     BREAK_OFF = 8
+    TAKE_CUT = 9
+    CUT_PIECE = 10
+    COMMITTED = 11
 
 
 _kinds: dict[type, Kind] = {
@@ -71,6 +77,9 @@ _kinds: dict[type, Kind] = {
     Pace: Kind.PACE,
     Done: Kind.DONE,
     BreakOff: Kind.BREAK_OFF,
+    TakeCut: Kind.TAKE_CUT,
+    CutPiece: Kind.CUT_PIECE,
+    Committed: Kind.COMMITTED,
 }
 _pack = msgspec.msgpack.Encoder().encode
 _unpack: dict[int, Callable[[Any], Message]] = {

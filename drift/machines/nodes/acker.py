@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from drift.machines.nodes.messages import AckMessage, Halt, Halted, Message, MinimalTime, Pace, Rewind
+from drift.machines.nodes.messages import AckMessage, Halt, Halted, Message, MinimalTime, Pace, Rewind, TakeCut
 from drift.machines.nodes.node import Node, Send
 from drift.machines.nodes.pacing import Pacing
 from drift.machines.worker import BARRIER
@@ -52,6 +52,7 @@ class AckerNode(Node):
         self._feeders = feeders
         self._has_barrier = barrier
         self._pacing = pacing
+        self._cut = 0  # number of one that is to be taken
         self._reached = BEGINNING  # before the last rewind
         self._told = BEGINNING, BEGINNING, BEGINNING, 0
         self._next_notice_s = -math.inf
@@ -64,23 +65,25 @@ class AckerNode(Node):
         for message in messages:
             if isinstance(message, AckMessage):
                 self._fold(message)
+            elif isinstance(message, TakeCut):
+                self._cut = message.number
         sends: list[Send] = []
         if self._pacing is not None and self._pacing.judge(table.least_in_flight):
             sends += [Send(feeder, Pace(self._pacing.batch_items)) for feeder in self._feeders]
         news = table.minimal_time, table.least_in_flight, table.least_heartbeat, self._batches
         self.wake_s = math.inf
-        if news == self._told:
+        if news == self._told and not self._cut:
             return sends
         held_by = table.held_by()
         self.held_by_message = held_by is None and not table.quiet
         rank = -1 if held_by is None or held_by >= self._sources else held_by
-        notice = MinimalTime(news[0], news[1], rank, self._batches, news[2], self._tombstones)
-        if self._has_barrier and table.minimal_time != before:
+        notice = MinimalTime(news[0], news[1], rank, self._batches, news[2], self._tombstones, self._cut)
+        if self._has_barrier and (table.minimal_time != before or self._cut):
             sends.append(Send(BARRIER, notice))
-        if now_s < self._next_notice_s and not table.quiet:
+        if now_s < self._next_notice_s and not table.quiet and not self._cut:
             self.wake_s = self._next_notice_s
             return sends
-        self._told = news
+        self._told, self._cut = news, 0
         self._next_notice_s = now_s + _NOTICE_INTERVAL_S
         sends += [Send(other, notice) for other in self._others]
         return sends
@@ -91,7 +94,7 @@ class AckerNode(Node):
     def rewind(self, order: Rewind) -> None:
         """A new table. Besides the sources each worker gives a heartbeat: when it has sent again what it had kept."""
         self.table = AckTable(range(self._sources + len(self._workers)), order.since)
-        self._reached = order.cut
+        self._reached, self._cut = order.cut, 0
         self._told = BEGINNING, BEGINNING, BEGINNING, 0
         self._next_notice_s = -math.inf
         self._batches = self._tombstones = 0

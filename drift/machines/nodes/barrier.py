@@ -12,6 +12,7 @@ from drift.machines.nodes.links import ABOVE_ALL, cut_columns
 from drift.machines.nodes.messages import (
     Batch,
     BreakOff,
+    CutPiece,
     Finished,
     Halt,
     Halted,
@@ -78,6 +79,7 @@ class BarrierNode(Node):
         consumed: list[tuple[bytes, int]] = []
         sends: list[Send] = []
         before, breaks_off = self.minimal_time, False
+        cut: MinimalTime | None = None
         for message in messages:
             if isinstance(message, Batch):
                 consumed.append(tracked(message))
@@ -87,6 +89,7 @@ class BarrierNode(Node):
                     self.machine.add(name, columns)
             elif isinstance(message, MinimalTime):
                 self.minimal_time = max(self.minimal_time, message.time)
+                cut = message if message.cut else cut
             elif isinstance(message, BreakOff):
                 self.minimal_time, breaks_off = max(self.minimal_time, message.time), True
         if consumed:
@@ -95,6 +98,8 @@ class BarrierNode(Node):
             sends += self._release()
         if breaks_off and not self._ended:
             sends.append(self._finish())
+        if cut is not None:  # behind all that is below
+            sends.append(Send(CALLER, CutPiece(cut.cut, BARRIER, cut.time, [])))
         return sends
 
     def unsent(self, send: Send, error: Exception) -> list[Send]:

@@ -21,6 +21,8 @@ from drift.machines.nodes.links import least_time
 from drift.machines.nodes.messages import (
     Batch,
     BreakOff,
+    Committed,
+    CutPiece,
     Finished,
     Halt,
     Halted,
@@ -123,6 +125,7 @@ class FeedNode(Node):
         return sends + self._end()
 
     def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
+        sends: list[Send] = []
         for message in messages:
             if isinstance(message, MinimalTime):
                 self._notice(message)
@@ -134,9 +137,22 @@ class FeedNode(Node):
                     self.keeping.note_released(message)
             elif isinstance(message, Pace):
                 self._intake.batch_items = message.items
+            elif isinstance(message, CutPiece):
+                sends += self._note_piece(message)
             elif isinstance(message, Finished):
                 self.finished = message
-        return self._end()
+        return sends + self._take_cut(now_s) + self._end()
+
+    def _take_cut(self, now_s: float) -> list[Send]:
+        if self.keeping is None or not self.restored:
+            return []
+        cut = self.keeping.take(now_s, self.minimal_time)
+        return [Send(ACKER, cut)] if cut is not None else []
+
+    def _note_piece(self, piece: CutPiece) -> list[Send]:
+        assert self.keeping is not None
+        cut = self.keeping.note_piece(piece)
+        return [Send(worker, Committed(cut)) for worker in range(self._workers)] if cut is not None else []
 
     def take_released(self) -> list[ReleasedMessage]:
         """The pieces of the output that have come since the last time."""
@@ -159,6 +175,15 @@ class FeedNode(Node):
     def position(self) -> int:
         """Of the next item to come from the barrier."""
         return self.keeping.position if self.keeping is not None else 0
+
+    @property
+    def since(self) -> bytes:
+        """The committed cut, where those begin anew who are replaced."""
+        return self.keeping.since if self.keeping is not None else BEGINNING
+
+    def pieces_of(self, worker: int) -> list[bytes]:
+        """What a worker begins anew with."""
+        return self.keeping.pieces_of(worker) if self.keeping is not None else []
 
     def restart(self) -> Restart:
         """From where a barrier goes on that begins anew."""

@@ -10,13 +10,15 @@ are in what it has sent here.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import chain
 
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, cut_columns, greatest_meta
-from drift.machines.nodes.messages import Batch, Message, ReleasedMessage, Restart, Rewind
+from drift.machines.nodes.messages import Batch, CutPiece, Message, ReleasedMessage, Restart, Rewind, TakeCut
+from drift.machines.nodes.pieces import PiecesKept
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import DriftBug
@@ -30,14 +32,25 @@ class Keeping:
 
     Args:
         opened: a message, from what it was carried as.
+        workers: how many there are.
+        cut_interval_s: between two cuts, at least.
 
     Attributes:
+        since: the last cut that was committed: who begins anew begins there.
         links: what was fed, by receiver, since the committed cut.
         position: of the next item to come from the barrier.
         last: the meta of the last that came.
     """
 
-    def __init__(self, opened: Callable[[bytes], Message]) -> None:
+    def __init__(self, opened: Callable[[bytes], Message], workers: int, cut_interval_s: float = 0.25) -> None:
+        self.since = BEGINNING
+        self._workers = workers
+        self._cut_interval_s = cut_interval_s
+        self._next_cut_s = -math.inf
+        self._number = 0  # of the last cut that was to be taken
+        self._taking: int | None = None
+        self._given: dict[int, CutPiece] = {}
+        self._pieces = [PiecesKept() for _ in range(workers)]
         self.links = LinkLogs(parts_by(opened))
         self.position = 0
         self.last = BEGINNING
@@ -80,6 +93,7 @@ class Keeping:
     def go_back(self, order: Rewind, unfed: Iterable[Fed]) -> deque[Fed]:
         """What is to be fed once more, from a cut on; `unfed` was to be, and has not been yet."""
         self.links.go_back(order.generation, order.cut)
+        self._taking, self._given = None, {}
         again: deque[Fed] = deque()
         for name, rank, arrived in chain([fed for _, fed in self._fed], unfed):
             columns = Columns(arrived.metas, arrived.payloads, None)
@@ -100,6 +114,43 @@ class Keeping:
             return "while nothing of the input was in flight"
         meta, name, payload = first
         return f"at item {safe_text(repr, payload, 200)} of source {name!r} ({MetaParts(meta)})"
+
+    def take(self, now_s: float, minimal_time: bytes) -> TakeCut | None:
+        """The next cut, where it is time for one."""
+        if self._taking is not None or now_s < self._next_cut_s or minimal_time <= self.since:
+            return None
+        self._next_cut_s = now_s + self._cut_interval_s
+        self._number += 1
+        self._taking = self._number
+        self._given = {}
+        return TakeCut(self._number)
+
+    def note_piece(self, piece: CutPiece) -> bytes | None:
+        """A piece has come; the cut, where it is committed by this: all are here."""
+        if piece.number != self._taking:
+            return None
+        self._given[piece.sender] = piece
+        if len(self._given) <= self._workers:
+            return None
+        self._taking = None
+        if any(each.pieces is None for each in self._given.values()):
+            return None
+        self.since = piece.cut
+        for sender, each in self._given.items():
+            if sender >= 0:
+                self._pieces[sender].add(each.pieces or ())
+        self._given = {}
+        self.links.commit(self.since)
+        return self.since
+
+    def pieces_of(self, worker: int) -> list[bytes]:
+        """What a worker begins anew with."""
+        return self._pieces[worker].all()
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of link logs and pieces."""
+        return self.links.kept_bytes + sum(each.kept_bytes for each in self._pieces)
 
     def restart(self) -> Restart:
         """From where a barrier goes on that begins anew."""

@@ -52,6 +52,7 @@ class MinimalTime(msgspec.Struct, array_like=True):
         batches: that the calling process had fed, of all that the table knew of.
         heartbeat: the least of all sources: no item of the input comes below it any more.
         tombstones: that all workers have told of so far.
+        cut: the number of a cut that is to be taken at this very time, or 0.
     """
 
     time: bytes
@@ -60,6 +61,34 @@ class MinimalTime(msgspec.Struct, array_like=True):
     batches: int = 0
     heartbeat: bytes = b""
     tombstones: int = 0
+    cut: int = 0
+
+
+class TakeCut(msgspec.Struct, array_like=True):
+    """A cut is to be taken, where minimal time stands now: the acker says where that is."""
+
+    number: int
+
+
+class CutPiece(msgspec.Struct, array_like=True):
+    """What a worker has for a cut; of the barrier, that it has sent all that is below.
+
+    Attributes:
+        cut: where minimal time stood.
+        pieces: cut and piece of this cut, and of those before that were not committed as far as the worker knows; None
+            where there is none, and the cut cannot be committed.
+    """
+
+    number: int
+    sender: int
+    cut: bytes
+    pieces: list[tuple[bytes, bytes]] | None
+
+
+class Committed(msgspec.Struct, array_like=True):
+    """A cut is committed: nobody begins anew below it."""
+
+    cut: bytes
 
 
 class ReleasedMessage(msgspec.Struct, array_like=True):
@@ -137,6 +166,7 @@ class Rewind(msgspec.Struct, array_like=True):
         since: from where those in `replaced` begin anew; minimal time is counted from here.
         replaced: workers, and the barrier, that begin anew.
         restart: for the barrier, where it is one of them.
+        pieces: of the committed cut, for a worker that is one of them.
     """
 
     generation: int
@@ -144,6 +174,7 @@ class Rewind(msgspec.Struct, array_like=True):
     since: bytes
     replaced: list[int]
     restart: Restart | None = None
+    pieces: Sequence[bytes] = ()
 
 
 class Go(msgspec.Struct, array_like=True):
@@ -176,7 +207,19 @@ class Rewound(msgspec.Struct, array_like=True, tag=True):
 Order = Halt | Rewind | Go
 Answer = Halted | Rewound
 
-Message = Batch | AckMessage | MinimalTime | ReleasedMessage | Finished | Pace | Done | BreakOff
+Message = (
+    Batch
+    | AckMessage
+    | MinimalTime
+    | ReleasedMessage
+    | Finished
+    | Pace
+    | Done
+    | BreakOff
+    | TakeCut
+    | CutPiece
+    | Committed
+)
 
 
 class Oversized(Exception):

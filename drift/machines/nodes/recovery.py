@@ -59,13 +59,11 @@ class RecoveryNode:
     Attributes:
         generation: of the run.
         going_back: not all have answered yet.
-        since: the committed cut, from which one that is replaced begins anew.
     """
 
     def __init__(self, feed: FeedNode, workers: int) -> None:
         self.generation = 0
         self.going_back = False
-        self.since = BEGINNING
         self._feed = feed
         self._roles = [*range(workers), BARRIER, ACKER]
         self._workers = workers
@@ -132,13 +130,19 @@ class RecoveryNode:
         cut = max([self._feed.minimal_time, *(halted.minimal_time for halted in self._halted.values())])
         self._judge(cut)
         replaced = self._replaced()
-        since = self.since if replaced else cut
-        restart = self._feed.restart() if BARRIER in replaced else None
+        since = self._feed.since if replaced else cut
         order = self._order = Rewind(self.generation, cut, since, replaced)
         self._feed.obey(order)
         self._asked = set(self._roles)
-        told = Rewind(*_fields(order), restart)
-        return [Tell(role, told if role == BARRIER else order) for role in self._roles]
+        return [Tell(role, self._told(role, order)) for role in self._roles]
+
+    def _told(self, role: int, order: Rewind) -> Rewind:
+        """With what one needs that begins anew."""
+        if role not in order.replaced:
+            return order
+        restart = self._feed.restart() if role == BARRIER else None
+        pieces = self._feed.pieces_of(role) if role != BARRIER else ()
+        return Rewind(order.generation, order.cut, order.since, order.replaced, restart, pieces)
 
     def _go_on(self) -> list[Effect]:
         """The third step, where the second is done."""
@@ -179,7 +183,3 @@ class RecoveryNode:
 def role_name(role: int) -> str:
     """What people call a process of the run."""
     return {BARRIER: "barrier", ACKER: "acker"}.get(role, f"worker {role}")
-
-
-def _fields(order: Rewind) -> tuple[int, bytes, bytes, list[int]]:
-    return order.generation, order.cut, order.since, order.replaced

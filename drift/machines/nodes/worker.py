@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from drift.machines.nodes.links import ABOVE_ALL, Kept, LinkLogs, cut_parts, least_time
-from drift.machines.nodes.messages import Batch, Halt, Halted, Message, MinimalTime, Rewind
-from drift.machines.nodes.node import ACKER, Node, Send, ack_message, granule_of, tracked, unsent_batch
+from drift.machines.nodes.messages import Batch, Committed, CutPiece, Halt, Halted, Message, MinimalTime, Rewind
+from drift.machines.nodes.node import ACKER, CALLER, Node, Send, ack_message, granule_of, tracked, unsent_batch
+from drift.machines.nodes.pieces import merged, packed, unpacked
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Worker
 from drift_acker.ledger import LaterHeld, Ledger, ack_of
@@ -48,8 +49,9 @@ class WorkerNode(Node):
     def __init__(
         self, plan: Plan, index: int, workers: int, *, feeds_itself: bool = False, links: LinkLogs | None = None
     ) -> None:
-        self.machine = Worker(plan, index, workers, rewinds=links is not None)
+        self.machine = Worker(plan, index, workers, rewinds=links is not None, tracks=links is not None)
         self.links = links
+        self._pieces: list[tuple[bytes, bytes]] | None = []  # that are not committed; None where there can be none
         self._later_sends: dict[int, list[Part]] = {}  # to be sent again
         self._order: Rewind | None = None  # until minimal time has come to its cut
         self.output: list[Part] = []
@@ -90,15 +92,22 @@ class WorkerNode(Node):
         self._later = LaterHeld(self._ledger)
         self._order = order
         if self._index in order.replaced:
-            self.machine = Worker(self._plan, self._index, self._workers, rewinds=True)
-            self._told_tombstones = 0
-            self._later_sends = {}
+            self.machine = Worker(self._plan, self._index, self._workers, rewinds=True, tracks=True)
+            self._told_tombstones, self._pieces, self._later_sends = 0, [], {}
             self.links.begin_anew(order.generation)
             self._begin(order.since)
+            if order.pieces:
+                self._restore(order.pieces)
         else:
             self._later_sends = self.machine.rewind(order.cut)
             self.links.go_back(order.generation, order.cut)
             self._begin(order.cut)
+
+    def _restore(self, pieces: Sequence[bytes]) -> None:
+        """What the one before had as of the committed cut."""
+        piece = merged(map(unpacked, pieces))
+        self.machine.restore(piece)
+        self._later_sends = self.machine.restore_later(piece.later)
 
     def go(self) -> list[Send]:
         """To those who begin anew what they had from here below the cut, and all that waits above it for its time."""
@@ -146,7 +155,9 @@ class WorkerNode(Node):
                 else:
                     self._unmapped.append(message)
             elif isinstance(message, MinimalTime):
-                self._notice(message)
+                sends += self._notice(message)
+            elif isinstance(message, Committed):
+                self._commit(message.cut)
         while self._waiting and self._waiting[0][0] <= self._in_flight:
             at_once.append(heappop(self._waiting)[2])
         if at_once or self.machine.is_due:
@@ -171,15 +182,38 @@ class WorkerNode(Node):
     def unsent(self, send: Send, error: Exception) -> list[Send]:
         return unsent_batch(send, error, self._ledger, self._plan.dataflow)
 
-    def _notice(self, notice: MinimalTime) -> None:
+    def _notice(self, notice: MinimalTime) -> list[Send]:
         """Where the acker stands: what can only change below is forgotten, and later items become due."""
         self._in_flight = notice.in_flight
+        is_cut = notice.cut and notice.time >= self._minimal_time
         minimal_time, heartbeat = max(self._minimal_time, notice.time), max(self._heartbeat, notice.heartbeat)
         if (minimal_time, heartbeat) != (self._minimal_time, self._heartbeat):
             self._minimal_time, self._heartbeat = minimal_time, heartbeat
             self.machine.settle(minimal_time, heartbeat)
         if self._order is not None and self._minimal_time >= self._order.cut:
             self._order = None
+        if not notice.cut:
+            return []
+        if is_cut:
+            self._take_piece(notice.time)
+        pieces = self._pieces if is_cut else None
+        return [Send(CALLER, CutPiece(notice.cut, self._index, notice.time, pieces))]
+
+    def _take_piece(self, cut: bytes) -> None:
+        """What has changed since the last cut; kept until one that has it is committed."""
+        if self._pieces is None:
+            return
+        piece = self.machine.piece(cut)
+        try:
+            self._pieces = [*self._pieces, (cut, packed(piece))]
+        except Exception:  # a state may raise anything where it is pickled
+            self._pieces = None
+
+    def _commit(self, cut: bytes) -> None:
+        """Nobody begins anew below a cut."""
+        if self.links is not None:
+            self.links.commit(cut)
+        self._pieces = self._pieces and [each for each in self._pieces if each[0] > cut]
 
     def _may_wait(self, batch: Batch) -> bool:
         if self._workers == 1 or self._patient.isdisjoint(name for name, _ in batch.parts):
