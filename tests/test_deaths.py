@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_cuts import later_steps, rows, with_later
 
 import drift
 from drift.engines.simulated import Key, Simulation
 from drift.machines.worker import BARRIER
-from drift.testing.check import Case, Result, check
+from drift.testing.check import Case, Result, check, in_order
 from drift.testing.report import in_words
 from drift.testing.schedule import Deviation, Player, Schedule
 from drift.testing.strategies import cases
 from drift_graph.errors import ProcessError
 from drift_graph.graph import Dataflow
+from drift_graph.meta import BEGINNING
 
 DEATHS = st.builds(
     Schedule,
@@ -33,6 +35,17 @@ DEATHS = st.builds(
 @given(cases(schedule=DEATHS, items_min=1))
 def test_any_deaths_at_any_moments_change_nothing_in_the_output(case: Case) -> None:
     result = check(case)
+    assert result.failure is None, result.failure
+
+
+@settings(max_examples=40)
+@given(later_steps, rows(), rows(), DEATHS)
+def test_nor_do_they_where_items_come_at_later_times(
+    steps: list[str], first: list[Any], second: list[Any], schedule: Schedule
+) -> None:
+    dataflow = with_later(steps)
+    inputs = in_order(dataflow, {"in0": first, "in1": second})
+    result = check(Case(dataflow, inputs, schedule))
     assert result.failure is None, result.failure
 
 
@@ -82,6 +95,15 @@ def test_several_die_at_once_and_again_while_all_go_back() -> None:
             result = killed({str(turn): (0, 1, 2, BARRIER, -2), str(turn + other): (1, BARRIER)})
             assert result.failure is None, (turn, other, result.failure)
             assert len(result.simulation.died) >= 5
+
+
+def test_who_dies_begins_anew_from_a_cut_and_what_is_kept_stays_bounded() -> None:
+    result = killed({str(TURNS * 3 // 4): (1,)})
+    assert result.failure is None, result.failure
+    recovery, keeping = result.simulation.recovery, result.simulation.keeping
+    assert recovery is not None and keeping is not None
+    assert BEGINNING < recovery.went_back_to < keeping.since
+    assert len(keeping.links) <= 4
 
 
 def test_who_dies_three_times_at_one_place_ends_the_run_and_the_error_says_who_and_where() -> None:

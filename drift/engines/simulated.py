@@ -249,6 +249,7 @@ class Simulation:
     Attributes:
         died: names of the processes that died, in order.
         generation: how often all went back.
+        recovery, keeping: what decides on the way back, and what is kept for it; None where nobody may die.
         refused: messages of older generations that came, and were refused.
         recovered: how often all came to the cut.
     """
@@ -297,13 +298,13 @@ class Simulation:
         self._deaths = deaths
         self._pace_items = batch_items
         by_hand = {"batches_ahead_max": sys.maxsize, "turn_items": 1} if fed_by_hand else {}
-        keeping = Keeping(_opened, workers, _CUT_S) if deaths else None
+        keeping = self.keeping = Keeping(_opened, workers, _CUT_S) if deaths else None
         self._feed_node = FeedNode(self.plan, workers, self.intake, keeping=keeping, **by_hand)
         self.intake.batch_items = min(self.intake.batch_items, batch_items)  # how much there is, the schedule says
         self._roles = [*range(workers), BARRIER, ACKER]
         self._nodes: dict[int, Node] = {to: self._new_node(to) for to in self._roles}
         self._nodes[CALLER] = self._feed_node
-        self._recovery = RecoveryNode(self._feed_node, workers) if deaths else None
+        self.recovery = RecoveryNode(self._feed_node, workers) if deaths else None
         self._lives = dict.fromkeys(self._nodes, 0)
         self._dead: set[int] = set()
         self.died: list[str] = []
@@ -364,7 +365,7 @@ class Simulation:
 
     @property
     def generation(self) -> int:
-        return self._recovery.generation if self._recovery is not None else 0
+        return self.recovery.generation if self.recovery is not None else 0
 
     # The run.
 
@@ -471,7 +472,7 @@ class Simulation:
                 self._turn(thing.to, [thing.carried])
         if not self._by_hand and self.error is None and not self._readable():
             self._feed([])  # as a shell does that has nothing to read
-        if self._recovery is not None:
+        if self.recovery is not None:
             self._may_die(thing)
         self._schedule.fired(thing)
 
@@ -720,8 +721,8 @@ class Simulation:
 
     @property
     def _recovering(self) -> RecoveryNode:
-        assert self._recovery is not None
-        return self._recovery
+        assert self.recovery is not None
+        return self.recovery
 
     def _let(self, then: Callable[[], None]) -> None:
         try:
@@ -793,7 +794,7 @@ class Simulation:
             elif isinstance(message, MinimalTime):
                 self.under_way.append(self._send_thing("news", self._names[send.to], "", self._times, send, sender))
             elif isinstance(message, ReleasedMessage | Finished):  # in order
-                if self._recovery is not None:
+                if self.recovery is not None:
                     self._release_later(send, sender)
                 else:  # nothing hangs on when it comes
                     self._take_in(message)
@@ -809,8 +810,8 @@ class Simulation:
         for piece in self._feed_node.take_released():
             self.pieces.append(piece.released)
             self.error = piece.released.error
-        if self._recovery is not None:
-            self._do(self._recovery.came())
+        if self.recovery is not None:
+            self._do(self.recovery.came())
 
     def _send_batch(self, sender: int, send: Send, batch: Batch, *, whole: bool = False) -> None:
         least = global_time_of(min(least_meta(columns.metas) for _, columns in batch.parts))

@@ -59,11 +59,13 @@ class RecoveryNode:
     Attributes:
         generation: of the run.
         going_back: not all have answered yet.
+        went_back_to: where those began anew who were replaced last.
     """
 
     def __init__(self, feed: FeedNode, workers: int) -> None:
         self.generation = 0
         self.going_back = False
+        self.went_back_to = BEGINNING
         self._feed = feed
         self._roles = [*range(workers), BARRIER, ACKER]
         self._workers = workers
@@ -131,6 +133,7 @@ class RecoveryNode:
         self._judge(cut)
         replaced = self._replaced()
         since = self._feed.since if replaced else cut
+        self.went_back_to = since
         order = self._order = Rewind(self.generation, cut, since, replaced)
         self._feed.obey(order)
         self._asked = set(self._roles)

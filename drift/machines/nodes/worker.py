@@ -56,6 +56,8 @@ class WorkerNode(Node):
         self._order: Rewind | None = None  # until minimal time has come to its cut
         self.output: list[Part] = []
         self.receivers = [*(other for other in range(workers) if other != index), BARRIER, ACKER]
+        if links is not None:  # pieces of cuts go to the calling process
+            self.receivers.append(CALLER)
         self._plan = plan
         self._index = index
         self._workers = workers
