@@ -19,6 +19,7 @@ from drift import ArrivalTime, EventTime, InputError, sources
 from drift.engines.feed import Feed
 from drift.engines.logged import ArrivalLog
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
+from drift_graph.meta import time_of as drift_time
 from drift_graph.times import Late
 
 
@@ -163,6 +164,62 @@ def test_what_cannot_be_read_again_is_given_again_by_its_log(policy: Any, tmp_pa
     final = went_on(make, taken.feed.positions_at(cut), cut)  # also its end is in the log
     final.to_the_end()
     assert final.above(cut) == taken.above(cut)
+
+
+class Scripted:
+    """A live source that gives what a script says, once."""
+
+    live = True
+
+    def __init__(self, script: Iterator[list[int] | None]) -> None:
+        self._script = script
+
+    def open(self) -> Scripted:
+        return self
+
+    def read(self, items_max: int) -> list[int] | None:
+        return next(self._script)
+
+    def filenos(self) -> tuple[int, ...]:
+        return ()
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_an_idle_policy_decided_is_decided_again_by_the_log(tmp_path: Path) -> None:
+    policy = EventTime(lambda n: n, lateness=100, late="divert", idle_after_ms=0)
+    script: Iterator[list[int] | None] = iter([[10], [], [5, 12], [7, 13], None])
+
+    def make() -> Taken:
+        return Taken({"s": Scripted(script)}, {"s": policy}, tmp_path)
+
+    taken = make()
+    for _ in range(3):
+        taken.poll()
+    assert [late.time for late in taken.late] == [5], "it was idle, and had promised what it had seen"
+    taken.feed.close()
+    again = went_on(make, {}, BEGINNING).to_the_end()
+    assert [late.time for late in again.late] == [5, 7]
+    assert [payload for _, _, payload in again.items] == [10, 12, 13]
+    assert again.items[:2] == taken.items
+
+
+def test_the_stamps_of_a_live_source_are_those_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([100, 90, 110, 500, 501, 502, 503])  # it goes back, and on the next day it is another
+    monkeypatch.setattr("drift.engines.feed.time.time_ns", lambda: next(clock) * 1_000_000)
+    script: Iterator[list[int] | None] = iter([[1], [2], [3], [4], None])
+
+    def make() -> Taken:
+        return Taken({"s": Scripted(script)}, {}, tmp_path)
+
+    taken = make()
+    for _ in range(3):
+        taken.poll()
+    taken.feed.close()
+    again = went_on(make, {}, BEGINNING).to_the_end()
+    assert [(drift_time(meta), payload) for meta, _, payload in again.items] == [(100, 1), (100, 2), (110, 3), (500, 4)]
+    assert again.items[:3] == taken.items
 
 
 def test_a_log_is_cut_where_an_entry_is_torn_and_dropped_below_what_is_committed(
