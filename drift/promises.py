@@ -1,15 +1,30 @@
-"""What a source and a sink promise for a run that is done again: data, on the class of each.
+"""What sources and sinks promise for a run that is done again or goes on, as data, and what a whole run promises.
 
-Invariant: a run writes each item exactly once where every source can be read again and every sink stores the last
-position with its data; the guarantee of a run is the least of what its sources and sinks promise.
+Invariant: where `guarantee` says "exactly once", every item of the output is in every sink once after runs that were
+broken off at any moment and done again.
+
+Why: the output is the same each time, item by item, where the input is. So it matters whether each source gives the
+same again, or its log does, and whether each sink can tell what it has. Sources that cannot lose items; sinks that
+cannot have some twice.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from drift_graph.times import ArrivalTime, TimePolicy
 
 Rereads = Literal["from a position", "from the start", "not at all"]
 Delivers = Literal["exactly once", "at least once"]
+Level = Literal["exactly once", "at least once", "at most once", "none"]
+
+_LEVELS: dict[tuple[bool, bool], Level] = {  # whether sources give the same again, and sinks know what they have
+    (True, True): "exactly once",
+    (True, False): "at least once",
+    (False, True): "at most once",
+    (False, False): "none",
+}
 
 
 class SourcePromise(NamedTuple):
@@ -30,3 +45,60 @@ class SinkPromise(NamedTuple):
 
     delivers: Delivers
     because: str
+
+
+class Guarantee(NamedTuple):
+    """What a run promises for each item of its output, whoever dies and however often it is done again.
+
+    Attributes:
+        level: "exactly once"; "at least once": some twice; "at most once": some lost; "none": both may be.
+        because: what limits it, and why: a source or a sink each; empty for "exactly once".
+    """
+
+    level: Level
+    because: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.level if not self.because else f"{self.level}, because of {'; of '.join(self.because)}"
+
+
+def guarantee(
+    sources: Mapping[str, tuple[Any, TimePolicy]], sinks: Mapping[str, Any], *, with_state: bool
+) -> Guarantee:
+    """Of a run of these sources, with their time policies, into these sinks.
+
+    Args:
+        with_state: it keeps its state, and so a log of what cannot be read again; else it is done again from the start.
+    """
+    losing = [] if with_state else [(name, why_not_again(*each)) for name, each in sources.items()]
+    limits_in = [f"source {name!r}: {why}" for name, why in losing if why]
+    limits_out = [f"sink {name!r}: {why}" for name, sink in sinks.items() if (why := _why_twice(sink))]
+    if not sinks:
+        limits_out = ["the caller, who takes the output: it is given items again"]
+    return Guarantee(_LEVELS[not limits_in, not limits_out], (*limits_in, *limits_out))
+
+
+def why_not_again(source: Any, policy: TimePolicy) -> str:
+    """Why a later run could not read the same from the start to the same effect; "" where it can."""
+    promise = getattr(source, "promise", None)
+    if not isinstance(promise, SourcePromise):
+        return "it does not say that it can be read again"
+    return promise.because if promise.rereads == "not at all" else why_otherwise(source, policy)
+
+
+def why_otherwise(source: Any, policy: TimePolicy) -> str:
+    """Why the same items could have another effect when they are read again; "" where they have not."""
+    if not source.live:
+        return ""
+    if isinstance(policy, ArrivalTime):
+        return "the clock stamps its items"
+    if policy.idle_after_ms is not None:
+        return "the clock decides when it is idle"
+    return "" if getattr(source, "same_order", True) else "it gives its items in another order each time"
+
+
+def _why_twice(sink: Any) -> str:
+    promise = getattr(sink, "promise", None)
+    if not isinstance(promise, SinkPromise):
+        return "it does not say what it has"
+    return "" if promise.delivers == "exactly once" else promise.because

@@ -24,6 +24,7 @@ from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.extras import need
 from drift.logged import RunLog
 from drift.pieces import Pieces, called_on, taken_in_a_thread
+from drift.promises import Guarantee, guarantee
 from drift.sinks.base import Sink, as_sink
 from drift.sources.base import Source, as_source
 from drift.sources.frames import FrameSource
@@ -72,6 +73,7 @@ class Report:
         seconds: wall clock, start to end.
         peak_memory_bytes: resident, all processes of the run added.
         refused_frames: malformed or foreign messages that came and were not taken (zeromq).
+        guarantee: how often each item of the output is in the sinks, whatever dies, and because of whom; "" of replays.
     """
 
     graph: str
@@ -85,6 +87,7 @@ class Report:
     seconds: float
     peak_memory_bytes: int
     refused_frames: int
+    guarantee: str = ""
 
     @property
     def items_per_second(self) -> float:
@@ -97,6 +100,7 @@ class Run:
 
     Attributes:
         late: items that a time policy diverted, where no `on_late` was given.
+        guarantee: how often each item of the output is in the sinks, and because of whom; None for a replay.
     """
 
     def __init__(
@@ -144,6 +148,11 @@ class Run:
         if record is not None:
             self._recorder = self._make_recorder(record, place, times, opened)
         self._until = until
+        self.guarantee: Guarantee | None = None
+        if make_feed is None:
+            policies = {source.name: times.get(source.name, source.time) for source in dataflow.sources}
+            of_sources = {name: (source, policies[name]) for name, source in opened.items()}
+            self.guarantee = guarantee(of_sources, self._sinks, with_state=state is not None)
         if make_feed is not None:
             self._feed = make_feed(take_late, settings.batch_items)
         else:
@@ -325,6 +334,7 @@ class Run:
             seconds=self._seconds if self._seconds is not None else time.perf_counter() - self._started,
             peak_memory_bytes=peak_memory_bytes() + sum(progress.peak_memory_bytes.values()),
             refused_frames=progress.refused_frames,
+            guarantee="" if self.guarantee is None else str(self.guarantee),
         )
 
     def __repr__(self) -> str:

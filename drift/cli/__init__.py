@@ -26,6 +26,7 @@ from typing import Any
 import click
 
 from drift.cli.audit import audit_command, record_group
+from drift.cli.check import check_command
 from drift.cli.diff import diff_command
 from drift.cli.errors import tell
 from drift.cli.explain import explain_command
@@ -103,6 +104,7 @@ def drift() -> None:
 
 
 drift.add_command(run_command)
+drift.add_command(check_command)
 drift.add_command(show_command)
 drift.add_command(simulate_command)
 drift.add_command(explain_command)

@@ -21,7 +21,7 @@ from drift_graph.graph import Dataflow
 
 _JSON_FIELDS = (
     "graph", "engine", "workers", "digest", "items_in", "items_out", "tombstones", "late_items", "seconds",
-    "items_per_second", "peak_memory_bytes", "refused_frames",
+    "items_per_second", "peak_memory_bytes", "refused_frames", "guarantee",
 )  # fmt: skip
 
 
@@ -163,6 +163,8 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, Noted], printed: Printed
             with make() as running:
                 if running.web:
                     click.echo(f"see the run at {running.web}", err=True)
+                if printed.summary and sinks and running.guarantee is not None:
+                    click.echo(f"each item is in the sinks {running.guarantee}", err=True)
                 if running.went_on_from is not None and printed.summary:
                     cut = running.went_on_from
                     at = f"{cut.reached}, position {cut.output.position:,}"

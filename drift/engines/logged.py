@@ -20,12 +20,12 @@ from urllib.parse import quote
 
 import msgpack
 
-from drift.promises import SourcePromise
+from drift.promises import why_not_again, why_otherwise
 from drift.records.storable import Storable, classes_at
 from drift.sources.base import Positioned, Reader, Source
 from drift_graph.errors import InputError, PayloadError
 from drift_graph.restore import restored_all
-from drift_graph.times import ArrivalTime, TimePolicy
+from drift_graph.times import TimePolicy
 
 _SEGMENT_BYTES = 16 << 20
 _HEAD = Struct("<II")  # length and CRC of what follows
@@ -36,16 +36,9 @@ _SUFFIX = ".log"
 
 def why_logged(source: Source, policy: TimePolicy, reader: Reader) -> str:
     """Why a run can go on only with a log of what a source gave; "" where reading it again has the same effect."""
-    if not isinstance(reader, Positioned) or reader.position() is None:
-        promise = getattr(source, "promise", None)
-        return promise.because if isinstance(promise, SourcePromise) else "it has no position to read from again"
-    if not source.live:
-        return ""
-    if isinstance(policy, ArrivalTime):
-        return "the clock stamps its items"
-    if policy.idle_after_ms is not None:
-        return "the clock decides when it is idle"
-    return "" if getattr(source, "same_order", True) else "it gives its items in another order each time"
+    if isinstance(reader, Positioned) and reader.position() is not None:
+        return why_otherwise(source, policy)
+    return why_not_again(source, policy) or "it has no position to be read from"
 
 
 class Entry(NamedTuple):

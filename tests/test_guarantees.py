@@ -1,0 +1,116 @@
+"""What a run promises is data: told before it starts, and named with the source or the sink that limits it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import HANG_S
+
+import drift
+from drift import ArrivalTime, EventTime, sinks, sources
+from drift.promises import guarantee
+from drift.sinks.base import as_sink
+from drift.sources.base import as_source
+
+ROOT = Path(__file__).parents[1]
+
+
+class Mute:
+    """A source and a sink that promise nothing."""
+
+    live = False
+
+    def open(self) -> Any: ...
+    def write(self, positions: Any, metas: Any, payloads: Any) -> None: ...
+    def complete(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def numbers() -> Iterator[int]:
+    yield from range(3)
+
+
+IN_ORDER = EventTime(lambda n: n)
+IDLE = EventTime(lambda n: n, idle_after_ms=100)
+
+
+@pytest.mark.parametrize(
+    ("source", "policy", "again"),
+    [
+        ([1, 2], ArrivalTime(), ""),
+        (sources.text("some.txt"), ArrivalTime(), ""),
+        (sources.parquet("*.parquet"), ArrivalTime(), ""),
+        (sources.redis("redis://localhost", "s", until_end=True), ArrivalTime(), ""),
+        (sources.redis("redis://localhost", "s"), IN_ORDER, ""),
+        (sources.redis("redis://localhost", "s"), ArrivalTime(), "the clock stamps its items"),
+        (sources.redis("redis://localhost", "s"), IDLE, "the clock decides when it is idle"),
+        (sources.kafka("localhost:1", "t"), IN_ORDER, "it gives its items in another order each time"),
+        (sources.kafka("localhost:1", "t", until_end=True), IN_ORDER, ""),
+        (sources.text("-"), ArrivalTime(), "a pipe gives each byte once"),
+        (numbers(), ArrivalTime(), "an iterator is read once"),
+        (sources.live(numbers()), IN_ORDER, "what an iterable gives in its own time it gives once"),
+    ],
+)
+def test_a_source_that_gives_other_items_each_time_limits_a_run_without_state(
+    source: Any, policy: Any, again: str, tmp_path: Path
+) -> None:
+    given = {"s": (as_source("s", source), policy)}
+    exact, twice = {"out": sinks.jsonl(tmp_path / "out")}, {"out": as_sink("out", print)}
+    for out, levels in ((exact, ("exactly once", "at most once")), (twice, ("at least once", "none"))):
+        found = guarantee(given, out, with_state=False)
+        assert found.level == levels[bool(again)]
+        assert (f"source 's': {again}" in found.because) is bool(again)
+        assert guarantee(given, out, with_state=True).level == levels[0], "it is in a log, where it has to be"
+
+
+def test_what_limits_a_run_is_named(tmp_path: Path) -> None:
+    graph = drift.Graph("two")
+    graph.source("n").sink("a")
+    graph.source("m").sink("b")
+    both = {"n": [1], "m": numbers()}
+    run = drift.run(graph, both, sinks={"a": sinks.jsonl(tmp_path / "a"), "b": sinks.stdout()})
+    assert run.guarantee is not None and run.guarantee.level == "none"
+    assert str(run.guarantee) == (
+        "none, because of source 'm': an iterator is read once; of sink 'b': nobody can ask what was printed: a rerun "
+        "prints it all"
+    )
+    assert run.report.guarantee == str(run.guarantee)
+    sound = drift.run(graph, {"n": [1], "m": [2]}, sinks={"a": sinks.jsonl(tmp_path / "a"), "b": sinks.csv("b.csv")})
+    assert str(sound.guarantee) == "exactly once" and sound.guarantee is not None and not sound.guarantee.because
+    mute = guarantee({"n": (Mute(), ArrivalTime())}, {"a": Mute()}, with_state=False)
+    assert mute.because == (
+        "source 'n': it does not say that it can be read again",
+        "sink 'a': it does not say what it has",
+    )
+    assert "the caller, who takes the output" in str(guarantee({}, {}, with_state=True))
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    run = [sys.executable, "-m", "drift", *arguments]
+    return subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, stdin=subprocess.DEVNULL)
+
+
+def test_the_command_tells_it_before_a_run_and_without_one(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("to be or\n")
+    graph, words, out = "examples/wordcount.py:graph", str(tmp_path / "in.txt"), f"{tmp_path}/out.jsonl"
+    ran = command("run", graph, "--source", words, "--sink", out)
+    assert ran.returncode == 0
+    assert ran.stderr.splitlines()[0] == "each item is in the sinks exactly once"
+    assert json.loads(command("run", graph, "--source", words, "--json").stdout)["guarantee"].startswith(
+        "at least once"
+    )
+    checked = command("check", graph, "--source", "-", "--sink", "text:-")
+    assert checked.returncode == 0 and checked.stdout.splitlines()[0] == "graph 'wordcount' is sound"
+    assert checked.stdout.splitlines()[-1].startswith(
+        "a run has each item none, because of source 'lines': a pipe gives"
+    )
+    kept = command("check", graph, "--source", "tcp://127.0.0.1:0", "--sink", out, "--state", "--json")
+    assert json.loads(kept.stdout)["guarantee"] == "exactly once"
+    assert command("check", graph).stdout == "graph 'wordcount' is sound\n"
+    assert command("check", "examples/nothing.py:graph").returncode == 2
