@@ -1,9 +1,10 @@
-# `make demo` counts the words of Hamlet; `make test` checks everything. Each makes .venv first, from a bare Python.
+# `make demo` counts the words of Hamlet; `make test` checks everything; `make docs` builds the documents' site. Each makes
+# .venv first, from a bare Python.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: demo test bench nexmark breakages clean
+.PHONY: demo test docs bench nexmark breakages clean
 
 demo: .venv/demo
 	$(BIN)/python examples/wordcount.py
@@ -14,6 +15,9 @@ test: .venv/test
 	$(BIN)/mypy examples/*.py
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2
+
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: .venv/test
 	$(BIN)/python -m benchmarks
@@ -26,7 +30,7 @@ breakages: .venv/test
 	$(BIN)/python tests/breakages.py
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp for each set of extras; the project is installed editable, so that only its metadata can make a stamp old.
@@ -36,7 +40,11 @@ clean:
 
 .venv/test: pyproject.toml | .venv/bin/pip
 	$(BIN)/pip install --quiet --editable '.[dev]'
-	touch $@ .venv/demo
+	touch $@ .venv/demo .venv/docs
+
+.venv/docs: pyproject.toml | .venv/bin/pip
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	touch $@
 
 .venv/bin/pip:
 	@test -n "$(PYTHON)" || { echo "drift needs Python 3.11 or newer, and there is no python3 here; install it, or say make PYTHON=/path/to/python" >&2; exit 1; }

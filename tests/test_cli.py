@@ -593,3 +593,25 @@ def test_a_field_is_named_the_same_way_wherever_an_option_takes_one() -> None:
     for field, payload in [("2", (7, "x")), ("hour", {"minute": 7}), ("0", 7), ("hour", Trip())]:
         with pytest.raises(LookupError, match=f"the payload has no field '{field}'"):
             key_function(field)(payload)
+
+
+@pytest.mark.parametrize(
+    "words, found",
+    [
+        ("run ", {"plain,graphs_0.py:", "plain,sub/"}),
+        ("run graphs_0.py:", {"plain,graphs_0.py:graph", "plain,graphs_0.py:made"}),
+        ("show graphs_0.py:gr", {"plain,graphs_0.py:graph"}),
+        ("audit record --graph graphs_0.py:ma", {"plain,graphs_0.py:made"}),
+        ("run missing.py:", set()),
+        ("run sub/", set()),
+    ],
+)
+def test_a_shell_completes_graphs_without_running_their_file(words: str, found: set[str], tmp_path: Path) -> None:
+    code = "import drift\nraise SystemExit('it ran')\ngraph = drift.Graph('g')\ndef made() -> drift.Graph: ...\n"
+    (tmp_path / "graphs_0.py").write_text(f"{code}def other(): ...\n")
+    (tmp_path / "sub").mkdir()
+    variables = {"_DRIFT_COMPLETE": "bash_complete", "COMP_WORDS": f"drift {words}"}
+    variables["COMP_CWORD"] = str(len(words.split(" ")))
+    call = [str(Path(sys.executable).parent / "drift")]
+    done = subprocess.run(call, cwd=tmp_path, env={**os.environ, **variables}, capture_output=True, text=True)
+    assert set(done.stdout.split()) == found, done.stderr

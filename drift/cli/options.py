@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from drift.cli.completion import complete_graph
 from drift.cli.interrupt import Noted, noted
 from drift.cli.specs import OnExisting, by_name, refuse_one_file, sink_of, writes_to_stdout
 from drift.running import ENGINES
@@ -22,7 +23,8 @@ from drift_graph.graph import Dataflow
 Command = Callable[..., Any]
 
 graph_option = click.option(
-    "--graph", metavar="FILE:GRAPH", help="In place of the graph at the place that the record names."
+    "--graph", metavar="FILE:GRAPH", shell_complete=complete_graph,
+    help="In place of the graph at the place that the record names."
 )
 master_option = click.option(
     "--master", metavar="URL", help="Where Spark runs: local[4], spark://HOST:PORT, yarn; else local[*]."

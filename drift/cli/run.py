@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from drift.cli.completion import complete_graph
 from drift.cli.errors import Ended, Interrupted, to_json
 from drift.cli.interrupt import Interrupts, Noted
 from drift.cli.late import LateOutput
@@ -26,7 +27,7 @@ _JSON_FIELDS = (
 
 
 @click.command("run", short_help="Run a graph.")
-@click.argument("graph", metavar="FILE:GRAPH")
+@click.argument("graph", metavar="FILE:GRAPH", shell_complete=complete_graph)
 @click.option(
     "--source", "source_specs", multiple=True, metavar="[NAME=]SPEC",
     help="Where a source's items come from: PATH.txt, .log, .jsonl or .csv, also .gz; PATH.parquet; a pattern, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from drift.cli.completion import complete_graph
 from drift.cli.errors import to_json
 from drift.load import load_dataflow
 from drift.show import as_mermaid, as_text, write_picture
@@ -12,7 +13,7 @@ from drift_graph.operators import label_of
 
 
 @click.command("show", short_help="Print or draw a graph.")
-@click.argument("graph", metavar="FILE:GRAPH")
+@click.argument("graph", metavar="FILE:GRAPH", shell_complete=complete_graph)
 @click.option("--mermaid", is_flag=True, help="Print a Mermaid flowchart.")
 @click.option("--picture", metavar="PATH", help="Write a picture, .svg or .png (needs the extra `picture`).")
 @click.option("--json", "as_json", is_flag=True, help="Print operators and edges as one JSON object.")
