@@ -4,13 +4,15 @@ Invariant: `Touched.take(cut)` gives every key that had an item, a tombstone or 
 before, and `Touched.above` every key that has had one at or above it. A key is looked up in a store once at most.
 
 Why: whatever changes a key is noted with its meta, batch by batch. What is settled is below every cut that may still
-come, so of it the keys are all that is kept. A key that was looked up stays known as such, also where the stage
-forgets its state because it is as if it had never been: the store may still have an older one.
+come, so of it the keys are all that is kept, and at once: what lies about until a cut takes it has left the cache. A key
+that was looked up stays known as such, also where the stage forgets its state because it is as if it had never been:
+the store may still have an older one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -35,7 +37,7 @@ class Touched:
     def __init__(self, *, tracks: bool = False) -> None:
         self.tracks = tracks
         self._settled: dict[Any, None] = {}
-        self._batches: list[tuple[Metas, Sequence[Any]]] = []
+        self._batches: deque[tuple[Metas, Sequence[Any]]] = deque()
         self._ones: list[tuple[bytes, Any]] = []
         self._rows = 0  # of batches
         self._rows_max = _ROWS_KEPT_MIN
@@ -66,20 +68,26 @@ class Touched:
 
     def settle(self, minimal_time: bytes) -> None:
         """Nothing below minimal time will change any more."""
+        batches, found = self._batches, self._settled
+        while batches and batches[0][0][-1] < minimal_time:
+            _, keys = batches.popleft()
+            self._rows -= len(keys)
+            if self.tracks:
+                found.update(dict.fromkeys(keys))
         if self._rows + len(self._ones) > self._rows_max:
             self._pass_to(minimal_time, self._settled if self.tracks else None)
             self._rows_max = max(_ROWS_KEPT_MIN, 2 * (self._rows + len(self._ones)))
 
     def rewind(self, cut: bytes) -> None:
         """Forget what is at or above a cut."""
-        batches, self._batches, self._rows = self._batches, [], 0
+        batches, self._batches, self._rows = self._batches, deque(), 0
         for metas, keys in batches:
             end = len(metas) if metas[-1] < cut else bisect_left(metas, cut)
             self.note(metas[:end], keys[:end])
         self._ones = [(meta, key) for meta, key in self._ones if meta < cut]
 
     def _pass_to(self, cut: bytes, found: dict[Any, None] | None) -> None:
-        batches, self._batches, self._rows = self._batches, [], 0
+        batches, self._batches, self._rows = self._batches, deque(), 0
         for metas, keys in batches:
             if metas[-1] < cut:
                 if found is not None:

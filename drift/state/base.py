@@ -52,23 +52,29 @@ class Base:
         return int(cut)
 
     def fold(self, number: int, at: bytes, pieces: Sequence[StoredPiece]) -> None:
-        """Take in what changed up to the next cut, which was at minimal time `at`."""
+        """Take in what changed up to a cut, which was at minimal time `at`; of several states of a key the last."""
+        changed: dict[str, dict[bytes, bytes | None]] = {}
+        timed: dict[str, dict[bytes, bool]] = {}
+        for piece in pieces:
+            for step, (keys, values, with_timers) in piece.states.items():
+                changed.setdefault(step, {}).update(zip(keys, values))
+                timed.setdefault(step, {}).update(dict.fromkeys(keys, False))
+                timed[step].update((keys[index], True) for index in with_timers)
         base = self._base
         base.execute("begin immediate")
         try:
+            for step, rows in changed.items():
+                base.executemany(
+                    "insert or replace into state values (?, ?, ?, ?)",
+                    [
+                        (step, key, _hash(key, value) + value, timed[step][key])
+                        for key, value in sorted(rows.items())
+                        if value is not None
+                    ],
+                )
+                gone = [(step, key) for key, value in rows.items() if value is None]
+                base.executemany("delete from state where step = ? and key = ?", gone)
             for piece in pieces:
-                for step, (keys, values, timed) in piece.states.items():
-                    with_timers = frozenset(timed)
-                    base.executemany(
-                        "insert or replace into state values (?, ?, ?, ?)",
-                        (
-                            (step, key, _hash(key, value) + value, at in with_timers)
-                            for at, (key, value) in enumerate(zip(keys, values))
-                            if value is not None
-                        ),
-                    )
-                    gone = ((step, key) for key, value in zip(keys, values) if value is None)
-                    base.executemany("delete from state where step = ? and key = ?", gone)
                 base.executemany("insert into later values (?, ?, ?, ?, ?)", piece.later)
             base.execute("delete from later where meta < ?", (at,))
             base.execute("update folded set cut = ?", (number,))

@@ -8,7 +8,7 @@ Why: it ends with a hash of itself and holds the hash of each file of states, wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import xxhash
@@ -96,9 +96,8 @@ class Cut:
 
 def encoded(cut: Cut) -> bytes:
     """The bytes of a manifest."""
-    fields = asdict(cut)
-    fields["output"]["opened"] = [list(piece) for piece in cut.output.opened]
-    body = stored((FORMAT, fields))
+    output = {**vars(cut.output), "opened": [list(piece) for piece in cut.output.opened]}
+    body = stored((FORMAT, {**vars(cut), "output": output}))
     return body + xxhash.xxh3_128_digest(body)
 
 

@@ -35,6 +35,9 @@ from drift_barrier.digest import hash_block
 from drift_graph.errors import SettingsError
 
 _DIGITS = 10
+#: Pieces below the oldest cut are folded into the base when they are so many, or so long.
+_FOLDED_PIECES = 16
+_FOLDED_BYTES = 8 << 20
 
 
 class FilesStore:
@@ -175,7 +178,8 @@ class FilesStore:
             named = f"{cut.number:0{_DIGITS}}-{name}"
             _write(self._folder / "pieces" / named, data)
             hashes[named] = xxhash.xxh3_128_digest(data)
-        self._write_blocks(cut, blocks)
+        if blocks:
+            self._write_blocks(cut, blocks)
         folded = self._folded
         earlier = {name: told for name, told in self._names.items() if _number_of(name) > folded}
         self._names = {**earlier, **hashes}
@@ -196,19 +200,21 @@ class FilesStore:
             _flush(file)
 
     def _prune(self) -> None:
-        """Fold what is below the oldest cut that is kept into the base."""
+        """Keep no more cuts than were asked for, and fold what is below the oldest into the base, many cuts at once."""
         assert self._base is not None
         numbers = self._numbers()
         oldest = numbers[-self._keep :][0]
-        if oldest > self._base.folded:
-            cut = self._manifest(oldest)
-            self._base.fold(oldest, cut.at, list(self._pieces(cut)))
         for number in numbers:
             if number < oldest:
                 self._path_of(number).unlink()
-        for path in (self._folder / "pieces").iterdir():
-            if _number_of(path.name) <= oldest:
-                path.unlink()
+        older = [path for path in (self._folder / "pieces").iterdir() if _number_of(path.name) <= oldest]
+        if len(older) < _FOLDED_PIECES and sum(path.stat().st_size for path in older) < _FOLDED_BYTES:
+            return
+        if oldest > self._base.folded:
+            cut = self._manifest(oldest)
+            self._base.fold(oldest, cut.at, list(self._pieces(cut)))
+        for path in older:
+            path.unlink()
 
     def drop(self, number: int) -> None:
         """See `Store`."""
