@@ -4,9 +4,9 @@ Invariant: `Touched.take(cut)` gives every key that had an item, a tombstone or 
 before, and `Touched.above` every key that has had one at or above it. A key is looked up in a store once at most.
 
 Why: whatever changes a key is noted with its meta, batch by batch. What is settled is below every cut that may still
-come, so of it the keys are all that is kept, and at once: what lies about until a cut takes it has left the cache. A key
-that was looked up stays known as such, also where the stage forgets its state because it is as if it had never been:
-the store may still have an older one.
+come, so of it the keys are all that is kept, and at once, while they are in the cache. A key that was looked up stays
+known as such, also where the stage forgets its state because it is as if it had never been: the store may still have
+an older one.
 """
 
 from __future__ import annotations
