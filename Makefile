@@ -4,7 +4,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: demo test docs bench nexmark breakages clean
+.PHONY: demo test docs bench nexmark noir breakages clean
 
 demo: .venv/demo
 	$(BIN)/python examples/wordcount.py
@@ -25,6 +25,10 @@ bench: .venv/test
 EVENTS ?= 100000
 nexmark: .venv/test
 	$(BIN)/python -m benchmarks.nexmark --events $(EVENTS)
+
+SCALE ?= 1
+noir: .venv/test
+	$(BIN)/python -m benchmarks.noir --scale $(SCALE)
 
 breakages: .venv/test
 	$(BIN)/python tests/breakages.py

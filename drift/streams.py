@@ -75,7 +75,7 @@ from drift.operators import (
     ScanState,
 )
 from drift_graph.errors import GraphError, PayloadError, SettingsError
-from drift_graph.functions import caller, name_of
+from drift_graph.functions import caller, name_of, user_function
 from drift_graph.graph import Dataflow, Draft
 from drift_graph.later import Later
 from drift_graph.meta import PHASE_ROUND_END, PHASE_TIMERS, PHASE_TIMERS_MAX, phase_of_loop, phase_of_timers
@@ -860,6 +860,8 @@ class Stream(Generic[T]):
         return self._behind((out.name,))
 
     def _step(self, step: Step, name: str) -> Stream[Any]:
+        if step.on_time is None:
+            return self._chosen(step.key, EMPTY, step.on_item, name, user_function(step.on_item))
         phase = phase_of_timers(self._timed_steps)
         return self._process(Process(step.key, EMPTY, step.on_item, step.on_time, phase), name)
 

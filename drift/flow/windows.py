@@ -61,11 +61,11 @@ class Window(Generic[K, V]):
 
 
 class Step(NamedTuple):
-    """A process that windows lower to."""
+    """A process that windows lower to; a scan whose outputs are sequences, where no time matters to it."""
 
     key: Callable[[Any], Any]
-    on_item: Callable[[Any, Any, int], Stepped]
-    on_time: Callable[[Any, Any, int], Stepped]
+    on_item: Callable[..., Stepped]
+    on_time: Callable[[Any, Any, int], Stepped] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,9 @@ class _Numbered(Windows):
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
         _no_early(early, "windows by number")
-        item = NumberedItem(key, mergeable(aggregate), self.size, self.every, self.partial)
+        if not self.partial:
+            return [Step(key, NumberedStep(key, mergeable(aggregate), self.size, self.every), None)]
+        item = NumberedItem(key, mergeable(aggregate), self.size, self.every)
         return [Step(key, item, _NumberedEnd(item))]
 
 
@@ -384,38 +386,62 @@ class _MergedEnd(_ByValue):
 # Windows by number, and by a rule.
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class NumberedItem(_Item):
-    """An item of windows by number; the state is (how many came so far, ((first place, accumulator), ...))."""
+#: How many items of a key came so far; slices that are full, (first place, accumulator) each, and the open one.
+_Places = tuple[int, tuple[tuple[int, Any], ...], tuple[int, Any] | None]
 
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NumberedStep(_ByValue):
+    """The step of windows by number, as a scan: no timer is needed where unfinished windows are not given."""
+
+    key: Callable[[Any], Any]
+    aggregate: Aggregate[Any, Any]
     size: int
     every: int
-    partial: bool
 
-    def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
-        outputs: tuple[Any, ...] = ()
-        if state is EMPTY:
-            state = 0, ()
-            if self.partial:
-                outputs = (at(END, self.key(payload)),)
-        place, slices = state
-        into = place % self.every
-        if into == 0 or (into == self.size % self.every and into < self.size):
-            slices = (*slices, (place, self.aggregate.begin(payload)))
-        elif into < self.size:
-            start, accumulator = slices[-1]
-            slices = (*slices[:-1], (start, self.aggregate.add(accumulator, payload)))
+    @property
+    def user_function(self) -> Callable[..., Any]:
+        return getattr(self.aggregate, "user_function", self.key)
+
+    def __call__(self, state: Any, payload: Any) -> tuple[_Places, tuple[Any, ...]]:
+        place, full, last = (0, (), None) if state is EMPTY else state
+        size, every = self.size, self.every
+        into = place % every
+        if into == 0 or (into == size % every and into < size):
+            if last is not None:
+                full = (*full, last)
+            last = place, self.aggregate.begin(payload)
+        elif into < size:
+            assert last is not None
+            last = last[0], self.aggregate.add(last[1], payload)
         place += 1
-        start = place - self.size
-        if start >= 0 and start % self.every == 0:
-            outputs = (*outputs, self.window(self.key(payload), start, place, slices))
-            slices = tuple([each for each in slices if each[0] >= start + self.every])
-        return (place, slices), outputs
+        start = place - size
+        if start < 0 or start % every or last is None:
+            return (place, full, last), ()
+        window = self.window(self.key(payload), start, place, (*full, last))
+        full = tuple([each for each in full if each[0] >= start + every])
+        return (place, full, last if last[0] >= start + every else None), (window,)
 
-    def window(self, key: Any, start: int, end: int, slices: tuple[tuple[int, Any], ...]) -> Window[Any, Any]:
+    def window(self, key: Any, start: int, end: int, slices: Sequence[tuple[int, Any]]) -> Window[Any, Any]:
         """The window made of slices, of which the first is its start."""
         accumulator = functools.reduce(self.aggregate.merge, [each for _, each in slices])
         return Window(key, start, end, self.aggregate.result(accumulator))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NumberedItem(_Item):
+    """An item of windows by number, of which the unfinished ones are given at the end too."""
+
+    size: int
+    every: int
+
+    @property
+    def step(self) -> NumberedStep:
+        return NumberedStep(self.key, self.aggregate, self.size, self.every)
+
+    def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
+        places, outputs = self.step(state, payload)
+        return places, outputs if state is not EMPTY else (at(END, self.key(payload)), *outputs)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -424,12 +450,13 @@ class _NumberedEnd(_ByValue):
 
     item: NumberedItem
 
-    def __call__(self, state: Any, key: Any, time: int) -> Stepped:
-        place, slices = state
+    def __call__(self, state: _Places, key: Any, time: int) -> Stepped:
+        place, full, last = state
+        slices = full if last is None else (*full, last)
         if not slices:
             return EMPTY, ()
         start = slices[0][0]
-        return EMPTY, (self.item.window(key, start, min(place, start + self.item.size), slices),)
+        return EMPTY, (self.item.step.window(key, start, min(place, start + self.item.size), slices),)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
