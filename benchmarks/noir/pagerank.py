@@ -62,4 +62,6 @@ def plain(inputs: dict[str, list[Any]]) -> list[Any]:
     return [(page, pages, rank) for page, rank in ranks.items()]
 
 
-CASES = [Case("page rank", 5_000, data, graph, plain, Published((83, 203, 144), (5.27, 125.69, 2.39), "2,420,766 links"))]
+CASES = [
+    Case("page rank", 5_000, data, graph, plain, Published((83, 203, 144), (5.27, 125.69, 2.39), "2,420,766 links"))
+]

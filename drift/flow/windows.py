@@ -631,7 +631,6 @@ def _whole(what: str, argument: str, given: object, least: int | None) -> int:
     if type(given) is not int or (least is not None and given < least):
         bound = "" if least is None else f" of {least} or more"
         raise GraphError(
-            f"drift.windows.{what} takes {argument}= an int{bound}, in items, not "
-            f"{given!r:.80} (at {caller()})"
+            f"drift.windows.{what} takes {argument}= an int{bound}, in items, not {given!r:.80} (at {caller()})"
         )
     return given

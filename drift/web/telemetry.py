@@ -33,9 +33,7 @@ class Telemetry:
         self._tombstones = meter.create_counter("drift.tombstones", unit, "Items taken back before release.")
         self._late = meter.create_counter("drift.items.late", unit, "Items that came too late and were diverted.")
         self._diverted = meter.create_counter("drift.items.diverted", unit, "Items set apart as errors.")
-        self._unsettled = meter.create_up_down_counter(
-            "drift.items.unsettled", unit, "Read, output not complete."
-        )
+        self._unsettled = meter.create_up_down_counter("drift.items.unsettled", unit, "Read, output not complete.")
         self._operator = meter.create_counter("drift.operator.items", unit, "Items that left an operator.")
         self._given = dict.fromkeys(("in", "out", "tombstones", "late", "diverted", "unsettled"), 0)
         self._of_operators: dict[str, int] = {}
