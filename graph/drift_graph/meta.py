@@ -162,13 +162,16 @@ def hops_of(meta: bytes) -> int:
 
 def _input_end(meta: bytes, start: int) -> int:
     """Where the global time of an input item ends that begins at `start`."""
+    at = start + 8
+    if meta[at] <= _ONE_BYTE_MAX and meta[at + 1] <= _ONE_BYTE_MAX and meta[at + 2] <= _ONE_BYTE_MAX:
+        return at + 3  # most often of all
     return _skip_varint(meta, _skip_varint(meta, _skip_varint(meta, start + 8)))
 
 
 def _round_start(meta: bytes) -> int:
     """Where the innermost round of a later item is."""
     start = 9
-    while _is_loop[meta[(phase := _skip_varint(meta, start))]]:
+    while _is_loop[meta[(phase := start + 1 if meta[start] <= _ONE_BYTE_MAX else _skip_varint(meta, start))]]:
         start = phase + 1
     return start
 
@@ -194,9 +197,16 @@ def later_meta(parent: bytes, ending: bytes, time: int, phase: int, rounds: int 
     """
     head = pack_time(time)
     level, parents_round = head + b"\xff", 0
-    if head == parent[:8] and parent[LATER_MARK_AT] == LATER_MARK:
+    if parent[LATER_MARK_AT] == LATER_MARK:
         start = _round_start(parent)
-        level, parents_round = parent[:start], read_varint(parent, start)[0]
+        number, end = read_varint(parent, start)
+        root_start = end + 1
+        root_end = _input_end(parent, root_start)
+        hops = read_varint(parent, root_end)[0] + 1
+        if head == parent[:8]:
+            level, parents_round = parent[:start], number
+    else:
+        root_start, root_end, hops = 0, _input_end(parent, 0), 1
     if inward < 0:
         moment = level[:-1] + _bytes[phase]
     else:
@@ -205,7 +215,7 @@ def later_meta(parent: bytes, ending: bytes, time: int, phase: int, rounds: int 
             moment += varint(0) + _bytes[PHASE_ITEMS]
     if moment <= parent[: len(moment)]:
         return None
-    chain = root_of(parent) + varint(hops_of(parent) + 1)
+    chain = parent[root_start:root_end] + varint(hops)
     return moment + chain + xxhash.xxh3_128_digest(parent + ending) + ending
 
 
