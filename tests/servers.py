@@ -30,10 +30,16 @@ def redis_server() -> Iterator[str]:
         settings = ["--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder, "--daemonize", "no"]
         server = subprocess.Popen([program, *settings], stdout=subprocess.DEVNULL)
         try:
-            wait_until(Path(socket).exists, "Redis listens")
             url = f"unix://{socket}"
-            with redis.Redis.from_url(url) as client:
-                assert client.ping()
+
+            def answers() -> bool:  # its socket is there a moment before somebody listens
+                try:
+                    with redis.Redis.from_url(url) as client:
+                        return bool(client.ping())
+                except redis.ConnectionError:
+                    return False
+
+            wait_until(answers, "Redis answers")
             yield url
         finally:
             server.terminate()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from drift.state.store import Kept, Store
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.meta import BEGINNING
 from drift_graph.times import TimePolicy
 
 
@@ -182,6 +184,7 @@ class Keeper:
             raise
         self._run: tuple[Keeps, PlacesInSources, Mapping[str, Sink]] | None = None
         self._blocks = self.cut.output.blocks if self.cut is not None else 0
+        self._kept_sources: deque[Mapping[str, Any]] = deque(maxlen=cuts.keep)  # positions of the cuts that are kept
         self._taken_s = 0.0
         self._taken_items = self.cut.items_in if self.cut is not None else 0
 
@@ -206,7 +209,9 @@ class Keeper:
         if cut is None:
             self._store.begin_anew()
             engine.keep_state(None)
+            feed.go_on({}, BEGINNING)  # what cannot be read again may be in a log, though no cut was committed
             return
+        self._kept_sources.extend(each.sources for each in self._store.cuts() if each.number <= cut.number)
         engine.keep_state(Begin(cut, self._store.blocks(cut), self._store.kept(cut, self._forms)))
         feed.go_on(cut.sources, cut.at)
         for name, sink in sinks.items():
@@ -252,7 +257,9 @@ class Keeper:
         )
         pieces = {name: self._forms.encoded(piece) for name, piece in taken.pieces.items()}
         blocks, self._blocks = taken.blocks[self._blocks :], len(taken.blocks)
-        self._store.commit(cut, pieces, blocks, lambda: feed.committed(positions))
+        self._kept_sources.append(positions)
+        oldest = self._kept_sources[0]
+        self._store.commit(cut, pieces, blocks, lambda: feed.committed(oldest))
         self.cut = cut
 
     def close(self) -> None:
