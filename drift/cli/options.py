@@ -23,8 +23,10 @@ from drift_graph.graph import Dataflow
 Command = Callable[..., Any]
 
 graph_option = click.option(
-    "--graph", metavar="FILE:GRAPH", shell_complete=complete_graph,
-    help="In place of the graph at the place that the record names."
+    "--graph",
+    metavar="FILE:GRAPH",
+    shell_complete=complete_graph,
+    help="In place of the graph at the place that the record names.",
 )
 master_option = click.option(
     "--master", metavar="URL", help="Where Spark runs: local[4], spark://HOST:PORT, yarn; else local[*]."

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from operator import eq
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
@@ -36,6 +37,7 @@ from drift_graph.unchanged import Sampler, check_unchanged
 _BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 
 
+_COMPARED = frozenset({int, str, bool, type(None)})  # what == tells apart as `same` does, if it is of one type
 _NONE = Keyed([], [], [])
 _SETTLED_KEPT_MAX = 32  # settled items that a history may keep until it is cut
 
@@ -257,11 +259,13 @@ class ScanStage:
         assert self._touched is not None
         keys = self._touched.take(cut)
         befores = self._befores(cut) if keys else {}
-        states, initial = self._states, self._initial
-        found = [(key, befores[key] if key in befores else states.get(key, initial)) for key in keys]
+        find, initial, kind = self._states.get, self._initial, type(self._initial)
+        is_same = eq if kind in _COMPARED else same
+        found = {key: find(key, initial) for key in keys}
+        found.update((key, state) for key, state in befores.items() if key in found)
         return [
-            (key, GONE if state is initial or same(state, initial) else state)
-            for key, state in found
+            (key, GONE if type(state) is kind and is_same(state, initial) else state)
+            for key, state in found.items()
             if state is not _BLOCKED
         ]
 

@@ -37,7 +37,7 @@ from drift_graph.errors import SettingsError
 _DIGITS = 10
 #: Pieces below the oldest cut are folded into the base when they are so many, or so long.
 _FOLDED_PIECES = 16
-_FOLDED_BYTES = 8 << 20
+_FOLDED_BYTES = 32 << 20
 
 
 class FilesStore:

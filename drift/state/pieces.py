@@ -91,7 +91,7 @@ class Forms:
         keys, values = [key for key, _ in entries], [value for _, value in entries]
         forms = list(map(form_of_identity, keys)) if bytes in set(map(type, keys)) else canonical_each(keys)
         timed = [at for at, value in enumerate(values) if value is not GONE and value[1]] if name in self._timed else []
-        if not any(value is GONE for value in values):
+        if id(GONE) not in map(id, values):
             return States(forms, self._checked(name, values), timed)
         present = iter(self._checked(name, [value for value in values if value is not GONE]))
         return States(forms, [None if value is GONE else next(present) for value in values], timed)
