@@ -40,14 +40,14 @@ def check(dataflow: drift.Dataflow, sources: dict[str, list[Any]], seed: int, wo
     inputs = arrivals(dataflow, sources)
     team = Team(Plan(dataflow, fused=fused), inputs, random, workers)
     for _ in range(random.randint(1, 3)):
-        for _ in range(random.randint(0, 12)):
+        for _ in range(random.randint(0, 30)):
             team.step()
         if random.random() < 0.5:
             team.take_cut()
         else:
             team.rewind()
             continue
-        for _ in range(random.randint(0, 12)):
+        for _ in range(random.randint(0, 30)):
             team.step()
         if random.random() < 0.7:
             team.go_on(random.randint(1, 3), lazily=random.random() < 0.5)
@@ -243,3 +243,26 @@ def noted_item(state: int, payload: str, time: int) -> tuple[int, list[Any]]:
 
 def noted(state: int, note: str, time: int) -> tuple[int, list[Any]]:
     return state, [("timer", note, state)]
+
+
+@pytest.mark.parametrize("kind", ["scan", "group", "process"])
+def test_an_item_at_the_cut_is_not_below_it(kind: str) -> None:
+    graph = drift.Graph("boundary")
+    given: Any = graph.source("in")
+    if kind == "scan":
+        given = given.scan(one_key, 0, total)
+    elif kind == "group":
+        given = given.group(one_key, 3)
+    else:
+        given = given.process(one_key, 0, noted_item, noted)
+    given.sink("out")
+    first, at_cut = global_time(5, 0, 0, 0), global_time(6, 0, 0, 0)
+    (one,) = Plan(graph.build()).stages().values()
+    (other,) = Plan(graph.build()).stages().values()
+    other.process(Columns([first], ["a"], None), {})
+    for stage in (one, other):
+        stage.track()
+    one.process(Columns([first, at_cut], ["a", "b"], None), {})
+    assert one.changed(at_cut) == other.remembered() != one.remembered()
+    one.rewind(at_cut)
+    assert one.remembered() == other.remembered() and one.held == other.held
