@@ -15,7 +15,7 @@ from typing import Any
 from drift.sources.sizes import about_bytes
 
 #: After so many items of an operator some are looked at again for their size.
-_LOOK_ITEMS = 4096
+_LOOK_ITEMS = 1 << 16
 
 
 class Count:

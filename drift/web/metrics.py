@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def as_text(look: Callable[[], dict[str, Any]]) -> bytes:
-    """The numbers as they are now."""
+def as_text(told: dict[str, Any]) -> bytes:
+    """The numbers of one look."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
-    registry.register(_Collector(look()))  # type: ignore[arg-type, unused-ignore]
+    registry.register(_Collector(told))  # type: ignore[arg-type, unused-ignore]
     return bytes(generate_latest(registry))
 
 

@@ -17,6 +17,7 @@ import hmac
 import json
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,8 @@ from drift.web.picture import as_data
 from drift.web.status import Status, Watched
 
 _LOOK_S = 0.5
+#: As often as that where nobody looks: rates and timelines are there for who comes.
+_UNSEEN_LOOK_S = 2.0
 _CLOSE_S = 1.0
 _JOIN_S = 5.0
 
@@ -57,6 +60,8 @@ class LivePage:
         self._ready = threading.Event()
         self._ended: asyncio.Event | None = None
         self._told: dict[str, Any] = {}
+        self._looked_s = 0.0
+        self._viewers = 0
 
     def start(self) -> None:
         self.status.start()
@@ -115,14 +120,19 @@ class LivePage:
         self._server.should_exit = True
 
     def _look(self) -> dict[str, Any]:
-        self._told = self.status.look()
+        self._told, self._looked_s = self.status.look(), time.monotonic()
         return self._told
+
+    def _look_again(self) -> None:
+        """For who asks now: what was seen may be some time ago."""
+        if time.monotonic() - self._looked_s >= _LOOK_S:
+            self._look()
 
     async def _keep_looking(self) -> None:
         assert self._ended is not None
         while not self._ended.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), _LOOK_S)
+                await asyncio.wait_for(self._ended.wait(), _LOOK_S if self._viewers else _UNSEEN_LOOK_S)
             if not self._ended.is_set():
                 self._look()
 
@@ -140,6 +150,7 @@ class LivePage:
             return JSONResponse(self._picture)
 
         async def status(request: Request) -> Response:
+            self._look_again()
             _, bars = self.status.bars(0)
             return JSONResponse({**self._told, "history": self.status.history(), "bars": bars})
 
@@ -147,7 +158,8 @@ class LivePage:
             return StreamingResponse(self._events(), media_type="text/event-stream")
 
         async def metrics(request: Request) -> Response:
-            return Response(as_text(lambda: self._told), media_type=CONTENT_TYPE)
+            self._look_again()
+            return Response(as_text(self._told), media_type=CONTENT_TYPE)
 
         routes = [
             Route("/", page),
@@ -162,15 +174,24 @@ class LivePage:
     async def _events(self) -> AsyncIterator[str]:
         """The run as it is, then what is new of it, and last how it ended."""
         assert self._ended is not None
+        self._viewers += 1
+        try:
+            async for event in self._told_until_the_end(self._ended):
+                yield event
+        finally:
+            self._viewers -= 1
+
+    async def _told_until_the_end(self, end: asyncio.Event) -> AsyncIterator[str]:
+        self._look()
         seen, bars = self.status.bars(0)
         told = {**self._told, "history": self.status.history(), "bars": bars}
         while True:
-            ended = self._ended.is_set()
+            ended = end.is_set()
             yield f"data: {json.dumps(told)}\n\n"
             if ended:
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), _LOOK_S)
+                await asyncio.wait_for(end.wait(), _LOOK_S)
             seen, bars = self.status.bars(seen)
             told = {**self._told, "history": self.status.history()[-1:], "bars": bars}
 
