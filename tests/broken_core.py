@@ -84,8 +84,8 @@ BREAKAGES = [
     one(
         "an acker that keeps to itself which batches it has heard of",
         _ACKER_NODE,
-        "notice = MinimalTime(news[0], news[1], rank, self._batches, news[2], self._tombstones)",
-        "notice = MinimalTime(news[0], news[1], rank, 0, news[2], self._tombstones)",
+        "notice = MinimalTime(news[0], news[1], rank, self._batches, news[2], self._tombstones, self._cut)",
+        "notice = MinimalTime(news[0], news[1], rank, 0, news[2], self._tombstones, self._cut)",
         ("tests/test_nodes.py", *LAWS),
     ),
     one(

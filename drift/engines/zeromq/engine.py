@@ -52,7 +52,7 @@ _WAIT_MS = 100
 _STOP_S = 2.0
 _START_S = 60.0
 #: A shorter run has no spare process: to start one takes longer than to do its work again.
-_SPARE_AFTER_S = 1.0
+_SPARE_AFTER_S = 10.0
 #: A process counts as hung when it was silent at so many looks, and as long: the caller may have stood still as well.
 _LOOKS_MIN = 4
 #: Bars of a process's timeline that are kept until somebody takes them.

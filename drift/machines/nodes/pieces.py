@@ -3,8 +3,8 @@
 Invariant: `PiecesKept.until(cut)` is one piece with the newest value of every key as of the cut, and every later item
 that was sent below the cut and comes at or above it.
 
-Why: a piece has what changed since the one before. Two neighbours are made one where the older is not much larger, so
-there are few, and each entry is copied a number of times that grows with the logarithm of all.
+Why: a piece has what changed since the one before. Neighbours of one size are made one where they have become several,
+so there are few, and each entry is copied a number of times that grows with the logarithm of all.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any
 
 from drift.machines.cuts import GONE
 from drift.machines.worker import Piece
+
+#: So many pieces of one size are made one.
+_MERGED = 8
 
 _States = dict[str, list[tuple[Any, Any]]]
 
@@ -71,9 +74,9 @@ class PiecesKept:
         last = self._pieces[-1][0] if self._pieces else b""
         self._pieces += [(cut, piece) for cut, piece in pieces if cut > last]
         kept = self._pieces
-        while len(kept) > 1 and len(kept[-2][1]) < 2 * len(kept[-1][1]):
-            newest, before = kept.pop(), kept.pop()
-            kept.append((newest[0], packed(merged(map(unpacked, (before[1], newest[1]))))))
+        while len(kept) >= _MERGED and len(kept[-_MERGED][1]) < _MERGED * len(kept[-1][1]):
+            several = kept[-_MERGED:]
+            kept[-_MERGED:] = [(several[-1][0], packed(merged(unpacked(piece) for _, piece in several)))]
 
     def all(self) -> list[bytes]:
         """In order; for one that begins anew."""
