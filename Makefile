@@ -4,7 +4,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: demo test docs bench nexmark noir breakages clean
+.PHONY: demo test docs bench nexmark noir breakages kills clean
 
 demo: .venv/demo
 	$(BIN)/python examples/wordcount.py
@@ -32,6 +32,10 @@ noir: .venv/test
 
 breakages: .venv/test
 	$(BIN)/python tests/breakages.py
+
+KILLS ?= 20
+kills: .venv/test
+	$(BIN)/python tests/kills.py $(KILLS)
 
 clean:
 	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

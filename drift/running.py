@@ -74,6 +74,9 @@ class Report:
         peak_memory_bytes: resident, all processes of the run added.
         refused_frames: malformed or foreign messages that came and were not taken (zeromq).
         guarantee: how often each item of the output is in the sinks, whatever dies, and because of whom; "" of replays.
+        died: processes of the run that died and were replaced, in order (zeromq, with recover).
+        recoveries, fed_again, recovering_s: how often the run went back and was where it had been again, how many items
+            of the input were given to the workers again for it, and how many seconds it took in all.
     """
 
     graph: str
@@ -88,6 +91,10 @@ class Report:
     peak_memory_bytes: int
     refused_frames: int
     guarantee: str = ""
+    died: tuple[str, ...] = ()
+    recoveries: int = 0
+    fed_again: int = 0
+    recovering_s: float = 0.0
 
     @property
     def items_per_second(self) -> float:
@@ -335,6 +342,10 @@ class Run:
             peak_memory_bytes=peak_memory_bytes() + sum(progress.peak_memory_bytes.values()),
             refused_frames=progress.refused_frames,
             guarantee="" if self.guarantee is None else str(self.guarantee),
+            died=tuple(progress.died),
+            recoveries=progress.recoveries,
+            fed_again=progress.fed_again,
+            recovering_s=progress.recovering_s,
         )
 
     def __repr__(self) -> str:

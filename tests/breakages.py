@@ -35,6 +35,7 @@ from typing import NamedTuple
 import broken_core
 import broken_purity
 import broken_records
+import broken_recovery
 import broken_spark
 from broken import Breakage
 
@@ -46,6 +47,7 @@ NO_HUNT = "the harness is a row of its own"
 _MEMORY_MAX_BYTES = 3 * 2**30
 
 BREAKAGES = [*broken_core.BREAKAGES, *broken_records.BREAKAGES, *broken_spark.BREAKAGES, *broken_purity.BREAKAGES]
+BREAKAGES += broken_recovery.BREAKAGES
 
 
 def controls(breakages: Sequence[Breakage]) -> list[Breakage]:

@@ -59,7 +59,9 @@ def test_a_run_goes_on_where_a_process_is_killed(name: str, expected: str) -> No
     assert run.digest == expected
     assert len(items) == ITEMS
     assert run.progress.died == [name]
-    assert run.progress.recoveries == 1
+    report = run.report
+    assert report.recoveries == 1 and report.died == (name,)
+    assert report.fed_again <= ITEMS and report.recovering_s > 0
 
 
 def test_all_at_once_and_one_after_the_other(expected: str) -> None:

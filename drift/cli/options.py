@@ -40,6 +40,7 @@ _ENGINE = (
     click.option("--workers", type=int, default=1, show_default=True, help="Processes that share the keys (zeromq)."),
     master_option,
     click.option("--partitions", type=int, help="Tasks that share the keys, and the output (spark)."),
+    click.option("--recover", is_flag=True, help="Go on where a process of the run dies (zeromq)."),
     click.option("--gang", is_flag=True, help="Cycles that change keys run on all tasks at once (spark)."),
 )
 _OUTPUT = (
@@ -113,8 +114,9 @@ def engine_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def collected(**others: Any) -> Any:
-        given = {name: others.pop(name) for name in ("engine", "workers", "master", "partitions", "gang")}
-        return command(settings=only_given({**given, "gang": given["gang"] or None}), **others)
+        given = {name: others.pop(name) for name in ("engine", "workers", "master", "partitions", "gang", "recover")}
+        flags = {name: given[name] or None for name in ("gang", "recover")}
+        return command(settings=only_given({**given, **flags}), **others)
 
     return _with(_ENGINE, collected)
 

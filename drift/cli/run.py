@@ -23,6 +23,7 @@ from drift_graph.graph import Dataflow
 _JSON_FIELDS = (
     "graph", "engine", "workers", "digest", "items_in", "items_out", "tombstones", "late_items", "seconds",
     "items_per_second", "peak_memory_bytes", "refused_frames", "guarantee",
+    "died", "recoveries", "fed_again", "recovering_s",
 )  # fmt: skip
 
 
@@ -226,6 +227,11 @@ def _summary(report: Report, algorithm: str) -> str:
     ):
         if count:
             parts.append(f"{count:,} {noun}")
+    if report.died:
+        parts.append(
+            f"replaced {', '.join(report.died)}: went back {report.recoveries} times, fed {report.fed_again:,} items "
+            f"again, {report.recovering_s:.2f} s in all"
+        )
     return (
         f"{report.graph}: {report.items_in:,} items in, {report.items_out:,} out in {report.seconds:.2f} s "
         f"({report.items_per_second:,.0f} in/s, {engine}; {', '.join(parts)})\n"

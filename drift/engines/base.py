@@ -121,6 +121,9 @@ class Progress:
         unsettled: items read whose output is not complete.
         fraction: how much of the input has been read, 0 to 1; None where that is not known.
         held_by: what minimal time waits for: a source's or a worker's name, or "".
+        died: names of processes that died and were replaced, in order.
+        fed_again: items of the input that the workers were given again for that.
+        recoveries, recovering_s: how often the run has gone back and come to where it was, and the seconds it took.
         silent_since_s: where a source holds it, when that last gave something, on `time.monotonic`.
     """
 
@@ -136,6 +139,7 @@ class Progress:
     refused_frames: int = 0
     died: list[str] = field(default_factory=list)
     recoveries: int = 0
+    fed_again: int = 0
     recovering_s: float = 0.0
     peak_memory_bytes: dict[str, int] = field(default_factory=dict)
 

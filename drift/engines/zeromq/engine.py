@@ -430,12 +430,16 @@ class ZeromqEngine:
         progress.silent_since_s = feed.intake.silent_since_s(holder) if holder >= 0 else None
         progress.items_in = feed.items_in
         progress.late_items = feed.late_items
+        progress.fed_again = self._node.fed_again
         progress.fraction = feed.fraction()
         progress.unsettled = feed.unsettled(progress.minimal_time)
         progress.tombstones = sum(child.sign.tombstones for child in self._children)
         progress.refused_frames = sum(child.sign.refused_frames for child in self._children) + self._inbox.refused
         for child in self._children:
             progress.peak_memory_bytes[child.name] = child.sign.peak_memory_bytes
+        if progress.died and self._recovery is not None and not self._node.restored:
+            progress.held_by = f"the death of {progress.died[-1]}"
+            return
         if progress.held_by.startswith("source") and not feed.finished:
             return
         busiest = max(self._children, key=lambda child: child.sign.call[0])

@@ -60,6 +60,7 @@ class FeedNode(Node):
         keeping: as given.
         minimal_time: as far as it has heard.
         held_by: rank of the source that holds it, or -1.
+        fed_again: items that were fed once more where the run went back.
         finished: the last message of the run.
         error: what the run ends with: a failure that was released, an error of the input, or that no source may be read
             any more.
@@ -105,6 +106,7 @@ class FeedNode(Node):
         self._breaks_off = False
         self._replaced = Rewind(0, BEGINNING, BEGINNING, [])
         self._again: deque[Fed] = deque()  # to be fed once more
+        self.fed_again = 0
         self._restored_at = BEGINNING  # nothing is fed before a notice of this minimal time has come
 
     def may_read(self, *, stuck: bool = False) -> bool:
@@ -199,6 +201,7 @@ class FeedNode(Node):
         assert self.keeping is not None
         self.minimal_time = order.cut
         self._again = self.keeping.go_back(order, self._again)
+        self.fed_again += sum(len(fed.arrived.metas) for fed in self._again)
         self._replaced = order
         self._restored_at = order.cut
         self._ledger = Ledger(CALLER_NUMBER, order.generation)

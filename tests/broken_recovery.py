@@ -1,0 +1,151 @@
+"""Breakages of the way back from deaths."""
+
+from __future__ import annotations
+
+from broken import Breakage, Edit, one
+
+DEATHS = ("tests/test_deaths.py",)
+NO_DEATHS = "the harness lets processes die only where it is asked to"
+
+_NODES = "drift/machines/nodes"
+_ACKER, _BARRIER, _FEED = f"{_NODES}/acker.py", f"{_NODES}/barrier.py", f"{_NODES}/feeding.py"
+_KEEPING, _LINKS, _NODE = f"{_NODES}/keeping.py", f"{_NODES}/links.py", f"{_NODES}/node.py"
+_RECOVERY, _WORKER, _PIECES = f"{_NODES}/recovery.py", f"{_NODES}/worker.py", f"{_NODES}/pieces.py"
+_SIMULATED = "drift/engines/simulated.py"
+
+
+def broken(name: str, file: str, old: str, new: str) -> Breakage:
+    return one(name, file, old, new, DEATHS, NO_DEATHS)
+
+
+BREAKAGES = [
+    broken(
+        "messages of older generations are taken",
+        _SIMULATED,
+        "        if thing.generation != self._nodes[thing.to].generation:\n",
+        "        if False:\n",
+    ),
+    broken(
+        "all go back to a time that minimal time has not reached",
+        _ACKER,
+        "        return Halted(order.generation, max(self.table.minimal_time, self._reached))\n",
+        "        return Halted(order.generation, max(self.table.least_in_flight, self._reached))\n",
+    ),
+    broken(
+        "all go back to the least minimal time that somebody heard of",
+        _RECOVERY,
+        "        cut = max([self._feed.minimal_time,",
+        "        cut = min([self._feed.minimal_time,",
+    ),
+    broken(
+        "an item at the cut is not fed again",
+        _KEEPING,
+        "cut_columns(columns, order.cut, ABOVE_ALL)",
+        'cut_columns(columns, order.cut + b"\\xff", ABOVE_ALL)',
+    ),
+    broken(
+        "what was to be fed again is not, after another death",
+        _KEEPING,
+        "        for name, rank, arrived in chain([fed for _, fed in self._fed], unfed):\n            columns",
+        "        for name, rank, arrived in [fed for _, fed in self._fed]:\n            columns",
+    ),
+    broken(
+        "a piece has the latest states",
+        _WORKER,
+        "        piece = self.machine.piece(cut)\n",
+        "        piece = self.machine.piece(cut)\n"
+        "        piece = piece._replace(states=dict(self.machine.remembered()))\n",
+    ),
+    broken(
+        "a new table keeps the heartbeats",
+        _ACKER,
+        "        self.table = AckTable(range(self._sources + len(self._workers)), order.since)\n",
+        "        before = {rank: beat for rank, beat in self.table._heartbeats.items() if rank < self._sources}\n"
+        "        self.table = AckTable(range(self._sources + len(self._workers)), order.since)\n"
+        "        self.table._heartbeats.update(before)\n",
+    ),
+    broken(
+        "link logs keep what is sent anew",
+        _LINKS,
+        "        self._cuts.append((generation, cut))\n",
+        "",
+    ),
+    broken(
+        "who begins anew keeps no link logs",
+        _WORKER,
+        "                kept = self.links.keep(receiver, parts) if self.links is not None else None\n",
+        "                kept = None\n"
+        "                if self.links is not None and self._order is None:\n"
+        "                    kept = self.links.keep(receiver, parts)\n",
+    ),
+    broken(
+        "who begins anew sends what others have had",
+        _WORKER,
+        "        left = cut_parts(parts, order.cut, ABOVE_ALL)\n",
+        "        left = parts\n",
+    ),
+    broken(
+        "the barrier keeps what will come again",
+        _BARRIER,
+        "            self.machine.rewind(order.cut)\n",
+        "",
+    ),
+    broken(
+        "a barrier that begins anew releases again what was received",
+        _BARRIER,
+        "        self.machine.resume(position, last, digest)\n",
+        "        self.machine.resume(position, BEGINNING, digest)\n        self._passes_over = BEGINNING\n"
+        "        order = Rewind(order.generation, BEGINNING, order.since, order.replaced, order.restart)\n",
+    ),
+    broken(
+        "the digest of a barrier that begins anew begins anew",
+        _BARRIER,
+        "        digest.add(order.restart.metas, order.restart.payloads)\n",
+        "",
+    ),
+    broken(
+        "what was released is not waited for",
+        _RECOVERY,
+        "        if self._order is not None or self._starting or self._asked or not self._has_all_released():\n",
+        "        if self._order is not None or self._starting or self._asked:\n",
+    ),
+    broken(
+        "link logs go before the cut is committed",
+        _WORKER,
+        "            self._take_piece(notice.time)\n",
+        "            self._take_piece(notice.time)\n            assert self.links is not None\n"
+        "            self.links.commit(notice.time)\n",
+    ),
+    broken(
+        "pieces that were not committed are not sent again",
+        _WORKER,
+        "            self._pieces = [*self._pieces, (cut, packed(piece))]\n",
+        "            self._pieces = [(cut, packed(piece))]\n",
+    ),
+    broken(
+        "later items are not sent again",
+        _WORKER,
+        "            self._later_sends = self.machine.rewind(order.cut)\n",
+        "            self.machine.rewind(order.cut)\n            self._later_sends = {}\n",
+    ),
+    broken(
+        "some go on before all have gone back",
+        _RECOVERY,
+        "        if self._asked:\n            return []\n        self.going_back = False\n",
+        "        if not self.going_back:\n            return []\n        self.going_back = False\n",
+    ),
+    Breakage(
+        "minimal time goes on before all have sent again what they kept",
+        [
+            Edit(
+                _ACKER,
+                "        self.table = AckTable(range(self._sources + len(self._workers)), order.since)\n",
+                "        self.table = AckTable(range(self._sources + len(self._workers)), order.since)\n"
+                "        self.table._heartbeats.update((rank, b'\\xff' * 10) for rank in "
+                "range(self._sources, self._sources + len(self._workers)))\n",
+            )
+        ],
+        DEATHS,
+        NO_DEATHS,
+    ),
+]

@@ -1,0 +1,104 @@
+"""Kills processes of real runs at random moments, and compares every digest with the reference's.
+
+    python tests/kills.py 500            so many kills, over as many runs as it takes
+    python tests/kills.py 20 --seed 7    the same graphs, inputs and moments as another time, as far as clocks allow
+
+Who dies, when, and how (killed, or standing still as if it hung) is drawn; several may die at once, or one while the
+run goes back for another. The exit code is 1 where a digest differs or a run ends with an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import drift
+from drift.engines.zeromq.engine import ZeromqEngine
+
+ITEMS = 60_000
+KILLS_MAX = 4  # in one run: a process may not die so often that its run is given up
+
+
+def by_key() -> drift.Graph:
+    """Sums by key, then windows of other keys."""
+    graph = drift.Graph("by key")
+    numbers = graph.source("numbers")
+    sums = numbers.scan(lambda number: number % 1009, 0, lambda total, number: (total + number, (number, total)))
+    sums.group(lambda row: row[0] % 7, 3).map(lambda window: sum(row[1] for row in window)).sink("out")
+    return graph
+
+
+def diamond() -> drift.Graph:
+    """Two ways that meet, and a sink beside them."""
+    graph = drift.Graph("diamond")
+    numbers = graph.source("numbers")
+    left = numbers.map(lambda number: number * 2)
+    right = numbers.filter(lambda number: number % 3 == 0).map(lambda number: -number)
+    merged = left.merge(right)
+    merged.group(lambda number: number % 11, 2).map(tuple).sink("pairs")
+    left.sink("doubled")
+    return graph
+
+
+def late() -> drift.Graph:
+    """Disordered event time, counted by key."""
+    graph = drift.Graph("late")
+    numbers = graph.source("numbers", time=drift.EventTime(lambda number: number - number % 13, lateness=100))
+    numbers.scan(lambda number: number % 101, 0, lambda count, number: (count + 1, (number, count))).sink("out")
+    return graph
+
+
+GRAPHS: list[Callable[[], drift.Graph]] = [by_key, diamond, late]
+
+
+def strike(run: drift.Run, chosen: Random) -> int:
+    """Kill one process or several; how many."""
+    engine = run._engine
+    assert isinstance(engine, ZeromqEngine)
+    children = [child for child in engine._children if child.process.poll() is None]
+    victims = chosen.sample(children, min(len(children), chosen.choice([1, 1, 1, 2, 3])))
+    for child in victims:
+        if chosen.random() < 0.2:
+            os.kill(child.process.pid, signal.SIGSTOP)
+            child.last_sign_s -= 3600  # as if it had been silent for long
+        else:
+            os.kill(child.process.pid, signal.SIGKILL)
+    return len(victims)
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("kills", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    chosen = Random(given.seed)
+    expected = {make: drift.run(make(), {"numbers": range(ITEMS)}).finish().digest for make in GRAPHS}
+    done = runs = back = 0
+    while done < given.kills:
+        make = chosen.choice(GRAPHS)
+        settings: dict[str, Any] = {"workers": chosen.randint(1, 3), "batch_items": chosen.choice([64, 512, 4096])}
+        run = drift.run(make(), {"numbers": range(ITEMS)}, engine="zeromq", recover=True, **settings)
+        at = sorted(chosen.sample(range(ITEMS), chosen.randint(1, KILLS_MAX)))
+        struck = 0
+        for position, _ in enumerate(run):
+            while at and position >= at[0]:
+                at.pop(0)
+                struck += strike(run, chosen)
+        report = run.report
+        done, runs, back = done + struck, runs + 1, back + report.recoveries
+        if report.digest != expected[make]:
+            print(f"run {runs} of {make.__name__} ({settings}): another digest, after {', '.join(report.died)} died")
+            return 1
+        print(f"\r{done} killed in {runs} runs, which went back {back} times", end="", flush=True)
+    print()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
