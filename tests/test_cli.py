@@ -161,7 +161,8 @@ def test_json_is_one_object_and_nothing_else(call: Callable[..., Result]) -> Non
     report = json.loads(result.stdout)
     assert list(report) == [
         "graph", "engine", "workers", "digest", "items_in", "items_out", "tombstones", "late_items", "seconds",
-        "items_per_second", "peak_memory_bytes", "refused_frames", "guarantee",
+        "items_per_second", "peak_memory_bytes", "refused_frames", "guarantee", "died", "recoveries",
+        "fed_again", "recovering_s",
     ]  # fmt: skip
     assert (report["graph"], report["engine"], report["items_in"], report["items_out"]) == ("words", "local", 2, 6)
     assert len(report["digest"]) == 64
