@@ -39,6 +39,7 @@ from drift.spark.levels import Levels
 from drift.spark.look import Look, look_at_rows, way_of
 from drift.spark.prepare import cuts
 from drift.spark.spool import Spool
+from drift.testing.recipes import Flags, Noted
 from drift_barrier.digest import BLOCK_ITEMS, Digest, hash_block
 from drift_graph.meta import BEGINNING
 
@@ -246,15 +247,16 @@ def rows_of(case: Case, targets: int, order: list[int]) -> _Rows:
 
 @st.composite
 def repeating_inputs(draw: st.DrawFn, sources: int) -> list[Input]:
-    """Of few times and payloads, so that many are equal."""
-    few = draw(st.lists(payloads, min_size=1, max_size=2))
+    """Of few times and payloads, so that many are equal; no class of a user's is in a row of Spark."""
+    few = draw(st.lists(payloads.filter(lambda each: not isinstance(each, (Noted, Flags))), min_size=1, max_size=2))
     rows = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(few)), max_size=12)
     return [Input(drift.EventTime(event_time, 2), draw(rows)) for _ in range(sources)]
 
 
 @given(st.data(), tasks)
 def test_rows_that_are_read_as_they_lie_give_the_output_of_the_reference(data: st.DataObject, targets: int) -> None:
-    recipe = data.draw(recipes(sources_max=2, steps_max=4, failing=data.draw(st.booleans())))
+    drawn = data.draw(recipes(sources_max=2, steps_max=4, failing=data.draw(st.booleans())))
+    recipe = drawn._replace(steps=[step for step in drawn.steps if step[0] != "later"])  # counted before
     case = Case(recipe, data.draw(repeating_inputs(recipe.sources)))
     order = data.draw(st.permutations(range(data.draw(st.integers(1, 3)))))
     rows = rows_of(case, targets, list(order))
