@@ -65,6 +65,7 @@ from drift.flow.rounds import (
 from drift.flow.windows import EMPTY, Early, Step, Window, Windows, check_windows
 from drift.operators import (
     CountStep,
+    LoopFunction,
     Process,
     ProcessOutput,
     ProcessState,
@@ -847,17 +848,19 @@ class Stream(Generic[T]):
         name: str,
         shown: Callable[..., Any],
     ) -> Stream[U]:
+        return self._loop(key, ScanState(key, initial, step, shown), ScanOutput(initial, step, shown), name)
+
+    def _loop(self, key: Callable[[T], Any], state: LoopFunction, output: LoopFunction, name: str) -> Stream[Any]:
+        """A grouping by key that carries a state: what `state` gives goes back to it, what `output` gives goes on."""
         draft, where = self._graph._draft, caller()
         if not callable(key):
             raise GraphError(f"step {name!r} (at {where}) takes a function that gives the key, not {key!r:.80}")
         loop = draft.open_loop(f"{name}.states", where)
         group = draft.add(Group(name, name, where, ScanKey(key), 2), (*self._origins, loop))
-        states = draft.add(
-            Map(f"{name}.state", name, where, ScanState(key, initial, step, shown), "many"), (group.name,)
-        )
+        states = draft.add(Map(f"{name}.state", name, where, state, "many"), (group.name,))
         draft.close_loop(loop, (states.name,))
-        out = draft.add(Map(f"{name}.output", name, where, ScanOutput(initial, step, shown), "many"), (group.name,))
-        return self._behind((out.name,))
+        out = draft.add(Map(f"{name}.output", name, where, output, "many"), (group.name,))
+        return Stream(self._graph, (out.name,), self._timed_steps)
 
     def _step(self, step: Step, name: str) -> Stream[Any]:
         if step.on_time is None:

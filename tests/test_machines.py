@@ -756,7 +756,7 @@ def test_a_later_item_that_has_come_waits_no_more_beside_an_item_above_the_heart
     assert later is not None
     batch = columns_of([])._replace(metas=[later, meta_at(9)], payloads=["note", "item"])
     assert split(batch, meta_at(5), meta_at(5)) == (batch, None)
-    now, waits = split(batch, meta_at(2))
+    now, waits = split(batch, meta_at(2), meta_at(2))
     assert now is not None and waits is not None
     assert (now.payloads, waits.payloads) == (["item"], ["note"])
 
