@@ -848,9 +848,9 @@ class Stream(Generic[T]):
         name: str,
         shown: Callable[..., Any],
     ) -> Stream[U]:
-        return self._loop(key, ScanState(key, initial, step, shown), ScanOutput(initial, step, shown), name)
+        return self._with_state(key, ScanState(key, initial, step, shown), ScanOutput(initial, step, shown), name)
 
-    def _loop(self, key: Callable[[T], Any], state: LoopFunction, output: LoopFunction, name: str) -> Stream[Any]:
+    def _with_state(self, key: Callable[[T], Any], state: LoopFunction, output: LoopFunction, name: str) -> Stream[Any]:
         """A grouping by key that carries a state: what `state` gives goes back to it, what `output` gives goes on."""
         draft, where = self._graph._draft, caller()
         if not callable(key):

@@ -101,7 +101,7 @@ fusing.forms[NthState, NthOutput] = _fused
 
 def every_nth(stream: drift.Stream[Any], n: int, key: Callable[[Any], Any], name: str) -> drift.Stream[Any]:
     """The n-th item of each key, the 2n-th, and so on."""
-    return stream._loop(key, NthState(key, n), NthOutput(key, n), name)
+    return stream._with_state(key, NthState(key, n), NthOutput(key, n), name)
 
 
 # What it takes part in.
