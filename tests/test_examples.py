@@ -285,3 +285,14 @@ def test_wordcount_of_shakespeare_has_one_digest_in_any_order_of_arrival(setting
 @cache
 def reference_digest() -> str:
     return drift.run(numbered_wordcount(), {"lines": shakespeare()[:LINES]}, engine="reference").finish().digest
+
+
+def test_a_table_is_right_after_its_process_was_killed_three_times(postgres_url: str) -> None:
+    pytest.importorskip("duckdb")
+    program = [sys.executable, str(ROOT / "examples" / "survives.py"), postgres_url, "3"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=HANG_S)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "479 rows, each once, and equal to DuckDB's: True"
+    rows = [int(line.split()[3]) for line in lines[:-1]]
+    assert len(rows) == 3 and 0 < rows[0] < rows[1] < rows[2] < 479

@@ -1,0 +1,135 @@
+"""Flights, live, into a table of Postgres, by a process that is killed ten times: every row is there once, and right.
+
+Flights come one after the other, as they depart, for nine days in a few seconds. For each airport and hour of the
+timetable the graph counts them and adds up their delays. The process that runs it keeps its state in a folder. Another
+kills it, at any moment, and starts it again with the very same call; in the end the table is what DuckDB makes of the
+file.
+
+    python examples/survives.py postgresql://me@localhost/postgres [10]
+"""
+
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+from flights import LATENESS_MINUTES, NINE_DAYS, Flight, airport, departures, scheduled
+
+import drift
+from drift.promises import SourcePromise
+
+TABLE = "delays"
+KILLS = 10
+
+
+def delay(flight: Flight) -> int:
+    return int(flight["dep_delay"])
+
+
+def row(hour: drift.Window[str, dict[str, int]]) -> dict[str, Any]:
+    return {"airport": hour.key, "hour": hour.start // 60, **hour.value}
+
+
+graph = drift.Graph("delays")
+by_timetable = drift.EventTime(time=scheduled, lateness=LATENESS_MINUTES)
+of_airport = graph.source("flights", time=by_timetable).key_by(airport)
+hours = of_airport.window(drift.windows.tumbling(60))
+hours.aggregate(flights=drift.agg.count(), minutes=drift.agg.sum(delay)).map(row).sink("hours")
+
+
+class Departing:
+    """A live source: some flights depart every few milliseconds. It can be read again from any of them."""
+
+    live = True
+    promise = SourcePromise("from a position", "the number of a flight")
+
+    def __init__(self) -> None:
+        self.flights = departures()
+        self.at = 0
+
+    def open(self) -> "Departing":
+        return self
+
+    def read(self, items_max: int) -> list[Flight] | None:
+        if self.at >= len(self.flights):
+            return None
+        time.sleep(0.003)
+        given = self.flights[self.at : self.at + min(20, items_max)]
+        self.at += len(given)
+        return given
+
+    def filenos(self) -> Sequence[int]:
+        return ()
+
+    def position(self) -> int:
+        return self.at
+
+    def seek(self, position: int) -> None:
+        self.at = position
+
+    def close(self) -> None:
+        pass
+
+
+def run(url: str, folder: str) -> None:
+    """What is killed, and called again with the same arguments."""
+    sink = drift.sinks.postgres(url, TABLE)
+    state = drift.Cuts(folder, every_s=0.05)
+    drift.run(graph, {"flights": Departing()}, sinks={"hours": sink}, state=state).finish()
+
+
+def rows_in(url: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        found = connection.execute("select to_regclass(%s)", (TABLE,)).fetchone()
+        if found is None or found[0] is None:
+            return []
+        query = f'select airport, "hour", flights, minutes from {TABLE} order by 2, 1'
+        return connection.execute(query.encode()).fetchall()
+
+
+def rows_of_duckdb() -> list[tuple[Any, ...]]:
+    """The same from the file, by somebody else."""
+    query = f"""
+        with departed as (
+            select origin, dep_delay::bigint as delay, epoch(time_hour::timestamptz)::bigint // 3600 as hour
+            from read_csv('{NINE_DAYS}', all_varchar = true) where dep_delay not in ('', 'NA')
+        )
+        select origin, hour, count(*), sum(delay)::bigint from departed group by all order by hour, origin
+    """
+    return duckdb.sql(query).fetchall()
+
+
+def main(url: str, kills: int = KILLS) -> None:
+    choose = random.Random(7)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, url, folder]
+        killed = 0
+        while True:
+            process = subprocess.Popen(command)
+            if killed < kills:
+                wanted = len(rows_in(url)) + choose.randrange(1, 40)
+                while process.poll() is None and len(rows_in(url)) < wanted:
+                    time.sleep(choose.uniform(0.0, 0.05))
+                process.send_signal(signal.SIGKILL)
+            if process.wait() == 0:
+                break
+            killed += 1
+            print(f"killed {killed:2} times, {len(rows_in(url)):3} rows", flush=True)
+    found, expected = rows_in(url), rows_of_duckdb()
+    print(f"{len(found)} rows, each once, and equal to DuckDB's: {found == expected}")
+    if found != expected:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2 and Path(sys.argv[2]).is_dir():
+        run(*sys.argv[1:])
+    else:
+        main(sys.argv[1], *map(int, sys.argv[2:]))
