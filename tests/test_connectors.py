@@ -599,6 +599,46 @@ def test_a_topic_of_kafka_is_read_to_its_end_and_live_and_offsets_are_positions(
     assert given == [] and "topic 'in', partition 1, offset 0: the message b'more' cannot be decoded" in str(error)
 
 
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_a_query_is_read_in_the_order_of_its_key_and_from_any_key_on(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    rows = [(n * 7 % 101, f"é{n % 13}|{n}") for n in range(100)]
+    name = f"read{next(numbers)}"
+    place = request.getfixturevalue("postgres_url") if kind == "postgres" else str(tmp_path / "in.db")
+    connected: Any = psycopg.connect(place) if kind == "postgres" else sqlite3.connect(place)
+    connected.execute(f"create table {name} (id bigint, word text)")
+    connected.cursor().executemany(f"insert into {name} values ({'%s, %s' if kind == 'postgres' else '?, ?'})", rows)
+    connected.commit()
+    make: Any = getattr(sources, kind)
+    for key, at, items_max in (("id", 0, 7), ("word", 1, 30)):
+        expected = sorted(rows, key=lambda row: row[at].encode() if at else row[at])
+        assert drained(make(place, name, key=key, payload="tuple"), items_max) == (expected, None)
+        reader: Any = make(place, f"select word, id from {name};", key=key, rows_at_once=7).open()
+        given = reader.read(100) + reader.read(3)
+        position = json.loads(json.dumps(reader.position()))
+        reader.close()
+        behind: Any = make(place, f"select word, id from {name}", key=key).open()
+        behind.seek(position)
+        given += behind.read(1000)
+        assert behind.read(1000) is None
+        behind.close()
+        assert [(row["id"], row["word"]) for row in given] == expected
+    connected.execute(f"insert into {name} values (5, 'y')")
+    connected.commit()
+    for items_max in (1, 3, 1000):  # also where two of one key are not fetched together
+        given, error = drained(make(place, name, key="id", payload="tuple"), items_max)
+        assert "has 5 as its 'id', behind 5; a key" in str(error) and [row[0] for row in given] == list(range(6))
+    connected.execute(f"insert into {name} values (null, 'x')")
+    connected.commit()
+    connected.close()
+    with pytest.raises(InputError, match=r"has a row without .*id.*, which comes nowhere"):
+        make(place, name, key="id").open()
+    for wrong in (name, "select 1 as one"):
+        with pytest.raises(InputError, match="cannot be read"):
+            make(place, wrong, key="none_such" if wrong == name else "id").open()
+
+
 def test_live_sources_that_end_leave_no_thread(kafka: Kafka, redis_url: str, nothing_left: None) -> None:
     topic = kafka.topic("quiet")
     for source in (sources.kafka(kafka.servers, topic), sources.redis(redis_url, "quiet")):

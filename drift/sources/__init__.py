@@ -5,6 +5,7 @@ from drift.sources.base import IterableSource, Reader, Source, as_source
 from drift.sources.kafka import kafka
 from drift.sources.many import of_many as _of_many
 from drift.sources.parquet import parquet
+from drift.sources.query import postgres, sqlite
 from drift.sources.redis import redis
 from drift.sources.sockets import tcp_lines
 from drift.sources.tables import table
@@ -24,7 +25,9 @@ __all__ = [
     "kafka",
     "live",
     "parquet",
+    "postgres",
     "redis",
+    "sqlite",
     "table",
     "tcp_lines",
     "text",
