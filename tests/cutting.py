@@ -23,6 +23,8 @@ from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.reference import Reference
 from drift_graph.times import SourceMachine
 
+_STEPS_MAX = 20_000
+
 Input = tuple[bytes, str, Any]
 
 
@@ -102,8 +104,10 @@ class Team:
         return True
 
     def run(self) -> None:
-        while self.step():
-            pass
+        for _ in range(_STEPS_MAX):
+            if not self.step():
+                return
+        raise AssertionError(f"after {_STEPS_MAX} steps the run has not ended")
 
     def tell(self, index: int) -> None:
         self.told[index] = self.minimal_time

@@ -256,13 +256,15 @@ def test_an_item_at_the_cut_is_not_below_it(kind: str) -> None:
     else:
         given = given.process(one_key, 0, noted_item, noted)
     given.sink("out")
-    first, at_cut = global_time(5, 0, 0, 0), global_time(6, 0, 0, 0)
+    first, at_cut, above = (global_time(time, 0, 0, 0) for time in (5, 6, 9))  # a timer comes at 7, before the last
     (one,) = Plan(graph.build()).stages().values()
     (other,) = Plan(graph.build()).stages().values()
     other.process(Columns([first], ["a"], None), {})
     for stage in (one, other):
         stage.track()
-    one.process(Columns([first, at_cut], ["a", "b"], None), {})
+    one.process(Columns([first, at_cut, above], ["a", "b", "c"], None), {})
     assert one.changed(at_cut) == other.remembered() != one.remembered()
+    one.process(Columns([at_cut], ["overtaken"], [-1]), {})
+    assert one.held > other.held + 2
     one.rewind(at_cut)
     assert one.remembered() == other.remembered() and one.held == other.held
