@@ -38,6 +38,50 @@ def running(total: int, trip: Trip) -> tuple[int, float]:
     return total + trip.delay, 0.5
 
 
+def letters(trip: Trip) -> list[str]:
+    return list(trip.origin)
+
+
+def delay(trip: Trip) -> int:
+    return trip.delay
+
+
+def longer(one: Trip, other: Trip) -> Trip:
+    return one if one.delay > other.delay else other
+
+
+class Other:
+    origin: str
+
+
+def other_origin(other: Other) -> str:
+    return other.origin
+
+
+def bodies(pairs: drift.Stream[tuple[int, Trip]]) -> drift.Stream[int]:
+    return pairs.map(delay_of)
+
+
+def delay_of(pair: tuple[int, Trip]) -> int:
+    return pair[1].delay + pair[0]
+
+
+def trip_of(pair: tuple[int, Trip]) -> Trip:
+    return pair[1]
+
+
+def again(pairs: drift.Stream[tuple[int, Trip]]) -> drift.Stream[Trip]:
+    return pairs.map(trip_of)
+
+
+def added(state: int, number: int) -> int:
+    return state + number
+
+
+def counted(state: int, trip: Trip) -> int:
+    return state + 1
+
+
 graph = drift.Graph("types")
 trips = graph.source("trips", type=Trip)
 assert_type(trips, drift.Stream[Trip])
@@ -50,6 +94,36 @@ assert_type(trips.map(origin), drift.Stream[str])
 assert_type(trips.count(key=origin), drift.Stream[tuple[str, int]])
 assert_type(trips.scan(origin, 0, running), drift.Stream[float])
 assert_type(trips.group(origin, 2), drift.Stream[tuple[Trip, ...]])
+assert_type(trips.flat_map(letters), drift.Stream[str])
+
+keyed = trips.key_by(origin)
+assert_type(keyed, drift.KeyedStream[str, Trip])
+assert_type(keyed.filter(delayed), drift.KeyedStream[str, Trip])
+assert_type(keyed.count(), drift.Stream[tuple[str, int]])
+assert_type(keyed.scan(0, running), drift.Stream[float])
+assert_type(keyed.reduce(longer), drift.Stream[tuple[str, Trip]])
+windowed = keyed.window(drift.windows.tumbling(60))
+assert_type(windowed, drift.WindowedStream[str, Trip])
+assert_type(windowed.count(), drift.Stream[drift.Window[str, int]])
+assert_type(windowed.mean(delay), drift.Stream[drift.Window[str, Any]])
+assert_type(windowed.reduce(longer), drift.Stream[drift.Window[str, Trip]])
+assert_type(windowed.collect(), drift.Stream[drift.Window[str, tuple[Trip, ...]]])
+assert_type(windowed.aggregate(drift.agg.sum(delay)), drift.Stream[drift.Window[str, int]])
+assert_type(trips.window(drift.windows.count(9)).max(delay), drift.Stream[drift.Window[None, int]])
+assert_type(keyed.at_end(drift.agg.count()), drift.Stream[tuple[str, int]])
+assert_type(trips.at_end(drift.agg.collect(origin)), drift.Stream[tuple[str, ...]])
+
+others = graph.source("others", type=Other)
+assert_type(trips.join(others, origin, other_origin), drift.Stream[tuple[Trip, Other]])
+assert_type(trips.join(others, origin, other_origin, how="left"), drift.Stream[tuple[Trip, Other | None]])
+assert_type(keyed.join(others.key_by(other_origin), how="full"), drift.Stream[tuple[Trip | None, Other | None]])
+assert_type(keyed.join(others.key_by(other_origin), how="anti"), drift.Stream[Trip])
+assert_type(trips.join_as_of(others, origin, other_origin), drift.Stream[tuple[Trip, Other | None]])
+assert_type(trips.join_table({"JFK": 1}, origin, how="inner"), drift.Stream[tuple[Trip, int]])
+assert_type(trips.zip(others), drift.Stream[tuple[Trip, Other]])
+assert_type(trips.route(delayed), tuple[drift.Stream[Trip], ...])
+assert_type(trips.replay(3, 0, bodies, added), drift.Stream[int])
+assert_type(trips.iterate(3, 0, again, counted), tuple[drift.Stream[int], drift.Stream[Trip]])
 
 
 def of(item: drift.Item[Trip]) -> None:
@@ -61,6 +135,8 @@ drift.run(graph, {}, engine="zeromq", workers=2)
 drift.run(graph, {}, engine="sparkle")  # WRONG
 trips.filter(lambda trip: trip.destination)  # WRONG
 trips.count(key=lambda trip: trip.destination)  # WRONG
+trips.key_by(lambda trip: trip.destination)  # WRONG
+windowed.sum(lambda trip: trip.destination)  # WRONG
 """
 WRONG = [number for number, line in enumerate(PROGRAM.splitlines(), 1) if "# WRONG" in line]
 
