@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from rich.console import Console
@@ -58,20 +59,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--query", action="append", choices=list(QUERIES), help="(all); may be given again")
     given = parser.parse_args(argv)
     engines = given.engine or list(ENGINES)
+    with ExitStack() as closing:
+        settings = dict(ENGINES)
+        if "spark" in engines:  # one session for all queries
+            settings["spark"] = {"engine": "spark", "spark": closing.enter_context(drift.spark.session())}
+        return run_all(given.query or list(QUERIES), engines, settings, given.events)
+
+
+def run_all(queries: Sequence[str], engines: Sequence[str], settings: dict[str, dict[str, Any]], count: int) -> int:
+    """Run queries on engines, print the table, and give the exit code."""
     console = Console(width=None if sys.stdout.isatty() else 120)
-    arrived = events(given.events)
+    arrived = events(count)
     connection = database(arrived)
     columns = ("", "rows", "DuckDB s", *(title for engine in engines for title in (f"{engine} s", "events/s")))
-    made = table(f"Nexmark, {given.events:,} events", columns, _CAPTION)
+    made = table(f"Nexmark, {count:,} events", columns, _CAPTION)
     different: list[str] = []
-    for name in given.query or QUERIES:
+    for name in queries:
         started = time.perf_counter()
         expected = answer(connection, name)
         cells = [name, whole(len(expected)), decimals(time.perf_counter() - started)]
         digests: dict[str, str] = {}
         for engine in engines:
-            rows, digests[engine], seconds = run_query(name, arrived, ENGINES[engine])
-            cells += [decimals(seconds), whole(given.events / seconds)]
+            rows, digests[engine], seconds = run_query(name, arrived, settings[engine])
+            cells += [decimals(seconds), whole(count / seconds)]
             try:
                 compare(name, engine, rows, expected)
             except Different as error:
