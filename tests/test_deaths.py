@@ -12,6 +12,10 @@ from test_cuts import later_steps, rows, with_later
 
 import drift
 from drift.engines.simulated import Key, Simulation
+from drift.machines.nodes.links import LinkLogs
+from drift.machines.nodes.messages import Committed, CutPiece, MinimalTime
+from drift.machines.nodes.worker import WorkerNode
+from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER
 from drift.testing.check import Case, Result, check, in_order
 from drift.testing.report import in_words
@@ -19,7 +23,8 @@ from drift.testing.schedule import Deviation, Player, Schedule
 from drift.testing.strategies import cases
 from drift_graph.errors import ProcessError
 from drift_graph.graph import Dataflow
-from drift_graph.meta import BEGINNING
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time, pack_time
 
 #: A schedule is noise here, which Hypothesis cannot make smaller; `drift simulate --deaths` can.
 UNSHRUNK = (Phase.explicit, Phase.generate)
@@ -106,6 +111,35 @@ def test_who_dies_begins_anew_from_a_cut_and_what_is_kept_stays_bounded() -> Non
     assert recovery is not None and keeping is not None
     assert BEGINNING < recovery.went_back_to < keeping.since
     assert len(keeping.links) <= 4
+
+
+def test_a_piece_goes_to_the_caller_again_until_its_cut_is_committed() -> None:
+    """It may be lost with a generation, and what it has is in no other."""
+    node = WorkerNode(Plan(summed()), 0, 1, links=LinkLogs(lambda carried: []))
+    given = [len(pieces_told(node, number)) for number in (1, 2, 3)]
+    node.turn([Committed(pack_time(2))], 0.0)
+    assert [*given, len(pieces_told(node, 4))] == [1, 2, 3, 2]
+
+
+def pieces_told(node: WorkerNode, number: int) -> list[tuple[bytes, bytes]]:
+    notice = MinimalTime(pack_time(number), pack_time(number), -1, cut=number)
+    (told,) = [send.message for send in node.turn([notice], 0.0) if isinstance(send.message, CutPiece)]
+    assert told.pieces is not None
+    return told.pieces
+
+
+def test_a_link_log_has_nothing_at_or_above_the_cut_of_a_later_generation() -> None:
+    links = LinkLogs(lambda carried: [])
+    metas = [global_time(time, 0, 0, 0) for time in range(6)]
+    links.keep(1, [("out", Columns(metas, list(range(6)), None))])
+    links.go_back(1, metas[4])
+    links.keep(1, [("out", Columns(metas[4:], ["anew", "anew"], None))])
+    found = [columns.payloads for parts in links.between(1, metas[2], END_OF_TIME) for _, columns in parts]
+    assert found == [[2, 3], ["anew", "anew"]]
+    links.commit(metas[5])
+    assert len(links) == 2
+    links.commit(metas[5] + b"\0")
+    assert len(links) == 0
 
 
 def test_who_dies_three_times_at_one_place_ends_the_run_and_the_error_says_who_and_where() -> None:
