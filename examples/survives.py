@@ -103,7 +103,9 @@ def rows_of_duckdb() -> list[tuple[Any, ...]]:
         )
         select origin, hour, count(*), sum(delay)::bigint from departed group by all order by hour, origin
     """
-    return duckdb.sql(query).fetchall()
+    found = duckdb.sql(query)
+    assert found is not None
+    return found.fetchall()
 
 
 def main(url: str, kills: int = KILLS) -> None:
