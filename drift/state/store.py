@@ -7,8 +7,8 @@ Why: its pieces are durable before its manifest is, and nothing that a manifest 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from drift.machines.cuts import Lookup
 from drift.machines.worker import Piece
@@ -24,6 +24,9 @@ class Kept(Protocol):
 
     def lookup(self, step: str) -> Lookup:
         """What is found when a key is first asked for."""
+
+    def every(self, step: str) -> Iterator[tuple[Any, Any]]:
+        """All states of a step: identities of keys and what is kept of each."""
 
 
 class Store(Protocol):

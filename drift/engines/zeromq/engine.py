@@ -18,6 +18,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +35,22 @@ from drift.engines.zeromq.process import Order, Role
 from drift.engines.zeromq.roles import Carrier, Peers, Told
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
 from drift.engines.zeromq.wire import Codec, opened
+from drift.machines.nodes.barrier import digest_of
 from drift.machines.nodes.feeding import FeedNode
-from drift.machines.nodes.keeping import Keeping
-from drift.machines.nodes.messages import Answer, Rewind
+from drift.machines.nodes.keeping import Complete, Keeping
+from drift.machines.nodes.messages import Answer, Finished, Restart, Rewind
 from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Send
 from drift.machines.nodes.pacing import needs_pace
 from drift.machines.nodes.recovery import Effect, RecoveryNode, Replace, Tell, role_name
 from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER
+from drift.machines.worker import BARRIER, Piece
+from drift.state.cut import Output
+from drift.state.keeping import Begin, Taken
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded
 from drift_graph.errors import GraphError, ProcessError, SettingsError, StepError
 from drift_graph.graph import Dataflow
+from drift_graph.meta import END_OF_TIME
 
 _TICK_MS = 1  # while a live source may need its promise moved
 _WAIT_MS = 100
@@ -165,10 +170,15 @@ class ZeromqEngine:
         self._settings = settings
         plan = self._plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
         _tell_of_slow_cycles(plan, settings.workers)
-        keeping = Keeping(opened, settings.workers) if settings.recover else None
-        self._node = FeedNode(plan, settings.workers, feed.intake, keeping=keeping)
-        self._recovery = RecoveryNode(self._node, settings.workers) if settings.recover else None
+        self._recovers = settings.recover
+        self._begin: Begin | None = None
+        self._node = FeedNode(plan, settings.workers, feed.intake)
+        self._recovery: RecoveryNode | None = None
+        if settings.recover:
+            self._keep()
         self._spare: _Child | None = None
+        self._tombstones_before = 0
+        self._has_ended_cut = False
         self._started = 0
         self._began_s = 0.0
         self._going_back_since_s = 0.0
@@ -184,6 +194,46 @@ class ZeromqEngine:
         self._boxes: list[Outbox] = []
         self._watched: set[int] = set()
 
+    # Its state.
+
+    def _keep(self) -> None:
+        """What going back to a cut takes."""
+        self._node.keeping = Keeping(opened, self._settings.workers)
+        self._recovery = RecoveryNode(self._node, self._settings.workers)
+
+    def keep_state(self, begin: Begin | None) -> None:
+        """Before any item: cuts will be taken, and the run goes on from one, or begins."""
+        self._settings = replace(self._settings, recover=True)
+        self._keep()
+        assert self._node.keeping is not None
+        self._node.keeping.keep_for_others()
+        self._begin = begin
+        if begin is None:
+            return
+        cut, blocks, kept = begin
+        states = {step: list(kept.every(step)) for step in cut.steps}
+        later = kept.at_once(cut).later
+        pieces = [Piece(cut.at, states, [] if worker else later) for worker in range(self._settings.workers)]
+        output = Restart(cut.output.position, cut.output.last, list(blocks), list(cut.output.opened), [], [])
+        self._node.begin_at(cut.at, output, pieces)
+        self._tombstones_before = cut.tombstones
+
+    def cut(self) -> Taken | None:
+        """The cut that was asked for, where all of it is here; else one is asked for."""
+        keeping, ended = self._node.keeping, self._node.finished is not None and self._node.error is None
+        assert keeping is not None
+        complete = keeping.hand_over()
+        if complete is None and ended and not self._has_ended_cut:
+            self._has_ended_cut = True
+            complete = Complete(END_OF_TIME, keeping.restart(), {})
+        if complete is None:
+            return None
+        digest = digest_of(complete.output, self._settings.digest)
+        opened, blocks = digest.opened(), digest.blocks
+        output = Output(complete.output.position, complete.output.last, opened, len(blocks), self._settings.digest)
+        pieces = {f"worker-{worker}": piece for worker, piece in complete.pieces.items()}
+        return Taken(complete.cut, output, pieces, blocks, self.progress.tombstones)
+
     # The run.
 
     def released(self) -> Iterator[Released]:
@@ -192,8 +242,15 @@ class ZeromqEngine:
             yield from self._released()
 
     def _released(self) -> Iterator[Released]:
+        if self._begin is not None and self._begin.cut.is_last:
+            output = digest_of(self._node.restart(), self._settings.digest)
+            self._node.finished = Finished(output.hexdigest(), output.blocks)
+            return
         self._start()
         feed, node, progress, poller = self._feed, self._node, self.progress, self._poller
+        if self._begin is not None and self._recovery is not None:
+            progress.items_out = self._begin.cut.output.position
+            self._do(self._recovery.begin())
         while True:
             may_read = node.may_read(stuck=self._stuck)
             fed = feed.poll(node.minimal_time) if may_read else []
@@ -206,6 +263,10 @@ class ZeromqEngine:
             for message in self._inbox.receive(node.messages_max):
                 came = True
                 self._carry(node.turn([message], time.monotonic()))
+                if node.keeping is not None and node.keeping.is_complete:
+                    self._encoded = ()
+                    yield Released(progress.items_out, [], [], "")  # what was released is what is below the cut
+                    node.keeping.let_go()
                 for piece in node.take_released():
                     progress.minimal_time = node.minimal_time
                     progress.items_out = piece.released.position + len(piece.released.metas)
@@ -214,7 +275,7 @@ class ZeromqEngine:
                 if self._recovery is not None:
                     self._do(self._recovery.came())
             self._note()
-            if node.finished is not None:
+            if node.finished is not None and not node.has_released:
                 if node.error is not None:
                     raise node.error
                 return
@@ -332,7 +393,7 @@ class ZeromqEngine:
         for failure in failures:
             if failure is not None:
                 raise failure
-        if deaths and self._recovery is None:
+        if deaths and not self._recovers:
             raise deaths[0][1]
         if deaths:
             self._replace([child for child, _ in deaths])
@@ -381,8 +442,9 @@ class ZeromqEngine:
             elif isinstance(effect, Send):
                 self._carry([effect])
             else:
-                self.progress.recoveries += 1
-                self.progress.recovering_s += time.monotonic() - self._going_back_since_s
+                if self.progress.died:  # and not where it began so
+                    self.progress.recoveries += 1
+                    self.progress.recovering_s += time.monotonic() - self._going_back_since_s
 
     def _start_another(self, role: int) -> None:
         """The spare process takes a role, or a new one does."""
@@ -398,7 +460,7 @@ class ZeromqEngine:
 
     def _have_spare(self) -> None:
         """A process that is ready to take another's place, once the run is no short one."""
-        if self._recovery is None or self._spare is not None or self._awake.now_s() - self._began_s < _SPARE_AFTER_S:
+        if not self._recovers or self._spare is not None or self._awake.now_s() - self._began_s < _SPARE_AFTER_S:
             return
         self._spare = self._new_child("spare", ACKER)
         self._spare.order(self._first_block)
@@ -433,7 +495,7 @@ class ZeromqEngine:
         progress.fed_again = self._node.fed_again
         progress.fraction = feed.fraction()
         progress.unsettled = feed.unsettled(progress.minimal_time)
-        progress.tombstones = sum(child.sign.tombstones for child in self._children)
+        progress.tombstones = self._tombstones_before + sum(child.sign.tombstones for child in self._children)
         progress.refused_frames = sum(child.sign.refused_frames for child in self._children) + self._inbox.refused
         for child in self._children:
             progress.peak_memory_bytes[child.name] = child.sign.peak_memory_bytes

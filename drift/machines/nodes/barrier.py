@@ -20,6 +20,7 @@ from drift.machines.nodes.messages import (
     MinimalTime,
     Oversized,
     ReleasedMessage,
+    Restart,
     Rewind,
 )
 from drift.machines.nodes.node import ACKER, CALLER, Node, Send, ack_message, tracked
@@ -64,11 +65,9 @@ class BarrierNode(Node):
             return
         if order.restart is None:
             raise DriftBug("a barrier begins anew and is not told from where")
-        position, last, blocks = order.restart.position, order.restart.last, order.restart.blocks
-        digest = Digest(self._digest, blocks)
-        digest.add(order.restart.metas, order.restart.payloads)
+        position, last = order.restart.position, order.restart.last
         self.machine = self._machine()
-        self.machine.resume(position, last, digest)
+        self.machine.resume(position, last, digest_of(order.restart, self._digest))
         self.minimal_time, self._passes_over, self._ended = order.since, order.cut, False
 
     def go(self) -> list[Send]:
@@ -135,6 +134,14 @@ class BarrierNode(Node):
         self._ended = True
         digest = self.machine.digest
         return Send(CALLER, Finished(digest.hexdigest(), digest.blocks))
+
+
+def digest_of(restart: Restart, algorithm: Algorithm) -> Digest:
+    """The digest of what was released before."""
+    digest = Digest(algorithm)
+    digest.go_on(restart.blocks, restart.opened)
+    digest.add(restart.metas, restart.payloads)
+    return digest
 
 
 def _above(columns: Columns, last: bytes) -> Columns:

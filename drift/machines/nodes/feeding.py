@@ -36,7 +36,7 @@ from drift.machines.nodes.messages import (
 from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Node, Send, ack_message, granule_of, tracked, unsent_batch
 from drift.machines.nodes.pacing import needs_pace
 from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER, Part, Router
+from drift.machines.worker import BARRIER, Part, Piece, Router
 from drift_acker.ledger import Ledger, ack_of
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
@@ -156,8 +156,16 @@ class FeedNode(Node):
         cut = self.keeping.note_piece(piece)
         return [Send(worker, Committed(cut)) for worker in range(self._workers)] if cut is not None else []
 
+    def begin_at(self, cut: bytes, output: Restart, pieces: Sequence[Piece]) -> None:
+        """Before anything is fed: the run goes on from a cut that another one committed."""
+        assert self.keeping is not None
+        self.minimal_time = cut
+        self.keeping.begin_at(cut, output, pieces)
+
     def take_released(self) -> list[ReleasedMessage]:
         """The pieces of the output that have come since the last time."""
+        if self.keeping is not None and self.keeping.holds:
+            return []
         released, self._released = self._released, []
         return released
 
@@ -167,6 +175,11 @@ class FeedNode(Node):
     def halt(self, order: Halt) -> Halted:
         """Items may still come that were released before."""
         return Halted(order.generation, self.minimal_time)
+
+    @property
+    def has_released(self) -> bool:
+        """Whether pieces of the output wait to be taken."""
+        return bool(self._released)
 
     @property
     def restored(self) -> bool:

@@ -12,19 +12,33 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, cut_columns, greatest_meta
 from drift.machines.nodes.messages import Batch, CutPiece, Message, ReleasedMessage, Restart, Rewind, TakeCut
-from drift.machines.nodes.pieces import PiecesKept
+from drift.machines.nodes.pieces import PiecesKept, merged, packed, unpacked
+from drift.machines.worker import BARRIER, Piece
 from drift_barrier.barrier import Released
-from drift_barrier.digest import BLOCK_ITEMS
-from drift_graph.errors import DriftBug
+from drift_barrier.digest import BLOCK_ITEMS, Encoded
+from drift_graph.errors import DriftBug, PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, MetaParts
+
+
+class Complete(NamedTuple):
+    """A cut of which all pieces are here, and where the output stands that was received.
+
+    Attributes:
+        pieces: what changed since the one before that was taken, by worker.
+    """
+
+    cut: bytes
+    output: Restart
+    pieces: dict[int, Piece]
 
 
 class Keeping:
@@ -58,6 +72,53 @@ class Keeping:
         self._fed: deque[tuple[bytes, Fed]] = deque()  # with a time that all of it is below
         self._blocks: list[bytes] = []
         self._released: deque[ReleasedMessage] = deque()  # what the open block is in
+        self._went_on = 0  # position that the run began with, and of its block what was released before
+        self._opened_before: list[Encoded] = []
+        # Where the state of the run is kept by somebody else, who asks for cuts:
+        self._untaken: list[PiecesKept] | None = None  # what was committed since one was handed over
+        self._handed_over = BEGINNING
+        self._is_asked_for = self._is_for_others = False  # a cut; the one that is being taken
+        self._output: Restart | None = None  # as that one has it
+        self._is_complete = False
+
+    def begin_at(self, cut: bytes, output: Restart, pieces: Sequence[Piece]) -> None:
+        """Before anything is fed: the run goes on from a cut that another committed, with a piece for each worker."""
+        self.since, self.position, self.last = cut, output.position, output.last
+        self._went_on, self._opened_before, self._blocks = output.position, output.opened, list(output.blocks)
+        for kept, piece in zip(self._pieces, pieces):
+            kept.add([(cut, packed(piece))])
+        self._handed_over = cut
+
+    def keep_for_others(self) -> None:
+        """Before anything is fed: cuts will be asked for."""
+        self._untaken = [PiecesKept() for _ in self._pieces]
+
+    @property
+    def holds(self) -> bool:
+        """Whether a cut for others has come as far as the output: what is above it waits until they have the cut."""
+        return self._output is not None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of the cut is here that was asked for."""
+        return self._is_complete
+
+    def hand_over(self) -> Complete | None:
+        """The cut that was asked for, if all of it is here; else, and after it, ask for one."""
+        output = self._output
+        if not self._is_complete or output is None or self._untaken is None:
+            self._is_asked_for = True
+            return None
+        pieces = {worker: merged(map(unpacked, untaken.all())) for worker, untaken in enumerate(self._untaken)}
+        self._handed_over = self.since
+        self._is_asked_for = False
+        self.let_go()
+        self.keep_for_others()
+        return Complete(self.since, output, pieces)
+
+    def let_go(self) -> None:
+        """Of the cut for others, which nobody has taken: what is above it goes on."""
+        self._output, self._is_complete = None, False
 
     def note_fed(self, fed: Fed, above: bytes) -> None:
         """Something is fed, and all of it is below a time."""
@@ -94,6 +155,8 @@ class Keeping:
         """What is to be fed once more, from a cut on; `unfed` was to be, and has not been yet."""
         self.links.go_back(order.generation, order.cut)
         self._taking, self._given = None, {}
+        if not self._is_complete:
+            self._output = None
         again: deque[Fed] = deque()
         for name, rank, arrived in chain([fed for _, fed in self._fed], unfed):
             columns = Columns(arrived.metas, arrived.payloads, None)
@@ -117,8 +180,11 @@ class Keeping:
 
     def take(self, now_s: float, minimal_time: bytes) -> TakeCut | None:
         """The next cut, where it is time for one."""
-        if self._taking is not None or now_s < self._next_cut_s or minimal_time <= self.since:
+        if self._taking is not None or self.holds or minimal_time <= self.since:
             return None
+        if now_s < self._next_cut_s and not self._is_asked_for:
+            return None
+        self._is_for_others = self._is_asked_for
         self._next_cut_s = now_s + self._cut_interval_s
         self._number += 1
         self._taking = self._number
@@ -130,18 +196,37 @@ class Keeping:
         if piece.number != self._taking:
             return None
         self._given[piece.sender] = piece
+        self._note_output(piece)
         if len(self._given) <= self._workers:
             return None
         self._taking = None
         if any(each.pieces is None for each in self._given.values()):
+            self._output = None
             return None
         self.since = piece.cut
         for sender, each in self._given.items():
             if sender >= 0:
                 self._pieces[sender].add(each.pieces or ())
+                if self._untaken is not None:
+                    new = [(cut, data) for cut, data in each.pieces or () if cut > self._handed_over]
+                    self._untaken[sender].add(new)
+        self._is_complete = self.holds
         self._given = {}
         self.links.commit(self.since)
         return self.since
+
+    def _note_output(self, piece: CutPiece) -> None:
+        """What was received when the barrier had sent all below the cut.
+
+        Raises:
+            PayloadError: there will never be a cut.
+        """
+        if self._untaken is None:
+            return
+        if piece.error:
+            raise PayloadError(f"a state cannot be kept: {piece.error}; let states be values that can be pickled")
+        if piece.sender == BARRIER and self._is_for_others:
+            self._output = self.restart()
 
     def pieces_of(self, worker: int) -> list[bytes]:
         """What a worker begins anew with."""
@@ -162,7 +247,8 @@ class Keeping:
             start = max(block * BLOCK_ITEMS - position, 0)
             metas += its_metas[start:]
             payloads += its_payloads[start:]
-        return Restart(self.position, self.last, self._blocks[:block], metas, payloads)
+        opened = self._opened_before if block == self._went_on // BLOCK_ITEMS else []
+        return Restart(self.position, self.last, self._blocks[:block], opened, metas, payloads)
 
     def _as_it_came(self, piece: ReleasedMessage) -> Released:
         """Whoever was given the payloads may have changed them."""

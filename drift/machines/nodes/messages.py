@@ -77,12 +77,14 @@ class CutPiece(msgspec.Struct, array_like=True):
         cut: where minimal time stood.
         pieces: cut and piece of this cut, and of those before that were not committed as far as the worker knows; None
             where there is none, and the cut cannot be committed.
+        error: why there will never be one: a state that cannot be pickled.
     """
 
     number: int
     sender: int
     cut: bytes
     pieces: list[tuple[bytes, bytes]] | None
+    error: str = ""
 
 
 class Committed(msgspec.Struct, array_like=True):
@@ -147,12 +149,14 @@ class Restart(msgspec.Struct, array_like=True):
         position: of the next item.
         last: the meta of the last.
         blocks: hashes of the digest's full blocks.
-        metas, payloads: of the block that is not full.
+        opened: of the block that is not full, what was released before this run went on.
+        metas, payloads: of that block, what came after it.
     """
 
     position: int
     last: bytes
     blocks: list[bytes]
+    opened: list[Encoded]
     metas: list[bytes]
     payloads: list[Any]
 

@@ -78,6 +78,14 @@ class RecoveryNode:
         self._deaths: dict[int, int] = {}  # by role, at the last cut
         self._cut = BEGINNING
 
+    def begin(self) -> list[Effect]:
+        """Nobody has begun, and the run goes on from a cut of another: all begin anew there."""
+        self.generation += 1
+        self._anew = {role for role in self._roles if role != ACKER}
+        self.going_back = True
+        self._feed.obey(Halt(self.generation))
+        return self._go_back()
+
     def died(self, roles: Iterable[int]) -> list[Effect]:
         """Processes are dead, and nothing of theirs runs any more: what to do.
 

@@ -23,6 +23,7 @@ from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Worker
 from drift_acker.ledger import LaterHeld, Ledger, ack_of
 from drift_acker.table import Ack
+from drift_graph.functions import safe_text
 from drift_graph.meta import BEGINNING, END_OF_TIME
 
 #: How long a worker that has nothing else to do holds items back because older ones are in flight: so long, or what so
@@ -52,6 +53,7 @@ class WorkerNode(Node):
         self.machine = Worker(plan, index, workers, rewinds=links is not None, tracks=links is not None)
         self.links = links
         self._pieces: list[tuple[bytes, bytes]] | None = []  # that are not committed; None where there can be none
+        self._unkept = ""  # why there can be none
         self._later_sends: dict[int, list[Part]] = {}  # to be sent again
         self._order: Rewind | None = None  # until minimal time has come to its cut
         self.output: list[Part] = []
@@ -199,7 +201,7 @@ class WorkerNode(Node):
         if is_cut:
             self._take_piece(notice.time)
         pieces = self._pieces if is_cut else None
-        return [Send(CALLER, CutPiece(notice.cut, self._index, notice.time, pieces))]
+        return [Send(CALLER, CutPiece(notice.cut, self._index, notice.time, pieces, self._unkept))]
 
     def _take_piece(self, cut: bytes) -> None:
         """What has changed since the last cut; kept until one that has it is committed."""
@@ -208,8 +210,8 @@ class WorkerNode(Node):
         piece = self.machine.piece(cut)
         try:
             self._pieces = [*self._pieces, (cut, packed(piece))]
-        except Exception:  # a state may raise anything where it is pickled
-            self._pieces = None
+        except Exception as error:  # a state may raise anything where it is pickled
+            self._pieces, self._unkept = None, safe_text(str, error, 500)
 
     def _commit(self, cut: bytes) -> None:
         """Nobody begins anew below a cut."""
