@@ -413,7 +413,7 @@ class Run:
     def _going_on(self, state: Any, times: Mapping[str, TimePolicy]) -> Keeper:
         """Who takes the run's cuts; the engine, the sources and the sinks stand where the last one was."""
         if not isinstance(self._engine, Keeps):
-            raise SettingsError(f"engine {self.engine!r} keeps no state; leave out state=, or use engine='local'")
+            raise SettingsError(f"engine {self.engine!r} keeps no state; leave out state=, or use 'local' or 'zeromq'")
         keeper = Keeper(
             state if isinstance(state, Cuts) else Cuts(state),
             self.dataflow,

@@ -22,6 +22,8 @@ from test_cuts import later_steps, rows, with_later
 
 import drift
 import drift.state.files
+from drift.machines.nodes.barrier import BarrierNode
+from drift.machines.nodes.messages import Batch, CutPiece, MinimalTime, ReleasedMessage
 from drift.machines.scan import ScanStage
 from drift.state.cut import StateDamaged
 from drift.state.files import _FOLDED_PIECES
@@ -74,16 +76,77 @@ def test_a_run_with_later_items_goes_on(
     check_goes_on(with_later(steps), {"in0": first, "in1": second}, pieces, tmp_path_factory.mktemp("state"))
 
 
+# Over processes.
+
+
+def check_goes_on_over(engines: list[tuple[str, dict[str, Any]]], graph: Any, given: Any, folder: Path) -> None:
+    """Each run is broken off once it has taken a cut of its own; the last one ends. One output comes of all."""
+    digest, items = whole(graph, given)
+    seen: dict[int, Any] = {}
+    for number, (engine, more) in enumerate(engines):
+        run = drift.run(graph, given, engine=engine, state=drift.Cuts(folder, every_s=0), batch_items=50, **more)  # type: ignore[call-overload]
+        keeper = run._keeper
+        assert keeper is not None and (run.went_on_from is not None) is (number > 0)
+        for piece in run.pieces():
+            for at, (meta, payload) in enumerate(zip(piece.metas, piece.payloads)):
+                sink = piece.sinks if isinstance(piece.sinks, str) else piece.sinks[at]
+                seen[piece.position + at] = (piece.position + at, sink, meta, repr(payload))
+            if number < len(engines) - 1 and keeper.cut is not run.went_on_from:
+                assert not keeper.cut.is_last
+                run.close()
+                break
+    assert [seen[at] for at in sorted(seen)] == items
+    assert run.report.digest == digest
+
+
+@pytest.mark.parametrize("steps", [["scan", "group"], ["delay", "process"], ["sliding", "turn", "end"]], ids="-".join)
+def test_a_run_goes_on_over_another_engine_and_with_other_workers(tmp_path: Path, steps: list[str]) -> None:
+    given = {f"in{rank}": [(10 + at // 3 - at * 7 % 5, at * 31 % 10) for at in range(6000)] for rank in range(2)}
+    engines: list[tuple[str, dict[str, Any]]] = [("zeromq", {"workers": 3}), ("local", {}), ("zeromq", {"workers": 2})]
+    check_goes_on_over(engines, with_later(steps), given, tmp_path)
+
+
+def test_the_piece_of_a_barrier_comes_behind_what_is_below_the_cut_and_before_what_a_later_notice_lets_go() -> None:
+    graph = drift.Graph("numbers")
+    graph.source("in").sink("out")
+    node = BarrierNode(graph.build(), "xxh3_128")
+    metas = [b"\x80" + bytes(6) + bytes([at, 0, 0]) for at in (1, 2, 3)]
+    node.turn([Batch(metas[0], 1, [("out", Columns([meta + b"\0" for meta in metas], [1, 2, 3], None))])], 0.0)
+    notices = [
+        MinimalTime(metas[1], metas[1], -1, 0, metas[1], 0, 7),
+        MinimalTime(metas[2], metas[2], -1, 0, metas[2], 0),
+    ]
+    sent = [send.message for send in node.turn(notices, 0.0)]
+    assert [type(message) for message in sent] == [ReleasedMessage, CutPiece, ReleasedMessage]
+    assert [each.released.payloads for each in sent if isinstance(each, ReleasedMessage)] == [[1], [2]]
+
+
+def test_a_worker_that_dies_in_a_run_that_keeps_its_state_is_replaced_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    graph, given = counted(), {"numbers": [{"n": number} for number in range(30_000)]}
+    digest = drift.run(graph, given).finish().digest
+    cuts = drift.Cuts(tmp_path, every_s=0)
+    for last in (False, True):
+        settings = {"engine": "zeromq", "workers": 2, "batch_items": 100, "recover": True}
+        run = drift.run(graph, given, state=cuts, **settings)  # type: ignore[call-overload]
+        assert run._keeper is not None
+        killed = False
+        for piece in run.pieces():
+            if piece.metas and not killed:
+                worker = next(each for each in run._engine._children if each.role == 0)  # type: ignore[attr-defined]
+                os.kill(worker.process.pid, signal.SIGKILL)
+                killed = True
+            if not last and run._keeper.cut is not None and run.report.recoveries:
+                run.close()
+                break
+        assert run.report.died == ("worker 0",)
+    assert run.report.digest == digest
+
+
 # A process that is killed.
 
 CHILD = """
 import os, signal, sys
 import drift
-import drift.state.files
-from drift.state.cut import StateDamaged
-from drift.state.files import _FOLDED_PIECES
-from drift.state.cut import StateDamaged
-from drift.state.files import _FOLDED_PIECES
 from test_state import counted, numbers_of
 folder, pieces = sys.argv[1], int(sys.argv[2])
 run = drift.run(counted(), numbers_of(folder), sinks={"out": drift.sinks.jsonl(folder + "/out.jsonl")},

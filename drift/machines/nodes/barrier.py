@@ -78,7 +78,6 @@ class BarrierNode(Node):
         consumed: list[tuple[bytes, int]] = []
         sends: list[Send] = []
         before, breaks_off = self.minimal_time, False
-        cut: MinimalTime | None = None
         for message in messages:
             if isinstance(message, Batch):
                 consumed.append(tracked(message))
@@ -88,7 +87,10 @@ class BarrierNode(Node):
                     self.machine.add(name, columns)
             elif isinstance(message, MinimalTime):
                 self.minimal_time = max(self.minimal_time, message.time)
-                cut = message if message.cut else cut
+                if message.cut:  # behind all that is below, and before what a later notice lets go
+                    sends += self._release() if self.minimal_time != before and not self._ended else []
+                    sends.append(Send(CALLER, CutPiece(message.cut, BARRIER, message.time, [])))
+                    before = self.minimal_time
             elif isinstance(message, BreakOff):
                 self.minimal_time, breaks_off = max(self.minimal_time, message.time), True
         if consumed:
@@ -97,8 +99,6 @@ class BarrierNode(Node):
             sends += self._release()
         if breaks_off and not self._ended:
             sends.append(self._finish())
-        if cut is not None:  # behind all that is below
-            sends.append(Send(CALLER, CutPiece(cut.cut, BARRIER, cut.time, [])))
         return sends
 
     def unsent(self, send: Send, error: Exception) -> list[Send]:
