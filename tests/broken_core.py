@@ -357,7 +357,12 @@ BREAKAGES = [
         "        at = count_upto(metas, self._last)\n        self._last = max(self._last, metas[-1])",
         "        at = count_upto(metas, self._last)\n        self._last = metas[-1]",
     ),
-    one("a state after a failed step", _SCAN, "                self._blocked_keys[key] = None", "                pass"),
+    one(
+        "a state after a failed step",
+        _SCAN,
+        "                self._blocked_keys[key] = None\n            else:",
+        "                pass\n            else:",
+    ),
     one(
         "a failed step at the meta of its output",
         _SCAN,
@@ -384,7 +389,7 @@ BREAKAGES = [
         "[next_of[owner]() for owner in sorted(owners)]",
         unseen="it hunts for corrections, and what is corrected has its metas listed",
     ),
-    one("stages run in the wrong order", _PLAN, "        return found[::-1]\n", "        return found\n"),
+    one("stages run in the wrong order", _PLAN, "    return found[::-1]\n", "    return found\n"),
     one(
         "tombstones that become items on their way to another worker",
         _WORKER,
@@ -401,7 +406,11 @@ BREAKAGES = [
         "partition by hash()",
         [
             Edit(_KEYS, "return hash64(key) % self.workers", "return hash(key) % self.workers"),
-            Edit(_KEYS, "xxhash.xxh64_intdigest(form) % self._workers", "hash(form) % self._workers"),
+            Edit(
+                _KEYS,
+                "xxhash.xxh64_intdigest(form_of_identity(identity)) % self._workers",
+                "hash(form_of_identity(identity)) % self._workers",
+            ),
         ],
         GOLDEN,
         "in one process a key has one hash, whichever way its owner is found",

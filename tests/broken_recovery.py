@@ -93,14 +93,15 @@ BREAKAGES = [
     broken(
         "a barrier that begins anew releases again what was received",
         _BARRIER,
-        "        self.machine.resume(position, last, digest)\n",
-        "        self.machine.resume(position, BEGINNING, digest)\n        self._passes_over = BEGINNING\n"
+        "        self.machine.resume(position, last, digest_of(order.restart, self._digest))\n",
+        "        self.machine.resume(position, BEGINNING, digest_of(order.restart, self._digest))\n"
+        "        self._passes_over = BEGINNING\n"
         "        order = Rewind(order.generation, BEGINNING, order.since, order.replaced, order.restart)\n",
     ),
     broken(
         "the digest of a barrier that begins anew begins anew",
         _BARRIER,
-        "        digest.add(order.restart.metas, order.restart.payloads)\n",
+        "    digest.add(restart.metas, restart.payloads)\n",
         "",
     ),
     broken(
@@ -123,7 +124,7 @@ BREAKAGES = [
         "            self._pieces = [(cut, packed(piece))]\n",
     ),
     broken(
-        "later items are not sent again",
+        "later items of survivors are not sent again",
         _WORKER,
         "            self._later_sends = self.machine.rewind(order.cut)\n",
         "            self.machine.rewind(order.cut)\n            self._later_sends = {}\n",
