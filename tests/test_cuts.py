@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 from typing import Any
@@ -20,9 +20,11 @@ from drift.machines.cuts import Touched
 from drift.machines.keys import form_of_identity, identities, identity_of
 from drift.machines.plan import Plan
 from drift.machines.process import ProcessStage
+from drift.machines.worker import BARRIER, Part, Worker
 from drift.testing.recipes import AWKWARD, few_keys, one_key, small, weigh
+from drift_graph.canonical import canonical
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME, global_time
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time
 
 seeds = st.integers(0, 2**32)
 
@@ -122,9 +124,9 @@ def with_later(steps: list[str]) -> drift.Dataflow:
             stream = stream.process(few_keys, 0, timed_item, timed_note, name=name)
         elif step == "scan":
             stream = stream.scan(few_keys, 0, total, name=name)
-        elif step == "loop":
+        elif step in LOOPS:
             loop: Any = graph.feedback(f"{name}-again")
-            entered = stream.map(small, name=f"{name}-in").merge(loop).scan(few_keys, 5, total, name=name)
+            entered = LOOPS[step](stream.map(small, name=f"{name}-in").merge(loop), name)
             entered.flat_map(once_more, later=True, with_time=True, name=f"{name}-back").feed(loop)
             stream = entered
         elif step in WINDOWS:
@@ -139,6 +141,13 @@ def with_later(steps: list[str]) -> drift.Dataflow:
     stream.sink("out")
     return graph.build()
 
+
+#: By step what its feedback cycle passes.
+LOOPS: dict[str, Callable[[Any, str], Any]] = {
+    "loop": lambda stream, name: stream.scan(few_keys, 5, total, name=name),
+    "group-loop": lambda stream, name: stream.group(few_keys, 2, name=name),
+    "process-loop": lambda stream, name: stream.process(few_keys, 0, timed_item, timed_note, name=name),
+}
 
 WINDOWS = {
     "tumbling": drift.windows.tumbling(4),
@@ -163,7 +172,7 @@ def once_more(payload: Any, time: int) -> list[Any]:
     return [drift.at(time + weight % 3 + 1, weight % 7)] if weight % 3 == 0 and time < 60 else []
 
 
-STEPS = ["delay", "process", "group", "scan", "turn", "loop", *WINDOWS, "end", "rounds"]
+STEPS = ["delay", "process", "group", "scan", "turn", *LOOPS, *WINDOWS, "end", "rounds"]
 later_steps = st.lists(st.sampled_from(STEPS), min_size=1, max_size=4)
 
 
@@ -183,6 +192,38 @@ def test_a_run_with_later_items_that_goes_back_to_cuts_gives_what_one_gives_that
     steps: list[str], first: list[Any], second: list[Any], seed: int, workers: int, fused: bool
 ) -> None:
     check(with_later(steps), {"in0": first, "in1": second}, seed, workers, fused)
+
+
+def test_what_came_back_on_a_loop_and_what_it_was_made_of_change_at_once_and_a_cut_parts_them() -> None:
+    graph = drift.Graph("loop")
+    loop: Any = graph.feedback("again")
+    entered: Any = graph.source("in").merge(loop).scan(one_key, 0, total)
+    entered.flat_map(in_three, later=True, with_time=True).feed(loop)
+    entered.sink("out")
+    dataflow = graph.build()
+    first, second, cut = (global_time(time, 0, 0, 0) for time in (4, 5, 6))
+    worker, released = Worker(Plan(dataflow), rewinds=True), Counter[tuple[str, bytes, bytes]]()
+
+    def take(parts: list[Part]) -> None:
+        for sink, columns in worker.handle(parts).get(BARRIER, []):
+            for meta, payload, diff in zip(columns.metas, columns.payloads, columns.diffs or [1] * len(columns.metas)):
+                released[sink, meta, canonical(payload)] += diff
+
+    worker.settle(BEGINNING, END_OF_TIME)
+    take([("in", Columns([second], ["b"], None))])  # comes back at 8 and 11
+    take([("in", Columns([first], ["a"], None))])  # another state for all of these
+    for place in [place for place in released if place[1] >= cut]:
+        del released[place]
+    assert not worker.rewind(cut)
+    worker.settle(cut, END_OF_TIME)
+    take([])
+    came = [(sink, meta, payload) for (sink, meta, payload), count in sorted(released.items()) for _ in range(count)]
+    assert came == expected(dataflow, [(first, "in", "a"), (second, "in", "b")])
+    assert set(released.values()) <= {0, 1} and len(came) == 6
+
+
+def in_three(payload: Any, time: int) -> list[Any]:
+    return [drift.at(time + 3, payload)] if time < 9 else []
 
 
 # What it is made of.

@@ -7,6 +7,10 @@ Why: an ordinary child stands in the order right behind what it was made of, so 
 later one is far behind, and nothing in its meta says what made it. So that is kept with it, its origin: the item that
 the program of maps was given, from which all maps to the next grouping run at once. A tombstone of the origin gives the
 tombstone of the child, with the same origin; and what is below minimal time has come for good.
+
+On a cycle a program may be given, in one batch, an item and what came back of a later item that it has made of it. What
+is made of the second has the second as its origin, and what stands right behind it has none. The two are told apart by
+the rank of the grouping between them, which no meta has that is made within a program.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import Any, NamedTuple
 
 from drift.machines.maps import Origins, Ports
 from drift_graph.item import Columns, sorted_by_meta
-from drift_graph.meta import global_time_of, is_later
+from drift_graph.meta import Metas, global_time_of, is_later
 
 _KEPT_MIN = 1024  # items that are kept until those that have come are looked for
 
@@ -38,14 +42,15 @@ class SentLater:
         self._sent: list[LaterSent] = []
         self._kept_max = _KEPT_MIN
 
-    def note(self, ports: Ports, origins: Origins) -> None:
-        """What a program has given, and which later items its maps have made."""
+    def note(self, ports: Ports, origins: Origins, given: Metas, suffix: bytes) -> None:
+        """What a program has made, and which later items its maps have; `given` are the metas it got, less a suffix."""
         if not origins:
             return
+        come_back = _come_back(given, suffix, origins)
         for target, batches in ports.items():
             for metas, payloads, diffs in batches:
                 for meta, payload, diff in zip(metas, payloads, diffs or [1] * len(metas)):
-                    if is_later(meta) and (origin := _origin(meta, origins)) is not None:
+                    if is_later(meta) and (origin := _origin(meta, origins, come_back)) is not None:
                         self._sent.append(LaterSent(origin, target, meta, payload, diff))
 
     def take_over(self, later: Iterable[LaterSent]) -> None:
@@ -83,9 +88,24 @@ def as_ports(later: Iterable[LaterSent]) -> Ports:
     return ports
 
 
-def _origin(meta: bytes, origins: Origins) -> bytes | None:
+#: What a program was given of later items that it made as well, by their global times.
+_ComeBack = dict[bytes, tuple[bytes, ...]]
+
+
+def _come_back(given: Metas, suffix: bytes, origins: Origins) -> _ComeBack:
+    found: _ComeBack = {}
+    for meta in given:
+        if is_later(meta) and (moment := global_time_of(meta)) in origins:
+            found[moment] = (*found.get(moment, ()), meta + suffix)
+    return found
+
+
+def _origin(meta: bytes, origins: Origins, come_back: _ComeBack) -> bytes | None:
     """What the first of the maps was given that led to a later item; None where no map of the program put it there."""
-    origin = origins.get(global_time_of(meta))
-    while origin is not None and is_later(origin) and (before := origins.get(global_time_of(origin))) is not None:
-        origin = before
+    origin: bytes | None = None
+    while is_later(meta):
+        moment = global_time_of(meta)
+        if moment not in origins or meta.startswith(come_back.get(moment, ())):
+            break
+        origin = meta = origins[moment]
     return origin

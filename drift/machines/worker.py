@@ -249,7 +249,7 @@ class Worker:
         made: Ports = {}
         origins: Origins = {}
         self._plan.programs[name].run(columns, made, suffix, ended, origins)
-        self._sent.note(made, origins)
+        self._sent.note(made, origins, columns.metas, suffix)
         for port, batches in made.items():
             ports.setdefault(port, []).extend(batches)
 
