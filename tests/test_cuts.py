@@ -146,7 +146,6 @@ def with_later(steps: list[str]) -> drift.Dataflow:
 LOOPS: dict[str, Callable[[Any, str], Any]] = {
     "loop": lambda stream, name: stream.scan(few_keys, 5, total, name=name),
     "group-loop": lambda stream, name: stream.group(few_keys, 2, name=name),
-    "process-loop": lambda stream, name: stream.process(few_keys, 0, timed_item, timed_note, name=name),
 }
 
 WINDOWS = {
