@@ -11,6 +11,7 @@ an older one.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -132,3 +133,25 @@ class Unasked:
             return []
         asked.update(dict.fromkeys(new))
         return list(self._lookup(new))
+
+
+class Restoring(ABC):
+    """A stage that may go on from a cut: it recalls the states that it is given, and asks for others as keys come."""
+
+    _unasked: Unasked | None = None
+
+    def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
+        """Go on, before any item, from a cut that had this of keys; of others `lookup` knows, and is asked once.
+
+        Those with timers, or with windows that are open, have to be among the entries.
+        """
+        entries = list(entries)
+        self.recall(entries)
+        if lookup is not None:
+            self._unasked = self._unasked or Unasked(lookup)
+        if self._unasked is not None:
+            self._unasked.know(key for key, _ in entries)
+
+    @abstractmethod
+    def recall(self, remembered: Iterable[tuple[Any, Any]]) -> None:
+        """Go on, before any item, where a machine ended that remembered this."""

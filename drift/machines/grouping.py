@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE, Lookup, Touched, Unasked
+from drift.machines.cuts import GONE, Restoring, Touched
 from drift.machines.keys import identities
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports, called
@@ -79,7 +79,7 @@ def keyed(
         return good.columns(), keys
 
 
-class GroupStage:
+class GroupStage(Restoring):
     """The machine of one grouping on one worker."""
 
     def __init__(self, group: Group, rank: int, *, cyclic: bool = False) -> None:
@@ -94,7 +94,6 @@ class GroupStage:
         self._buckets: dict[Any, _Bucket] = {}
         self._debts = Debts(group.step)
         self._touched: Touched | None = None
-        self._unasked: Unasked | None = None
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Take a batch sorted by meta; the windows to send and take back, whose metas still lack the suffix."""
@@ -269,15 +268,6 @@ class GroupStage:
         for key, window in self._log.above(cut):
             befores.setdefault(key, window[:-1])
         return befores
-
-    def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
-        """Go on, before any item, from a cut that had this of keys; of others `lookup` knows, and is asked once."""
-        entries = list(entries)
-        self.recall(entries)
-        if lookup is not None:
-            self._unasked = self._unasked or Unasked(lookup)
-        if self._unasked is not None:
-            self._unasked.know(key for key, _ in entries)
 
     def remembered(self) -> list[tuple[Any, Any]]:
         """Of each key what later items need, once everything is settled: its last `window - 1` payloads."""

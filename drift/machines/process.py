@@ -21,7 +21,7 @@ from itertools import zip_longest
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE, Lookup, Touched, Unasked
+from drift.machines.cuts import GONE, Restoring, Touched
 from drift.machines.grouping import keyed
 from drift.machines.maps import Ports
 from drift.operators import Process, State, Timer, state_and_outputs
@@ -62,7 +62,7 @@ class _Due:
         return self.meta < other.meta
 
 
-class ProcessStage:
+class ProcessStage(Restoring):
     """The machine of one process on one worker.
 
     Args:
@@ -108,7 +108,6 @@ class ProcessStage:
         self._sampler = Sampler()
         self._settled = BEGINNING
         self._touched = Touched()
-        self._unasked: Unasked | None = None
 
     # What comes.
 
@@ -458,18 +457,6 @@ class ProcessStage:
             node = node[_BEFORE]
         undone.reverse()
         return node, undone
-
-    def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
-        """Go on, before any item, from a cut that had this of keys; of others `lookup` knows, and is asked once.
-
-        Those with timers have to be among the entries.
-        """
-        entries = list(entries)
-        self.recall(entries)
-        if lookup is not None:
-            self._unasked = self._unasked or Unasked(lookup)
-        if self._unasked is not None:
-            self._unasked.know(key for key, _ in entries)
 
     def remembered(self) -> list[tuple[Any, Any]]:
         """Of each key what later items need, once everything is settled: its state, and its timers in order."""

@@ -19,7 +19,7 @@ from operator import eq
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE, Lookup, Touched, Unasked
+from drift.machines.cuts import GONE, Restoring, Touched
 from drift.machines.grouping import keyed
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports
@@ -55,7 +55,7 @@ class _History:
         self.drawn_to = 0
 
 
-class ScanStage:
+class ScanStage(Restoring):
     """The machine of one scan on one worker.
 
     Args:
@@ -84,7 +84,6 @@ class ScanStage:
         self._sampler = Sampler()
         self._blocked_keys: dict[Any, None] = {}
         self._touched: Touched | None = None
-        self._unasked: Unasked | None = None
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Take a batch sorted by meta; the outputs to send and take back, whose metas still lack the suffix."""
@@ -297,15 +296,6 @@ class ScanStage:
         for key, _, before, _ in self._log.above(cut):
             befores.setdefault(key, before)
         return befores
-
-    def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
-        """Go on, before any item, from a cut that had this of keys; of others `lookup` knows, and is asked once."""
-        entries = list(entries)
-        self.recall(entries)
-        if lookup is not None:
-            self._unasked = self._unasked or Unasked(lookup)
-        if self._unasked is not None:
-            self._unasked.know(key for key, _ in entries)
 
     def remembered(self) -> list[tuple[Any, Any]]:
         """Of each key what later items need, once everything is settled: its state."""

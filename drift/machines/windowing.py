@@ -22,7 +22,7 @@ from operator import itemgetter
 from typing import Any
 
 from drift.machines.changes import Debts, Difference
-from drift.machines.cuts import GONE, Lookup, Touched, Unasked
+from drift.machines.cuts import GONE, Restoring, Touched
 from drift.machines.grouping import keyed
 from drift.machines.maps import Ports
 from drift.machines.process import difference
@@ -103,7 +103,7 @@ class _End:
         self.has_come = False
 
 
-class WindowStage:
+class WindowStage(Restoring):
     """The machine of such a process on one worker; see `ProcessStage`, whose arguments and attributes it has."""
 
     suffix = b""
@@ -133,7 +133,6 @@ class WindowStage:
         self._sampler = Sampler()
         self._settled = BEGINNING
         self._touched = Touched()
-        self._unasked: Unasked | None = None
 
     # What comes.
 
@@ -479,15 +478,6 @@ class WindowStage:
         self._touched.rewind(cut)
         self._debts.rewind(cut)
         self.heartbeat = cut
-
-    def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
-        """See `Stage`; those with windows that are open have to be among the entries."""
-        entries = list(entries)
-        self.recall(entries)
-        if lookup is not None:
-            self._unasked = self._unasked or Unasked(lookup)
-        if self._unasked is not None:
-            self._unasked.know(key for key, _ in entries)
 
     def remembered(self) -> list[tuple[Any, Any]]:
         """Of each key what later items need, once everything is settled: its open window, and when that ends."""
