@@ -860,7 +860,7 @@ class Stream(Generic[T]):
         states = draft.add(Map(f"{name}.state", name, where, state, "many"), (group.name,))
         draft.close_loop(loop, (states.name,))
         out = draft.add(Map(f"{name}.output", name, where, output, "many"), (group.name,))
-        return Stream(self._graph, (out.name,), self._timed_steps)
+        return self._behind((out.name,))
 
     def _step(self, step: Step, name: str) -> Stream[Any]:
         if step.on_time is None:

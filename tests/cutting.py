@@ -165,6 +165,7 @@ class Team:
     def rewind(self) -> None:
         """Everybody goes back to minimal time."""
         cut = self.minimal_time
+        assert cut >= max(self.told)
         self._forget(cut)
         for index, worker in enumerate(self.workers):
             self._sent(worker.rewind(cut))

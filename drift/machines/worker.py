@@ -211,7 +211,9 @@ class Worker:
         """The least global time of an item that waits here for its time, or one before it; None where none waits."""
         held = [stage.least_timer for stage in self._timed] + [each.least for each in self._pending.values()]
         least = min((meta for meta in held if meta is not None), default=None)
-        return None if least is None else global_time_of(least)
+        if least is None:
+            return None
+        return max(global_time_of(least), self._minimal_time)  # a stage may tell the first place of a whole moment
 
     @property
     def is_due(self) -> bool:
