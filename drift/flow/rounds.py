@@ -217,7 +217,7 @@ class PartEnd(_ByValue):
 
 
 @dataclass(frozen=True, slots=True)
-class _Round:
+class Round:
     """Of a round that is being folded.
 
     Attributes:
@@ -241,17 +241,17 @@ class Folding(_ByValue):
     user_function: Callable[[Any, Any], Any]
     aggregate: Aggregate[Any, Any] | None
 
-    def __call__(self, state: _Round | None, payload: Any, time: int) -> Stepped:
+    def __call__(self, state: Round | None, payload: Any, time: int) -> Stepped:
         timers: tuple[Later[None], ...] = ()
         if state is None:
-            state, timers = _Round(1, self.initial, (), True), (Later(None, None),)
+            state, timers = Round(1, self.initial, (), True), (Later(None, None),)
         if payload is BEGUN or type(payload) is First:
             return state, timers
         if self.aggregate is not None:
-            return _Round(state.number, state.state, (*state.parts, payload), False), timers
-        return _Round(state.number, self.user_function(state.state, payload), (), False), timers
+            return Round(state.number, state.state, (*state.parts, payload), False), timers
+        return Round(state.number, self.user_function(state.state, payload), (), False), timers
 
-    def ended(self, state: _Round) -> Any:
+    def ended(self, state: Round) -> Any:
         """The state after the round."""
         if self.aggregate is None or not state.parts:
             return state.state
@@ -269,7 +269,7 @@ class RoundEnd(_ByValue):
     until: Callable[[Any], object] | None
     goes_on_empty: bool
 
-    def __call__(self, state: _Round, note: None, time: int) -> Stepped:
+    def __call__(self, state: Round, note: None, time: int) -> Stepped:
         folded = self.folding.ended(state)
         over = (
             state.number >= self.max_rounds
@@ -278,4 +278,4 @@ class RoundEnd(_ByValue):
         )
         if over:
             return None, (Folded(folded, True),)
-        return _Round(state.number + 1, folded, (), True), (Folded(folded, False), Later(None, None, rounds=1))
+        return Round(state.number + 1, folded, (), True), (Folded(folded, False), Later(None, None, rounds=1))

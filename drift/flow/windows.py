@@ -31,14 +31,14 @@ V = TypeVar("V")
 Stepped = tuple[Any, Sequence[Any]]
 
 
-class State(enum.Enum):
+class WindowState(enum.Enum):
     """Of a key that has no open window."""
 
     EMPTY = "no window"
     CLOSED = "no window, and a timer at the end"
 
 
-EMPTY, CLOSED = State.EMPTY, State.CLOSED
+EMPTY, CLOSED = WindowState.EMPTY, WindowState.CLOSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Early:
 
 
 @dataclass(frozen=True, slots=True)
-class _EarlyNote:
+class EarlyNote:
     key: Any
     start: int
 
@@ -261,7 +261,7 @@ class _EarlyItem(_ByValue):
             start = self.item.start(inside, time)
             passed = (time - start) // self.early.time
             due = start + (passed + 1) * self.early.time
-            outputs = (*outputs, _due(due, _EarlyNote(self.item.key(payload), start)))
+            outputs = (*outputs, _due(due, EarlyNote(self.item.key(payload), start)))
         return (count, inside), outputs
 
     def told(self, inside: Any, key: Any, time: int) -> Window[Any, Any]:
@@ -276,7 +276,7 @@ class _EarlyClosing(_ByValue):
 
     def __call__(self, state: Any, note: Any, time: int) -> Stepped:
         windows = self.item.item
-        if type(note) is not _EarlyNote:
+        if type(note) is not EarlyNote:
             inside, outputs = Closing(windows)(state[1], note, time)
             return (EMPTY if inside is EMPTY else (state[0], inside)), outputs
         if state is EMPTY or windows.start(state[1], time) != note.start:

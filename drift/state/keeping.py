@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from drift.machines.plan import Plan
 from drift.machines.process import ProcessStage
+from drift.machines.windowing import WindowStage
 from drift.machines.worker import Piece
 from drift.records.fingerprint import fingerprint
 from drift.sinks.base import Committing, Sink
@@ -31,6 +32,9 @@ from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 from drift_graph.times import TimePolicy
+
+#: Machines whose states come with timers: these are known from the beginning, since they hold minimal time.
+_TIMED = frozenset({ProcessStage.__name__, WindowStage.__name__})
 
 
 @dataclass(frozen=True)
@@ -173,7 +177,7 @@ class Keeper:
         self._now_s = now_s
         self._graph = fingerprint(dataflow, times)
         self._steps = steps_with_state(dataflow, fused=fused)
-        timed = [name for name, kind in self._steps.items() if kind == ProcessStage.__name__]
+        timed = [name for name, kind in self._steps.items() if kind in _TIMED]
         self._forms = Forms(dataflow, timed, cuts.classes)
         self._store = store_of(cuts)
         self._store.open()

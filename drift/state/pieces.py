@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from drift.flow.rounds import First, Folded, Forget, Leaves, Part, Round, Told
+from drift.flow.windows import EarlyNote, Slice, Window, WindowState
 from drift.machines.cuts import GONE
 from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.sent import LaterSent
@@ -27,6 +29,9 @@ from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure
 from drift_graph.restore import CannotRestore, Classes, classes_near, restored
+
+#: Classes of our own that are found in states.
+_OURS = (State, Timer, Failure, First, Folded, Forget, Leaves, Part, Round, Told, EarlyNote, Slice, Window, WindowState)
 
 
 class States(NamedTuple):
@@ -73,7 +78,7 @@ class Forms:
 
     def __init__(self, dataflow: Dataflow, timed: Collection[str], classes: Iterable[type] = ()) -> None:
         self._timed = frozenset(timed)
-        self._classes: Classes = _classes(dataflow, [State, Timer, Failure, *classes])
+        self._classes: Classes = _classes(dataflow, [*_OURS, *classes])
 
     def encoded(self, piece: Piece) -> bytes:
         """The bytes of a piece.
