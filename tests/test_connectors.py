@@ -632,7 +632,7 @@ def test_a_query_is_read_in_the_order_of_its_key_and_from_any_key_on(
     connected.execute(f"insert into {name} values (null, 'x')")
     connected.commit()
     connected.close()
-    with pytest.raises(InputError, match=r"has a row without .*id.*, which comes nowhere"):
+    with pytest.raises(InputError, match=r"has a row without .*id.*, which would come nowhere"):
         make(place, name, key="id").open()
     for wrong in (name, "select 1 as one"):
         with pytest.raises(InputError, match="cannot be read"):

@@ -240,8 +240,8 @@ def test_an_engine_at_odds_with_the_reference_is_made_small(
 ) -> None:
     run = maps._Step._run
 
-    def broken(self: Any, piece: Any, ended: bool) -> Any:
-        made = run(self, piece, ended)
+    def broken(self: Any, piece: Any, *more: Any) -> Any:
+        made = run(self, piece, *more)
         return made._replace(payloads=["wrong" if each == "item3: 2" else each for each in made.payloads])
 
     monkeypatch.setattr(maps._Step, "_run", broken)

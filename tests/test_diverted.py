@@ -107,7 +107,7 @@ def test_items_without_a_time_are_set_apart_at_the_greatest_time_before_them() -
         errors = [(time, payload["error"], payload["payload"]) for time, sink, payload in found if sink == "errors"]
         assert errors == [
             (-(2**63), "KeyError: 't'", {"n": 0}),
-            (5, "its time is 'six', and no int of 64 bits", {"t": "six", "n": 2}),
+            (5, "its time is 'six', and no int of 64 bits, nor a moment with a zone", {"t": "six", "n": 2}),
             (9, "TypeError: string indices must be integers, not 'str'", "no row"),
         ]
 

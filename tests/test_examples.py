@@ -78,7 +78,7 @@ def counted(words: list[str]) -> list[tuple[str, int]]:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*DIGESTS, "audit", "backfill"}
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*DIGESTS, "audit", "backfill", "survives"}
 
 
 @pytest.mark.parametrize("name", DIGESTS)

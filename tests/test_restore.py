@@ -14,10 +14,11 @@ from strategies import AWKWARD
 from test_golden import CANONICAL, Colour, Pair, Point, Row
 
 import drift
+from drift.testing.recipes import Flags, Noted
 from drift_graph.canonical import canonical, encode_many, stored, stored_each
 from drift_graph.restore import CannotRestore, classes_near, restored, restored_all
 
-CLASSES = {kind.__qualname__: kind for kind in (Colour, Pair, Point, Row)}
+CLASSES = {kind.__qualname__: kind for kind in (Colour, Flags, Noted, Pair, Point, Row)}
 
 deep = st.recursive(
     st.sampled_from(AWKWARD) | st.datetimes() | st.decimals() | st.binary() | st.text() | st.integers() | st.floats(),
