@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from test_zeromq import child
 
 import drift
-from drift.engines.zeromq.engine import ZeromqEngine
 
 ITEMS = 30_000
 
@@ -27,16 +27,6 @@ def summed() -> drift.Graph:
 @pytest.fixture(scope="module")
 def expected() -> str:
     return drift.run(summed(), {"numbers": range(ITEMS)}).finish().digest
-
-
-def engine_of(run: drift.Run) -> ZeromqEngine:
-    engine = run._engine
-    assert isinstance(engine, ZeromqEngine)
-    return engine
-
-
-def child(run: drift.Run, name: str) -> Any:
-    return next(each for each in engine_of(run)._children if each.name == name)
 
 
 def run_of(**settings: Any) -> drift.Run:

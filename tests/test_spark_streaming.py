@@ -31,6 +31,7 @@ from drift.spark.streaming import Stream
 from drift.spark.streaming_kernels import END, KEPT, release
 from drift.spark.streaming_store import Store
 from drift_graph.item import Columns
+from drift_graph.meta import END_OF_TIME
 from drift_graph.times import SourceMachine
 
 # Without Spark: what a level remembers is all that it needs.
@@ -74,8 +75,9 @@ def in_micro_batches(case: Case, cuts: list[int], targets: int, whole: list[bool
     ends: list[tuple[int, RangeEnd]] = []
     position = 0
     for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(items)])):
+        upto = items[end][0] if end < len(items) else END_OF_TIME
         remembers = Remembering(number, whole[number])
-        work = Work(packed(case.dataflow()), surroundings(), True, targets, (), remembers=remembers)
+        work = Work(packed(case.dataflow()), surroundings(), True, targets, (), heartbeat=upto, remembers=remembers)
         kept, more, position = micro_batch(work, items[begin:end], states, position)
         states = [*kept, *(() if whole[number] else states)]  # the later ones first: their order says nothing
         ends += more
@@ -92,10 +94,11 @@ REMEMBERING = [("count", 0, "few"), ("group", 0, "one", 3), ("scan", 0, "few", "
 @given(st.data())
 def test_micro_batches_that_are_cut_anywhere_give_the_output_of_the_reference(data: st.DataObject) -> None:
     recipe = data.draw(recipes(sources_max=2, steps_max=3, failing=data.draw(st.booleans())))
-    recipe = recipe._replace(steps=[*recipe.steps, data.draw(st.sampled_from(REMEMBERING))])
+    kept = [step for step in recipe.steps if step[0] != "later"]  # a stream refuses it
+    recipe = recipe._replace(steps=[*kept, data.draw(st.sampled_from(REMEMBERING))])
     case = Case(recipe, data.draw(inputs(recipe.sources, items_max=12)))
     count = sum(len(each.payloads) for each in case.inputs)
-    cuts = sorted(data.draw(st.lists(st.integers(0, count), min_size=1, max_size=4)))
+    cuts = sorted(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=4))) if count else []
     whole = data.draw(st.lists(st.booleans(), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
     assert in_micro_batches(case, cuts, data.draw(st.integers(1, 3)), whole) == in_reference(case)
 

@@ -97,6 +97,10 @@ def check_goes_on_over(engines: list[tuple[str, dict[str, Any]]], graph: Any, gi
                 break
     assert [seen[at] for at in sorted(seen)] == items
     assert run.report.digest == digest
+    again = drift.run(graph, given, engine="zeromq", state=folder)
+    assert again.finish().digest == digest and again._keeper is not None
+    assert again.went_on_from is not None and again.went_on_from.is_last
+    assert again._keeper.cut is again.went_on_from  # there was nothing to do, and no other cut is kept
 
 
 @pytest.mark.parametrize("steps", [["scan", "group"], ["delay", "process"], ["sliding", "turn", "end"]], ids="-".join)

@@ -315,13 +315,7 @@ class ProcessStage(Restoring):
 
     def _change(self, key: Any, changes: list[tuple[bytes, Any, int]], out: Difference, failures: Difference) -> None:
         """Undo what is at or above the first change, and step through it anew."""
-        first = changes[0][0]
-        undone: list[_Node] = []
-        node = self._nodes.get(key)
-        while node is not None and node[_META] >= first:
-            undone.append(node)
-            node = node[_BEFORE]
-        undone.reverse()
+        node, undone = self._parted(key, changes[0][0])
         items = self._undo(key, node, undone)
         for meta, payload, diff in changes:
             self._apply(items, meta, payload, diff)
@@ -448,11 +442,11 @@ class ProcessStage(Restoring):
         self._debts.rewind(cut)
         self.heartbeat = cut
 
-    def _parted(self, key: Any, cut: bytes) -> tuple[_Node | None, list[_Node]]:
-        """The last node of a key below a cut, and those above it, in order."""
+    def _parted(self, key: Any, meta: bytes) -> tuple[_Node | None, list[_Node]]:
+        """The last node of a key below a meta, and those at or above it, in order."""
         undone: list[_Node] = []
         node = self._nodes.get(key)
-        while node is not None and node[_META] >= cut:
+        while node is not None and node[_META] >= meta:
             undone.append(node)
             node = node[_BEFORE]
         undone.reverse()

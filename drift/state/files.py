@@ -27,6 +27,7 @@ import xxhash
 from drift.machines.cuts import Lookup
 from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.worker import Piece
+from drift.records.journal import sync_folder
 from drift.state.base import Base
 from drift.state.cut import Cut, StateDamaged, decoded, encoded
 from drift.state.pieces import Forms, LaterForm, StoredPiece
@@ -114,7 +115,7 @@ class FilesStore:
         for number in self._numbers():
             if number > cut.number:
                 self._path_of(number).unlink()
-        _sync(self._folder / "cuts")
+        sync_folder(self._folder / "cuts")
         for path in (self._folder / "pieces").iterdir():
             if path.name not in cut.pieces:
                 path.unlink()
@@ -187,7 +188,7 @@ class FilesStore:
         partial = path.with_suffix(".partial")
         _write(partial, encoded(cut.with_pieces(self._names)))
         partial.replace(path)
-        _sync(path.parent)
+        sync_folder(path.parent)
         then()
         self._prune()
 
@@ -222,7 +223,7 @@ class FilesStore:
         if not path.exists():
             raise SettingsError(f"{self._folder} has no cut {number}; drift state list shows those it has")
         path.unlink()
-        _sync(path.parent)
+        sync_folder(path.parent)
 
     def close(self) -> None:
         """See `Store`."""
@@ -310,12 +311,3 @@ def _write(path: Path, data: bytes) -> None:
 def _flush(file: Any) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """So that names in it are on the disk as well."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -37,7 +37,7 @@ from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, le
 from drift.engines.zeromq.wire import Codec, opened
 from drift.machines.nodes.barrier import digest_of
 from drift.machines.nodes.feeding import FeedNode
-from drift.machines.nodes.keeping import Complete, Keeping
+from drift.machines.nodes.keeping import Keeping
 from drift.machines.nodes.messages import Answer, Finished, Restart, Rewind
 from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Send
 from drift.machines.nodes.pacing import needs_pace
@@ -50,7 +50,6 @@ from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded
 from drift_graph.errors import GraphError, ProcessError, SettingsError, StepError
 from drift_graph.graph import Dataflow
-from drift_graph.meta import END_OF_TIME
 
 _TICK_MS = 1  # while a live source may need its promise moved
 _WAIT_MS = 100
@@ -178,7 +177,6 @@ class ZeromqEngine:
             self._keep()
         self._spare: _Child | None = None
         self._tombstones_before = 0
-        self._has_ended_cut = False
         self._started = 0
         self._began_s = 0.0
         self._going_back_since_s = 0.0
@@ -211,11 +209,10 @@ class ZeromqEngine:
         if begin is None:
             return
         cut, blocks, kept = begin
-        states = {step: list(kept.every(step)) for step in cut.steps}
-        later = kept.at_once(cut).later
-        pieces = [Piece(cut.at, states, [] if worker else later) for worker in range(self._settings.workers)]
+        steps = () if cut.is_last else cut.steps
+        piece = Piece(cut.at, {step: list(kept.every(step)) for step in steps}, kept.at_once(cut).later)
         output = Restart(cut.output.position, cut.output.last, list(blocks), list(cut.output.opened), [], [])
-        self._node.begin_at(cut.at, output, pieces)
+        self._node.begin_at(cut.at, output, piece)
         self._tombstones_before = cut.tombstones
 
     def cut(self) -> Taken | None:
@@ -223,9 +220,8 @@ class ZeromqEngine:
         keeping, ended = self._node.keeping, self._node.finished is not None and self._node.error is None
         assert keeping is not None
         complete = keeping.hand_over()
-        if complete is None and ended and not self._has_ended_cut:
-            self._has_ended_cut = True
-            complete = Complete(END_OF_TIME, keeping.restart(), {})
+        if complete is None and ended:
+            complete = keeping.hand_over_end()
         if complete is None:
             return None
         digest = digest_of(complete.output, self._settings.digest)

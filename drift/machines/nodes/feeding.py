@@ -156,11 +156,11 @@ class FeedNode(Node):
         cut = self.keeping.note_piece(piece)
         return [Send(worker, Committed(cut)) for worker in range(self._workers)] if cut is not None else []
 
-    def begin_at(self, cut: bytes, output: Restart, pieces: Sequence[Piece]) -> None:
+    def begin_at(self, cut: bytes, output: Restart, piece: Piece) -> None:
         """Before anything is fed: the run goes on from a cut that another one committed."""
         assert self.keeping is not None
         self.minimal_time = cut
-        self.keeping.begin_at(cut, output, pieces)
+        self.keeping.begin_at(cut, output, piece)
 
     def take_released(self) -> list[ReleasedMessage]:
         """The pieces of the output that have come since the last time."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from drift_barrier.digest import BLOCK_ITEMS, Encoded
 from drift_graph.errors import DriftBug, PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, MetaParts
+from drift_graph.meta import BEGINNING, END_OF_TIME, MetaParts
 
 
 class Complete(NamedTuple):
@@ -81,13 +81,19 @@ class Keeping:
         self._output: Restart | None = None  # as that one has it
         self._is_complete = False
 
-    def begin_at(self, cut: bytes, output: Restart, pieces: Sequence[Piece]) -> None:
-        """Before anything is fed: the run goes on from a cut that another committed, with a piece for each worker."""
+    def begin_at(self, cut: bytes, output: Restart, piece: Piece) -> None:
+        """Before anything is fed: the run goes on from a cut that another committed, and this is all of its state.
+
+        Each worker takes the keys that are its own; the first sends the later items again.
+        """
         self.since, self.position, self.last = cut, output.position, output.last
         self._went_on, self._opened_before, self._blocks = output.position, output.opened, list(output.blocks)
-        for kept, piece in zip(self._pieces, pieces):
-            kept.add([(cut, packed(piece))])
         self._handed_over = cut
+        if cut == END_OF_TIME:
+            return
+        for_others = packed(piece._replace(later=[]))
+        for worker, kept in enumerate(self._pieces):
+            kept.add([(cut, for_others if worker else packed(piece))])
 
     def keep_for_others(self) -> None:
         """Before anything is fed: cuts will be asked for."""
@@ -115,6 +121,13 @@ class Keeping:
         self.let_go()
         self.keep_for_others()
         return Complete(self.since, output, pieces)
+
+    def hand_over_end(self) -> Complete | None:
+        """The cut at the end, where all has been received and nobody has it."""
+        if self._handed_over == END_OF_TIME:
+            return None
+        self._handed_over = END_OF_TIME
+        return Complete(END_OF_TIME, self.restart(), {})
 
     def let_go(self) -> None:
         """Of the cut for others, which nobody has taken: what is above it goes on."""
