@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from spark_shares import digest_and_error, in_reference
 from test_later import BY_TIME, arrivals, by_name, counted, due, seen, told, trips
@@ -35,14 +37,14 @@ def test_later_items_of_a_dataframe_give_the_digest_of_local(spark: Any) -> None
     frame = spark.createDataFrame(ARRIVED, "at long, name string, number long").repartition(4, "number")
     rows = [frame_row.asDict() for frame_row in frame.collect()]
     digests = []
-    for given_rows, settings in ((frame, {"engine": "spark", "spark": spark}), (rows, {})):
+    for given_rows, chosen in ((frame, {"engine": "spark", "spark": spark}), (rows, {})):
         graph = drift.Graph("rows")
         source = graph.source("rows", time=drift.EventTime(lambda row: row["at"], lateness=400))
         source.flat_map(lambda row: [row, drift.at(row["at"] + 4, row)], later=True).group(
             lambda row: row["name"], 2
         ).sink("pairs")
         source.process(lambda row: row["name"], 0, counted, told).sink("counted")
-        digests.append(drift.run(graph, {"rows": given_rows}, **settings).finish().digest)  # type: ignore[arg-type]
+        digests.append(drift.run(graph, {"rows": given_rows}, **chosen).finish().digest)  # type: ignore[arg-type]
     assert digests[0] == digests[1]
 
 
@@ -54,11 +56,47 @@ def processed() -> drift.Graph:
     return graph
 
 
-@given(arrivals(), st.integers(1, 3), st.lists(st.integers(0, 39), max_size=4), st.booleans())
+WINDOWS = {
+    "tumbling": drift.windows.tumbling(5),
+    "sliding": drift.windows.sliding(9, 3),
+    "session": drift.windows.session(3),
+    "count": drift.windows.count(3, 2, partial=True),
+}
+
+
+def windowed(kind: str) -> drift.Graph:
+    """Keys of windows are forgotten when these end."""
+    graph = drift.Graph(kind)
+    graph.source("trips", time=BY_TIME).key_by(by_name).window(WINDOWS[kind]).collect().sink("out")
+    return graph
+
+
+def joined() -> drift.Graph:
+    graph = drift.Graph("joined")
+    source = graph.source("trips", time=BY_TIME)
+    left, right = source.filter(is_even), source.filter(is_odd)
+    left.join(right, by_name, by_name, within=(2, 5), how="full").sink("out")
+    return graph
+
+
+def is_even(trip: Any) -> bool:
+    return trip[2] % 2 == 0
+
+
+def is_odd(trip: Any) -> bool:
+    return not is_even(trip)
+
+
+GRAPHS = {"processed": processed, "joined": joined, **{kind: partial(windowed, kind) for kind in WINDOWS}}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@settings(max_examples=settings.default.max_examples // 3)
+@given(arrivals(), st.integers(1, 3), st.lists(st.integers(0, 39), max_size=6), st.booleans())
 def test_micro_batches_cut_anywhere_give_the_output_of_a_run(
-    arrived: list[Any], targets: int, cuts: list[int], whole: bool
+    name: str, arrived: list[Any], targets: int, cuts: list[int], whole: bool
 ) -> None:
-    case = _Case(arrived)
+    case = _Case(GRAPHS[name], arrived)
     items = all_items(case)
     states: list[Row] = []
     ends: list[tuple[int, RangeEnd]] = []
@@ -76,11 +114,12 @@ def test_micro_batches_cut_anywhere_give_the_output_of_a_run(
 
 
 class _Case:
-    def __init__(self, arrived: list[Any]) -> None:
+    def __init__(self, graph: Callable[[], drift.Graph], arrived: list[Any]) -> None:
+        self._graph = graph
         self._arrived = arrived
 
     def dataflow(self) -> drift.Dataflow:
-        return processed().build()
+        return self._graph().build()
 
     def sources(self) -> dict[str, Any]:
         return {"trips": self._arrived}

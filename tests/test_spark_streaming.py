@@ -87,7 +87,10 @@ def in_micro_batches(case: Case, cuts: list[int], targets: int, whole: list[bool
 
 
 #: What a later micro-batch goes on from, at the end of every graph.
-REMEMBERING = [("count", 0, "few"), ("group", 0, "one", 3), ("scan", 0, "few", "mixing"), ("reduce", 0, "few")]
+REMEMBERING = [
+    ("count", 0, "few"), ("group", 0, "one", 3), ("scan", 0, "few", "mixing"), ("reduce", 0, "few"),
+    ("process", 0, "few"),
+]  # fmt: skip
 
 
 @settings(max_examples=settings.default.max_examples // 2)

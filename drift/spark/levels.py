@@ -110,11 +110,16 @@ class LevelWorker:
         self._settled = BEGINNING
         self._due_below = due_below
         self._recalled: dict[str, dict[Any, tuple[int, bytes]]] = {}  # by key: the version, and a hash of it
+        self._versions: dict[str, dict[Any, list[Any]]] = {}  # of these, until the worker is given them
         self.cuts_at_times = any(name in levels.alone for name in groups)
 
     def handle(self, parts: Sequence[Part], outbox: Outbox, settled: bytes) -> None:
         """Process pieces that are complete below `settled`, and all above what was handled before."""
         worker = self._worker
+        if self._versions:
+            for name, versions in self._versions.items():
+                worker.recall(name, [(key, *kept) for key, kept in versions.items() if kept])
+            self._versions = {}
         worker.settle(self._settled, min(settled, self._due_below))
         self.leave(worker.handle(parts).get(BARRIER, ()), outbox)
         while (least := worker.least_later) is not None and least < min(settled, self._due_below):
@@ -127,13 +132,12 @@ class LevelWorker:
         """Go on, before any item, with what was remembered; of several versions of a key the last one counts."""
         number, name, bodies = pickle.loads(row.body)
         known = self._recalled.setdefault(name, {})
-        pairs: list[tuple[Any, Any]] = []
+        versions = self._versions.setdefault(name, {})
         for body in bodies:
-            pair = pickle.loads(body)
-            if known.get(pair[0], _NEVER)[0] < number:
-                known[pair[0]] = number, xxh3_128_digest(body)
-                pairs.append(pair)
-        self._worker.recall(name, pairs)
+            key, *kept = pickle.loads(body)  # nothing of a key that was forgotten
+            if known.get(key, _NEVER)[0] < number:
+                known[key] = number, xxh3_128_digest(body)
+                versions[key] = kept
 
     def remembered(self, target: int, remembering: Remembering) -> Iterator[Row]:
         """What a later worker for the same keys needs, once everything is settled.
@@ -143,8 +147,10 @@ class LevelWorker:
         """
         for name, pairs in self._worker.remembered():
             known = self._recalled.get(name, {})
+            kept = {key for key, _ in pairs}
+            forgotten = [] if remembering.everything else [(key,) for key in known if key not in kept]
             try:
-                bodies = [(pair[0], pickle.dumps(pair, 5)) for pair in pairs]
+                bodies = [(pair[0], pickle.dumps(pair, 5)) for pair in (*pairs, *forgotten)]
             except Exception as error:
                 raise PayloadError(
                     f"what {name!r} remembers of its keys cannot be kept ({type(error).__name__}: {error}); states "
