@@ -25,16 +25,29 @@ from drift_graph.times import ArrivalTime, EventTime, TimePolicy
 _NUMBER = re.compile(r"[+-]?[0-9]+(_[0-9]+)*", re.ASCII)
 OnExisting = Literal["continue", "replace", "error"]
 
-_FILES: dict[str, Callable[[str], Source]] = {"text": sources.text, "jsonl": sources.jsonl, "csv": sources.csv}
+_FILES: dict[str, Callable[..., Source]] = {
+    "text": sources.text,
+    "jsonl": sources.jsonl,
+    "csv": sources.csv,
+    "parquet": sources.parquet,
+}
 _IN_SPARK = ("parquet", "orc", "table")
 _URLS = ("redis://", "rediss://", "redis-json://", "kafka://", "kafka-json://", "postgresql://", "postgres://")
-_ENDINGS = {".txt": "text", ".log": "text", "": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
+_ENDINGS = {
+    ".txt": "text",
+    ".log": "text",
+    "": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
 _SINK_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 SOURCE_FORMS = (
     "PATH.txt, .log, .jsonl or .csv (also .gz), PATH.parquet, text:PATH, jsonl:PATH, csv:PATH, parquet:PATH, -, "
     "tcp://HOST:PORT, zmq:ADDRESS, zmq-json:ADDRESS, kafka://HOST:PORT#TOPIC, redis://HOST/DB#STREAM (kafka-json, "
     "redis-json), or with --engine spark orc:PATH, table:NAME; a PATH is a file, a pattern in quotes, or with its kind "
-    "before it a folder"
+    "before it a folder; follow:PATH goes on with what is written"
 )
 SINK_FORMS = (
     "PATH.jsonl, PATH.csv, PATH.parquet (a folder), jsonl:PATH, csv:PATH, parquet:PATH, sqlite:PATH#TABLE, "
@@ -74,12 +87,12 @@ def source_of(spec: str, name: str = "", engine: str = "local") -> Source:
         engine: where it is read.
     """
     kind, colon, rest = spec.partition(":")
-    if colon and kind in _FILES:
-        return _FILES[kind](rest)
+    if kind == "follow":
+        return _of_path(rest, follow=True)
+    if colon and kind in _FILES and not (kind == "parquet" and engine == "spark"):
+        return _of_path(spec)
     if spec.startswith(_URLS):
         return _source_of_url(spec, name)
-    if colon and kind == "parquet" and engine != "spark":
-        return sources.parquet(rest)
     if colon and kind in _IN_SPARK:
         return FrameSource(_frame_reader(kind, rest))
     if colon and kind in ("zmq", "zmq-json"):
@@ -91,13 +104,18 @@ def source_of(spec: str, name: str = "", engine: str = "local") -> Source:
         return sources.tcp_lines(host, int(port))
     if spec == "-":
         return sources.text("-")
+    return _of_path(spec)
+
+
+def _of_path(spec: str, *, follow: bool = False) -> Source:
+    kind, colon, rest = spec.partition(":")
+    if colon and kind in _FILES:
+        return _FILES[kind](rest, follow=follow)
     path = Path(spec)
     ending = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
-    if ending == ".parquet":
-        return sources.parquet(spec)
     if ending not in _ENDINGS or (not ending and path.is_dir()):
         raise SettingsError(f"what is in {spec}? a source is {SOURCE_FORMS}")
-    return _FILES[_ENDINGS[ending]](spec)
+    return _FILES[_ENDINGS[ending]](spec, follow=follow)
 
 
 def _frame_reader(kind: str, place: str) -> Callable[[Any], Any]:

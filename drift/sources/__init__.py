@@ -3,8 +3,8 @@
 from drift.sources import files as _files
 from drift.sources.base import IterableSource, Reader, Source, as_source
 from drift.sources.kafka import kafka
-from drift.sources.many import of_many as _of_many
 from drift.sources.parquet import parquet
+from drift.sources.paths import of_paths as _of_paths
 from drift.sources.query import postgres, sqlite
 from drift.sources.redis import redis
 from drift.sources.sockets import tcp_lines
@@ -13,7 +13,7 @@ from drift.sources.threads import live
 from drift.sources.zeromq import zmq_pull
 
 #: Of a file, a folder, or what a pattern such as "logs/*.txt" matches, in the order of their names.
-text, jsonl, csv = _of_many(_files.text), _of_many(_files.jsonl), _of_many(_files.csv)
+text, jsonl, csv = _of_paths(_files.text), _of_paths(_files.jsonl), _of_paths(_files.csv)
 
 __all__ = [
     "IterableSource",

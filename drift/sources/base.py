@@ -80,6 +80,10 @@ class Positioned(Protocol):
         """
 
 
+class NothingYet(InputError):
+    """A reader has come to the end of what is there of a file that is still written; its position is where it was."""
+
+
 _FORM = 1
 
 

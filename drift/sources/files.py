@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from drift.promises import SourcePromise
-from drift.sources.base import Reader, gone, position_of, where_in
+from drift.sources.base import NothingYet, Reader, gone, position_of, where_in
 from drift_graph.diverted import diverted, is_diverted
 from drift_graph.errors import InputError, SettingsError
 
@@ -44,14 +44,17 @@ _CHECK_BYTES = 64  # before a place, by which another file is known
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
-def text(path: str | os.PathLike[str], encoding: str = "utf-8-sig") -> FileSource:
+def text(path: str | os.PathLike[str], encoding: str = "utf-8-sig", *, follow: bool = False) -> FileSource:
     """Each line of a file is a payload, without its newline.
 
     Args:
         path: a plain or a gzip file, or "-" for standard input. "\\n", "\\r\\n" and "\\r" end a line.
         encoding: as for `open`; the default is UTF-8 with or without a byte order mark.
+        follow: go on, live: the last file, in the order of names, is read as it grows, until one behind it comes. A
+            pattern or folder may be without files yet. What is gzip is whole when it comes: move it there.
     """
     _check_encoding(encoding)
+    _check_follow(path, follow)
 
     def batches(file: _File) -> Iterator[list[Any]]:
         if file.apart:
@@ -61,7 +64,7 @@ def text(path: str | os.PathLike[str], encoding: str = "utf-8-sig") -> FileSourc
     return FileSource("text", path, batches)
 
 
-def jsonl(path: str | os.PathLike[str], type: Any = Any) -> FileSource:
+def jsonl(path: str | os.PathLike[str], type: Any = Any, *, follow: bool = False) -> FileSource:
     """Each line of a file is a payload, as one JSON value in UTF-8. Lines of white space are passed over.
 
     An object with two equal keys is refused, where no `type` is given; a type takes the last of them.
@@ -69,7 +72,9 @@ def jsonl(path: str | os.PathLike[str], type: Any = Any) -> FileSource:
     Args:
         path: a plain or a gzip file, or "-" for standard input.
         type: what each line must be, for instance a dataclass or a msgspec Struct; it is made so.
+        follow: as of `text`.
     """
+    _check_follow(path, follow)
     try:
         decode = msgspec.json.Decoder(type).decode
     except TypeError as error:
@@ -84,6 +89,7 @@ def csv(
     columns: Sequence[str] | None = None,
     convert: Mapping[str, Callable[[str], Any]] | None = None,
     encoding: str = "utf-8-sig",
+    follow: bool = False,
     **dialect: Any,
 ) -> FileSource:
     """Each row of a CSV file is a payload: a dict of column name to text. Blank lines are passed over.
@@ -93,9 +99,11 @@ def csv(
         columns: names of the columns, for a file without a header row.
         convert: for a column, a function that makes its text into a value: {"delay": int}.
         encoding: as for `open`; the default also takes the byte order mark that spreadsheets write.
+        follow: as of `text`; each file has its header row.
         dialect: other format parameters of `csv.reader`, such as quotechar; strict is True unless given.
     """
     _check_encoding(encoding)
+    _check_follow(path, follow)
     parameters = {"strict": True, "delimiter": delimiter, **dialect}
     try:
         csv_module.reader((), **parameters)
@@ -127,6 +135,7 @@ class FileSource:
         self._kind = kind
         self._batches = batches
         self._apart = ""
+        self._grows = False
         if self._path == "-" or _is_pipe(self._path):
             self.promise = SourcePromise("not at all", "a pipe gives each byte once")
 
@@ -136,9 +145,16 @@ class FileSource:
         source._apart = name
         return source
 
+    def growing(self) -> FileSource:
+        """The same source, whose reader raises `NothingYet` at the end of what is there; what is gzip is whole."""
+        source = copy.copy(self)
+        source._grows = True
+        return source
+
     def open(self) -> Reader:
         file = _File(self._path)
         file.apart = self._apart
+        file.grows = self._grows and not file.is_gzip
         return _FileReader(self._kind, file, self._batches(file))
 
     def __repr__(self) -> str:
@@ -168,11 +184,17 @@ class _FileReader:
             place = self._file.place
             try:
                 batch = next(self._batches, None)
+            except NothingYet:
+                if self._to_pass:
+                    raise self._gone() from None
+                raise
             except Exception as error:  # which lies before that place, perhaps: who goes on meets it again
                 self._error = error
                 raise
             if not self._to_pass:
                 self._before, self._given = place, 0
+            if batch is None and self._to_pass:
+                raise self._gone()
             if batch is None:
                 return None
             self._batch, self._at = batch, min(self._to_pass, len(batch))
@@ -193,6 +215,14 @@ class _FileReader:
         *place, items = where_in(position, self._kind, self._file.name, *_Place._fields, "items")
         self._file.go_to(_Place(*place))
         self._before, self._given, self._to_pass = self._file.place, items, items
+
+    def _gone(self) -> InputError:
+        return gone(self._file.name, f"item {self._given} from a place on", f"it has {self._to_pass} fewer")
+
+    @property
+    def ended_at(self) -> int:
+        """How many bytes of the file were there at its end."""
+        return self._file.ended_at
 
     def filenos(self) -> Sequence[int]:
         return () if self._file.pipe is None else (self._file.pipe,)
@@ -220,14 +250,18 @@ class _File:
             raise InputError("standard input is closed, or replaced by something without bytes") from None
         self._raw: Any = opened
         self._bytes: Any = opened
+        self.is_gzip = False
         self._begun = False
         self.place = _Place(0, 0, None, 0, 0, 0, None)  # behind what was given; whoever gives it keeps it
         self.before = b""  # the last bytes before it
         self.apart = ""  # the source's name, where what cannot be read is to be set apart
+        self.grows = False
+        self.ended_at = 0
         self._size, self.pipe = _size_or_pipe(opened)
         try:
             if path.endswith(".gz") or (hasattr(opened, "peek") and opened.peek(2)[:2] == _GZIP_MAGIC):
                 self._bytes = gzip.GzipFile(fileobj=opened)
+                self.is_gzip = True
         except OSError as error:
             self.close()
             raise InputError(f"{path} cannot be read: {error.strerror}; {_advice(error)}") from None
@@ -245,13 +279,18 @@ class _File:
         """The next bytes, none at the end; and what is wrong after them, or ""."""
         self._begun = True
         try:
-            return self._bytes.read1(_CHUNK_BYTES), ""
+            data: bytes = self._bytes.read1(_CHUNK_BYTES)
         except EOFError:
             return b"", "the gzip data end early, the file was cut off; get the whole file"
         except (gzip.BadGzipFile, zlib.error) as error:
             return b"", f"the gzip data are broken ({error}); get the file again, or unpack what is sound of it"
         except (OSError, ValueError) as error:
             return b"", f"reading failed ({error}); look at the disk or the connection"
+        if not data and self.grows:
+            raise NothingYet(f"{self.name} has no more yet")
+        if not data and self.pipe is None:
+            self.ended_at = self._raw.tell()
+        return data, ""
 
     def go_to(self, place: _Place) -> None:
         """Before the first chunk: give those from there on.
@@ -451,6 +490,11 @@ class _Decoded:
     def go_to(self, state: list[Any] | None) -> None:
         if state is not None:
             self._newlines.setstate((bytes.fromhex(state[0]), state[1]))
+
+
+def _check_follow(path: object, follow: bool) -> None:
+    if follow and path == "-":
+        raise SettingsError("standard input ends when it is closed, and nobody can follow it; leave follow=True out")
 
 
 def _check_encoding(encoding: str) -> None:

@@ -7,31 +7,15 @@ out when the source is opened.
 from __future__ import annotations
 
 import glob
-import os
 from collections.abc import Callable, Sequence
-from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar
 
 from drift.promises import SourcePromise
 from drift.sources.base import Positioned, Reader, Source, gone, position_of, where_in
 from drift_graph.errors import InputError
 
-Make = TypeVar("Make", bound=Callable[..., Any])
-
-
-def of_many(of_one: Make) -> Make:
-    """A function that makes a source of a file, for folders and patterns as well."""
-
-    @wraps(of_one)
-    def source(path: str | os.PathLike[str], *args: Any, **more: Any) -> Any:
-        one: Source = of_one(path, *args, **more)  # which checks the arguments
-        named = os.fsdecode(path)
-        if named == "-" or not (Path(named).is_dir() or glob.has_magic(named)):
-            return one
-        return ManySource(named, one, lambda each: of_one(each, *args, **more))
-
-    return cast(Make, source)
+Make1 = Callable[[str], Source]
 
 
 class ManySource:
@@ -45,7 +29,7 @@ class ManySource:
     live = False
     promise: ClassVar = SourcePromise("from a position", "in one of its files, as long as they are there")
 
-    def __init__(self, path: str, one: Source, make: Callable[[str], Source]) -> None:
+    def __init__(self, path: str, one: Source, make: Make1) -> None:
         self._path = path
         self._one = one
         self._make = make
@@ -55,7 +39,7 @@ class ManySource:
 
     def setting_apart(self, name: str) -> Source:
         """The same source, which gives what it cannot read a place of its own, under this name and that of the file."""
-        folder = _folder_of(self._path)
+        folder = folder_of(self._path)
 
         def make(path: str) -> Source:
             one: Any = self._make(path)
@@ -68,7 +52,7 @@ class ManySource:
         return repr(self._one)
 
 
-def _folder_of(path: str) -> Path:
+def folder_of(path: str) -> Path:
     """The folder that the files have in common, wherever it is: itself, or what comes before the pattern."""
     if Path(path).is_dir():
         return Path(path)
@@ -76,29 +60,34 @@ def _folder_of(path: str) -> Path:
     return Path(*parts[: next(at for at, part in enumerate(parts) if glob.has_magic(part))])
 
 
+def files_in(path: str) -> list[str]:
+    """The files in a folder (but for hidden ones), or those that match a pattern, in the order of their names."""
+    if Path(path).is_dir():
+        found = [str(each) for each in Path(path).iterdir() if each.is_file() and each.name[:1] not in (".", "_")]
+    else:
+        found = [each for each in glob.glob(path, recursive=True) if Path(each).is_file()]  # noqa: PTH207
+    return sorted(found)
+
+
 def files_of(path: str) -> list[str]:
-    """The files that a path names: itself, those in a folder (but for hidden ones), or those that match a pattern.
+    """The files that a path names: itself, or those in a folder, or that match a pattern.
 
     Raises:
         InputError: there are none.
     """
-    if Path(path).is_dir():
-        found = [str(each) for each in Path(path).iterdir() if each.is_file() and each.name[:1] not in (".", "_")]
-        told = "the folder has no files"
-    elif glob.has_magic(path) and not Path(path).exists():
-        found = [each for each in glob.glob(path, recursive=True) if Path(each).is_file()]  # noqa: PTH207
-        told = "no file matches the pattern"
-    else:
+    if not Path(path).is_dir() and (not glob.has_magic(path) or Path(path).exists()):
         return [path]
+    found = files_in(path)
     if not found:
+        told = "the folder has no files" if Path(path).is_dir() else "no file matches the pattern"
         raise InputError(f"{path}: {told}; check the path")
-    return sorted(found)
+    return found
 
 
 def reader_of(path: str, open_one: Callable[[str], Reader]) -> Reader:
     """A reader of all files that a path names."""
     paths = files_of(path)
-    return open_one(path) if paths == [path] else ManyReader(paths, open_one, _folder_of(path))
+    return open_one(path) if paths == [path] else ManyReader(paths, open_one, folder_of(path))
 
 
 class ManyReader:

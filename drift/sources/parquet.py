@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drift.extras import need
 from drift.promises import SourcePromise
 from drift.sources.base import Reader
+from drift.sources.followed import FollowedSource
 from drift.sources.frames import Payload
 from drift.sources.many import reader_of
 from drift.sources.rows import RowsReader, check_payload, maker, without
@@ -29,7 +30,8 @@ def parquet(
     columns: Sequence[str] | None = None,
     payload: Literal["dict", "tuple", "value"] = "dict",
     type: Any = None,
-) -> ParquetSource:
+    follow: bool = False,
+) -> ParquetSource | FollowedSource:
     """Each row of a Parquet file is a payload, with values as of `drift.sources.table`.
 
     Args:
@@ -38,13 +40,19 @@ def parquet(
         columns: those that are read, in this order; all if None.
         payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column.
         type: what each row must be, for instance a dataclass or a msgspec Struct; the dict is made so.
+        follow: go on, live, with files that come, in the order of their names; each is whole when it comes: move it
+            there.
     """
     need("parquet", "drift.sources.parquet")
     check_payload("parquet", payload, type)
     try:
-        return ParquetSource(os.fsdecode(path), columns, payload, type)
+        named = os.fsdecode(path)
     except TypeError:
         raise SettingsError(f"parquet({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
+    source = ParquetSource(named, columns, payload, type)
+    if not follow:
+        return source
+    return FollowedSource(named, source, lambda each: ParquetSource(each, columns, payload, type))
 
 
 class ParquetSource:

@@ -1,0 +1,220 @@
+"""Files that are followed: what is written to a folder while it is read is given once, in the order of names."""
+
+from __future__ import annotations
+
+import gzip
+import select
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from waiting import HANG_S
+
+import drift
+from drift import sources
+from drift.cli.specs import source_of
+from drift.sources.base import Positioned, Reader
+
+
+@contextmanager
+def opened(source: Any, position: Any = None) -> Iterator[Reader]:
+    with closing(source.open()) as reader:
+        if position is not None:
+            assert isinstance(reader, Positioned)
+            reader.seek(position)
+        yield reader
+
+
+def given(reader: Reader) -> list[Any]:
+    """All that is there now."""
+    found: list[Any] = []
+    while payloads := reader.read(2):
+        found += payloads
+    assert payloads == []
+    return found
+
+
+def woken(reader: Reader) -> bool:
+    return bool(select.select(reader.filenos(), (), (), HANG_S)[0])
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a", newline="") as file:
+        file.write(text)
+
+
+def test_what_is_appended_and_files_that_come_are_given_in_order(tmp_path: Path) -> None:
+    with opened(sources.text(tmp_path / "*.log", follow=True)) as reader:
+        assert given(reader) == []
+        append(tmp_path / "1.log", "one\ntwo\nthr")
+        assert woken(reader) and given(reader) == ["one", "two"]
+        append(tmp_path / "1.log", "ee\nfour")
+        assert woken(reader) and given(reader) == ["three"]
+        append(tmp_path / "other.txt", "another\n")
+        append(tmp_path / "3.log", "")
+        append(tmp_path / "2.log", "five\n")
+        assert woken(reader) and given(reader) == ["four", "five"], "a file ends when one behind it is there"
+        append(tmp_path / "3.log", "six\n")
+        assert woken(reader) and given(reader) == ["six"]
+
+
+def test_a_file_that_is_named_is_followed(tmp_path: Path) -> None:
+    append(tmp_path / "app.log", "one\n")
+    with opened(sources.text(tmp_path / "app.log", follow=True)) as reader:
+        assert given(reader) == ["one"]
+        append(tmp_path / "app.log", "two\n" * 3)
+        assert woken(reader) and given(reader) == ["two"] * 3
+
+
+def test_a_position_is_gone_on_from_wherever_it_was_told(tmp_path: Path) -> None:
+    def write(step: int) -> None:
+        append(tmp_path / f"{step // 3}.jsonl", f'{{"n": {2 * step}}}\n{{"n": {2 * step + 1}')
+        append(tmp_path / f"{step // 3}.jsonl", "}\n")
+
+    source = sources.jsonl(tmp_path, follow=True)
+    positions: list[tuple[Any, int]] = []
+    with opened(source) as reader:
+        assert isinstance(reader, Positioned)
+        count = 0
+        for step in range(9):
+            positions.append((reader.position(), count))
+            write(step)
+            while payloads := reader.read(1):
+                assert payloads == [{"n": count}]
+                count += 1
+                positions.append((reader.position(), count))
+    assert count == 18
+    for position, before in positions:
+        with opened(source, position) as reader:
+            assert given(reader) == [{"n": n} for n in range(before, 18)]
+    (tmp_path / "0.jsonl").unlink()  # what was read may be cleared away
+    with opened(source, positions[-1][0]) as reader:
+        assert given(reader) == []
+        write(9)
+        assert given(reader) == [{"n": 18}, {"n": 19}]
+
+
+def test_a_row_of_csv_over_several_lines_is_given_when_it_is_whole(tmp_path: Path) -> None:
+    file = tmp_path / "1.csv"
+    with opened(sources.csv(tmp_path / "*.csv", follow=True)) as reader:
+        append(file, 'word,n\nto,1\n"b')
+        assert given(reader) == [{"word": "to", "n": "1"}]
+        append(file, "\n")
+        assert given(reader) == []
+        append(file, 'e",2\nor,3\n')
+        assert given(reader) == [{"word": "b\ne", "n": "2"}, {"word": "or", "n": "3"}]
+        append(tmp_path / "2.csv", "n,word\n4,not\n")
+        assert given(reader) == [{"n": "4", "word": "not"}]
+
+
+def test_files_that_are_whole_when_they_come_are_not_waited_for(tmp_path: Path) -> None:
+    with opened(sources.text(tmp_path, follow=True)) as reader:
+        (tmp_path / "1.gz").write_bytes(gzip.compress(b"one\ntwo"))
+        assert given(reader) == ["one", "two"]
+        append(tmp_path / "2", "three\n")
+        assert given(reader) == ["three"]
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    with opened(sources.parquet(folder, follow=True, payload="value")) as reader:
+        for number in range(3):
+            pq.write_table(pa.table({"n": [number, 10]}), tmp_path / "part")
+            (tmp_path / "part").rename(folder / f"{number}.parquet")
+            assert woken(reader) and given(reader) == [number, 10]
+
+
+def test_what_cannot_be_read_is_set_apart_with_the_name_of_its_file(tmp_path: Path) -> None:
+    graph = drift.Graph("apart")
+    graph.source("rows", on_error="divert").sink("out")
+    append(tmp_path / "1.jsonl", "1\n{\n2\n")
+    with drift.run(graph, {"rows": sources.jsonl(tmp_path, follow=True)}) as run:
+        found = [next(item) for item in [iter(run)] for _ in range(3)]
+    assert [item.payload for item in found if item.sink == "out"] == [1, 2]
+    (bad,) = [item.payload for item in found if item.sink == "errors"]
+    assert bad["place"] == "rows, 1.jsonl, line 2"
+
+
+def test_a_file_that_comes_too_late_in_the_order_ends_the_input(tmp_path: Path) -> None:
+    append(tmp_path / "2", "two\n")
+    source = sources.text(tmp_path, follow=True)
+    with opened(source) as reader:
+        assert given(reader) == ["two"]
+        assert isinstance(reader, Positioned)
+        position = reader.position()
+        append(tmp_path / "1", "one\n")
+        with pytest.raises(drift.InputError, match=r"'1' has come to .* when '2' was read already"):
+            given(reader)
+    with (
+        pytest.raises(drift.InputError, match=r"before which there were 0.*there are 1 before it"),
+        opened(source, position),
+    ):
+        pass
+
+
+def test_a_file_that_grows_behind_its_end_ends_the_input(tmp_path: Path) -> None:
+    source = sources.text(tmp_path, follow=True)
+    append(tmp_path / "1", "one")
+    append(tmp_path / "2", "two\n")
+    with opened(source) as reader:
+        assert given(reader) == ["one", "two"]
+        assert isinstance(reader, Positioned)
+        position = reader.position()
+        append(tmp_path / "1", " more\n")
+        with pytest.raises(drift.InputError, match="has 9 bytes, and had 3 when it was read to its end"):
+            given(reader)
+    with opened(source, position) as again, pytest.raises(drift.InputError, match="has 9 bytes, and had 3"):
+        given(again)
+
+
+def test_a_file_that_is_emptied_or_removed_while_it_is_read_ends_the_input(tmp_path: Path) -> None:
+    source = sources.text(tmp_path, follow=True)
+    append(tmp_path / "1", "one\ntwo\n")
+    with opened(source) as reader:
+        assert given(reader) == ["one", "two"]
+        assert isinstance(reader, Positioned)
+        position = reader.position()
+        (tmp_path / "1").write_text("new\n")
+        assert woken(reader)
+        with pytest.raises(drift.InputError, match="has 4 bytes where it had 8"):
+            given(reader)
+    with opened(source, position) as again, pytest.raises(drift.InputError, match=r"item 2 from a place on.*1 fewer"):
+        given(again)
+    with opened(source) as reader:
+        assert given(reader) == ["new"]
+        (tmp_path / "1").unlink()
+        with pytest.raises(drift.InputError, match="has gone while it was read"):
+            given(reader)
+
+
+def test_what_cannot_be_followed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(drift.SettingsError, match="standard input ends"):
+        sources.text("-", follow=True)
+    with pytest.raises(drift.InputError, match="is no folder"):
+        sources.text(tmp_path / "nowhere" / "*.txt", follow=True).open()
+    with pytest.raises(drift.InputError, match="is not there"):
+        sources.text(tmp_path / "app.log", follow=True).open()
+
+
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+def test_a_run_with_state_goes_on_in_the_folder(tmp_path: Path, engine: drift.EngineName, nothing_left: None) -> None:
+    graph = drift.Graph("grows")
+    by_time = drift.EventTime(time=lambda n: n)
+    graph.source("n", time=by_time).scan(key=lambda n: n % 2, initial=0, step=lambda s, n: (s + 1, (n, s + 1))).sink(
+        "out"
+    )
+    folder = tmp_path / "in"
+    folder.mkdir()
+    found: list[Any] = []
+    for day in range(3):
+        append(folder / f"{day}.jsonl", "".join(f"{n}\n" for n in range(4 * day, 4 * day + 4)))
+        source = source_of(f"follow:jsonl:{folder}")
+        with drift.run(graph, {"n": source}, state=tmp_path / "state", engine=engine) as run:
+            assert run.guarantee is not None
+            for item in run:
+                found.append(item.payload)
+                if item.payload[0] == 4 * day + 2:
+                    run.stop()
+    assert found == [(n, n // 2 + 1) for n in range(11)]  # another of the time of the last might come
