@@ -14,19 +14,23 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import psycopg
 import pytest
+import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import cases
 from test_cuts import later_steps, rows, with_later
 
 import drift
-import drift.state.files
+import drift.state.store
 from drift.machines.nodes.barrier import BarrierNode
 from drift.machines.nodes.messages import Batch, CutPiece, MinimalTime, ReleasedMessage
 from drift.machines.scan import ScanStage
 from drift.state.cut import StateDamaged
-from drift.state.files import _FOLDED_PIECES
+from drift.state.keeping import place_of, store_of
+from drift.state.place import Away
+from drift.state.store import _FOLDED_PIECES
 from drift_graph.item import Columns
 
 
@@ -152,9 +156,9 @@ CHILD = """
 import os, signal, sys
 import drift
 from test_state import counted, numbers_of
-folder, pieces = sys.argv[1], int(sys.argv[2])
+folder, pieces, place = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 run = drift.run(counted(), numbers_of(folder), sinks={"out": drift.sinks.jsonl(folder + "/out.jsonl")},
-                state=drift.Cuts(folder + "/state", every_s=0, keep=2), batch_items=500)
+                state=drift.Cuts(place, every_s=0, keep=2), batch_items=500)
 for number, piece in enumerate(run.pieces()):
     if number == pieces:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -193,31 +197,6 @@ def numbers_of(folder: str) -> dict[str, Any]:
     return {"numbers": drift.sources.jsonl(f"{folder}/in.jsonl")}
 
 
-def test_a_process_that_is_killed_is_gone_on_from(tmp_path: Path) -> None:
-    numbers = tmp_path / "in.jsonl"
-    numbers.write_text("".join(f'{{"n": {number}}}\n' for number in range(20_000)))
-    unbroken = tmp_path / "unbroken.jsonl"
-    digest = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": drift.sinks.jsonl(unbroken)}).finish().digest
-    out = drift.sinks.jsonl(tmp_path / "out.jsonl")
-    for pieces in (7, 15):
-        done = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path), str(pieces)], cwd=Path(__file__).parent)
-        assert done.returncode == -signal.SIGKILL
-    run = drift.run(
-        counted(), numbers_of(str(tmp_path)), sinks={"out": out}, state=drift.Cuts(tmp_path / "state", keep=2)
-    )
-    cut = run.went_on_from
-    assert cut is not None and cut.items_in == cut.output.position > 0
-    with computed() as items:
-        report = run.finish()
-    assert report.digest == digest and (report.items_in, report.items_out) == (20_000, 20_000)
-    assert sum(items) == 20_000 - cut.items_in
-    assert (tmp_path / "out.jsonl").read_bytes() == unbroken.read_bytes()
-    again = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": out}, state=tmp_path / "state")
-    assert again.went_on_from is not None and again.went_on_from.is_last
-    with computed() as items:
-        assert again.finish().digest == digest and not items
-
-
 # What is kept.
 
 
@@ -234,45 +213,200 @@ def test_a_run_that_is_stopped_has_not_ended_and_goes_on(tmp_path: Path) -> None
     assert run.finish().digest == digest
 
 
-def some_cuts(folder: Path, graph: drift.Graph | None = None, keep: int = 3) -> None:
-    with mock.patch.object(drift.state.files, "_FOLDED_BYTES", 1):
-        take_some_cuts(folder, graph, keep)
+@pytest.fixture(params=["files", "redis", "postgres"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place of each kind, with nothing in it."""
+    return str(tmp_path / "state") if request.param == "files" else on_server(request, tmp_path)
 
 
-def take_some_cuts(folder: Path, graph: drift.Graph | None, keep: int) -> None:
+@pytest.fixture(params=["redis", "postgres"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place on a server of each kind, with nothing in it."""
+    return on_server(request, tmp_path)
+
+
+def on_server(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"{request.getfixturevalue(f'{request.param}_url')}#{tmp_path.name}"
+
+
+def test_a_process_that_is_killed_is_gone_on_from(tmp_path: Path, where: str) -> None:
+    numbers = tmp_path / "in.jsonl"
+    numbers.write_text("".join(f'{{"n": {number}}}\n' for number in range(20_000)))
+    unbroken = tmp_path / "unbroken.jsonl"
+    digest = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": drift.sinks.jsonl(unbroken)}).finish().digest
+    out = drift.sinks.jsonl(tmp_path / "out.jsonl")
+    for pieces in (7, 15) if "://" not in where else (15,):
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD, str(tmp_path), str(pieces), where], cwd=Path(__file__).parent
+        )
+        assert done.returncode == -signal.SIGKILL
+    run = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": out}, state=drift.Cuts(where, keep=2))
+    cut = run.went_on_from
+    assert cut is not None and cut.items_in == cut.output.position > 0
+    with computed() as items:
+        report = run.finish()
+    assert report.digest == digest and (report.items_in, report.items_out) == (20_000, 20_000)
+    assert sum(items) == 20_000 - cut.items_in
+    assert (tmp_path / "out.jsonl").read_bytes() == unbroken.read_bytes()
+    again = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": out}, state=where)
+    assert again.went_on_from is not None and again.went_on_from.is_last
+    with computed() as items:
+        assert again.finish().digest == digest and not items
+
+
+def some_cuts(place: str | Path, graph: drift.Graph | None = None, keep: int = 3) -> None:
+    with mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1):
+        take_some_cuts(place, graph, keep)
+
+
+def take_some_cuts(place: str | Path, graph: drift.Graph | None, keep: int) -> None:
     given = {"numbers": [{"n": number} for number in range(3000)]}
-    run = drift.run(graph or counted(), given, state=drift.Cuts(folder, every_s=0, keep=keep), batch_items=100)
+    run = drift.run(graph or counted(), given, state=drift.Cuts(place, every_s=0, keep=keep), batch_items=100)
     for piece in run.pieces():
         assert run._keeper is not None
-        run._keeper._store._wait()  # type: ignore[attr-defined]
+        run._keeper._store._wait()
         if piece.position > 1500:
             break
     run.close()
 
 
-def test_a_run_goes_on_from_any_cut_that_is_kept(tmp_path: Path) -> None:
-    some_cuts(tmp_path)
-    kept = drift.Cuts(tmp_path)
+def test_a_run_goes_on_from_any_cut_that_is_kept(where: str) -> None:
+    some_cuts(where)
+    kept = drift.Cuts(where)
     given = {"numbers": [{"n": number} for number in range(3000)]}
     digest = drift.run(counted(), given).finish().digest
     with pytest.raises(drift.SettingsError, match=r"from_cut=99, and .* has "):
-        drift.run(counted(), given, state=drift.Cuts(tmp_path, from_cut=99))
+        drift.run(counted(), given, state=drift.Cuts(where, from_cut=99))
     run = drift.run(counted(), given, state=kept)
     assert run.went_on_from is not None
     last = run.went_on_from.number
+    store = store_of(where)
+    store.look()  # also while the run has it open
+    assert [cut.number for cut in store.cuts()] == [last - 2, last - 1, last]
+    store.close()
     run.close()
-    run = drift.run(counted(), given, state=drift.Cuts(tmp_path, from_cut=last - 2))
+    run = drift.run(counted(), given, state=drift.Cuts(where, from_cut=last - 2))
     assert run.went_on_from is not None and run.went_on_from.number == last - 2
     assert run.finish().digest == digest
 
 
-def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_two_runs_do_not_share_a_place(where: str) -> None:
     with (
-        drift.run(counted(), {"numbers": []}, state=tmp_path),
+        drift.run(counted(), {"numbers": []}, state=where),
         pytest.raises(drift.SettingsError, match="another process keeps"),
     ):
-        drift.run(counted(), {"numbers": []}, state=tmp_path)
-    drift.run(counted(), {"numbers": []}, state=tmp_path).finish()
+        drift.run(counted(), {"numbers": []}, state=where)
+    drift.run(counted(), {"numbers": []}, state=where).finish()
+
+
+@pytest.mark.parametrize("steps", [["scan", "group"], ["delay", "process"], ["sliding", "turn", "end"]], ids="-".join)
+def test_states_timers_and_later_items_come_back_from_any_place(where: str, steps: list[str]) -> None:
+    given = {f"in{rank}": [(10 + at // 3 - at * 7 % 5, at * 31 % 10) for at in range(300)] for rank in range(2)}
+    digest, items = whole(with_later(steps), given)
+    cuts = drift.Cuts(where, every_s=0, keep=1)
+    seen: dict[int, Any] = {}
+    with mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1):
+        for count in (9, 5, 10**9):
+            run = drift.run(with_later(steps), given, state=cuts, batch_items=10)
+            assert run._keeper is not None
+            for number, piece in enumerate(run.pieces()):
+                for at, (meta, payload) in enumerate(zip(piece.metas, piece.payloads)):
+                    sink = piece.sinks if isinstance(piece.sinks, str) else piece.sinks[at]
+                    seen[piece.position + at] = (piece.position + at, sink, meta, repr(payload))
+                run._keeper._store._wait()
+                if number == count:
+                    run.close()
+                    break
+    assert [seen[at] for at in sorted(seen)] == items
+    assert run.report.digest == digest
+
+
+def test_connections_that_are_lost_are_made_anew(server: str) -> None:
+    given = {"numbers": [{"n": number} for number in range(5000)]}
+    run = drift.run(counted(), given, state=drift.Cuts(server, every_s=0), batch_items=100)
+    assert run._keeper is not None
+    for number, _ in enumerate(run.pieces()):
+        if number % 10 == 5:
+            run._keeper._store._wait()
+            lose_connections(server)
+    run._keeper._store._wait()
+    assert run._keeper.cut is not None and run._keeper.cut.is_last
+    assert drift.run(counted(), given, state=server).finish().digest == run.report.digest
+
+
+def lose_connections(where: str) -> None:
+    """All that the server has."""
+    server = where.partition("#")[0]
+    if server.startswith("postgresql"):
+        with psycopg.connect(server, autocommit=True) as connection:
+            sql = "select pg_terminate_backend(pid) from pg_stat_activity where pid != pg_backend_pid()"
+            connection.execute(sql + " and backend_type = 'client backend'")
+    else:
+        with redis.Redis.from_url(server) as client:
+            client.client_kill_filter(_type="normal", skipme=True)
+
+
+def test_a_place_that_was_taken_over_is_refused(server: str) -> None:
+    given = {"numbers": [{"n": number} for number in range(5000)]}
+    run = drift.run(counted(), given, state=drift.Cuts(server, every_s=0), batch_items=100)
+    assert run._keeper is not None
+    pieces = run.pieces()
+    for _ in range(5):
+        next(pieces)
+    run._keeper._store._wait()
+    lose_connections(server)
+    other = store_of(server)
+    other.open()
+    with pytest.raises(drift.SettingsError, match="another process has begun to keep"):
+        run.finish()
+    assert other.cuts()  # which nobody has changed meanwhile
+    other.close()
+
+
+def test_a_place_that_is_away_is_waited_for_and_in_the_end_not(where: str, caplog: pytest.LogCaptureFixture) -> None:
+    given = {"numbers": [{"n": number} for number in range(5000)]}
+    run = drift.run(counted(), given, state=drift.Cuts(where, every_s=0), batch_items=100)
+    assert run._keeper is not None
+    store = run._keeper._store
+    commit, tries = type(store._place).commit, 0
+
+    def away_at_first(place: Any, *arguments: Any) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise Away("no route")
+        commit(place, *arguments)
+
+    with mock.patch.object(type(store._place), "commit", away_at_first):
+        digest = run.finish().digest
+    assert tries > 4 and "cannot be reached, and is waited for: no route" in caplog.text
+    assert drift.run(counted(), given).finish().digest == digest
+    run = drift.run(counted(), {"numbers": given["numbers"] * 2}, state=drift.Cuts(where, from_cut=1, away_max_s=0))
+    with (
+        mock.patch.object(type(store._place), "commit", mock.Mock(side_effect=Away("no route"))),
+        pytest.raises(drift.SettingsError, match="could not be reached for 0 s: no route"),
+    ):
+        run.finish()
+
+
+def test_what_cannot_be_a_place_is_refused_without_telling_secrets() -> None:
+    for wrong, told in (
+        ("ftp://me:secret@there", "no such place is known"),
+        ("redis://:secret@localhost:1", "cannot be kept"),
+        ("postgresql://me:secret@localhost:1/none", "cannot be kept"),
+    ):
+        with pytest.raises(drift.SettingsError, match=told) as refused:
+            drift.run(counted(), {"numbers": []}, state=wrong)
+        assert "secret" not in str(refused.value)
+
+
+def test_what_cannot_be_read_again_needs_a_folder_for_its_log(redis_url: str, tmp_path: Path) -> None:
+    given = {"numbers": ({"n": number} for number in range(100))}
+    with pytest.raises(drift.SettingsError, match="name a folder too, logs="):
+        drift.run(counted(), given, state=f"{redis_url}#logs")
+    cuts = drift.Cuts(f"{redis_url}#logs", logs=tmp_path)
+    drift.run(counted(), given, state=cuts).finish()
+    assert list(tmp_path.rglob("*.log"))
 
 
 def other_step(state: int, row: Any) -> tuple[int, Any]:
@@ -297,20 +431,33 @@ def test_a_cut_of_another_graph_is_refused(tmp_path: Path) -> None:
         drift.run(counted(), {"numbers": []}, state=tmp_path, digest="sha256")
 
 
-@pytest.mark.parametrize("kind", ["cuts", "pieces", "base.sqlite"])
-def test_what_was_changed_is_refused(tmp_path: Path, kind: str) -> None:
-    some_cuts(tmp_path, keep=1 if kind == "base.sqlite" else 3)
-    if kind == "base.sqlite":
-        with closing(sqlite3.connect(tmp_path / kind, isolation_level=None)) as base:
+@pytest.mark.parametrize("kind", ["cuts", "pieces", "base"])
+def test_what_was_changed_is_refused(where: str, kind: str) -> None:
+    some_cuts(where, keep=1 if kind == "base" else 3)
+    server, _, name = where.partition("#")
+    if server.startswith("postgresql"):
+        column = {"cuts": "manifest", "pieces": "data", "base": "value"}[kind]
+        with psycopg.connect(server, autocommit=True) as connection:
+            last = f"length({column}) - 1"
+            sql = f"update drift_state_{kind} set {column} = set_byte({column}, {last}, get_byte({column}, {last}) # 1)"
+            sql += " where run = %s"
+            assert connection.execute(sql.encode(), (name,)).rowcount
+    elif "://" in server:
+        with redis.Redis.from_url(server) as client:
+            key = next(str(each, "utf8") for each in client.keys(f"drift:{{{name}}}:{kind}*"))
+            for field, data in client.hgetall(key).items():  # type: ignore[union-attr]
+                client.hset(key, field, data[:-1] + bytes([data[-1] ^ 1]))
+    elif kind == "base":
+        with closing(sqlite3.connect(Path(where) / "base.sqlite", isolation_level=None)) as base:
             base.execute("update state set value = x'000000000000000001'")
     else:
-        path = max((tmp_path / kind).iterdir())
+        path = max((Path(where) / kind).iterdir())
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
     given = {"numbers": [{"n": number} for number in range(3000)]}
     with pytest.raises(StateDamaged, match="was changed"):
-        drift.run(counted(), given, state=tmp_path).finish()
+        drift.run(counted(), given, state=where).finish()
 
 
 @dataclass(frozen=True)
@@ -343,19 +490,20 @@ def test_a_state_that_could_not_be_read_again_is_refused_at_the_first_cut(tmp_pa
         some_cuts(tmp_path, graph)
 
 
-def test_older_cuts_are_merged_and_nothing_is_left_of_them(tmp_path: Path) -> None:
-    some_cuts(tmp_path)
-    cuts = sorted(path.name for path in (tmp_path / "cuts").iterdir())
-    pieces = sorted(path.name for path in (tmp_path / "pieces").iterdir())
+def test_older_cuts_are_merged_and_nothing_is_left_of_them(where: str) -> None:
+    some_cuts(where)
+    reader = place_of(where).reader()
+    cuts, pieces = reader.numbers(), sorted(reader.pieces())
     assert len(cuts) == 3 and len(pieces) < 3 + _FOLDED_PIECES
-    assert pieces[-1][:10] == cuts[-1][:10] and int(pieces[0][:10]) > 1
+    assert int(pieces[-1][:10]) == cuts[-1] and int(pieces[0][:10]) > 1
+    assert reader.folded() > 1
+    reader.close()
 
 
 # The command line.
 
 GRAPH = """
 import drift
-import drift.state.files
 graph = drift.Graph("words")
 graph.source("lines").flat_map(lambda line: line.split()).count(lambda word: word, name="counts").sink("out")
 """

@@ -63,7 +63,8 @@ _JSON_FIELDS = (
     help="sha256 also withstands forgery.",
 )  # fmt: skip
 @click.option("--record", metavar="PATH", help="A new folder for a record of the run: see drift replay, drift audit.")
-@click.option("--state", metavar="FOLDER", help="Keep the run's state there; the same command goes on from it.")
+@click.option("--state", metavar="WHERE", help="Keep the run's state there; the same command goes on from it.")
+@click.option("--state-logs", metavar="FOLDER", help="Logs of sources that cannot be read again; beside the state.")
 @click.option("--cut-every", metavar="SECONDS", type=float, help="How often the state is kept.  [default: 1]")
 @click.option("--keep-cuts", metavar="N", type=int, help="So many cuts are kept, older ones merged.  [default: 3]")
 @click.option("--from-cut", metavar="N", type=int, help="Go on from this one of the cuts that drift state list shows.")
@@ -84,6 +85,7 @@ def run_command(
     check_purity: bool,
     web: str | None,
     state: str | None,
+    state_logs: str | None,
     cut_every: float | None,
     keep_cuts: int | None,
     from_cut: int | None,
@@ -103,6 +105,7 @@ def run_command(
     drift run flights.py:graph --source flights.csv --event-time minute --lateness 1440 --json
     drift run flights.py:graph --source flights.csv --record monday
     drift run flights.py:graph --source flights=tcp://127.0.0.1:7000 --engine zeromq --workers 4
+    drift run flights.py:graph --source flights.csv --sink delays.jsonl --state redis://localhost:6379/0#delays
     """
     dataflow = load_dataflow(graph)
     sinks, printed = output.made_for(dataflow)
@@ -114,7 +117,9 @@ def run_command(
         "check_purity": check_purity,
         "record": record,
         "web": web,
-        "state": _cuts(state, cut_every, keep_cuts, from_cut, accept=accept_changed_code),
+        "state": _cuts(
+            state, every_s=cut_every, keep=keep_cuts, from_cut=from_cut, logs=state_logs, accept=accept_changed_code
+        ),
         "otel": otel,
         "place": full_place(graph),
         **settings,
@@ -126,13 +131,11 @@ def run_command(
     print_report(report, printed, digest_algorithm, late_kept=output.late_output is not None)
 
 
-def _cuts(
-    where: str | None, every_s: float | None, keep: int | None, from_cut: int | None, *, accept: bool
-) -> Cuts | None:
-    given = only_given({"every_s": every_s, "keep": keep, "from_cut": from_cut})
+def _cuts(where: str | None, *, accept: bool, **settings: Any) -> Cuts | None:
+    given = only_given(settings)
     if where is None:
         if given or accept:
-            raise SettingsError("cuts are kept in a folder: add --state FOLDER")
+            raise SettingsError("cuts are kept somewhere: add --state with a folder, or the URL of a server")
         return None
     return Cuts(where, changed_code="accept" if accept else "refuse", **given)
 

@@ -22,11 +22,11 @@ def state_group() -> None:
 
 
 @state_group.command("list")
-@click.argument("where", metavar="FOLDER")
+@click.argument("where", metavar="WHERE")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_command(where: str, as_json: bool) -> None:
     """The cuts that are kept, the oldest first: number, when taken, how far, items released."""
-    with _opened(where) as (_, cuts):
+    with _opened(where) as (store, cuts):
         if as_json:
             click.echo(to_json([_as_object(cut) for cut in cuts]))
             return
@@ -35,17 +35,17 @@ def list_command(where: str, as_json: bool) -> None:
                 f"{cut.number:>6}  {_when(cut)}  {cut.reached}, {cut.items_in:,} items in, {cut.output.position:,} out"
             )
         if not cuts:
-            click.echo(f"{where} has no cuts", err=True)
+            click.echo(f"{store.where} has no cuts", err=True)
 
 
 @state_group.command("show")
-@click.argument("where", metavar="FOLDER")
+@click.argument("where", metavar="WHERE")
 @click.argument("number", type=int, required=False)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def show_command(where: str, number: int | None, as_json: bool) -> None:
     """One cut, the last if no NUMBER is given: what it is of, and where sources and sinks stood."""
-    with _opened(where) as (_, cuts):
-        cut = _chosen(where, cuts, number)
+    with _opened(where) as (store, cuts):
+        cut = _chosen(store.where, cuts, number)
         told = _as_object(cut)
         if as_json:
             click.echo(to_json(told))
@@ -59,22 +59,24 @@ def show_command(where: str, number: int | None, as_json: bool) -> None:
 
 
 @state_group.command("drop")
-@click.argument("where", metavar="FOLDER")
+@click.argument("where", metavar="WHERE")
 @click.argument("number", type=int)
 def drop_command(where: str, number: int) -> None:
     """Keep a cut no longer. Where it is the last one, the run goes on from the one before."""
-    with _opened(where) as (store, cuts):
-        _chosen(where, cuts, number)
+    with _opened(where, writes=True) as (store, cuts):
+        _chosen(store.where, cuts, number)
         if len(cuts) == 1:
-            raise SettingsError(f"cut {number} is the only one in {where}; to begin anew remove the folder")
+            raise SettingsError(f"cut {number} is the only one in {store.where}; to begin anew name another place")
         store.drop(number)
         click.echo(f"dropped cut {number}", err=True)
 
 
 @contextmanager
-def _opened(where: str) -> Iterator[tuple[Store, list[Cut]]]:
+def _opened(where: str, *, writes: bool = False) -> Iterator[tuple[Store, list[Cut]]]:
     store = store_of(where)
-    store.open(create=False)
+    store.look()
+    if writes:
+        store.open()
     try:
         yield store, store.cuts()
     finally:

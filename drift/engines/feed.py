@@ -41,7 +41,7 @@ class Feed:
         on_fed: is told what a source hands over, before the engine has it.
         on_stored: is told what an engine reads of a source by itself, before it computes with it.
         keeps_positions: `positions_at` will be asked.
-        log_folder: for logs of the sources that cannot be read again to the same effect; None for no logs.
+        log_folder: for logs of the sources that cannot be read again to the same effect, where positions are kept.
 
     Attributes:
         intake: decides which source is read, and how much of it; an engine may set how much at once.
@@ -85,8 +85,8 @@ class Feed:
                 policy = times.get(source.name, source.time)
                 machines.append(SourceMachine(source.name, rank, policy, live=given.live, sets_apart=source.sets_apart))
                 self._readers.append(given.open())
-                if log_folder is not None and why_logged(given, policy, self._readers[-1]):
-                    self._logs[rank] = ArrivalLog(log_folder, source.name)
+                if keeps_positions and (why := why_logged(given, policy, self._readers[-1])):
+                    self._logs[rank] = ArrivalLog(_folder_of_logs(log_folder, source.name, why), source.name)
         except BaseException:
             self.close()
             raise
@@ -328,6 +328,19 @@ class Feed:
                 stack.callback(reader.close)
             for log in self._logs.values():
                 stack.callback(log.close)
+
+
+def _folder_of_logs(folder: Path | None, source: str, why: str) -> Path:
+    """
+    Raises:
+        SettingsError: there is none.
+    """
+    if folder is None:
+        raise SettingsError(
+            f"source {source!r} cannot be read again to the same effect ({why}), so what it gives is logged in a "
+            f"folder, and the state is kept on a server: name a folder too, logs= of drift.Cuts, or --state-logs"
+        )
+    return folder
 
 
 def taker_of_late(on_late: Callable[[Late], None] | None, otherwise: Callable[[Late], None]) -> Callable[[Late], None]:

@@ -24,9 +24,13 @@ from drift.machines.worker import Piece
 from drift.records.fingerprint import fingerprint
 from drift.sinks.base import Committing, Sink
 from drift.state.cut import Cut, Output, check_fits
-from drift.state.files import FilesStore
+from drift.state.files import FilesPlace
+from drift.state.kept import Kept
 from drift.state.pieces import Forms
-from drift.state.store import Kept, Store
+from drift.state.place import Place, without_secrets
+from drift.state.postgres import PostgresPlace
+from drift.state.redis import RedisPlace
+from drift.state.store import Store
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -35,6 +39,11 @@ from drift_graph.times import TimePolicy
 
 #: Machines whose states come with timers: these are known from the beginning, since they hold minimal time.
 _TIMED = frozenset({ProcessStage.__name__, WindowStage.__name__})
+#: By the beginning of a URL. A socket of Redis is a file.
+_SERVERS: Mapping[str, Callable[[str], Place]] = {
+    **dict.fromkeys(("redis", "rediss", "unix"), RedisPlace),
+    **dict.fromkeys(("postgresql", "postgres"), PostgresPlace),
+}
 
 
 @dataclass(frozen=True)
@@ -42,13 +51,17 @@ class Cuts:
     """Where a run keeps its state, how often, and from where it goes on.
 
     Args:
-        where: a folder, also as "files:FOLDER".
+        where: a folder; or "redis://HOST:PORT/DATABASE#NAME" or "postgresql://USER@HOST/DATABASE#NAME" (also what else
+            redis-py and libpq take), where NAME tells runs apart that keep their state on one server.
         every_s: seconds between cuts.
         every_items: a cut after so many input items too.
         keep: so many cuts are kept, 1 or more; older ones are merged.
         from_cut: number of a kept cut to go on from, in place of the last; those after it are dropped.
         changed_code: "accept" to go on although functions are others than those that made the states.
         classes: of states, where the modules of the graph's functions do not know them by name.
+        logs: a folder for logs of sources that cannot be read again; beside the cuts if not said, where these are in a
+            folder.
+        away_max_s: for so many seconds a server may not answer: no cuts are taken meanwhile, and then the run ends.
 
     Raises:
         SettingsError: a value that is none of these.
@@ -61,10 +74,14 @@ class Cuts:
     from_cut: int | None = None
     changed_code: Literal["refuse", "accept"] = "refuse"
     classes: Sequence[type] = ()
+    logs: str | os.PathLike[str] | None = None
+    away_max_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if type(self.every_s) not in (int, float) or not self.every_s >= 0:
-            raise SettingsError(f"every_s={self.every_s!r} is not a number of seconds of 0 or more")
+        for name in ("every_s", "away_max_s"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not value >= 0:
+                raise SettingsError(f"{name}={value!r} is not a number of seconds of 0 or more")
         for name in ("every_items", "keep", "from_cut"):
             value = getattr(self, name)
             if value is None and name != "keep":
@@ -128,19 +145,34 @@ def store_of(given: str | os.PathLike[str] | Cuts) -> Store:
         SettingsError: there is none of that kind.
     """
     cuts = given if isinstance(given, Cuts) else Cuts(given)
-    where = os.fspath(cuts.where)
-    kind, _, rest = where.partition(":")
-    if kind == "files" and rest:
-        return FilesStore(Path(rest), keep=cuts.keep)
-    if "://" in where:
-        raise SettingsError(f"state cannot be kept in {where!r}: no such store is known; give a folder")
-    return FilesStore(Path(where), keep=cuts.keep)
+    return Store(place_of(cuts.where), keep=cuts.keep, away_max_s=cuts.away_max_s)
+
+
+def place_of(where: str | os.PathLike[str]) -> Place:
+    """The place that a user names.
+
+    Raises:
+        SettingsError: there is none of that kind, or what it needs is not installed.
+    """
+    named = os.fspath(where)
+    if "://" not in named:
+        return FilesPlace(Path(named.removeprefix("files:")))
+    kind = named.partition("://")[0]
+    if kind not in _SERVERS:
+        raise SettingsError(
+            f"state cannot be kept in {without_secrets(named)!r}: no such place is known; give a folder, or a URL with "
+            f"{', '.join(f'{each}://' for each in _SERVERS)}"
+        )
+    return _SERVERS[kind](named)
 
 
 def log_folder_of(given: str | os.PathLike[str] | Cuts) -> Path | None:
-    """Where logs of sources are kept that cannot be read again: beside the cuts."""
-    where = os.fspath(given.where if isinstance(given, Cuts) else given)
-    return None if "://" in where else Path(where.removeprefix("files:")) / "inputs"
+    """Where logs of sources are kept that cannot be read again: beside the cuts, if nothing else is said."""
+    cuts = given if isinstance(given, Cuts) else Cuts(given)
+    if cuts.logs is not None:
+        return Path(cuts.logs)
+    logs = place_of(cuts.where).logs
+    return Path(logs) if logs else None
 
 
 def steps_with_state(dataflow: Dataflow, *, fused: bool) -> dict[str, str]:

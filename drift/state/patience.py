@@ -1,0 +1,60 @@
+"""Waiting for a place that does not answer.
+
+Invariant: a call is made again until it succeeds, or the place was away for longer than was allowed; then an error says
+so. That it is away is said once, and that it is back.
+
+Why: what a place is asked to do may be done again: it gives the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from drift.state.place import Away
+from drift_graph.errors import SettingsError
+
+_log = logging.getLogger("drift")
+_PAUSE_S, _PAUSE_MAX_S = 0.02, 1.0
+
+T = TypeVar("T")
+
+
+class Patience:
+    """Args:
+    where: the place, for messages.
+    away_max_s: how long it may be away.
+    """
+
+    def __init__(self, where: str, away_max_s: float) -> None:
+        self._where = where
+        self._away_max_s = away_max_s
+
+    def call(self, asked: Callable[[], T]) -> T:
+        """What it gives, once the place answers.
+
+        Raises:
+            SettingsError: it was away for too long.
+        """
+        pause_s = _PAUSE_S
+        since_s: float | None = None
+        while True:
+            try:
+                given = asked()
+            except Away as away:
+                if since_s is None:
+                    since_s = time.monotonic()
+                    _log.warning("the state in %s cannot be reached, and is waited for: %s", self._where, away)
+                if time.monotonic() - since_s >= self._away_max_s:
+                    raise SettingsError(
+                        f"the state in {self._where} could not be reached for {self._away_max_s:g} s: {away}; run "
+                        f"again when it can: the run goes on from the last cut"
+                    ) from away
+                time.sleep(pause_s)  # a pace; nothing is judged by it
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+            else:
+                if since_s is not None:
+                    _log.info("the state in %s is reached again, after %.1f s", self._where, time.monotonic() - since_s)
+                return given

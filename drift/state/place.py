@@ -1,0 +1,139 @@
+"""Where a store keeps its bytes: a folder, or a server.
+
+Invariant: what `commit` was given is there as a whole or not at all, and the base is as of the cut `folded`; whoever
+reads beside the one who writes finds each of these as it was at one moment.
+
+Why: each place says how it commits several byte strings at once. What they mean is in `store`, and is the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+from drift.state.pieces import LaterForm
+from drift_graph.errors import SettingsError
+
+
+class Away(Exception):
+    """The place does not answer; it may later."""
+
+
+class Held(SettingsError):
+    """Another process has the place open."""
+
+
+class TakenOver(SettingsError):
+    """Another process has opened the place since, while this one could not reach it."""
+
+
+class Changes(NamedTuple):
+    """What is folded into the base.
+
+    Attributes:
+        states: by step and key the row, which is None where the key goes, and whether it comes with timers.
+        later: later items that are added.
+        at: those below are dropped.
+    """
+
+    states: Mapping[str, Mapping[bytes, tuple[bytes | None, bool]]]
+    later: Sequence[LaterForm]
+    at: bytes
+
+
+class Reader(Protocol):
+    """Reads a place, also while another process writes there. Anything may raise `Away`."""
+
+    def numbers(self) -> list[int]:
+        """Of the manifests that are there, in order."""
+
+    def manifest(self, number: int) -> bytes | None:
+        """Its bytes; None where there is none."""
+
+    def pieces(self) -> dict[str, int]:
+        """Bytes of each piece, by name."""
+
+    def piece(self, name: str) -> bytes | None:
+        """Its bytes; None where there is none."""
+
+    def blocks(self) -> bytes:
+        """All that `commit` was given of these."""
+
+    def folded(self) -> int:
+        """The cut that the base is as of; 0 before the first."""
+
+    def find(self, step: str, keys: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
+        """Keys and rows of the base: of those keys that have one."""
+
+    def timed(self, step: str) -> Iterable[tuple[bytes, bytes]]:
+        """Those that come with timers."""
+
+    def every(self, step: str) -> Iterable[tuple[bytes, bytes]]:
+        """All of a step."""
+
+    def later(self) -> list[LaterForm]:
+        """The later items of the base."""
+
+    def close(self) -> None: ...
+
+
+class Place(Protocol):
+    """One process at a time has it open to write."""
+
+    @property
+    def where(self) -> str:
+        """For messages, without secrets."""
+
+    @property
+    def logs(self) -> str:
+        """The folder of logs of sources that cannot be read again; "" where it has none."""
+
+    def exists(self) -> bool:
+        """Whether there is something of a run."""
+
+    def open(self) -> None:
+        """Lock it, and make it where it is not there.
+
+        Raises:
+            Held: see there.
+            SettingsError: it is no place for cuts.
+        """
+
+    def reader(self) -> Reader:
+        """One for what `exists`; it needs no lock."""
+
+    def commit(self, number: int, pieces: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
+        """Put a cut there; it may be called again with the same.
+
+        Args:
+            at: where the blocks begin among all of these; what was there from there on goes.
+
+        Raises:
+            Away: see there.
+            TakenOver: see there.
+            SettingsError: it cannot be written.
+        """
+
+    def forget(self, numbers: Collection[int], pieces: Collection[str]) -> None:
+        """Remove manifests and pieces."""
+
+    def fold(self, number: int, changes: Changes) -> None:
+        """Bring the base to a cut, all at once."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+def named(url: str) -> tuple[str, str]:
+    """The URL of a server, and the name that a run has there: what is behind #, or else "drift"."""
+    server, _, name = url.partition("#")
+    return server, name or "drift"
+
+
+def without_secrets(url: str) -> str:
+    """A URL without its password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return url.replace(f":{parts.password}@", ":***@", 1)

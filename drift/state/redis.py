@@ -1,0 +1,316 @@
+"""Cuts on a Redis server.
+
+Invariant: as of `Place`.
+
+Why: all of a cut is put there in one transaction, which sees that the lock is still this process's. The lock names a
+connection: whoever finds it asks the server whether that is open, so it goes with its process, also with one that was
+killed. How durable the cuts are is the server's business (appendonly).
+
+    drift:{NAME}:cuts        a hash: number of a cut, manifest
+    drift:{NAME}:pieces      a hash: name, bytes
+    drift:{NAME}:blocks      hashes of the full blocks of the output
+    drift:{NAME}:folded      the cut that the base is as of
+    drift:{NAME}:base:STEP   a hash: key, row
+    drift:{NAME}:timed:STEP  a set: the keys that come with timers
+    drift:{NAME}:later       a list: later items
+    drift:{NAME}:lock        a secret of its holder, the ID of its connection, and the run ID of the server
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from drift.extras import need
+from drift.state.pieces import LaterForm
+from drift.state.place import Away, Changes, Held, TakenOver, named, without_secrets
+from drift_graph.errors import SettingsError
+
+if TYPE_CHECKING:
+    import redis
+
+_ASKED_AT_ONCE = 5000
+_TIMEOUT_S = 10.0
+_as_bytes = msgspec.msgpack.Encoder().encode
+_as_later = msgspec.msgpack.Decoder(LaterForm).decode
+
+
+class RedisReader:
+    """See `Reader`.
+
+    Args:
+        url: of the server, with #NAME behind it.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.where = without_secrets(url)
+        self._url, name = named(url)
+        self._names = f"drift:{{{name}}}:"
+        self._client = _connected(self._url, self.where)
+
+    def _ask(self, asked: Callable[[redis.Redis], Any]) -> Any:
+        with _answers(self.where):
+            return asked(self._client)
+
+    def numbers(self) -> list[int]:
+        """See `Reader`."""
+        return sorted(map(int, self._ask(lambda client: client.hkeys(f"{self._names}cuts"))))
+
+    def manifest(self, number: int) -> bytes | None:
+        """See `Reader`."""
+        found: bytes | None = self._ask(lambda client: client.hget(f"{self._names}cuts", str(number)))
+        return found
+
+    def pieces(self) -> dict[str, int]:
+        """See `Reader`."""
+
+        def asked(client: redis.Redis) -> dict[str, int]:
+            found: Any = client.hkeys(f"{self._names}pieces")
+            with client.pipeline(transaction=False) as pipe:
+                for name in found:
+                    pipe.hstrlen(f"{self._names}pieces", name)
+                return {name.decode(): size for name, size in zip(found, pipe.execute())}
+
+        sizes: dict[str, int] = self._ask(asked)
+        return sizes
+
+    def piece(self, name: str) -> bytes | None:
+        """See `Reader`."""
+        found: bytes | None = self._ask(lambda client: client.hget(f"{self._names}pieces", name))
+        return found
+
+    def blocks(self) -> bytes:
+        """See `Reader`."""
+        return self._ask(lambda client: client.get(f"{self._names}blocks")) or b""
+
+    def folded(self) -> int:
+        """See `Reader`."""
+        return int(self._ask(lambda client: client.get(f"{self._names}folded")) or 0)
+
+    def find(self, step: str, keys: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """See `Reader`."""
+        base = f"{self._names}base:{step}"
+        for start in range(0, len(keys), _ASKED_AT_ONCE):
+            some = keys[start : start + _ASKED_AT_ONCE]
+            rows = self._ask(partial(_found, base, some))
+            yield from ((key, row) for key, row in zip(some, rows) if row is not None)
+
+    def timed(self, step: str) -> Iterable[tuple[bytes, bytes]]:
+        """See `Reader`."""
+        return self.find(step, sorted(self._ask(lambda client: client.smembers(f"{self._names}timed:{step}"))))
+
+    def every(self, step: str) -> Iterable[tuple[bytes, bytes]]:
+        """See `Reader`."""
+        rows = self._ask(lambda client: dict(client.hscan_iter(f"{self._names}base:{step}", count=_ASKED_AT_ONCE)))
+        return sorted(rows.items())
+
+    def later(self) -> list[LaterForm]:
+        """See `Reader`."""
+        return [_as_later(each) for each in self._ask(lambda client: client.lrange(f"{self._names}later", 0, -1))]
+
+    def close(self) -> None:
+        """See `Reader`."""
+        self._client.close()
+
+
+class RedisPlace:
+    """See `Place`.
+
+    Args:
+        url: of the server, with #NAME behind it.
+    """
+
+    logs = ""
+
+    def __init__(self, url: str) -> None:
+        need("redis", "state= on a Redis server")
+        self.where = without_secrets(url)
+        self._url = url
+        _, name = named(url)
+        self._names = f"drift:{{{name}}}:"
+        self._mine = secrets.token_hex(16)
+        self._client: redis.Redis | None = None
+        self._holder: redis.Redis | None = None  # its connection is the lock's
+        self._held_by = b""  # as the lock has it
+
+    def exists(self) -> bool:
+        """See `Place`."""
+        with self._connected() as client, _answers(self.where):
+            return bool(client.exists(f"{self._names}cuts"))
+
+    @contextmanager
+    def _connected(self) -> Iterator[redis.Redis]:
+        client = _connected(named(self._url)[0], self.where)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def open(self) -> None:
+        """See `Place`."""
+        server = named(self._url)[0]
+        try:
+            with _answers(self.where):
+                self._client = _connected(server, self.where)
+                self._holder = _connected(server, self.where, single_connection_client=True)
+                self._lock(taking=True)
+        except Away as away:
+            self.close()
+            raise SettingsError(f"state cannot be kept in {self.where}: {away}; check the URL") from away
+        except BaseException:
+            self.close()
+            raise
+
+    def _lock(self, *, taking: bool = False) -> None:
+        """Have the lock, with the connection that is open now."""
+        import redis
+
+        client, holder = self._client, self._holder
+        assert client is not None and holder is not None
+        info: Any = client.info("server")
+        mine = f"{self._mine} {holder.client_id()} {info['run_id']}".encode()
+        if mine == self._held_by:
+            return
+        with client.pipeline(transaction=True) as pipe:
+            try:
+                pipe.watch(f"{self._names}lock")  # type: ignore[no-untyped-call]
+                found: Any = pipe.get(f"{self._names}lock")
+                self._judge(found, info["run_id"], taking=taking)
+                pipe.multi()
+                pipe.set(f"{self._names}lock", mine)
+                pipe.execute()
+            except redis.WatchError:
+                raise self._held() from None
+        self._held_by = mine
+
+    def _judge(self, found: bytes | None, run_id: str, *, taking: bool) -> None:
+        """Whether the lock may be taken that was found, or is the one that this process left."""
+        if not taking:
+            if found is not None and found != self._held_by:
+                raise self._taken_over()
+            return
+        if found is None or self._client is None:
+            return
+        _, connection, of_server = found.decode().split()
+        if of_server == run_id and self._client.client_list(client_id=[connection]):
+            raise self._held()
+
+    def _held(self) -> Held:
+        return Held(
+            f"another process keeps the state of its run in {self.where}; wait until it has ended, or give this run a "
+            f"name of its own, behind # in the URL"
+        )
+
+    def _taken_over(self) -> TakenOver:
+        return TakenOver(
+            f"another process has begun to keep the state of its run in {self.where} while this one could not reach "
+            f"it; what this one has released since its last cut is not in any"
+        )
+
+    def reader(self) -> RedisReader:
+        """See `Place`."""
+        return RedisReader(self._url)
+
+    def commit(self, number: int, pieces: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
+        """See `Place`."""
+        with self._writing() as pipe:
+            if pieces:
+                pipe.hset(f"{self._names}pieces", mapping=dict(pieces))
+            if blocks:
+                pipe.setrange(f"{self._names}blocks", at, blocks)
+            pipe.hset(f"{self._names}cuts", str(number), manifest)
+
+    def forget(self, numbers: Collection[int], pieces: Collection[str]) -> None:
+        """See `Place`."""
+        if not numbers and not pieces:
+            return
+        with self._writing() as pipe:
+            if numbers:
+                pipe.hdel(f"{self._names}cuts", *map(str, numbers))
+            if pieces:
+                pipe.hdel(f"{self._names}pieces", *pieces)
+
+    def fold(self, number: int, changes: Changes) -> None:
+        """See `Place`."""
+        assert self._client is not None
+        with _answers(self.where):
+            kept: Any = self._client.lrange(f"{self._names}later", 0, -1)
+        with self._writing() as pipe:
+            for step, rows in changes.states.items():
+                base, timed = f"{self._names}base:{step}", f"{self._names}timed:{step}"
+                there = {key: row for key, (row, _) in rows.items() if row is not None}
+                keys = list(rows)
+                for start in range(0, len(keys), _ASKED_AT_ONCE):
+                    some = keys[start : start + _ASKED_AT_ONCE]
+                    pipe.srem(timed, *some)
+                    if gone := [key for key in some if key not in there]:
+                        pipe.hdel(base, *gone)
+                    if new := {key: there[key] for key in some if key in there}:
+                        pipe.hset(base, mapping=new)
+                    if with_timers := [key for key in some if key in there and rows[key][1]]:
+                        pipe.sadd(timed, *with_timers)
+            later = [each for each in map(_as_later, kept) if each.meta >= changes.at]
+            pipe.delete(f"{self._names}later")
+            for each in (*later, *changes.later):
+                pipe.rpush(f"{self._names}later", _as_bytes(each))
+            pipe.set(f"{self._names}folded", number)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Any]:
+        """A transaction that is done while the lock is this process's."""
+        import redis
+
+        assert self._client is not None
+        with _answers(self.where):
+            self._lock()
+            with self._client.pipeline(transaction=True) as pipe:
+                try:
+                    pipe.watch(f"{self._names}lock")  # type: ignore[no-untyped-call]
+                    found: Any = pipe.get(f"{self._names}lock")
+                    if found != self._held_by:
+                        raise self._taken_over()
+                    pipe.multi()
+                    yield pipe
+                    pipe.execute()
+                except redis.WatchError:
+                    raise self._taken_over() from None
+
+    def close(self) -> None:
+        """See `Place`."""
+        for each in (self._holder, self._client):
+            if each is not None:
+                each.close()
+        self._holder = self._client = None
+
+
+def _found(base: str, keys: Sequence[bytes], client: redis.Redis) -> Any:
+    return client.hmget(base, keys)
+
+
+def _connected(server: str, where: str, **more: Any) -> redis.Redis:
+    import redis
+
+    try:
+        with _answers(where):
+            given = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S, **more}
+            return redis.Redis.from_url(server, **given)
+    except ValueError as error:
+        raise SettingsError(f"{where!r} is no URL of a Redis server: {error}") from error
+
+
+@contextmanager
+def _answers(where: str) -> Iterator[None]:
+    """Errors of the client are those of a place."""
+    import redis
+
+    try:
+        yield
+    except (redis.ConnectionError, redis.TimeoutError) as error:
+        raise Away(str(error)) from error
+    except redis.RedisError as error:
+        raise SettingsError(f"the state in {where} cannot be read or written: {error}") from error
