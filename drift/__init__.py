@@ -79,7 +79,7 @@ if _TYPE_CHECKING:
     from drift.auditing.explain import explain as explain
     from drift.auditing.replay import replay as replay
     from drift.engines.base import Progress as Progress
-    from drift.engines.base import Settings as Settings
+    from drift.engines.settings import Settings as Settings
     from drift.flow import aggregates as agg
     from drift.flow import windows as windows
     from drift.flow.windows import Window as Window
@@ -119,7 +119,8 @@ if _TYPE_CHECKING:
 
 #: Where each public name is from; it is imported when it is first asked for, so that `import drift` takes no time.
 _NAMES = {
-    "drift.engines.base": ("Progress", "Settings"),
+    "drift.engines.base": ("Progress",),
+    "drift.engines.settings": ("Settings",),
     "drift.auditing.diff": ("diff",),
     "drift.auditing.explain": ("explain",),
     "drift.auditing.audit": ("audit",),

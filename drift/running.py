@@ -12,15 +12,17 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
-from drift.engines.base import Engine, Progress, Settings, peak_memory_bytes
+from drift.all_engines import engine_kind, engine_kinds
+from drift.engines.base import Progress, peak_memory_bytes
 from drift.engines.feed import Feed, taker_of_late
 from drift.engines.observed import Observed, SourceState
 from drift.engines.recorded import RecordedFeed, RecordEnds
+from drift.engines.settings import Settings
 from drift.extras import need
 from drift.logged import RunLog
 from drift.pieces import Pieces, called_on, taken_in_a_thread
@@ -52,9 +54,6 @@ if TYPE_CHECKING:
 
 #: Makes what an engine reads, given who takes late items and how many items it reads at once.
 MakeFeed = Callable[[Callable[[Late], None], int], Feed]
-
-EngineName = Literal["local", "reference", "zeromq", "spark"]
-ENGINES = get_args(EngineName)
 
 #: A source that holds the output back is told of when it has given nothing for so long.
 SILENT_S = 10.0
@@ -177,7 +176,7 @@ class Run:
                 log_folder=log_folder_of(state) if state is not None else None,
             )
         try:
-            self._engine = _engine_class(engine)(watched, self._feed, settings)
+            self._engine = engine_kind(engine).make(watched, self._feed, settings)
         except BaseException:
             self._feed.close()
             raise
@@ -197,7 +196,7 @@ class Run:
                 self._page.close()
             self._engine.close()
             raise
-        self._log = RunLog(dataflow.name, engine, settings.workers)
+        self._log = RunLog(dataflow.name, engine, settings.workers_in_all)
         self._sets_apart = any(sink.name == ERRORS for sink in dataflow.sinks)
         self._apart = 0  # items set apart
         self._own_digest: Digest | None = None  # of what was handed out, where the engine may have released more
@@ -332,7 +331,7 @@ class Run:
         return Report(
             graph=self.dataflow.name,
             engine=self.engine,
-            workers=self.settings.workers if self.engine == "zeromq" else 1,
+            workers=self.settings.workers_in_all,
             digest=self.digest if self._begun else "",
             items_in=progress.items_in,
             items_out=progress.items_out if self._own_digest is None else self._handed_out,
@@ -401,7 +400,7 @@ class Run:
             self.dataflow,
             place=place,
             engine=self.engine,
-            workers=self.settings.workers,
+            workers=self.settings.workers_in_all,
             settings=self.settings,
             algorithm=self.settings.digest,
             times=times,
@@ -413,7 +412,8 @@ class Run:
     def _going_on(self, state: Any, times: Mapping[str, TimePolicy]) -> Keeper:
         """Who takes the run's cuts; the engine, the sources and the sinks stand where the last one was."""
         if not isinstance(self._engine, Keeps):
-            raise SettingsError(f"engine {self.engine!r} keeps no state; leave out state=, or use 'local' or 'zeromq'")
+            those = " or ".join(repr(kind.name) for kind in engine_kinds() if kind.keeps_state)
+            raise SettingsError(f"engine {self.engine!r} keeps no state; leave out state=, or use {those}")
         keeper = Keeper(
             state if isinstance(state, Cuts) else Cuts(state),
             self.dataflow,
@@ -583,7 +583,7 @@ def run(
     graph: Graph | Dataflow,
     sources: Mapping[str, Any],
     *,
-    engine: EngineName = "local",
+    engine: str = "local",
     workers: int = 1,
     times: Mapping[str, TimePolicy] | None = None,
     sinks: Mapping[str, Any] | None = None,
@@ -600,7 +600,7 @@ def run(
     Args:
         graph: what to compute.
         sources: for each source of the graph an iterable, or one of `drift.sources`.
-        engine: "local", "reference", "zeromq" or "spark"; the output is the same.
+        engine: "local", "reference", "zeromq", "spark", or one that was registered; the output is the same.
         workers: processes that share the keys (zeromq).
         times: time policies by source, in place of those of the graph.
         sinks: for each sink that needs one a callable that takes items, a list, or one of `drift.sinks`.
@@ -612,7 +612,7 @@ def run(
         state: a folder where the run keeps its state, or `drift.Cuts(...)`: the same call goes on from there after
             whatever ended the run (local).
         otel: give OpenTelemetry a span of the run and its counters.
-        more: other fields of `drift.Settings`.
+        more: other settings of the engine: `drift.Settings`, and those of its own.
 
     Raises:
         GraphError, SettingsError: at once, before any item flows.
@@ -668,13 +668,14 @@ def made_run(
         web: where a page is to be.
         state: where the run keeps its state; see `run`.
         web, otel: as of `run`.
-        settings: fields of `Settings`.
+        settings: of the engine.
     """
+    is_watched = web is not None or otel
     return Run(
         dataflow,
         sources,
         engine=engine,
-        settings=_checked(engine, settings if web is None and not otel else {**settings, "counted": True}),
+        settings=engine_kind(engine).settings_of({**settings, "counted": True} if is_watched else settings),
         times=times or {},
         sinks=sinks or {},
         on_late=on_late,
@@ -688,45 +689,10 @@ def made_run(
     )
 
 
-def _checked(engine: str, given: Mapping[str, Any]) -> Settings:
-    if engine not in ENGINES:
-        raise SettingsError(f"engine={engine!r}; there are {', '.join(ENGINES)}")
-    known = [field.name for field in fields(Settings)]
-    unknown = ", ".join(repr(name) for name in given if name not in known)
-    if unknown:
-        raise SettingsError(f"run has no setting {unknown}; it has {', '.join(known)}")
-    settings = Settings(**given)
-    of_spark = (settings.spark, settings.master, settings.partitions, settings.gang)
-    if engine != "spark" and of_spark != (None, None, None, False):
-        raise SettingsError(f"spark, master, partitions and gang are settings of engine='spark', not of {engine!r}")
-    if engine != "zeromq" and settings.workers != 1:
-        raise SettingsError(f"engine {engine!r} is one process; workers={settings.workers} needs engine='zeromq'")
-    return settings
-
-
 def _place(graph: Graph | Dataflow, dataflow: Dataflow) -> str:
     from drift.records.describe import place_of_graph
 
     return place_of_graph(graph, dataflow)
-
-
-def _engine_class(name: str) -> Callable[[Dataflow, Feed, Settings], Engine]:
-    if name == "reference":
-        from drift.engines.reference import ReferenceEngine
-
-        return ReferenceEngine
-    if name == "zeromq":
-        from drift.engines.zeromq import ZeromqEngine
-
-        return ZeromqEngine
-    if name == "spark":
-        need("spark", "engine='spark'")
-        from drift.spark.engine import SparkEngine
-
-        return SparkEngine
-    from drift.engines.local import LocalEngine
-
-    return LocalEngine
 
 
 def _live_page(web: int | str, run: Run) -> LivePage:

@@ -357,7 +357,7 @@ def test_a_bug_of_ours_is_1_with_its_traceback_and_a_request(
         (["run", "GRAPHS:graph", "--source", "tcp://here"], "tcp://HOST:PORT"),
         (["run", "GRAPHS:graph", "--source", "words.txt", "--sink", "out.xyz"], "is none of PATH.jsonl, PATH.csv"),
         (["run", "GRAPHS:graph", "--source", "words.txt", "--sink", "-", "--json"], "give the sink a file"),
-        (["run", "GRAPHS:graph", "--source", "words.txt", "--workers", "2"], "needs engine='zeromq'"),
+        (["run", "GRAPHS:graph", "--source", "words.txt", "--workers", "2"], "a setting of engine='zeromq'"),
         (["run", "GRAPHS:graph", "--source", "words.txt", "--in-flight-max", "0"], "in_flight_max=0"),
         (["run", "GRAPHS:graph", "--source", "words.txt", "--lateness", "5"], "add --event-time lines=FIELD"),
         (["run", "GRAPHS:timed", "--source", "rows.csv", "--lateness", "much"], "not a whole number"),

@@ -18,7 +18,7 @@ import pytest
 
 import drift
 from drift.auditing.intact import check_intact
-from drift.engines.base import Settings
+from drift.engines.settings import Settings
 from drift.records.describe import describe
 from drift.records.format import MANIFEST, VERSION, RecordError, as_file, hash_file, hash_of
 from drift.records.inbox import Inbox

@@ -11,7 +11,7 @@ import pytest
 import drift
 from drift.auditing.intact import check_intact
 from drift.auditing.signature import check_signature, make_key, sign
-from drift.engines.base import Settings
+from drift.engines.settings import Settings
 from drift.records import journal, writer
 from drift.records.describe import describe
 from drift.records.format import read_manifest

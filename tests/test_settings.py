@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import drift
-from drift.engines.base import Settings
+from drift.all_engines import engine_kind
 
 
 def numbers() -> drift.Graph:
@@ -18,27 +18,47 @@ def numbers() -> drift.Graph:
 
 
 @pytest.mark.parametrize(
-    ("setting", "says"),
+    ("engine", "setting", "says"),
     [
-        ({"silence_max_s": math.nan}, "number of seconds above 0"),
-        ({"silence_max_s": math.inf}, "number of seconds above 0"),
-        ({"silence_max_s": None}, "number of seconds above 0"),
-        ({"call_max_s": math.nan}, "number of seconds above 0"),
-        ({"call_max_s": True}, "number of seconds above 0"),
-        ({"fused": 3}, "neither True nor False"),
-        ({"check_purity": 1}, "neither True nor False"),
-        ({"gang": "yes"}, "neither True nor False"),
-        ({"batch_items": 0}, "not an int of 1 or more"),
-        ({"partitions": 0}, "not an int of 1 or more"),
-        ({"transport": "udp"}, "neither 'ipc' nor 'tcp'"),
-        ({"digest": "md5"}, "neither 'xxh3_128' nor 'sha256'"),
+        ("zeromq", {"silence_max_s": math.nan}, "number of seconds above 0"),
+        ("spark", {"silence_max_s": math.inf}, "number of seconds above 0"),
+        ("zeromq", {"silence_max_s": None}, "number of seconds above 0"),
+        ("zeromq", {"call_max_s": math.nan}, "number of seconds above 0"),
+        ("zeromq", {"call_max_s": True}, "number of seconds above 0"),
+        ("local", {"fused": 3}, "neither True nor False"),
+        ("reference", {"check_purity": 1}, "neither True nor False"),
+        ("spark", {"gang": "yes"}, "neither True nor False"),
+        ("local", {"batch_items": 0}, "not an int of 1 or more"),
+        ("spark", {"partitions": 0}, "not an int of 1 or more"),
+        ("zeromq", {"transport": "udp"}, "neither 'ipc' nor 'tcp'"),
+        ("local", {"digest": "md5"}, "neither 'xxh3_128' nor 'sha256'"),
+        ("local", {"partitions": 2}, "partitions=2 is a setting of engine='spark', and this run is on 'local'"),
+        ("reference", {"workers": 2}, "workers=2 is a setting of engine='zeromq', and this run is on 'reference'"),
+        ("spark", {"recover": True}, "recover=True is a setting of engine='zeromq'"),
+        ("local", {"worker": 2}, "engine 'local' has no setting 'worker'; it has digest, fused, batch_items"),
+        ("sparc", {}, "engine='sparc'; there are local, reference, zeromq, spark"),
     ],
 )
-def test_a_setting_that_means_nothing_is_refused_whoever_makes_the_settings(setting: dict[str, Any], says: str) -> None:
+def test_a_setting_that_means_nothing_is_refused_whoever_makes_the_settings(
+    engine: str, setting: dict[str, Any], says: str
+) -> None:
     with pytest.raises(drift.SettingsError, match=says):
-        Settings(**setting)
+        engine_kind(engine).settings_of(setting)
     with pytest.raises(drift.SettingsError, match=says):
-        drift.run(numbers(), {"numbers": [1]}, **setting)
+        drift.run(numbers(), {"numbers": [1]}, engine=engine, **setting)
+
+
+def test_what_holds_on_every_engine_may_be_said_to_every_engine() -> None:
+    run = drift.run(numbers(), {"numbers": [1]}, engine="reference", workers=1, gang=False, transport="ipc")
+    assert [item.payload for item in run] == [1]
+
+
+@pytest.mark.parametrize(("setting", "says"), [({"workers": 0}, "workers=0 is not an int"), ({"fused": 2}, "fused=2")])
+def test_schedules_and_simulations_refuse_what_runs_refuse(setting: dict[str, Any], says: str) -> None:
+    with pytest.raises(drift.SettingsError, match=says):
+        drift.testing.Schedule(**{"workers": 1, **setting})
+    with pytest.raises(drift.SettingsError, match=says):
+        drift.testing.Driver(numbers(), **setting)
 
 
 @pytest.mark.parametrize("on_late", [3, 0, [], "print"])

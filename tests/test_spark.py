@@ -126,6 +126,6 @@ def test_items_travel_through_the_driver_where_no_disk_is_shared(spark: Any, mon
 def test_files_that_spark_reads_are_named_on_the_command_line(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "flights"
     rows_of_flights(spark).write.parquet(str(path))
-    source = source_of(f"parquet:{path}", engine="spark")
+    source = source_of(f"parquet:{path}", as_frames=True)
     report = drift.run(flights.graph, {"flights": source}, engine="spark", partitions=2).finish()
     assert report.digest == drift.run(flights.graph, {"flights": flights.departures()}).finish().digest

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from drift.all_engines import engine_kind
 from drift.auditing.checks import FILE_NOT_LISTED, THE_GRAPH, Audit, Check, Trouble
 from drift.auditing.intact import intact_checks, unreadable
 from drift.auditing.replay import changes_since, dataflow_of
@@ -19,7 +20,6 @@ from drift.records.format import MANIFEST, Manifest, RecordError, Snapshot, read
 from drift.records.reader import Record
 from drift.records.watch import Watch
 from drift.records.writing import as_it_stands
-from drift.running import ENGINES
 from drift.streams import Graph
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -55,7 +55,7 @@ def audit(
             changed.
         reproduce: False checks the files only, and runs nothing.
         engines: that compute it again.
-        workers: numbers of them for engine "zeromq", each in turn.
+        workers: numbers of them for engines that have several, each in turn.
         seeds: of schedules for the simulated engine, for records of up to 200,000 items.
         expect: the record's hash, as it was noted when it was made: `Record.hash`.
         key: a public key, or its file: the record must be signed with its private key.
@@ -72,8 +72,7 @@ def audit(
         RecordError: there is no record.
     """
     for engine in engines:
-        if engine not in ENGINES:
-            raise SettingsError(f"engines has {engine!r}; there are {', '.join(ENGINES)}")
+        engine_kind(engine)
     folder = Path(path.path if isinstance(path, Record) else path)
     snapshot = _snapshot(folder)  # one, for all checks: a record may grow meanwhile
     started, began = datetime.now(UTC).isoformat(), time.perf_counter()
@@ -169,7 +168,7 @@ def _reproduced(
     inquiry = Inquiry(cases, graph if isinstance(graph, str) else "", _was(record, was))
     try:
         for engine in engines:
-            for count in workers if engine == "zeromq" else (1,):
+            for count in workers if engine_kind(engine).has("workers") else (1,):
                 watch.begin(f"computing it again, by {engine}")
                 yield check_run(record, dataflow, engine, count, inquiry)
         for seed in seeds:

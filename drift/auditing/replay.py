@@ -19,7 +19,7 @@ from drift.records.describe import MAIN
 from drift.records.fingerprint import fingerprint
 from drift.records.format import Manifest
 from drift.records.reader import Record
-from drift.running import EngineName, Run, made_run
+from drift.running import Run, made_run
 from drift.streams import Graph
 from drift_graph import errors
 from drift_graph.errors import GraphError, SettingsError
@@ -39,7 +39,7 @@ def replay(
     path: Any,
     graph: Graph | Dataflow | str | None = None,
     *,
-    engine: EngineName = "local",
+    engine: str = "local",
     workers: int = 1,
     until: int | None = None,
     pace: Pace = "full",

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+from drift.all_engines import engine_kind
 from drift.auditing.checks import THE_GRAPH, Check, Result, Trouble
 from drift.auditing.divergence import Comparison, Divergence, compared, same_item
 from drift.auditing.replay import batches_of, changes_since, classes_for, end_of, replayed
@@ -94,20 +95,21 @@ def check_run(
 ) -> Check:
     """Run the record's input on an engine and compare."""
     started = time.perf_counter()
-    what = f"engine {engine}" + (f", {workers} workers" if engine == "zeromq" else "")
+    what = f"engine {engine}" + (f", {workers} workers" if engine_kind(engine).has("workers") else "")
     reading = record.with_classes(classes_for(record, dataflow))
-    found = _compared_in_spark(reading, dataflow, settings) if engine == "spark" else None
+    there = engine_kind(engine).output_is_elsewhere
+    found = _compared_there(reading, dataflow, engine, settings) if there else None
     if found is None:
         run = replayed(reading, dataflow, engine=engine, workers=workers, on_late=_ignored, **settings)
         found = compared(reading, run)
     return _check(what, reading, dataflow, found, time.perf_counter() - started, inquiry)
 
 
-def _compared_in_spark(record: Record, dataflow: Dataflow, settings: dict[str, Any]) -> Comparison | None:
-    """The comparison where the digests are equal, which Spark's tasks compute side by side; else None."""
+def _compared_there(record: Record, dataflow: Dataflow, engine: str, settings: dict[str, Any]) -> Comparison | None:
+    """The comparison where the digests are equal, which are computed where the output is; else None."""
     if record.manifest.outcome.state != "finished":
         return None
-    run = replayed(record, dataflow, engine="spark", on_late=_ignored, **settings)
+    run = replayed(record, dataflow, engine=engine, on_late=_ignored, **settings)
     try:
         report = run.finish()
     except DriftError:

@@ -15,11 +15,10 @@ from rich.text import Text
 
 from drift import spark
 from drift.cli.errors import DIFFERENT, reading, to_json
-from drift.cli.options import graph_option, json_option, master_option
+from drift.cli.options import EngineName, graph_option, json_option, master_option
 from drift.cli.progress import WatchLine
 from drift.cli.specs import key_function
 from drift.extras import need
-from drift.running import ENGINES
 
 if TYPE_CHECKING:
     from drift.auditing.checks import Audit
@@ -33,7 +32,7 @@ _LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "
 @click.option("--intact", "only_intact", is_flag=True, help="Check the files only; nothing is computed, no code runs.")
 @graph_option
 @click.option(
-    "--engine", "engines", type=click.Choice(ENGINES), multiple=True, default=["local"], show_default=True,
+    "--engine", "engines", type=EngineName(), multiple=True, default=["local"], show_default=True,
     help="Computes it again; may be given several times.",
 )  # fmt: skip
 @click.option(

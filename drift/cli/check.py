@@ -30,7 +30,7 @@ def check_command(
     """
     dataflow = load_dataflow(graph)
     specs = by_name("--source", source_specs, "source", [source.name for source in dataflow.sources])
-    given = {name: source_of(spec, name, "local") for name, spec in specs.items()}
+    given = {name: source_of(spec, name) for name, spec in specs.items()}
     try:
         kinds = by_name("--sink", sink_specs, "sink", [sink.name for sink in dataflow.sinks])
         sinks = {name: sink_of(spec, "continue", name) for name, spec in kinds.items()}

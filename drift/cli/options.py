@@ -8,15 +8,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from drift.all_engines import engine_kinds, engine_names
 from drift.cli.completion import complete_graph
 from drift.cli.interrupt import Noted, noted
 from drift.cli.specs import OnExisting, by_name, refuse_one_file, sink_of, writes_to_stdout
-from drift.running import ENGINES
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 
@@ -33,15 +34,34 @@ master_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 
+
+class EngineName(click.ParamType):  # type: ignore[type-arg]
+    """An engine's name; whether there is one is asked when the graph's file, which may bring its own, is loaded."""
+
+    name = "engine"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"[{'|'.join(engine_names())}]"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in engine_names() if name.startswith(incomplete)]
+
+
+#: The settings of engines that are options, by name; what two engines have is one option.
+_SETTINGS: dict[str, Mapping[str, Any]] = {
+    each.name: each.metadata for kind in engine_kinds() for each in kind.own_settings() if each.metadata.get("option")
+}
 _ENGINE = (
-    click.option(
-        "--engine", type=click.Choice(ENGINES), default="local", show_default=True, help="All give one output."
+    click.option("--engine", type=EngineName(), default="local", show_default=True, help="All give one output."),
+    *(
+        click.option(
+            f"--{name.replace('_', '-')}",
+            help=told["option"],
+            default=None,
+            **({"is_flag": True} if told["kind"] is bool else {"type": told["kind"]}),
+        )
+        for name, told in _SETTINGS.items()
     ),
-    click.option("--workers", type=int, default=1, show_default=True, help="Processes that share the keys (zeromq)."),
-    master_option,
-    click.option("--partitions", type=int, help="Tasks that share the keys, and the output (spark)."),
-    click.option("--recover", is_flag=True, help="Go on where a process of the run dies (zeromq)."),
-    click.option("--gang", is_flag=True, help="Cycles that change keys run on all tasks at once (spark)."),
 )
 _OUTPUT = (
     click.option(
@@ -114,9 +134,8 @@ def engine_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def collected(**others: Any) -> Any:
-        given = {name: others.pop(name) for name in ("engine", "workers", "master", "partitions", "gang", "recover")}
-        flags = {name: given[name] or None for name in ("gang", "recover")}
-        return command(settings=only_given({**given, **flags}), **others)
+        given = {name: others.pop(name) for name in ("engine", *_SETTINGS)}
+        return command(settings=only_given(given), **others)
 
     return _with(_ENGINE, collected)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from drift.all_engines import engine_kind
 from drift.cli.completion import complete_graph
 from drift.cli.errors import Ended, Interrupted, to_json
 from drift.cli.interrupt import Interrupts, Noted
@@ -52,7 +53,6 @@ _JSON_FIELDS = (
 @click.option("--arrival", multiple=True, metavar="NAME", help="Order a source's items as they arrive.")
 @click.option("--batch-items", type=int, help="Most items read from a source at once.")
 @click.option("--in-flight-max", type=int, help="Most unsettled items of a source.")
-@click.option("--transport", type=click.Choice(["ipc", "tcp"]), help="Between the processes of the run (zeromq).")
 @click.option(
     "--check-purity",
     is_flag=True,
@@ -81,7 +81,6 @@ def run_command(
     record: str | None,
     batch_items: int | None,
     in_flight_max: int | None,
-    transport: str | None,
     check_purity: bool,
     web: str | None,
     state: str | None,
@@ -109,7 +108,7 @@ def run_command(
     """
     dataflow = load_dataflow(graph)
     sinks, printed = output.made_for(dataflow)
-    more = {"batch_items": batch_items, "in_flight_max": in_flight_max, "transport": transport}
+    more = {"batch_items": batch_items, "in_flight_max": in_flight_max}
     arguments: dict[str, Any] = {
         "times": policies(dataflow, TimeOptions(**times)),
         "sinks": sinks,
@@ -125,7 +124,8 @@ def run_command(
         **settings,
         **only_given(more),
     }
-    sources = _sources(dataflow, source_specs, settings["engine"], quiet=output.quiet or output.as_json)
+    as_frames = engine_kind(settings["engine"]).reads_frames
+    sources = _sources(dataflow, source_specs, as_frames=as_frames, quiet=output.quiet or output.as_json)
     with LateOutput(output.late_output, output.on_existing) as on_late:
         report = driven(lambda: made_run(dataflow, sources, on_late=on_late, **arguments), sinks, printed)
     print_report(report, printed, digest_algorithm, late_kept=output.late_output is not None)
@@ -140,13 +140,13 @@ def _cuts(where: str | None, *, accept: bool, **settings: Any) -> Cuts | None:
     return Cuts(where, changed_code="accept" if accept else "refuse", **given)
 
 
-def _sources(dataflow: Dataflow, specs: Sequence[str], engine: str, *, quiet: bool) -> dict[str, Any]:
+def _sources(dataflow: Dataflow, specs: Sequence[str], *, as_frames: bool, quiet: bool) -> dict[str, Any]:
     names = [source.name for source in dataflow.sources]
     given = by_name("--source", specs, "source", names)
     missing = [name for name in names if name not in given]
     if missing:
         raise SettingsError(f"nothing is given for source {missing[0]!r}; add --source {missing[0]}=PATH")
-    sources = {name: source_of(spec, name, engine) for name, spec in given.items()}
+    sources = {name: source_of(spec, name, as_frames=as_frames) for name, spec in given.items()}
     for name, source in sources.items():
         address = getattr(source, "address", None)
         if address is not None and not quiet:

@@ -79,17 +79,17 @@ def _named(option: str, value: str, kind: str, known: Sequence[str]) -> tuple[st
     return known[0], value
 
 
-def source_of(spec: str, name: str = "", engine: str = "local") -> Source:
+def source_of(spec: str, name: str = "", *, as_frames: bool = False) -> Source:
     """A source for PATH, KIND:PATH, -, tcp://HOST:PORT, zmq:ADDRESS and so on.
 
     Args:
         name: of the source, which is also that of the topic or stream, where none is told.
-        engine: where it is read.
+        as_frames: the engine reads Parquet files as DataFrames.
     """
     kind, colon, rest = spec.partition(":")
     if kind == "follow":
         return _of_path(rest, follow=True)
-    if colon and kind in _FILES and not (kind == "parquet" and engine == "spark"):
+    if colon and kind in _FILES and not (kind == "parquet" and as_frames):
         return _of_path(spec)
     if spec.startswith(_URLS):
         return _source_of_url(spec, name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import math
 import resource
 import sys
 import threading
@@ -12,12 +11,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from drift.engines.observed import Observed
 from drift_barrier.barrier import Released
-from drift_barrier.digest import Algorithm
-from drift_graph.errors import SettingsError
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
 _GC_THRESHOLD = 100_000
@@ -42,74 +39,6 @@ def rare_collections() -> Iterator[None]:
             thresholds = _thresholds_before.pop()
             if not _thresholds_before:
                 gc.set_threshold(*thresholds)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to run; the same on every engine, which ignores what it has no use for.
-
-    Attributes:
-        workers: processes that share the keys (zeromq).
-        digest: the hash of the run's digest.
-        fused: False runs scans as the cycles they are, item by item; for comparison.
-        batch_items: most items read from a source at once: enough to be fast, and what may have to be corrected; over
-            zeromq for each of the workers, where these share a batch by its keys.
-        in_flight_max: most unsettled items of a source.
-        transport: "ipc" or "tcp" (zeromq).
-        silence_max_s: after so long without a sign of life a process counts as hung (zeromq, gangs of spark).
-        call_max_s: after so long in one call of a step a worker counts as hung (zeromq); None for never.
-        spark: a session to run in; None takes the active one, or starts one that ends with the run (spark).
-        master: where a session that is started runs, "local[*]" if None (spark).
-        partitions: tasks that share the keys, and the output; None for as many as run at once (spark).
-        check_purity: call steps again in a process with another hash seed, and end with an ImpureStep where the results
-            differ.
-        purity_first, purity_every: of each function so many first calls are checked, and every n-th call after them.
-        recover: where a process dies the run goes back to what is certain and on, with another in its place (zeromq).
-        gang: cycles that change keys run on all tasks at once, not in one of them (spark).
-        counted: count what leaves each operator, and note when each process works: `Run.observed` (local, zeromq).
-
-    Raises:
-        SettingsError: a value that is none of these.
-    """
-
-    workers: int = 1
-    digest: Algorithm = "xxh3_128"
-    fused: bool = True
-    batch_items: int = 4096
-    in_flight_max: int = 1_000_000
-    transport: str = "ipc"
-    silence_max_s: float = 5.0
-    call_max_s: float | None = 60.0
-    spark: Any = None
-    master: str | None = None
-    partitions: int | None = None
-    check_purity: bool = False
-    purity_first: int = 100
-    purity_every: int = 10_000
-    gang: bool = False
-    recover: bool = False
-    counted: bool = False
-
-    def __post_init__(self) -> None:
-        if self.digest not in ("xxh3_128", "sha256"):
-            raise SettingsError(f"digest={self.digest!r} is neither 'xxh3_128' nor 'sha256'")
-        for name in ("workers", "batch_items", "in_flight_max", "purity_first", "purity_every"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
-        for name in ("fused", "check_purity", "gang", "recover", "counted"):
-            if type(getattr(self, name)) is not bool:
-                raise SettingsError(f"{name}={getattr(self, name)!r} is neither True nor False")
-        if self.transport not in ("ipc", "tcp"):
-            raise SettingsError(f"transport={self.transport!r} is neither 'ipc' nor 'tcp'")
-        for name in ("silence_max_s", "call_max_s"):
-            value = getattr(self, name)
-            if value is None and name == "call_max_s":
-                continue
-            if type(value) not in (int, float) or not 0 < value < math.inf:
-                raise SettingsError(f"{name}={value!r} is not a number of seconds above 0")
-        if self.partitions is not None and (type(self.partitions) is not int or self.partitions < 1):
-            raise SettingsError(f"partitions={self.partitions!r} is not an int of 1 or more")
 
 
 @dataclass

@@ -10,9 +10,10 @@ import select
 import time
 from collections.abc import Iterator, Sequence
 
-from drift.engines.base import Progress, Settings, rare_collections
+from drift.engines.base import Progress, rare_collections
 from drift.engines.feed import Feed
 from drift.engines.observed import Observed, Timeline, own_state
+from drift.engines.settings import Settings
 from drift.machines.nodes.gathering import Gathering
 from drift.machines.nodes.intake import Fed
 from drift.machines.plan import Plan, feeding_step

@@ -5,9 +5,10 @@ from __future__ import annotations
 import select
 from collections.abc import Iterator
 
-from drift.engines.base import Progress, Settings
+from drift.engines.base import Progress
 from drift.engines.feed import Feed
 from drift.engines.observed import Observed, own_state
+from drift.engines.settings import Settings
 from drift.machines.plan import feeding_step
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest

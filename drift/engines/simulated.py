@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from drift.engines.settings import Settings, count, setting
 from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.barrier import BarrierNode
 from drift.machines.nodes.feeding import FeedNode
@@ -230,6 +231,13 @@ class Outcome:
         return rows
 
 
+@dataclass(frozen=True)
+class SimulatedSettings(Settings):
+    """Settings of a simulated run, beside those of all."""
+
+    workers: int = setting(2, count)
+
+
 class Simulation:
     """One run of a dataflow under a schedule.
 
@@ -239,7 +247,7 @@ class Simulation:
         schedule: what comes next.
         numbers: for each source the index by which keys know each of its payloads; their places, if None.
         live: names of sources that have a clock, and not always something to give.
-        workers, fused, batch_items, in_flight_max, digest: as in `Settings`.
+        workers, fused, batch_items, in_flight_max, digest: `SimulatedSettings`, with which they are checked.
         times: time policies by source, in place of those of the graph.
         machines: the sources' machines, in place of new ones; such as have decided before.
         plan: the dataflow's, where it is known.
@@ -273,6 +281,9 @@ class Simulation:
         fed_by_hand: bool = False,
         deaths: bool = False,
     ) -> None:
+        SimulatedSettings(
+            workers=workers, fused=fused, batch_items=batch_items, in_flight_max=in_flight_max, digest=digest
+        )
         self.plan = plan or Plan(dataflow, fused=fused)
         policies = {source.name: source.time for source in dataflow.sources} | dict(times or {})
         self.sources = list(machines or ()) or [

@@ -129,10 +129,10 @@ def stream(
         partitions: tasks that share the keys, for the whole life of the stream; None for as many as run at once.
         changed_code: what to do where functions are not those that the stream has run with before: "refuse" to start,
             or "accept" it, where a function that raised was mended.
-        more: other fields of `drift.Settings`.
+        more: other settings of engine "spark".
     """
     need("spark", "drift.spark.stream")
-    from drift.engines.base import Settings
+    from drift.spark.kind import SPARK
     from drift.spark.streaming import Stream
     from drift_graph.graph import Dataflow
 
@@ -145,5 +145,5 @@ def stream(
         columns=columns,
         times=times or {},
         changed_code=changed_code,
-        settings=Settings(partitions=partitions, **more),
+        settings=SPARK.settings_of({"partitions": partitions, **more}),
     )

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from drift.engines.base import Progress, Settings
+from drift.engines.base import Progress
 from drift.engines.feed import Feed
 from drift.engines.observed import Observed, own_state
 from drift.engines.packing import unpacked_pieces
@@ -24,6 +24,7 @@ from drift.sources.frames import FrameSource
 from drift.spark.blocks import joined_digest
 from drift.spark.jobs import Job
 from drift.spark.kernels import RELEASED_DDL, RangeEnd, run_release
+from drift.spark.kind import SparkSettings
 from drift.spark.prepare import Prepared, check_finite
 from drift.spark.sessions import active, start, stop
 from drift.spark.watch import Watch
@@ -38,7 +39,7 @@ class SparkEngine:
 
     needs_items = True
 
-    def __init__(self, dataflow: Dataflow, feed: Feed, settings: Settings) -> None:
+    def __init__(self, dataflow: Dataflow, feed: Feed, settings: SparkSettings) -> None:
         check_finite(feed)
         self.progress = Progress()
         self._dataflow = dataflow

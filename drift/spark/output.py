@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from drift.engines.base import Settings
 from drift.engines.feed import Feed, taker_of_late
 from drift.sinks.typed import payload_arrays
 from drift.sources.base import as_source
 from drift.sources.frames import FrameSource
 from drift.spark.kernels import Work, released_pieces
+from drift.spark.kind import SPARK
 from drift.spark.prepare import Prepared, check_finite
 from drift.spark.sessions import active
 from drift_barrier.barrier import Released
@@ -47,7 +47,7 @@ def output_frame(
     dataflow = graph if isinstance(graph, Dataflow) else graph.build()
     sink = chosen_sink(dataflow, sink, columns)
     check_sources(dataflow, sources, times)
-    settings = Settings(partitions=partitions, **more)
+    settings = SPARK.settings_of({"partitions": partitions, **more})
     opened = {name: as_source(name, given) for name, given in sources.items()}
     spark = spark or _session(opened)
     feed = Feed(

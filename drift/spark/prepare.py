@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from drift.engines.base import Settings
 from drift.engines.feed import Feed
 from drift.engines.recorded import RecordedFeed
 from drift.engines.shipping import packed
@@ -27,6 +26,7 @@ from drift.spark.gang import check_slots, new_keys, slots_of
 from drift.spark.gang_task import run_gang
 from drift.spark.kept import KeptRows
 from drift.spark.kernels import Work, run_level
+from drift.spark.kind import SparkSettings
 from drift.spark.levels import Levels
 from drift.spark.look import look_at, way_of
 from drift.spark.recorded import RecordedInput
@@ -53,7 +53,7 @@ class Prepared:
     """
 
     def __init__(
-        self, spark: Any, dataflow: Dataflow, feed: Feed, settings: Settings, watch: Callable[[], None]
+        self, spark: Any, dataflow: Dataflow, feed: Feed, settings: SparkSettings, watch: Callable[[], None]
     ) -> None:
         use_this_python(spark)
         self._spark = spark
@@ -67,7 +67,7 @@ class Prepared:
             self.close()
             raise
 
-    def _prepare(self, dataflow: Dataflow, feed: Feed, settings: Settings, watch: Callable[[], None]) -> None:
+    def _prepare(self, dataflow: Dataflow, feed: Feed, settings: SparkSettings, watch: Callable[[], None]) -> None:
         targets = settings.partitions or default_partitions(self._spark)
         if self._levels.gangs:
             check_slots(self._spark, targets)

@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from drift.engines.base import Settings
 from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
 from drift.records.changes import compare
@@ -31,6 +30,7 @@ from drift.spark.blocks import joined_digest
 from drift.spark.errors import as_drift_error, told_to_spark
 from drift.spark.frames import Reading, reading_of
 from drift.spark.kernels import RangeEnd, Work
+from drift.spark.kind import SparkSettings
 from drift.spark.levels import Levels, Remembering
 from drift.spark.output import PAYLOAD_DDL, PLACE_DDL, arrow_fields, check_sources, chosen_sink
 from drift.spark.prepare import cuts, default_partitions, through_levels
@@ -74,7 +74,7 @@ class Stream:
         columns: str | None,
         times: Mapping[str, TimePolicy],
         changed_code: Literal["refuse", "accept"],
-        settings: Settings,
+        settings: SparkSettings,
     ) -> None:
         check_sources(dataflow, sources, times)
         if settings.gang:

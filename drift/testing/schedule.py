@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import xxhash
 
 from drift.engines import simulated
+from drift.engines.settings import checked, count, flag, setting
 from drift.engines.simulated import Key, Thing
-from drift_graph.errors import SettingsError
 
 #: What can be held up, for turns or until something has come; the other kinds of a deviation are numbers.
 HELD = (
@@ -81,10 +81,10 @@ class Schedule:
         deaths: whether processes die, as `deviations` and noise say, and the run goes on.
     """
 
-    workers: int = 1
-    batch_items: int = 1
-    fused: bool = True
-    in_flight_max: int = 1_000_000
+    workers: int = setting(1, count)
+    batch_items: int = setting(1, count)
+    fused: bool = setting(True, flag)
+    in_flight_max: int = setting(1_000_000, count)
     live: tuple[str, ...] = ()
     deviations: tuple[Deviation, ...] = ()
     noise: int = 0
@@ -92,10 +92,7 @@ class Schedule:
     deaths: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("workers", "batch_items", "in_flight_max"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise SettingsError(f"a schedule with {name}={value!r}: it is an int of 1 or more")
+        checked(self)
         object.__setattr__(self, "live", tuple(self.live))
         object.__setattr__(self, "deviations", tuple(map(deviation, self.deviations)))
 

@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from drift.engines.base import Progress, Settings
+from drift.engines.base import Progress
 from drift.engines.observed import Observed, ProcessState, SourceState
+from drift.engines.settings import Settings
 from drift.streams import ERRORS
 from drift_barrier.barrier import Released
 from drift_graph.functions import safe_text
@@ -126,7 +127,7 @@ class Status:
         told: dict[str, Any] = {
             "graph": run.dataflow.name,
             "engine": run.engine,
-            "workers": run.settings.workers if run.engine == "zeromq" else 1,
+            "workers": run.settings.workers_in_all,
             "state": self.state,
             "error": self.error,
             "seconds": round(seconds, 3),

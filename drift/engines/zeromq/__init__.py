@@ -1,5 +1,1 @@
-"""The engine over ZeroMQ."""
-
-from drift.engines.zeromq.engine import ZeromqEngine
-
-__all__ = ["ZeromqEngine"]
+"""The engine over ZeroMQ: what it is to others is in `kind`, which imports nothing else of it."""

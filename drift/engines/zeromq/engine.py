@@ -26,11 +26,12 @@ import zmq
 
 from drift.children import Child, main_of
 from drift.engines import shipping
-from drift.engines.base import Progress, Settings, rare_collections
+from drift.engines.base import Progress, rare_collections
 from drift.engines.feed import Feed
 from drift.engines.observed import Bar, Observed, ProcessState, added, own_state
 from drift.engines.surroundings import surroundings
 from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Ready, SignOfLife, UpwardReader, block_of
+from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.process import Order, Role
 from drift.engines.zeromq.roles import Carrier, Peers, Told
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
@@ -109,7 +110,7 @@ class _Child:
             else:
                 self.fatal = message
 
-    def failure(self, settings: Settings) -> Exception | None:
+    def failure(self, settings: ZeromqSettings) -> Exception | None:
         """What it says is wrong with it, or that it is in a call for too long; the run ends with it."""
         if self.fatal is not None:
             error: Exception = pickle.loads(self.fatal.error)
@@ -124,7 +125,7 @@ class _Child:
             )
         return None
 
-    def death(self, settings: Settings) -> ProcessError | None:
+    def death(self, settings: ZeromqSettings) -> ProcessError | None:
         """That it has died, or gives no sign of life; another may take its place."""
         if self.reader.ended:
             return ProcessError(
@@ -160,7 +161,7 @@ class ZeromqEngine:
 
     needs_items = True
 
-    def __init__(self, dataflow: Dataflow, feed: Feed, settings: Settings) -> None:
+    def __init__(self, dataflow: Dataflow, feed: Feed, settings: ZeromqSettings) -> None:
         if settings.workers > 1024:
             raise SettingsError(f"workers={settings.workers} is more than 1024")
         self.progress = Progress()

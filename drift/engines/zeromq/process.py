@@ -23,9 +23,10 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import NamedTuple
 
-from drift.engines.base import Settings, peak_memory_bytes
+from drift.engines.base import peak_memory_bytes
 from drift.engines.shipping import rebuilt
 from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Ready, read_block, write_upward
+from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.roles import Loop, Peers, Told, make_loop
 from drift.engines.zeromq.sockets import Transport
 from drift_graph.errors import DriftBug, DriftError
@@ -40,7 +41,7 @@ class Order(NamedTuple):
     """What a process is told first: whatever it will be, it gets ready for it."""
 
     transport: Transport
-    settings: Settings
+    settings: ZeromqSettings
 
 
 class Role(NamedTuple):

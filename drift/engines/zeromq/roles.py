@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import zmq
 
-from drift.engines.base import Settings
 from drift.engines.observed import Timeline, own_state
 from drift.engines.packing import in_forms
 from drift.engines.zeromq.control import SignOfLife
+from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
 from drift.engines.zeromq.wire import Codec, opened
 from drift.machines.nodes.acker import AckerNode
@@ -198,7 +198,7 @@ def poll_ms(wake_s: float) -> int:
 
 
 def make_loop(
-    role: str, address: str, secret: int, transport: Transport, dataflow: Dataflow, settings: Settings
+    role: str, address: str, secret: int, transport: Transport, dataflow: Dataflow, settings: ZeromqSettings
 ) -> Loop:
     """The loop of a role: "acker", "barrier", or a worker's index as text; `address` names its inbox."""
     plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)

@@ -1,0 +1,116 @@
+"""Settings: what may be said of how a run runs, checked where it is made.
+
+Invariant: settings that exist mean something, whoever made them: the library, the command line, the test harness.
+
+Why: each field names the check of its values, and making the object calls them all; there is no other way to have one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar, Protocol
+
+from drift_barrier.digest import Algorithm
+from drift_graph.errors import SettingsError
+
+#: Says what a value is not; "" where it will do.
+Check = Callable[[Any], str]
+
+
+def setting(default: Any, check: Check, option: str = "", *, kind: type = str) -> Any:
+    """A field of settings.
+
+    Args:
+        check: of its values.
+        option: the help of the command line's option for it; without it there is none.
+        kind: what the option's value is read as; a bool is a flag.
+    """
+    return field(default=default, metadata={"check": check, "option": option, "kind": kind})
+
+
+def count(value: Any) -> str:
+    return "" if type(value) is int and value >= 1 else "not an int of 1 or more"
+
+
+def flag(value: Any) -> str:
+    return "" if type(value) is bool else "neither True nor False"
+
+
+def seconds(value: Any) -> str:
+    is_one = type(value) in (int, float) and 0 < value < math.inf
+    return "" if is_one else "not a number of seconds above 0"
+
+
+def either(first: str, second: str) -> Check:
+    """One of two words."""
+    return lambda value: "" if value in (first, second) else f"neither {first!r} nor {second!r}"
+
+
+def optional(check: Check) -> Check:
+    """None, or what the check takes."""
+    return lambda value: "" if value is None else check(value)
+
+
+def anything(value: Any) -> str:
+    """Whoever uses it looks at it."""
+    return ""
+
+
+class _Fields(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+def checked(settings: _Fields) -> None:
+    """Each field that names a check has a value that passes it.
+
+    Raises:
+        SettingsError: naming the first that does not.
+    """
+    for each in fields(settings):
+        check = each.metadata.get("check")
+        if check is not None and (fault := check(getattr(settings, each.name))):
+            raise SettingsError(f"{each.name}={getattr(settings, each.name)!r} is {fault}")
+
+
+def default_of(settings: type[_Fields], name: str) -> Any:
+    """What a setting is where nobody says it; MISSING where there is no such setting."""
+    return next((each.default for each in fields(settings) if each.name == name), MISSING)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What any engine is told of how to run; engines have more, in classes of their own.
+
+    Attributes:
+        digest: the hash of the run's digest.
+        fused: False runs scans as the cycles they are, item by item; for comparison.
+        batch_items: most items read from a source at once: enough to be fast, and what may have to be corrected; over
+            zeromq for each of the workers, where these share a batch by its keys.
+        in_flight_max: most unsettled items of a source.
+        check_purity: call steps again in a process with another hash seed, and end with an ImpureStep where the results
+            differ.
+        purity_first, purity_every: of each function so many first calls are checked, and every n-th call after them.
+        counted: count what leaves each operator, and note when each process works: `Run.observed`.
+
+    Raises:
+        SettingsError: a value that is none of these.
+    """
+
+    digest: Algorithm = setting("xxh3_128", either("xxh3_128", "sha256"))
+    fused: bool = setting(True, flag)
+    batch_items: int = setting(4096, count)
+    in_flight_max: int = setting(1_000_000, count)
+    check_purity: bool = setting(False, flag)
+    purity_first: int = setting(100, count)
+    purity_every: int = setting(10_000, count)
+    counted: bool = setting(False, flag)
+
+    def __post_init__(self) -> None:
+        checked(self)
+
+    @property
+    def workers_in_all(self) -> int:
+        """Processes that share the keys."""
+        return 1

@@ -1,0 +1,43 @@
+"""The engine over ZeroMQ, as others know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drift.engines.base import Engine
+from drift.engines.feed import Feed
+from drift.engines.kinds import EngineKind
+from drift.engines.settings import Settings, count, either, flag, optional, seconds, setting
+from drift_graph.graph import Dataflow
+
+
+@dataclass(frozen=True)
+class ZeromqSettings(Settings):
+    """Settings of engine "zeromq", beside those of all.
+
+    Attributes:
+        workers: processes that share the keys.
+        recover: where a process dies the run goes back to what is certain and on, with another in its place.
+        transport: "ipc" or "tcp".
+        silence_max_s: after so long without a sign of life a process counts as hung.
+        call_max_s: after so long in one call of a step a worker counts as hung; None for never.
+    """
+
+    workers: int = setting(1, count, "Processes that share the keys (zeromq).", kind=int)
+    recover: bool = setting(False, flag, "Go on where a process of the run dies (zeromq).", kind=bool)
+    transport: str = setting("ipc", either("ipc", "tcp"), "ipc or tcp, between the processes of the run (zeromq).")
+    silence_max_s: float = setting(5.0, seconds)
+    call_max_s: float | None = setting(60.0, optional(seconds))
+
+    @property
+    def workers_in_all(self) -> int:
+        return self.workers
+
+
+def _made(dataflow: Dataflow, feed: Feed, settings: ZeromqSettings) -> Engine:
+    from drift.engines.zeromq.engine import ZeromqEngine
+
+    return ZeromqEngine(dataflow, feed, settings)
+
+
+ZEROMQ = EngineKind("zeromq", _made, ZeromqSettings, keeps_state=True)

@@ -1,0 +1,46 @@
+"""The engine on Spark, as others know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from drift.engines.base import Engine
+from drift.engines.feed import Feed
+from drift.engines.kinds import EngineKind
+from drift.engines.settings import Settings, anything, count, flag, optional, seconds, setting
+from drift.extras import need
+from drift_graph.graph import Dataflow
+
+
+@dataclass(frozen=True)
+class SparkSettings(Settings):
+    """Settings of engine "spark", beside those of all.
+
+    Attributes:
+        spark: a session to run in; None takes the active one, or starts one that ends with the run.
+        master: where a session that is started runs, "local[*]" if None.
+        partitions: tasks that share the keys, and the output; None for as many as run at once.
+        gang: cycles that change keys run on all tasks at once, not in one of them.
+        silence_max_s: after so long without a sign of life a task of a gang counts as hung.
+    """
+
+    spark: Any = setting(None, anything)
+    master: str | None = setting(
+        None, anything, "Where Spark runs: local[4], spark://HOST:PORT, yarn; else local[*] (spark)."
+    )
+    partitions: int | None = setting(
+        None, optional(count), "Tasks that share the keys, and the output (spark).", kind=int
+    )
+    gang: bool = setting(False, flag, "Cycles that change keys run on all tasks at once (spark).", kind=bool)
+    silence_max_s: float = setting(5.0, seconds)
+
+
+def _made(dataflow: Dataflow, feed: Feed, settings: SparkSettings) -> Engine:
+    need("spark", "engine='spark'")
+    from drift.spark.engine import SparkEngine
+
+    return SparkEngine(dataflow, feed, settings)
+
+
+SPARK = EngineKind("spark", _made, SparkSettings, reads_frames=True, output_is_elsewhere=True)
