@@ -5,6 +5,8 @@ Invariant: asking which engines there are imports none of them. Others call `dri
 
 from __future__ import annotations
 
+from typing import Literal
+
 from drift.engines.base import Engine
 from drift.engines.feed import Feed
 from drift.engines.kinds import EngineKind, engine_kind, engine_kinds, engine_names, register
@@ -13,7 +15,10 @@ from drift.engines.zeromq.kind import ZEROMQ
 from drift.spark.kind import SPARK
 from drift_graph.graph import Dataflow
 
-__all__ = ["engine_kind", "engine_kinds", "engine_names"]
+__all__ = ["EngineKind", "EngineName", "engine_kind", "engine_kinds", "engine_names"]
+
+#: What a type checker lets through; others pass the `EngineKind`.
+EngineName = Literal["local", "reference", "zeromq", "spark"]
 
 
 def _local(dataflow: Dataflow, feed: Feed, settings: Settings) -> Engine:

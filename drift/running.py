@@ -17,7 +17,7 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from drift.all_engines import engine_kind, engine_kinds
+from drift.all_engines import EngineKind, EngineName, engine_kind, engine_kinds
 from drift.engines.base import Progress, peak_memory_bytes
 from drift.engines.feed import Feed, taker_of_late
 from drift.engines.observed import Observed, SourceState
@@ -114,7 +114,7 @@ class Run:
         dataflow: Dataflow,
         sources: Mapping[str, Any],
         *,
-        engine: str,
+        engine: EngineKind,
         settings: Settings,
         times: Mapping[str, TimePolicy],
         sinks: Mapping[str, Any],
@@ -128,7 +128,7 @@ class Run:
         otel: bool = False,
     ) -> None:
         self.dataflow = dataflow
-        self.engine = engine
+        self.engine = engine.name
         self.settings = settings
         self.late: list[Late] = []
         if make_feed is None:
@@ -176,7 +176,7 @@ class Run:
                 log_folder=log_folder_of(state) if state is not None else None,
             )
         try:
-            self._engine = engine_kind(engine).make(watched, self._feed, settings)
+            self._engine = engine.make(watched, self._feed, settings)
         except BaseException:
             self._feed.close()
             raise
@@ -196,7 +196,7 @@ class Run:
                 self._page.close()
             self._engine.close()
             raise
-        self._log = RunLog(dataflow.name, engine, settings.workers_in_all)
+        self._log = RunLog(dataflow.name, engine.name, settings.workers_in_all)
         self._sets_apart = any(sink.name == ERRORS for sink in dataflow.sinks)
         self._apart = 0  # items set apart
         self._own_digest: Digest | None = None  # of what was handed out, where the engine may have released more
@@ -583,7 +583,7 @@ def run(
     graph: Graph | Dataflow,
     sources: Mapping[str, Any],
     *,
-    engine: str = "local",
+    engine: EngineName | EngineKind = "local",
     workers: int = 1,
     times: Mapping[str, TimePolicy] | None = None,
     sinks: Mapping[str, Any] | None = None,
@@ -600,7 +600,7 @@ def run(
     Args:
         graph: what to compute.
         sources: for each source of the graph an iterable, or one of `drift.sources`.
-        engine: "local", "reference", "zeromq", "spark", or one that was registered; the output is the same.
+        engine: "local", "reference", "zeromq", "spark", or an EngineKind of one's own; the output is the same.
         workers: processes that share the keys (zeromq).
         times: time policies by source, in place of those of the graph.
         sinks: for each sink that needs one a callable that takes items, a list, or one of `drift.sinks`.
@@ -646,7 +646,7 @@ def made_run(
     dataflow: Dataflow,
     sources: Mapping[str, Any],
     *,
-    engine: str = "local",
+    engine: str | EngineKind = "local",
     times: Mapping[str, TimePolicy] | None = None,
     sinks: Mapping[str, Any] | None = None,
     on_late: Callable[[Late], None] | None = None,
@@ -670,12 +670,13 @@ def made_run(
         web, otel: as of `run`.
         settings: of the engine.
     """
+    kind = engine if isinstance(engine, EngineKind) else engine_kind(engine)
     is_watched = web is not None or otel
     return Run(
         dataflow,
         sources,
-        engine=engine,
-        settings=engine_kind(engine).settings_of({**settings, "counted": True} if is_watched else settings),
+        engine=kind,
+        settings=kind.settings_of({**settings, "counted": True} if is_watched else settings),
         times=times or {},
         sinks=sinks or {},
         on_late=on_late,

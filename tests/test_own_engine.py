@@ -76,7 +76,8 @@ class AtEndEngine:
         self._feed.close()
 
 
-register(EngineKind("at-end", AtEndEngine, AtEndSettings))
+AT_END = EngineKind("at-end", AtEndEngine, AtEndSettings)
+register(AT_END)
 
 GRAPH = """
 import drift
@@ -95,7 +96,7 @@ def graph_of(folder: Path) -> Any:
 
 def test_it_runs_with_settings_of_its_own_and_gives_what_the_others_give(tmp_path: Path) -> None:
     graph = graph_of(tmp_path)
-    report = drift.run(graph, {"n": range(50)}, engine="at-end", piece_items=20).finish()
+    report = drift.run(graph, {"n": range(50)}, engine=AT_END, piece_items=20).finish()
     assert AtEndEngine.pieces == [20, 20, 10]
     assert report.digest == drift.run(graph, {"n": range(50)}).finish().digest
     assert (report.engine, report.workers, report.items_in, report.items_out) == ("at-end", 1, 50, 50)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from drift.all_engines import EngineKind, EngineName
 from drift.engines.feed import Feed
 from drift.engines.recorded import RecordedBatch, RecordedFeed
 from drift.load import load_dataflow
@@ -39,7 +40,7 @@ def replay(
     path: Any,
     graph: Graph | Dataflow | str | None = None,
     *,
-    engine: str = "local",
+    engine: EngineName | EngineKind = "local",
     workers: int = 1,
     until: int | None = None,
     pace: Pace = "full",
