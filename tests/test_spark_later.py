@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spark_shares import digest_and_error, in_reference
 from test_later import BY_TIME, arrivals, by_name, counted, due, seen, told, trips
-from test_spark_streaming import all_items, micro_batch
+from test_spark_streaming import all_items, micro_batch, stream_of, write_files
+from test_spark_streaming import trips as taxi_trips
 
 import drift
 import drift.spark
@@ -20,7 +21,7 @@ from drift.engines.surroundings import surroundings
 from drift.spark.batches import Row
 from drift.spark.kernels import RangeEnd, Work
 from drift.spark.levels import Remembering
-from drift_graph.meta import END_OF_TIME
+from drift_graph.meta import BEGINNING, END_OF_TIME
 
 ARRIVED = [(at * 7 % 19 + at, "abcd"[at % 4], at) for at in range(300)]
 
@@ -100,11 +101,11 @@ def test_micro_batches_cut_anywhere_give_the_output_of_a_run(
     items = all_items(case)
     states: list[Row] = []
     ends: list[tuple[int, RangeEnd]] = []
-    position = 0
+    position, before = 0, BEGINNING
     ordered = sorted({cut for cut in cuts if 0 < cut < len(items)})
     for number, (begin, end) in enumerate(zip([0, *ordered], [*ordered, len(items)])):
         upto = items[end][0] if end < len(items) else END_OF_TIME
-        remembers = Remembering(number, whole)
+        remembers, before = Remembering(number, whole, before), upto
         work = Work(packed(case.dataflow()), surroundings(), True, targets, (), heartbeat=upto, remembers=remembers)
         kept, more, position = micro_batch(work, items[begin:end], states, position)
         states = [*kept, *(() if whole else states)]
@@ -125,6 +126,36 @@ class _Case:
         return {"trips": self._arrived}
 
 
-def test_a_stream_on_spark_refuses_maps_that_put_items_at_later_times(tmp_path: Any) -> None:
-    with pytest.raises(drift.GraphError, match=r"use stream\.process"):
-        drift.spark.stream(trips(), {"trips": []}, checkpoint=str(tmp_path), output=str(tmp_path / "out"))
+def reminded(trip: Any, time: int) -> list[Any]:
+    """Some soon, some micro-batches later, some at the end."""
+    return [drift.at(time + delay, (trip["taxi"], time, delay)) for delay in (0, 3, 70)] + [drift.at(drift.END, time)]
+
+
+def later_and_rounds() -> drift.Dataflow:
+    graph = drift.Graph("trips")
+    source = graph.source("trips", time=drift.EventTime(lambda trip: trip["time"], lateness=40))
+    reminders = source.flat_map(reminded, with_time=True, later=True, name="remind")
+    reminders.sink("reminders")
+    reminders.filter(lambda each: type(each) is tuple).group(lambda each: each[0], 2).sink("pairs")
+    times = source.map(lambda trip: trip["time"])
+    total, last = times.iterate(
+        3, 0, lambda pairs: pairs.map(lambda pair: pair[1] + pair[0] % 7), lambda state, time: state + time
+    )
+    total.sink("total")
+    last.sink("last")
+    return graph.build()
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_stream_keeps_later_items_and_turns_rounds_at_its_end(spark: Any, tmp_path: Any, partitions: int) -> None:
+    rows = taxi_trips(120)
+    write_files(tmp_path / "in", rows, 4)
+    stream = stream_of(spark, tmp_path, graph=later_and_rounds(), partitions=partitions)
+    stream.wait(stream.start(availableNow=True))
+    waiting = [commit.position for commit in stream._store(spark).commits()]
+    stream_of(spark, tmp_path, graph=later_and_rounds(), partitions=None).finish()  # another process would, too
+    run = drift.run(later_and_rounds(), {"trips": rows})
+    expected = [(item.position, item.meta, item.sink, drift.canonical(item.payload)) for item in run]
+    items = stream.items().orderBy("position").collect()
+    assert [(row.position, bytes(row.meta), row.sink, bytes(row.payload)) for row in items] == expected
+    assert stream.digest() == run.digest and 0 < waiting[1] < waiting[-1] < len(expected)

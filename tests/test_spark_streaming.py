@@ -24,14 +24,14 @@ import drift
 import drift.spark
 from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
-from drift.spark.batches import ROWS, STATE, Row, record_batch, row_of, rows_in
-from drift.spark.kernels import RangeEnd, Work, run_level
+from drift.spark.batches import LATER, ROWS, STATE, Row, record_batch, row_of, rows_in
+from drift.spark.kernels import RangeEnd, Work, release_later, run_level
 from drift.spark.levels import Remembering
 from drift.spark.streaming import Stream
 from drift.spark.streaming_kernels import END, KEPT, release
 from drift.spark.streaming_store import Store
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME
+from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.times import SourceMachine
 
 # Without Spark: what a level remembers is all that it needs.
@@ -50,7 +50,10 @@ def micro_batch(work: Work, items: list[tuple[bytes, str, Any]], states: list[Ro
     """What `Stream` does with Spark: states to go on with, digest parts, error and position after some items."""
     levels = work.opened()
     rows = [row_of(0, 0, name, Columns([meta], [payload], None)) for meta, name, payload in items]
-    batches = [*run_level(work, 0, [record_batch(rows)]), record_batch(states)]
+    for_sinks = [row for row in states if row.port == LATER and row.level == levels.last]
+    others = [row for row in states if row not in for_sinks]
+    batches = [*run_level(work, 0, [record_batch(rows)]), record_batch(others)]
+    batches += release_later(work, [record_batch(for_sinks)])
     for level in range(1, levels.last):
         batches = [out for share in shuffled(batches, work.targets) for out in run_level(work, level, share)]
     kept: list[Row] = []
@@ -59,7 +62,7 @@ def micro_batch(work: Work, items: list[tuple[bytes, str, Any]], states: list[Ro
             ported = batch.filter(batch.column(KEPT[3]).is_valid())
             kept += rows_in(ported.select(KEPT))
     ends = [(row.items, pickle.loads(row.body)) for row in kept if row.port == END]
-    states = [row._replace(level=row.items) for row in kept if row.port == STATE]
+    states = [row._replace(level=row.items) for row in kept if row.port in (STATE, LATER)]
     return states, ends, max((position for position, _ in ends), default=start)
 
 
@@ -74,9 +77,10 @@ def in_micro_batches(case: Case, cuts: list[int], targets: int, whole: list[bool
     states: list[Row] = []
     ends: list[tuple[int, RangeEnd]] = []
     position = 0
+    before = BEGINNING
     for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(items)])):
         upto = items[end][0] if end < len(items) else END_OF_TIME
-        remembers = Remembering(number, whole[number])
+        remembers, before = Remembering(number, whole[number], before), upto
         work = Work(packed(case.dataflow()), surroundings(), True, targets, (), heartbeat=upto, remembers=remembers)
         kept, more, position = micro_batch(work, items[begin:end], states, position)
         states = [*kept, *(() if whole[number] else states)]  # the later ones first: their order says nothing
@@ -97,8 +101,7 @@ REMEMBERING = [
 @given(st.data())
 def test_micro_batches_that_are_cut_anywhere_give_the_output_of_the_reference(data: st.DataObject) -> None:
     recipe = data.draw(recipes(sources_max=2, steps_max=3, failing=data.draw(st.booleans())))
-    kept = [step for step in recipe.steps if step[0] != "later"]  # a stream refuses it
-    recipe = recipe._replace(steps=[*kept, data.draw(st.sampled_from(REMEMBERING))])
+    recipe = recipe._replace(steps=[*recipe.steps, data.draw(st.sampled_from(REMEMBERING))])
     case = Case(recipe, data.draw(inputs(recipe.sources, items_max=12)))
     count = sum(len(each.payloads) for each in case.inputs)
     cuts = sorted(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=4))) if count else []

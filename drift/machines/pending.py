@@ -39,6 +39,10 @@ class Pending:
         self._added += 1
         heappush(self._heap, (columns.metas[0], self._added, columns))
 
+    def held(self) -> list[Columns]:
+        """All that waits, batches that are sorted each."""
+        return [columns for _, _, columns in sorted(self._heap, key=lambda entry: entry[:2])]
+
     def clear(self) -> None:
         """Forget all that waits, which a worker does that goes back to a cut: the senders have it."""
         self._heap.clear()

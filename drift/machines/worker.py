@@ -353,6 +353,11 @@ class Worker:
         """For each grouping, by key, what items above all that came so far need, once everything is settled."""
         return [(name, stage.remembered()) for name, stage in self._stages.items()]
 
+    def waiting(self) -> Iterator[Part]:
+        """Later items of the stages that have not come to their time."""
+        for name, pending in self._pending.items():
+            yield from ((name, columns) for columns in pending.held())
+
     def recall(self, name: str, remembered: Iterable[tuple[Any, Any]]) -> None:
         """Go on, before any item, where a worker ended that remembered this of a grouping; it may come in pieces."""
         self._stages[name].recall(remembered)

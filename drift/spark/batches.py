@@ -51,6 +51,8 @@ ERROR = "\0error"
 #: A STATE holds what a task of a level remembers of its keys, between the micro-batches of a stream; `items` is the
 #: number of that level.
 STATE = "\0state"
+#: A LATER holds items that are due after a micro-batch; `items` is the level that they go to, `first` their first meta.
+LATER = "\0later"
 
 BATCH_ITEMS = 4096
 _BATCH_ITEMS_MIN = 64
@@ -118,6 +120,18 @@ class Cutter:
 
 def _fitting(item_bytes: int) -> int:
     return max(min(_BATCH_BYTES // max(item_bytes, 1), BATCH_ITEMS), 1)
+
+
+def later_rows(last_level: int, level: int, target: int, port: str, columns: Columns) -> Iterator[Row]:
+    """Rows of LATER with items that are sorted by meta."""
+    for row in Cutter().rows(level, target, port, columns):
+        yield Row(last_level, target, row.first, LATER, level, pickle.dumps((port, row.body), 5))
+
+
+def opened_later(row: Row) -> tuple[str, Columns]:
+    """The port and the items of a row of LATER."""
+    port, body = pickle.loads(row.body)
+    return port, unpacked_columns(*pickle.loads(body))
 
 
 def error_row(level: int, error: DriftError, key: bytes = b"") -> Row:
@@ -251,9 +265,14 @@ class Inbox:
 
     def add(self, row: Row) -> None:
         """The items of a row."""
-        self._runs.setdefault(row.port, []).append(row.columns())
-        self._items += row.items
-        self._bytes += len(row.body)
+        self.add_columns(row.port, row.columns(), len(row.body))
+
+    def add_columns(self, port: str, columns: Columns, size: int) -> None:
+        """Items that are sorted by meta, none of them too, and about how many bytes they are."""
+        if columns.metas:
+            self._runs.setdefault(port, []).append(columns)
+            self._items += len(columns.metas)
+            self._bytes += size
 
     @property
     def is_due(self) -> bool:

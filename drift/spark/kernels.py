@@ -27,6 +27,7 @@ from drift.spark.batches import (
     BATCH_ITEMS,
     COUNT,
     ERROR,
+    LATER,
     READ,
     STATE,
     TAKEN_BACK,
@@ -122,12 +123,15 @@ def through_maps(
     outbox = Outbox(levels.last, work.targets)
     bounds = work.bounds
     worker: RangeSender | LevelWorker
-    worker = RangeSender(bounds) if work.keeps else LevelWorker(levels, 0, work.targets, bounds, work.due_below)
+    worker = RangeSender(bounds) if work.keeps else _worker(work, levels, 0)
     read = 0
     try:
         for name, columns, settled in pieces:
             read += len(columns.metas)
             worker.handle([(name, columns)], outbox, settled)
+            yield from outbox.ready()
+        for row in worker.waiting(0):
+            outbox.add_row(row)
             yield from outbox.ready()
     except Refused as refused:
         outbox.add_row(error_row(levels.last, refused.error, refused.key))
@@ -138,13 +142,32 @@ def through_maps(
     yield from outbox.rest()
 
 
+def _worker(work: Work, levels: Levels, level: int) -> LevelWorker:
+    return LevelWorker(levels, level, work.targets, work.bounds, work.due_below, work.remembers)
+
+
+def release_later(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of LATER for sinks, to those of the ranges of this micro-batch; what is not due waits on."""
+    levels = work.opened()
+    outbox = Outbox(levels.last, work.targets)
+    worker = _worker(work, levels, 0)
+    for batch in batches:
+        for row in rows_in(batch):
+            worker.release_later(row, outbox)
+            yield from outbox.ready()
+    for row in worker.waiting(0):
+        outbox.add_row(row)
+        yield from outbox.ready()
+    yield from outbox.rest()
+
+
 def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The groupings of a level, or for level 0 the maps after the sources; rows of later levels pass by."""
     levels = work.opened()
     outbox = Outbox(levels.last, work.targets)
     target = 0
     try:
-        worker = LevelWorker(levels, level, work.targets, work.bounds, work.due_below)
+        worker = _worker(work, levels, level)
         inbox = Inbox(_READY_ITEMS, work.repeats)
         for batch in batches:
             passing = pc.not_equal(batch.column("level"), level)
@@ -164,8 +187,14 @@ def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iter
                     bound = inbox.bound(global_time_of(row.first) if worker.cuts_at_times else row.first)
                     worker.handle(inbox.below(bound), outbox, bound)
                     yield from outbox.ready()
-                inbox.add(row)
+                if row.port == LATER:
+                    inbox.add_columns(*worker.recall_later(row), len(row.body))
+                else:
+                    inbox.add(row)
         worker.handle(inbox.below(END_OF_TIME), outbox, END_OF_TIME)
+        for row in worker.waiting(target):
+            outbox.add_row(row)
+            yield from outbox.ready()
         for row in worker.remembered(target, work.remembers) if work.remembers else ():
             outbox.add_row(row)
             yield from outbox.ready()

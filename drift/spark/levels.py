@@ -18,10 +18,10 @@ from xxhash import xxh3_128_digest
 
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Router, Worker
-from drift.spark.batches import STATE, Outbox, Row
+from drift.spark.batches import STATE, Outbox, Row, later_rows, opened_later
 from drift_graph.errors import PayloadError
 from drift_graph.graph import Dataflow
-from drift_graph.item import Columns, sorted_by_meta
+from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.operators import Group
 
@@ -35,11 +35,14 @@ class Remembering:
 
     Attributes:
         number: of the micro-batch; a later one counts.
-        everything: those of all keys, not only of those whose state is another than was recalled.
+        everything: those of all keys, not only of those whose state is another than was recalled; and all later items
+            that are still to come, not only new ones.
+        heartbeat: of all sources after the micro-batch before: later items below it have come.
     """
 
     number: int
     everything: bool
+    heartbeat: bytes = BEGINNING
 
 
 class Levels:
@@ -91,6 +94,7 @@ class LevelWorker:
     Args:
         bounds: metas that cut the output into ranges, one range for each task of the last level.
         due_below: timers from here on have not come when all items have.
+        remembering: where it is given, later items from there on are not sent on but kept, for `waiting`.
 
     Attributes:
         cuts_at_times: pieces are to hold all that an input item brings about. On a cycle that changes keys, what it
@@ -98,7 +102,13 @@ class LevelWorker:
     """
 
     def __init__(
-        self, levels: Levels, level: int, targets: int, bounds: Sequence[bytes], due_below: bytes = END_OF_TIME
+        self,
+        levels: Levels,
+        level: int,
+        targets: int,
+        bounds: Sequence[bytes],
+        due_below: bytes = END_OF_TIME,
+        remembering: Remembering | None = None,
     ) -> None:
         groups = levels.groups(level)
         self._level = level
@@ -111,6 +121,8 @@ class LevelWorker:
         self._due_below = due_below
         self._recalled: dict[str, dict[Any, tuple[int, bytes]]] = {}  # by key: the version, and a hash of it
         self._versions: dict[str, dict[Any, list[Any]]] = {}  # of these, until the worker is given them
+        self._remembering = remembering if levels.puts_later else None
+        self._waiting: dict[tuple[int, int, str], list[Columns]] = {}
         self.cuts_at_times = any(name in levels.alone for name in groups)
 
     def handle(self, parts: Sequence[Part], outbox: Outbox, settled: bytes) -> None:
@@ -166,6 +178,47 @@ class LevelWorker:
                 part = pickle.dumps((remembering.number, name, changed[start : start + _STATE_KEYS]), 5)
                 yield Row(self._levels.last, target, BEGINNING, STATE, self._level, part)
 
+    def recall_later(self, row: Row) -> tuple[str, Columns]:
+        """Of later items that waited for a micro-batch those that are due in this one, and where they go."""
+        assert self._remembering is not None
+        name, columns = opened_later(row)
+        begin = bisect_left(columns.metas, self._remembering.heartbeat)
+        end = bisect_left(columns.metas, self._due_below, begin)
+        if end < len(columns.metas) and self._remembering.everything:
+            self._wait(row.level, row.target, name, _cut(columns, end, len(columns.metas)))
+        return name, _cut(columns, begin, end)
+
+    def release_later(self, row: Row, outbox: Outbox) -> None:
+        """Later items for sinks that waited, to the ranges of this micro-batch."""
+        self._release(*self.recall_later(row), outbox)
+
+    def waiting(self, target: int) -> Iterator[Row]:
+        """Later items that come after this micro-batch, once all items have been processed.
+
+        Args:
+            target: the task.
+        """
+        if self._remembering is None:
+            return
+        for name, columns in self._worker.waiting():
+            self._wait(self._level, target, name, columns)
+        for (level, of_task, port), several in self._waiting.items():
+            yield from later_rows(self._levels.last, level, of_task, port, sorted_by_meta(joined(several)))
+
+    def _wait(self, level: int, target: int, name: str, columns: Columns) -> None:
+        self._waiting.setdefault((level, target, name), []).append(columns)
+
+    def _due(self, level: int, target: int, name: str, columns: Columns) -> Columns:
+        """What is due in this micro-batch; the rest waits."""
+        if self._remembering is None:
+            return columns
+        columns = sorted_by_meta(columns)
+        end = bisect_left(columns.metas, self._due_below)
+        if end == len(columns.metas):
+            return columns
+        self._wait(level, target, name, _cut(columns, end, len(columns.metas)))
+        return _cut(columns, 0, end)
+
     def leave(self, leaving: Iterable[Part], outbox: Outbox) -> None:
         """Send on what no grouping of this level takes."""
         keyed: dict[str, list[Columns]] = {}
@@ -173,7 +226,7 @@ class LevelWorker:
             if name not in self._levels.of:
                 self._release(name, columns, outbox)
             elif name in self._levels.alone:
-                outbox.add(self._levels.of[name], 0, name, columns)
+                self._send(self._levels.of[name], 0, name, columns, outbox)
             else:
                 keyed.setdefault(name, []).append(columns)
         for target, sent in self._router.route(keyed).items():
@@ -181,9 +234,13 @@ class LevelWorker:
                 if target == BARRIER:  # keys that could not be had
                     self._release(name, columns, outbox)
                 else:
-                    outbox.add(self._levels.of[name], target, name, columns)
+                    self._send(self._levels.of[name], target, name, columns, outbox)
+
+    def _send(self, level: int, target: int, name: str, columns: Columns, outbox: Outbox) -> None:
+        outbox.add(level, target, name, self._due(level, target, name, columns))
 
     def _release(self, port: str, columns: Columns, outbox: Outbox) -> None:
+        columns = self._due(self._levels.last, 0, port, columns)
         for target, part in _in_ranges(columns, self._bounds):
             outbox.add(self._levels.last, target, port, part)
 
@@ -198,10 +255,21 @@ class RangeSender:
     def __init__(self, bounds: Sequence[bytes]) -> None:
         self._bounds = bounds
 
+    def waiting(self, target: int) -> Iterator[Row]:
+        """Nothing is at a later time."""
+        return iter(())
+
     def handle(self, parts: Sequence[Part], outbox: Outbox, settled: bytes) -> None:
         for name, columns in parts:
             for target, part in _in_ranges(columns, self._bounds):
                 outbox.add(0, target, name, part)
+
+
+def _cut(columns: Columns, start: int, end: int) -> Columns:
+    if start == 0 and end == len(columns.metas):
+        return columns
+    metas, payloads, diffs = columns
+    return Columns(metas[start:end], payloads[start:end], None if diffs is None else diffs[start:end])
 
 
 def _in_ranges(columns: Columns, bounds: Sequence[bytes]) -> Iterator[tuple[int, Columns]]:

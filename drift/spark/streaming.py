@@ -25,11 +25,11 @@ from drift.records.changes import compare
 from drift.records.fingerprint import fingerprint
 from drift.sources.base import as_source
 from drift.sources.frames import FrameSource
-from drift.spark.batches import DDL, ROWS, STATE
+from drift.spark.batches import DDL, LATER, ROWS, STATE
 from drift.spark.blocks import joined_digest
 from drift.spark.errors import as_drift_error, told_to_spark
 from drift.spark.frames import Reading, reading_of
-from drift.spark.kernels import RangeEnd, Work
+from drift.spark.kernels import RangeEnd, Work, release_later
 from drift.spark.kind import SparkSettings
 from drift.spark.levels import Levels, Remembering
 from drift.spark.output import PAYLOAD_DDL, PLACE_DDL, arrow_fields, check_sources, chosen_sink
@@ -46,9 +46,10 @@ from drift.spark.streaming_kernels import (
     release,
 )
 from drift.spark.streaming_store import LATE_DDL, Commit, Store
+from drift.spark.tasks import task
 from drift_barrier.digest import hash_block
 from drift_graph.canonical import hash64
-from drift_graph.errors import DriftError, GraphError, LateItem, SettingsError
+from drift_graph.errors import DriftError, LateItem, SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, TIME_MIN, pack_time
@@ -56,6 +57,7 @@ from drift_graph.times import ArrivalTime, EventTime, TimePolicy
 
 #: Raised with what workers remember of a grouping, so that a checkpoint of another kind is refused.
 _REMEMBERED = 2
+_GOES_ON = (STATE, LATER)  # ports of what a later micro-batch goes on from
 _QUANTILES = [number / 100 for number in range(1, 100)]
 _TARGET, _PORT, _POSITION, _BODY = KEPT[1], KEPT[3], KEPT[4], KEPT[5]
 
@@ -80,11 +82,6 @@ class Stream:
         if settings.gang:
             raise SettingsError("a stream runs no gangs: cycles that change keys run in one task; leave out gang=True")
         self._levels = Levels(dataflow, fused=settings.fused)
-        if self._levels.puts_later:
-            raise GraphError(
-                f"graph {dataflow.name!r} puts items at later times by maps with later=True, and a stream on Spark "
-                f"keeps none that are due after a micro-batch; use stream.process(...), whose timers it keeps"
-            )
         self._dataflow = dataflow
         self._sink = chosen_sink(dataflow, sink, columns)
         self._columns = columns
@@ -293,13 +290,13 @@ class Stream:
         waiting += [store.pending(before.slot)] if before.number >= 0 else []
         rows = reduce(lambda one, other: one.unionAll(other), waiting)
         slot = before.next_slot
-        remembering = Remembering(number, before.writes_everything)
+        remembering = Remembering(number, before.writes_everything, before.heartbeat)
         work = replace(self._work(before.partitions, bounds, remembering), heartbeat=upto)
         ready = functions.col("place") < functions.lit(bytearray(upto))
         fed = rows.where(ready).select("place", "payload").repartition(before.partitions, "place")
         fed = fed.sortWithinPartitions("place").mapInArrow(partial(number_items, work, self._readings), DDL)
         if before.number >= 0:
-            fed = fed.unionAll(store.state(before.slots))
+            fed = fed.unionAll(self._kept(store.state(before.slots), work))
         kernel = partial(
             release,
             start=before.position,
@@ -321,12 +318,12 @@ class Stream:
                 store.write_failure(after, items.where(functions.col("position") < after.position))
                 raise error
             store.write_items(number, items)
-            store.write_state(slot, result.where(port == STATE).select(*KEPT))
+            store.write_state(slot, result.where(port.isin(*_GOES_ON)).select(*KEPT))
             store.write_pending(slot, rows.where(~ready))
         finally:
             result.unpersist()
         self._last = None
-        state_bytes = sum(row["size"] for row in told if row[_PORT] == STATE)
+        state_bytes = sum(row["size"] for row in told if row[_PORT] in _GOES_ON)
         everything = remembering.everything
         commit = replace(
             after,
@@ -334,6 +331,7 @@ class Stream:
             slots=(slot,) if everything else (*before.slots, slot),
             whole_bytes=state_bytes if everything else before.whole_bytes,
             changed_bytes=0 if everything else before.changed_bytes + state_bytes,
+            heartbeat=upto,
             finished=upto == END_OF_TIME,
             graph=before.graph if number == 0 else self._accepted,
         )
@@ -341,6 +339,13 @@ class Stream:
         self._last, self._accepted = commit, None
 
     # What a micro-batch is made of.
+
+    def _kept(self, rows: Any, work: Work) -> Any:
+        """What was kept by those before: states, and later items; for sinks these go to the ranges of this one."""
+        if not self._levels.puts_later:
+            return rows
+        for_sinks = (rows["port"] == LATER) & (rows["level"] == self._levels.last)
+        return rows.where(~for_sinks).unionAll(rows.where(for_sinks).mapInArrow(task(release_later, work), DDL))
 
     def _store(self, spark: Any) -> Store:
         return Store(spark, self._folder, self._output)

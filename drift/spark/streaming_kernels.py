@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from drift.spark.batches import COUNT, DDL, ROWS, STATE, Row, record_batch, rows_in
+from drift.spark.batches import COUNT, DDL, LATER, ROWS, STATE, Row, record_batch, rows_in
 from drift.spark.frames import Counter, Reading, placed
 from drift.spark.kernels import OutputRange, RangeEnd, Work, through_maps
 from drift.spark.output import output_rows
@@ -37,7 +37,7 @@ ARRIVED = pa.schema(
 )
 ARRIVED_DDL = "rank int, time long, place binary, payload binary, error binary"
 
-#: A row of a micro-batch's result is an item, or one of ROWS in these columns: STATE, or END with a `RangeEnd`.
+#: A row of a micro-batch's result is an item, or one of ROWS in these columns: STATE, LATER, or END with a `RangeEnd`.
 END = "\0end"
 KEPT = [f"__drift_{field.name}" for field in ROWS]
 KEPT_DDL = ", ".join(f"__drift_{field}" for field in DDL.split(", "))
@@ -133,7 +133,7 @@ def _without_states(
             if not begun:
                 begun = True
                 rows.append(Row(last, row.target, BEGINNING, COUNT, start, b""))
-            if row.port == STATE:
+            if row.port == STATE or row.port == LATER:
                 states.append(row)
             else:
                 rows.append(row)

@@ -40,6 +40,7 @@ class Commit:
         slots: of state, from the last one with all keys to `slot`.
         whole_bytes, changed_bytes: of states, in the first of these and in the others.
         position: items released so far.
+        heartbeat: nothing below it is still to be processed, later items among it.
         promises: for each source, by rank, the time that it promises nothing below; None before its first item.
         blocks, edges: of the digest, those of this micro-batch; see `drift.spark.blocks`.
         finished: the input has ended.
@@ -53,6 +54,7 @@ class Commit:
     slots: tuple[int, ...]
     position: int
     promises: tuple[int | None, ...]
+    heartbeat: bytes = b""
     items_in: int = 0
     late_items: int = 0
     blocks: list[tuple[int, bytes]] = field(default_factory=list, repr=False)
