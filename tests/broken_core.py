@@ -477,8 +477,8 @@ BREAKAGES = [
     one(
         "an item at the cut is taken for one below it",
         _PROCESS,
-        "        while node is not None and node[_META] >= cut:\n",
-        "        while node is not None and node[_META] > cut:\n",
+        "        while node is not None and node[_META] >= meta:\n",
+        "        while node is not None and node[_META] > meta:\n",
         CUTS,
         NO_CUTS,
     ),
