@@ -4,6 +4,9 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
+# Tests and benchmarks start many processes: they load what others have compiled, also where the environment forbids it.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test docs bench nexmark noir breakages kills clean
 
 demo: .venv/demo
