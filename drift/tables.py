@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from drift.sinks.typed import Tables
-from drift_graph.meta import TIME_MIN, Metas, NumberedMetas
+from drift_graph.meta import TIME_MIN
+from drift_graph.metas import Metas, numbers_of
 
 if TYPE_CHECKING:
     from drift_barrier.barrier import Released
@@ -69,7 +70,8 @@ class _Rows:
 
 
 def _times(metas: Metas) -> pa.Array:
-    if isinstance(metas, NumberedMetas):
-        return pa.array(np.arange(metas.first_time, metas.first_time + len(metas)))
+    numbers = numbers_of(metas)
+    if numbers is not None:
+        return pa.array(np.arange(numbers[0], numbers[0] + len(metas)))
     packed = np.frombuffer(b"".join([meta[:8] for meta in metas]), ">u8").astype(np.uint64)
     return pa.array((packed ^ np.uint64(-TIME_MIN)).view(np.int64))

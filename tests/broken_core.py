@@ -127,8 +127,8 @@ BREAKAGES = [
     one(
         "half of a batch that cannot be carried is lost",
         _NODE,
-        "    return [[(name, first)], [(name, Columns(metas[middle:], payloads[middle:], diffs and diffs[middle:]))]]",
-        "    return [[(name, first)]]",
+        "    return [[(name, columns.cut(0, count // 2))], [(name, columns.cut(count // 2, count))]]",
+        "    return [[(name, columns.cut(0, count // 2))]]",
     ),
     one(
         "gathered batches that lose the first of them",
@@ -197,7 +197,7 @@ BREAKAGES = [
     one(
         "items counted by meta alone",
         _BARRIER,
-        "    forms = dict(zip(every, forms_of(of_kind(payloads, [payloads[index] for index in every]))))\n",
+        "    forms = dict(zip(every, forms_of(in_order(payloads, every))))\n",
         '    forms = dict.fromkeys(every, b"")\n',
     ),
     one(
@@ -392,9 +392,9 @@ BREAKAGES = [
     one("stages run in the wrong order", _PLAN, "    return found[::-1]\n", "    return found\n"),
     one(
         "tombstones that become items on their way to another worker",
-        _WORKER,
-        "        None if diffs is None else list(compress(diffs, chosen)),",
-        "        None,",
+        "graph/drift_graph/item.py",
+        "        diffs = None if self.diffs is None else list(compress(self.diffs, wanted))",
+        "        diffs = None",
     ),
     one(
         "key identity by ==",

@@ -14,7 +14,8 @@ from drift.auditing import Input, InputBatch, Lineage, lineage_of
 from drift.auditing.beside import Beside, Pair, beside, beside_lines, beside_recorded
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
-from drift_graph.meta import END_OF_TIME, NumberedMetas
+from drift_graph.meta import END_OF_TIME
+from drift_graph.metas import NumberedMetas
 
 LINES = [f"a b{number % 3}" for number in range(12)]
 

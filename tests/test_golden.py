@@ -23,7 +23,6 @@ from drift_graph.canonical import canonical, hash64
 from drift_graph.meta import (
     END,
     END_OF_TIME,
-    NumberedMetas,
     global_time,
     global_time_of,
     hops_of,
@@ -32,6 +31,7 @@ from drift_graph.meta import (
     root_of,
     varint,
 )
+from drift_graph.metas import NumberedMetas
 
 
 class Colour(enum.Enum):

@@ -17,7 +17,8 @@ from drift.machines.plan import Plan
 from drift.machines.process import ProcessStage
 from drift_graph import later
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME, NumberedMetas, global_time, pack_time
+from drift_graph.meta import END_OF_TIME, global_time, pack_time
+from drift_graph.metas import NumberedMetas
 from drift_graph.reference import Reference
 
 BY_TIME = drift.EventTime(lambda trip: trip[0], lateness=20)

@@ -53,7 +53,6 @@ from drift_barrier.barrier import FAILURES, Barrier, Released
 from drift_barrier.digest import BLOCK_ITEMS, Digest, block_bytes, hash_block
 from drift_graph.canonical import (
     NoCanonicalForm,
-    Plain,
     canonical,
     canonical_each,
     encode_many,
@@ -72,25 +71,35 @@ from drift_graph.meta import (
     PHASE_TIMERS,
     TIME_MAX,
     TIME_MIN,
-    ChildMetas,
-    ChosenMetas,
-    ComputedMetas,
     MetaParts,
-    NumberedMetas,
     child_suffixes,
-    chosen_metas,
     global_time,
     global_time_of,
-    is_increasing,
-    joined_metas,
     later_meta,
-    least_meta,
     pack_time,
     read_varint,
     time_of,
     varint,
+)
+from drift_graph.metas import (
+    ChildMetas,
+    ChosenMetas,
+    ComputedMetas,
+    Metas,
+    NumberedMetas,
+    are_computed,
+    chosen_metas,
+    greatest_meta,
+    is_increasing,
+    joined_metas,
+    known_to_increase,
+    least_meta,
+    metas_of_children,
+    numbers_of,
+    times_of,
     with_suffix,
 )
+from drift_graph.payloads import Plain
 from drift_graph.times import SourceMachine
 
 numbers = st.integers(0, 300) | st.integers(0, 2**64 - 1)
@@ -1181,3 +1190,23 @@ def test_a_bucket_that_is_settled_goes_on_from_what_came_in_order_after_it() -> 
     for batch_items in (1, 2, 3, 7):
         run = drift.run(graph, {"in": arrived}, batch_items=batch_items)
         assert [item.payload for item in run] == expected
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.data())
+def test_what_is_asked_of_computed_metas_is_what_a_list_would_say(counts: list[int], data: st.DataObject) -> None:
+    numbered = NumberedMetas(data.draw(st.integers(-5, 2**16)), len(counts), b"end")
+    children = metas_of_children(numbered, counts, [b"a", b"b"] * 5)
+    kinds: list[Metas] = [numbered, children, chosen_metas(numbered, bytes(count % 2 for count in counts))]
+    for metas in kinds:
+        listed = list(metas)
+        assert is_increasing(metas) and known_to_increase(metas) == are_computed(metas)
+        assert list(times_of(metas)) == list(times_of(listed))
+        if listed:
+            assert (least_meta(metas), greatest_meta(metas)) == (min(listed), max(listed))
+    assert list(children) == list(metas_of_children(list(numbered), counts, [b"a", b"b"] * 5))
+    assert numbers_of(numbered) == (numbered.first_time, b"end") and numbers_of(list(numbered)) is None
+    payloads = Plain(counts)
+    batch, wanted = Columns(numbered, payloads, None), bytes(count % 2 for count in counts)
+    for part, at in ((batch.cut(1, 3), [1, 2]), (batch.chosen(wanted), [at for at, each in enumerate(wanted) if each])):
+        assert type(part.payloads) is Plain and part.payloads == [counts[index] for index in at if index < len(counts)]
+        assert list(part.metas) == [numbered[index] for index in at if index < len(counts)]

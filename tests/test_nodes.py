@@ -14,7 +14,8 @@ from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, END_OF_TIME, NumberedMetas, pack_time
+from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
+from drift_graph.metas import NumberedMetas
 from drift_graph.times import SourceMachine
 
 

@@ -18,7 +18,8 @@ from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Worker
 from drift_graph.item import Columns, Failure
-from drift_graph.meta import END_OF_TIME, NumberedMetas, chosen_metas, pack_time
+from drift_graph.meta import END_OF_TIME, pack_time
+from drift_graph.metas import NumberedMetas, chosen_metas
 
 
 def test_the_pace_rises_while_little_is_taken_back_and_falls_where_much_is() -> None:

@@ -25,7 +25,8 @@ from drift.records.process import write_record
 from drift.records.reader import Record
 from drift.records.recorder import Recorder
 from drift_graph.canonical import encode_many, encode_metas
-from drift_graph.meta import END_OF_TIME, NumberedMetas, pack_time
+from drift_graph.meta import END_OF_TIME, pack_time
+from drift_graph.metas import NumberedMetas
 
 
 def words() -> drift.Graph:

@@ -28,7 +28,8 @@ from hypothesis import strategies as st
 import drift
 from drift import SettingsError, SinkError, sinks
 from drift.sinks import Sink, as_sink
-from drift_graph.meta import NumberedMetas, global_time, time_of
+from drift_graph.meta import global_time, time_of
+from drift_graph.metas import NumberedMetas
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -33,7 +33,7 @@ from drift.spark.gang_lines import TaskLost
 from drift.spark.gang_task import GangLoop, transport_of
 from drift.spark.kernels import RangeEnd, Work, run_level, run_release
 from drift_graph.item import Columns
-from drift_graph.meta import NumberedMetas
+from drift_graph.metas import NumberedMetas
 from drift_graph.times import SourceMachine
 
 #: Cycles that change keys; windows that are corrected go round in them.

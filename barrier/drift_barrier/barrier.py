@@ -17,12 +17,14 @@ from operator import eq
 from typing import Any, NamedTuple
 
 from drift_barrier.digest import Algorithm, Digest, Encoded
-from drift_graph.canonical import Forms, NoCanonicalForm, canonical, forms_of, of_kind
+from drift_graph.canonical import NoCanonicalForm, canonical, forms_of
 from drift_graph.errors import DriftBug, StepError
 from drift_graph.failures import no_form_error, step_error
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns, Failure, joined, merged, sorted_by_meta
-from drift_graph.meta import BEGINNING, ChosenMetas, MetaParts, Metas, is_increasing
+from drift_graph.meta import BEGINNING, MetaParts
+from drift_graph.metas import Metas, is_increasing, split_out_of
+from drift_graph.payloads import are_forms, are_of_one_kind, chosen, in_order
 
 #: In place of a sink's name: where failed calls of any step wait to be taken back or released.
 FAILURES = ""
@@ -69,8 +71,8 @@ class _Run:
         """What is before `start` is gone, its memory too where that is half of it: an item far ahead stays long."""
         self.start = start
         if 2 * start > len(self.metas):
-            self.metas, self.payloads = self.metas[start:], of_kind(self.payloads, self.payloads[start:])
-            self.diffs = self.diffs[start:] if self.diffs is not None else None
+            rest = Columns(self.metas, self.payloads, self.diffs).cut(start, len(self.metas))
+            self.metas, self.payloads, self.diffs = rest
             self.start = 0
 
 
@@ -171,7 +173,7 @@ class Barrier:
 
     def _hand_over(self, metas: Metas, payloads: list[Any], sinks: str | list[str]) -> Released:
         error: Exception | None = None
-        if self._failures and type(payloads) is not Forms:
+        if self._failures and not are_forms(payloads):
             first = next((index for index, payload in enumerate(payloads) if type(payload) is Failure), len(metas))
             if first < len(metas):
                 error = step_error(payloads[first], metas[first])
@@ -212,11 +214,9 @@ class Barrier:
             if run.metas[-1] >= bound:
                 end = bisect_left(run.metas, bound, start)
                 rests.append((run, end))
-            if start == 0 and end == len(run.metas):
-                columns = Columns(run.metas, run.payloads, run.diffs)
-            else:
-                diffs = run.diffs[start:end] if run.diffs is not None else None
-                columns = Columns(run.metas[start:end], of_kind(run.payloads, run.payloads[start:end]), diffs)
+            columns = Columns(run.metas, run.payloads, run.diffs)
+            if start != 0 or end != len(run.metas):
+                columns = columns.cut(start, end)
             if columns.diffs is not None:
                 self._tombstones_held -= columns.diffs.count(-1)
             self._held -= end - start
@@ -260,8 +260,7 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | l
     if len(of_sinks) > 1:
         sinks = [name for name, columns in zip(names, of_sinks) for _ in columns.payloads]
         order = sorted(range(len(metas)), key=list(metas).__getitem__)
-        metas = [metas[index] for index in order]
-        payloads = of_kind(payloads, [payloads[index] for index in order])
+        metas, payloads, _ = Columns(metas, payloads, None).in_order(order)
         sinks = [sinks[index] for index in order]
     if not is_increasing(metas):
         raise DriftBug(f"two items with the same meta are released; {_IMPURE}")
@@ -273,17 +272,13 @@ def _in_order(batches: list[Columns]) -> Columns:
 
     The pieces of what was split among workers are brought together first, since their metas need not be listed for it.
     """
-    return sorted_by_meta(joined([merged(list(pieces)) for _, pieces in groupby(batches, _split_out_of)]))
-
-
-def _split_out_of(columns: Columns) -> tuple[object, ...] | None:
-    metas = columns.metas
-    return metas.every.made_of() if type(metas) is ChosenMetas else None
+    shares = groupby(batches, lambda columns: split_out_of(columns.metas))
+    return sorted_by_meta(joined([merged(list(pieces)) for _, pieces in shares]))
 
 
 def _of_one_kind(taken: list[tuple[str, Columns]]) -> list[tuple[str, Columns]]:
     """The same with values in place of forms, where not all are forms."""
-    if len({type(columns.payloads) is Forms for _, columns in taken}) == 1:
+    if are_of_one_kind([columns.payloads for _, columns in taken]):
         return taken
     return [(sink, columns._replace(payloads=_values(columns.payloads))) for sink, columns in taken]
 
@@ -291,7 +286,7 @@ def _of_one_kind(taken: list[tuple[str, Columns]]) -> list[tuple[str, Columns]]:
 def _values(payloads: list[Any]) -> list[Any]:
     from drift_graph.restore import plain_values  # rarely needed, and slow to import
 
-    return plain_values(len(payloads), b"".join(payloads)) if type(payloads) is Forms else payloads
+    return plain_values(len(payloads), b"".join(payloads)) if are_forms(payloads) else payloads
 
 
 def _without_pairs(columns: Columns, *, final: bool) -> Columns:
@@ -305,7 +300,7 @@ def _without_pairs(columns: Columns, *, final: bool) -> Columns:
         return columns
     groups = _of_one_meta(metas)
     every = list(chain.from_iterable(groups))
-    forms = dict(zip(every, forms_of(of_kind(payloads, [payloads[index] for index in every]))))
+    forms = dict(zip(every, forms_of(in_order(payloads, every))))
     kept = bytearray(b"\x01") * len(metas)
     for indices in groups:
         if any(type(payloads[index]) is Failure for index in indices):
@@ -317,8 +312,7 @@ def _without_pairs(columns: Columns, *, final: bool) -> Columns:
         for index in indices:
             kept[index] = index in left
     diffs = list(compress(diffs, kept))
-    payloads = of_kind(payloads, list(compress(payloads, kept)))
-    return Columns(list(compress(metas, kept)), payloads, diffs if -1 in diffs else None)
+    return Columns(list(compress(metas, kept)), chosen(payloads, kept), diffs if -1 in diffs else None)
 
 
 def _of_one_meta(metas: Metas) -> list[list[int]]:

@@ -15,8 +15,9 @@ from typing import Any, Literal, NamedTuple
 
 import xxhash
 
-from drift_graph.canonical import canonical_each, encode_metas, encode_plain, of_kind
-from drift_graph.meta import Metas
+from drift_graph.canonical import canonical_each, encode_metas, encode_plain
+from drift_graph.metas import Metas
+from drift_graph.payloads import of_kind
 
 BLOCK_ITEMS = 4096
 Algorithm = Literal["xxh3_128", "sha256"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
-from drift_graph.meta import Metas
+from drift_graph.metas import Metas
 
 
 class InputBatch(NamedTuple):

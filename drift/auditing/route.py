@@ -20,7 +20,8 @@ from drift_graph.canonical import canonical, forms_of
 from drift_graph.errors import InputError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
-from drift_graph.meta import MetaParts, Metas, is_later, root_of
+from drift_graph.meta import MetaParts, is_later, root_of
+from drift_graph.metas import Metas
 from drift_graph.operators import Group, Map, Operator
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from drift.engines.feed import Feed
 from drift.running import Run
 from drift.sinks.base import Committing, Sink
-from drift_graph.meta import Metas
+from drift_graph.metas import Metas
 
 _UNDISTURBED = (Run._write.__code__, Run._end.__code__, Run._to_record.__code__, Feed._told.__code__)
 

@@ -27,7 +27,8 @@ from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Digest, Encoded
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, least_meta
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
+from drift_graph.metas import least_meta
 
 #: How long to wait for live items before the clock moves the promises of those sources that have none.
 _TICK_S = 0.001

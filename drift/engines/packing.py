@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 
 from drift_barrier.digest import Encoded
-from drift_graph.canonical import Forms, plain_forms
+from drift_graph.canonical import plain_forms
 from drift_graph.item import Columns
-from drift_graph.meta import ComputedMetas, Metas
+from drift_graph.metas import ComputedMetas, Metas, are_computed
+from drift_graph.payloads import Forms, are_forms
 from drift_graph.restore import plain_values
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -41,8 +42,8 @@ Packed = tuple[bytes | ComputedMetas, int, Any, list[int] | None]
 
 def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -> Packed:
     """Columns for pickle, with what MessagePack gives back as it was packed already: that takes half the time."""
-    packed = metas if isinstance(metas, ComputedMetas) else _pack(metas)
-    if type(payloads) is Forms:
+    packed = metas if are_computed(metas) else _pack(metas)
+    if are_forms(payloads):
         return packed, 4, _pack(payloads), diffs
     kinds = set(map(type, payloads))
     form = 0
@@ -67,7 +68,7 @@ def packed_release(metas: Metas, payloads: list[Any], encoded: Sequence[Encoded]
     if not encoded or not all(piece.plain for piece in encoded):
         return packed_columns(metas, payloads, None)
     packed: ComputedMetas | bytes
-    if isinstance(metas, ComputedMetas):
+    if are_computed(metas):
         packed = metas
     else:
         packed = b"".join([_length.pack(0xDD, len(metas)), *(piece.metas for piece in encoded)])
@@ -110,13 +111,13 @@ def encoded_release(metas: bytes | ComputedMetas, form: int, payloads: Any, _: l
     """
     if form != 3:
         return ()
-    if isinstance(metas, ComputedMetas):
+    if not isinstance(metas, bytes):
         return (Encoded(len(metas), b"", payloads, True),)
     return (Encoded(_length.unpack_from(metas)[1], metas[_LENGTH_BYTES:], payloads, True),)
 
 
 def unpacked_columns(metas: bytes | ComputedMetas, form: int, payloads: Any, diffs: list[int] | None) -> Columns:
-    each = metas if isinstance(metas, ComputedMetas) else _unpack_bytes(metas)
+    each = _unpack_bytes(metas) if isinstance(metas, bytes) else metas
     if form == 3:
         return Columns(each, plain_values(len(each), payloads), diffs)
     return Columns(each, _unpack_payloads[form](payloads) if form else payloads, diffs)

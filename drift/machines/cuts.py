@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from drift_graph.meta import Metas
+from drift_graph.metas import Metas
 
 #: In place of the state of a key that is as if it had never been.
 GONE: Any = type("Gone", (), {"__repr__": lambda self: "gone"})()

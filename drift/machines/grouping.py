@@ -22,12 +22,13 @@ from drift.machines.keys import identities
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports, called
 from drift_barrier.barrier import FAILURES
-from drift_graph.canonical import Plain, are_plain, same
+from drift_graph.canonical import are_plain, same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, joined
 from drift_graph.meta import BEGINNING, varint
 from drift_graph.operators import Group
+from drift_graph.payloads import Plain
 
 _Change = tuple[bytes, Any, int]
 

@@ -17,7 +17,8 @@ from itertools import compress
 from operator import not_
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from drift_graph.meta import BEGINNING, Metas, count_upto
+from drift_graph.meta import BEGINNING
+from drift_graph.metas import Metas, count_upto
 
 _CUT_ITEMS_MIN = 16  # a shorter segment stays whole
 _ABOVE_ITEMS_MIN = 64  # items above a batch that are looked at, and four times as many as it has

@@ -25,18 +25,8 @@ from drift_graph.graph import Dataflow
 from drift_graph.identifiable import Identifiable, looked_at
 from drift_graph.item import Columns, joined
 from drift_graph.later import Later, Undeclared, placed
-from drift_graph.meta import (
-    ChildMetas,
-    Metas,
-    NumberedMetas,
-    child_suffixes,
-    global_time_of,
-    is_later,
-    time_of,
-    times_of,
-    varint,
-    with_suffix,
-)
+from drift_graph.meta import child_suffixes, global_time_of, is_later, time_of, varint
+from drift_graph.metas import Metas, metas_of_children, times_of, with_suffix
 from drift_graph.operators import Map, Operator, Sink, as_sequence
 from drift_graph.unchanged import Sampler, check_unchanged
 
@@ -213,15 +203,10 @@ class _Step:
             self._children = child_suffixes(self._rank_number, 2 * longest)
         endings = [suffix + child for child in self._children[:longest]]
         payloads = list(chain.from_iterable(families))
-        many = len(payloads) >= 2 * len(families)  # else to list them is as fast
-        if type(metas) is NumberedMetas and diffs is None and many and len(endings[0]) == len(endings[-1]):
-            return _Piece(ChildMetas(metas, list(map(len, families)), endings), b"", payloads, None)
-        return _Piece(
-            [meta + ending for meta, family in zip(metas, families) for ending in endings[: len(family)]],
-            b"",
-            payloads,
-            None if diffs is None else [diff for diff, family in zip(diffs, families) for _ in family],
-        )
+        made = metas_of_children(metas if diffs is None else list(metas), list(map(len, families)), endings)
+        if diffs is not None:
+            diffs = [diff for diff, family in zip(diffs, families) for _ in family]
+        return _Piece(made, b"", payloads, diffs)
 
     def _run_one_by_one(self, piece: _Piece, ports: Ports, ended: bool, origins: Origins) -> Sequence[_Piece]:
         """The same where some payloads make the function raise."""

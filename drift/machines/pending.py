@@ -14,7 +14,8 @@ from heapq import heappop, heappush
 from operator import itemgetter
 
 from drift_graph.item import Columns, sorted_by_meta
-from drift_graph.meta import LATER_MARK, LATER_MARK_AT, Metas, in_rounds, is_later, reached
+from drift_graph.meta import LATER_MARK, LATER_MARK_AT, in_rounds, is_later, reached
+from drift_graph.metas import Metas
 
 _mark = itemgetter(LATER_MARK_AT)
 
@@ -93,20 +94,10 @@ def split(columns: Columns, heartbeat: bytes, minimal_time: bytes) -> tuple[Colu
     if all(waits):
         return None, sorted_by_meta(columns)
     now, later = ([at for at, each in enumerate(waits) if each is not chosen] for chosen in (True, False))
-    return _chosen(columns, now), sorted_by_meta(_chosen(columns, later))
-
-
-def _chosen(columns: Columns, indices: list[int]) -> Columns:
-    metas, payloads, diffs = columns
-    return Columns(
-        [metas[at] for at in indices],
-        [payloads[at] for at in indices],
-        None if diffs is None else [diffs[at] for at in indices],
-    )
+    return columns.in_order(now), sorted_by_meta(columns.in_order(later))
 
 
 def _cut(columns: Columns, start: int, end: int) -> Columns:
     if start == 0 and end == len(columns.metas):
         return columns
-    metas, payloads, diffs = columns
-    return Columns(metas[start:end], payloads[start:end], None if diffs is None else diffs[start:end])
+    return columns.cut(start, end)

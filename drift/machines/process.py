@@ -31,7 +31,8 @@ from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure
 from drift_graph.later import EndlessTimers, Later, placed
-from drift_graph.meta import BEGINNING, END_OF_TIME, Metas, time_of, times_of, varint
+from drift_graph.meta import BEGINNING, END_OF_TIME, time_of, varint
+from drift_graph.metas import Metas, times_of
 from drift_graph.operators import Group, Map
 from drift_graph.unchanged import Sampler, check_unchanged
 

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 from drift.machines.maps import Origins, Ports
 from drift_graph.item import Columns, sorted_by_meta
-from drift_graph.meta import Metas, global_time_of, is_later
+from drift_graph.meta import global_time_of, is_later
+from drift_graph.metas import Metas
 
 _KEPT_MIN = 1024  # items that are kept until those that have come are looked for
 

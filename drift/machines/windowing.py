@@ -39,8 +39,6 @@ from drift_graph.meta import (
     LATER_MARK_AT,
     TIME_MAX,
     TIME_MIN,
-    ComputedMetas,
-    Metas,
     global_time,
     later_meta,
     moment_of,
@@ -48,6 +46,7 @@ from drift_graph.meta import (
     time_of,
     varint,
 )
+from drift_graph.metas import Metas, may_be_later
 from drift_graph.operators import Group, Map
 from drift_graph.unchanged import Sampler, check_unchanged
 
@@ -217,7 +216,7 @@ class WindowStage(Restoring):
     def _stretches(self, metas: Metas) -> list[tuple[int, int, bytes]]:
         """Where, in a sorted batch, items begin and end whose windows end at one moment; some are in no window."""
         found: list[tuple[int, int, bytes]] = []
-        has_later = not isinstance(metas, ComputedMetas) and LATER_MARK in set(map(_mark, metas))
+        has_later = may_be_later(metas) and LATER_MARK in set(map(_mark, metas))
         start = 0
         while start < len(metas):
             until = self._opens.until(time_of(metas[start]))

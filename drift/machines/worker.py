@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import compress, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from drift.machines.cuts import GONE, Lookup
@@ -28,16 +28,8 @@ from drift.machines.stage import Stage, TimedStage
 from drift.machines.windowing import WindowStage
 from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import (
-    BEGINNING,
-    END_OF_TIME,
-    ComputedMetas,
-    chosen_metas,
-    global_time_of,
-    in_rounds,
-    reached,
-    varint,
-)
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, in_rounds, reached, varint
+from drift_graph.metas import are_computed, known_to_increase, may_be_later
 from drift_graph.operators import Group
 
 #: A batch of items and where it goes: a source's program, a grouping, a sink, or FAILURES.
@@ -98,7 +90,7 @@ def _gathered(parts: list[Part]) -> list[Part]:
     batches: Ports = {}
     apart: list[Part] = []
     for name, columns in parts:
-        if isinstance(columns.metas, ComputedMetas):
+        if are_computed(columns.metas):
             apart.append((name, columns))
         else:
             batches.setdefault(name, []).append(columns)
@@ -107,7 +99,6 @@ def _gathered(parts: list[Part]) -> list[Part]:
 
 def _shares(columns: Columns, owners: list[int]) -> Iterator[tuple[int, Columns]]:
     """Each worker and what it owns of a batch."""
-    metas, payloads, diffs = columns
     workers = sorted(set(owners))
     if len(workers) == 1:
         yield workers[0], columns
@@ -115,17 +106,12 @@ def _shares(columns: Columns, owners: list[int]) -> Iterator[tuple[int, Columns]
     in_bytes = bytes(owners) if max(workers, default=0) <= 0xFF else None
     for worker in workers:
         chosen = in_bytes.translate(_ones[worker]) if in_bytes is not None else bytes(map(worker.__eq__, owners))
-        share = Columns(
-            chosen_metas(metas, chosen),
-            list(compress(payloads, chosen)),
-            None if diffs is None else list(compress(diffs, chosen)),
-        )
-        yield worker, share
+        yield worker, columns.chosen(chosen)
 
 
 def _in_order(batches: Sequence[Columns]) -> Sequence[Columns]:
     """The batches themselves, where their metas are computed and they follow each other; else one, sorted by meta."""
-    if len(batches) > 1 and all(isinstance(columns.metas, ComputedMetas) for columns in batches):
+    if len(batches) > 1 and all(known_to_increase(columns.metas) for columns in batches):
         ordered = sorted(batches, key=lambda columns: columns.metas[0])
         if all(before.metas[-1] < after.metas[0] for before, after in pairwise(ordered)):
             return ordered
@@ -431,7 +417,7 @@ class Worker:
     def _await(self, name: str, columns: Columns, waiting: Ports) -> None:
         """A batch for a grouping of this worker, whose later items may have to wait for their time."""
         now: Columns | None = columns
-        if self._pending and not isinstance(columns.metas, ComputedMetas):
+        if self._pending and may_be_later(columns.metas):
             now, later = split(columns, self._heartbeat, self._minimal_time)
             if later is not None:
                 self._pending[name].add(later)

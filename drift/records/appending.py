@@ -29,7 +29,7 @@ from drift.records.writer import RecordWriter
 from drift_graph.canonical import stored, stored_each, stored_plain
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
-from drift_graph.meta import Metas
+from drift_graph.metas import Metas
 from drift_graph.restore import restored
 from drift_graph.times import EventTime, Remembered, SourceMachine
 

@@ -14,7 +14,7 @@ import msgspec
 
 from drift.records.inbox import LENGTH_BYTES
 from drift_graph.canonical import encode_metas
-from drift_graph.meta import Metas, NumberedMetas
+from drift_graph.metas import Metas, numbers_of
 
 if TYPE_CHECKING:
     Data = bytes | memoryview
@@ -139,7 +139,7 @@ def told_metas(metas: Metas) -> tuple[int | None, bytes]:
     """`first_time` and `metas` of an `Arrival` or an `Output`."""
     if not metas:
         return None, b""
-    return (metas.first_time, metas.ending) if type(metas) is NumberedMetas else (None, encode_metas(metas))
+    return numbers_of(metas) or (None, encode_metas(metas))
 
 
 def told(data: bytes) -> Told | None:

@@ -15,7 +15,8 @@ from collections import deque
 import numpy as np
 
 from drift.records.columns import Strings, first_of
-from drift_graph.meta import BEGINNING, END_OF_TIME, Metas, is_increasing, least_meta, varint
+from drift_graph.meta import BEGINNING, END_OF_TIME, varint
+from drift_graph.metas import Metas, is_increasing, least_meta
 
 _PRUNE_MIN = 1 << 16
 

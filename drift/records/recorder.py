@@ -44,7 +44,7 @@ from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_pieces
 from drift_graph.canonical import encode_metas, stored, stored_each, stored_plain
 from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
 from drift_graph.functions import own_folders
-from drift_graph.meta import NumberedMetas
+from drift_graph.metas import numbers_of
 from drift_graph.times import Arrived
 
 #: The writer needs little of drift, so the package is there without what it imports; and it reads before it imports the
@@ -231,8 +231,9 @@ class Recorder:
             sinks = self._sinks[piece.sinks]
         else:
             sinks = list(map(self._sinks.__getitem__, piece.sinks[start : start + block.items]))
-        if type(metas) is NumberedMetas:
-            first_time, data = metas.first_time + start, metas.ending
+        numbers = numbers_of(metas)
+        if numbers is not None:
+            first_time, data = numbers[0] + start, numbers[1]
         else:  # an engine does not make the bytes of computed metas for it
             first_time, data = None, block.metas or encode_metas(metas[start : start + block.items])
         self._tell(Output(piece.position + start, block.items, first_time, data, block.payloads, sinks))

@@ -43,7 +43,7 @@ from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm
 from drift_graph.canonical import encode_metas
 from drift_graph.errors import DriftBug
-from drift_graph.meta import NumberedMetas
+from drift_graph.metas import NumberedMetas
 
 _ROW_GROUP_BYTES = {"blocks": 1 << 20}
 _ROW_GROUP_BYTES_MAX = 32 << 20

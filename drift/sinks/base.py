@@ -11,7 +11,7 @@ from drift.promises import SinkPromise
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.functions import line_of, name_of
 from drift_graph.item import Item, items
-from drift_graph.meta import Metas
+from drift_graph.metas import Metas
 
 
 @runtime_checkable

@@ -22,7 +22,7 @@ from drift.sinks.lines import JsonLinesSink, as_json
 from drift.sinks.resuming import check_resume
 from drift.sinks.rows import Rows
 from drift_graph.errors import SettingsError, SinkError
-from drift_graph.meta import Metas
+from drift_graph.metas import Metas
 
 _BLOCK_BYTES = 1 << 20
 _PLAIN = (str, int, bool, float, type(None))

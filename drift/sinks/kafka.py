@@ -28,7 +28,7 @@ from drift.sinks.resuming import (
 )
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.functions import name_of
-from drift_graph.meta import Metas
+from drift_graph.metas import Metas
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer

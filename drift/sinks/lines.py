@@ -28,7 +28,8 @@ from drift.promises import SinkPromise
 from drift.sinks.base import Sink
 from drift.sinks.resuming import as_committed, check_committed
 from drift_graph.errors import SettingsError, SinkError
-from drift_graph.meta import Metas, time_of
+from drift_graph.meta import time_of
+from drift_graph.metas import Metas
 
 _LINE_BYTES = 1 << 12  # that are read at first, to find the last line
 

@@ -24,7 +24,8 @@ from drift.promises import SinkPromise
 from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift.sinks.rows import OF_ITEMS
 from drift_graph.errors import PayloadError, SettingsError, SinkError
-from drift_graph.meta import Metas, time_of
+from drift_graph.meta import time_of
+from drift_graph.metas import Metas
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ from drift.promises import SinkPromise
 from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift.sinks.rows import Rows
 from drift_graph.errors import SettingsError, SinkError
-from drift_graph.meta import Metas
+from drift_graph.metas import Metas
 
 if TYPE_CHECKING:
     import psycopg

@@ -17,7 +17,8 @@ from drift.promises import SinkPromise
 from drift.sinks.lines import as_json
 from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift_graph.errors import SettingsError, SinkError
-from drift_graph.meta import Metas, time_of
+from drift_graph.meta import time_of
+from drift_graph.metas import Metas
 
 if TYPE_CHECKING:
     import redis as redis_client

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from drift.sinks.rows import Rows
 from drift_graph.errors import SettingsError, SinkError
-from drift_graph.meta import Metas
+from drift_graph.metas import Metas
 
 Resume = Literal["continue", "replace", "error"]
 _FORM = 1  # of what `commit` gives

@@ -11,7 +11,8 @@ from typing import Any
 
 from drift.fields import VALUE, names_in, values_of
 from drift_graph.errors import PayloadError, SettingsError, SinkError
-from drift_graph.meta import Metas, time_of
+from drift_graph.meta import time_of
+from drift_graph.metas import Metas
 
 #: Beside the fields of the payloads.
 OF_ITEMS = ("position", "time")

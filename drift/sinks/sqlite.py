@@ -18,7 +18,7 @@ from drift.promises import SinkPromise
 from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift.sinks.rows import Rows
 from drift_graph.errors import SettingsError, SinkError
-from drift_graph.meta import Metas
+from drift_graph.metas import Metas
 
 _POSITIONS = "create table if not exists drift_positions (sink text primary key, position integer, meta blob)"
 _PLAIN = (int, float, str, bytes, type(None))

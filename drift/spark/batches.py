@@ -24,7 +24,8 @@ from drift.machines.worker import Part
 from drift_graph.errors import DriftError, PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import BEGINNING, is_increasing, place_of, with_ordinal
+from drift_graph.meta import BEGINNING, place_of, with_ordinal
+from drift_graph.metas import is_increasing
 
 #: A row: at which level it is opened and by which task there, the first meta in it, where its items go (a source's
 #: program, a grouping, a sink or FAILURES), how many they are, and themselves.
@@ -112,7 +113,7 @@ class Cutter:
         start = 0
         while start < len(metas):
             end = start + self.items_at_once(port, payloads)
-            row = row_of(level, target, port, Columns(metas[start:end], payloads[start:end], None))
+            row = row_of(level, target, port, columns.cut(start, end))
             self._items_at_once[port] = _fitting(len(row.body) // row.items)
             yield row
             start = end
@@ -302,15 +303,15 @@ class Inbox:
         taken: list[Columns] = []
         kept: list[Columns] = []
         for run in self._runs[port]:
-            metas, payloads, _ = run
+            metas = run.metas
             if metas[-1] < bound:
                 taken.append(run)
             elif metas[0] >= bound:
                 kept.append(run)
             else:
                 end = bisect_left(metas, bound)
-                taken.append(Columns(metas[:end], payloads[:end], None))
-                kept.append(Columns(metas[end:], payloads[end:], None))
+                taken.append(run.cut(0, end))
+                kept.append(run.cut(end, len(metas)))
         self._runs[port] = kept
         columns = joined(taken) if taken else Columns([], [], None)
         if is_increasing(columns.metas):

@@ -275,11 +275,11 @@ def _cut(columns: Columns, start: int, end: int) -> Columns:
 def _in_ranges(columns: Columns, bounds: Sequence[bytes]) -> Iterator[tuple[int, Columns]]:
     """Items by the number of the range that they are in, in the order of metas."""
     columns = sorted_by_meta(columns)
-    metas, payloads, _ = columns
+    metas = columns.metas
     start = 0
     target = bisect_right(bounds, metas[0]) if metas else 0
     while start < len(metas):
         end = bisect_left(metas, bounds[target], start) if target < len(bounds) else len(metas)
         whole = start == 0 and end == len(metas)
-        yield target, columns if whole else Columns(metas[start:end], payloads[start:end], None)
+        yield target, columns if whole else columns.cut(start, end)
         start, target = end, target + 1

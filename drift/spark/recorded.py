@@ -104,11 +104,12 @@ def _by_source(batch: pa.RecordBatch, classes: Classes) -> Iterator[tuple[str, C
     names = python_values(batch.column("source"))
     metas = metas_of(batch, GLOBAL_TIME).listed()
     payloads = restored_many(columns.of_arrow(batch.column("payload")), classes)
+    every = Columns(metas, payloads, None)
     if len(set(names)) == 1:
-        yield names[0], Columns(metas, payloads, None)
+        yield names[0], every
         return
     start = 0
     for name, group in groupby(names):
         end = start + sum(1 for _ in group)
-        yield name, Columns(metas[start:end], payloads[start:end], None)
+        yield name, every.cut(start, end)
         start = end

@@ -18,7 +18,8 @@ import pyarrow as pa
 from drift.engines.feed import Feed
 from drift.spark.batches import BATCH_ITEMS, Cutter, Row, record_batch
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import END_OF_TIME, Metas, NumberedMetas
+from drift_graph.meta import END_OF_TIME
+from drift_graph.metas import Metas, numbers_of
 
 _ROWS_BYTES = 1 << 20
 
@@ -34,7 +35,7 @@ class _Sorter:
 
     def add(self, metas: Metas, payloads: list[Any], heartbeat: bytes) -> Columns | None:
         """Take items; those that are certain by now, where there are enough."""
-        if type(metas) is NumberedMetas:
+        if numbers_of(metas) is not None:
             return Columns(metas, payloads, None)
         if metas:
             self._batches.append(Columns(metas, payloads, None))
@@ -43,8 +44,8 @@ class _Sorter:
             return None
         every = sorted_by_meta(joined(self._batches))
         end = bisect_left(every.metas, heartbeat) if self._items < self._held_max else self._items
-        ready = Columns(every.metas[:end], every.payloads[:end], None)
-        self._batches = [Columns(every.metas[end:], every.payloads[end:], None)] if end < self._items else []
+        ready = every.cut(0, end)
+        self._batches = [every.cut(end, self._items)] if end < self._items else []
         self._items -= end
         self._due = max(4 * BATCH_ITEMS, 2 * self._items)
         return ready if ready.metas else None

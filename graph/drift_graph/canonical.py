@@ -33,7 +33,8 @@ import xxhash
 
 from drift_graph.content import shape_of
 from drift_graph.functions import safe_text
-from drift_graph.meta import ComputedMetas, Metas
+from drift_graph.metas import Metas, are_computed
+from drift_graph.payloads import Forms, are_forms, is_looked_into
 from drift_graph.scalars import parts_of
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -46,23 +47,6 @@ _with_form = _scalars | {
     bytearray, complex, datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
 }  # fmt: skip
 _of_others = frozenset({tuple, list, set, frozenset})
-
-
-class Plain(list[Any]):
-    """Values that `encode_many` need not look into: who made them has looked into all that they are made of."""
-
-    __slots__ = ()
-
-
-class Forms(list[bytes]):
-    """Canonical bytes in place of plain values, for who only orders, counts and hashes them."""
-
-    __slots__ = ()
-
-
-def of_kind(values: list[Any], chosen: list[Any]) -> list[Any]:
-    """Some of the values, chosen, as the kind of list that all were: `Plain`, `Forms` or any."""
-    return chosen if type(values) is list else type(values)(chosen)
 
 
 _USE = (
@@ -115,9 +99,9 @@ def encode_many(values: Sequence[Any]) -> bytes:
 
 def encode_plain(values: Sequence[Any]) -> bytes | None:
     """encode_many where all are scalars and tuples, as deep as they go; None for others, and for rare scalars."""
-    if type(values) is Forms:
+    if are_forms(values):
         return b"".join(values)
-    if type(values) is Plain or are_plain(values):
+    if is_looked_into(values) or are_plain(values):
         try:
             return _encode(values)[len(_array_header(len(values))) :]
         except (OverflowError, UnicodeEncodeError):
@@ -127,9 +111,9 @@ def encode_plain(values: Sequence[Any]) -> bytes | None:
 
 def plain_forms(values: Sequence[Any]) -> Forms | None:
     """The canonical bytes of each, where `encode_plain` gives them joined."""
-    if type(values) is Forms:
+    if are_forms(values):
         return values
-    if type(values) is Plain or are_plain(values):
+    if is_looked_into(values) or are_plain(values):
         try:
             return Forms(map(_encode, values))
         except (OverflowError, UnicodeEncodeError):
@@ -139,14 +123,14 @@ def plain_forms(values: Sequence[Any]) -> Forms | None:
 
 def encode_metas(metas: Metas) -> bytes:
     """encode_many of metas."""
-    if isinstance(metas, ComputedMetas):
+    if are_computed(metas):
         return metas.joined(canonical(metas[0])[: -len(metas[0])]) if metas else b""
     return _encode(metas)[len(_array_header(len(metas))) :]
 
 
 def canonical_each(values: Sequence[Any]) -> list[bytes]:
     """[canonical(value) for value in values], faster."""
-    if type(values) is Forms:
+    if are_forms(values):
         return values
     ready = values if are_plain(values) else _sorted_rows(values)
     if ready is not None:
@@ -223,7 +207,7 @@ def form_of(value: Any) -> bytes:
 
 def forms_of(values: Sequence[Any]) -> list[bytes]:
     """[form_of(value) for value in values], faster; values in their forms have them."""
-    if type(values) is Forms:
+    if are_forms(values):
         return values
     try:
         return stored_each(values)

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import chain, compress, repeat
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from drift_graph.canonical import Forms, of_kind
+from drift_graph import payloads
 from drift_graph.content import identified_by
-from drift_graph.meta import ComputedMetas, Metas, interleaved, is_increasing, joined_metas, time_of
+from drift_graph.meta import time_of
+from drift_graph.metas import ComputedMetas, Metas, are_computed, chosen_metas, interleaved, is_increasing, joined_metas
 
 T = TypeVar("T")
 
 
 class Columns(NamedTuple):
-    """A batch of items.
+    """A batch of items; metas and payloads are of kinds that nobody asks for: see `metas` and `payloads`.
 
     `diffs` holds +1 for an item and -1 for a tombstone; None stands for all +1, the common case.
     """
@@ -29,18 +30,29 @@ class Columns(NamedTuple):
     payloads: list[Any]
     diffs: list[int] | None
 
+    def cut(self, start: int, end: int) -> Columns:
+        """The items between two places."""
+        diffs = self.diffs
+        left = None if diffs is None else diffs[start:end]
+        return Columns(self.metas[start:end], payloads.cut(self.payloads, start, end), left)
+
+    def chosen(self, wanted: bytes) -> Columns:
+        """The items that have a 1."""
+        diffs = None if self.diffs is None else list(compress(self.diffs, wanted))
+        return Columns(chosen_metas(self.metas, wanted), payloads.chosen(self.payloads, wanted), diffs)
+
+    def in_order(self, order: Sequence[int]) -> Columns:
+        """The items at these places, in this order."""
+        diffs = None if self.diffs is None else list(map(self.diffs.__getitem__, order))
+        return Columns(list(map(self.metas.__getitem__, order)), payloads.in_order(self.payloads, order), diffs)
+
 
 def sorted_by_meta(columns: Columns) -> Columns:
     """The same items in the order of their metas; equal metas keep their order."""
-    metas, payloads, diffs = columns
+    metas = columns.metas
     if is_increasing(metas):
         return columns
-    order = sorted(range(len(metas)), key=metas.__getitem__)
-    return Columns(
-        [metas[index] for index in order],
-        of_kind(payloads, [payloads[index] for index in order]),
-        None if diffs is None else [diffs[index] for index in order],
-    )
+    return columns.in_order(sorted(range(len(metas)), key=metas.__getitem__))
 
 
 def joined(batches: Sequence[Columns]) -> Columns:
@@ -50,8 +62,9 @@ def joined(batches: Sequence[Columns]) -> Columns:
     diffs: list[int] | None = None
     if any(columns.diffs is not None for columns in batches):
         diffs = [diff for columns in batches for diff in columns.diffs or [1] * len(columns.metas)]
-    payloads = [payload for columns in batches for payload in columns.payloads]
-    return Columns(joined_metas([columns.metas for columns in batches]), _of_their_kind(batches, payloads), diffs)
+    every = [columns.payloads for columns in batches]
+    made = payloads.together(every, list(chain.from_iterable(every)))
+    return Columns(joined_metas([columns.metas for columns in batches]), made, diffs)
 
 
 def merged(batches: Sequence[Columns]) -> Columns:
@@ -63,15 +76,9 @@ def merged(batches: Sequence[Columns]) -> Columns:
     if together is None:
         return sorted_by_meta(joined(batches))
     metas, owners = together
-    next_of = [iter(columns.payloads).__next__ for columns in batches]
-    return Columns(metas, _of_their_kind(batches, [next_of[owner]() for owner in owners]), None)
-
-
-def _of_their_kind(batches: Sequence[Columns], payloads: list[Any]) -> list[Any]:
-    """Payloads of several batches as the kind of list that all had."""
-    kinds = {type(columns.payloads) for columns in batches}
-    assert len(kinds) <= 1 or Forms not in kinds
-    return of_kind(batches[0].payloads, payloads) if len(kinds) == 1 else payloads
+    every = [columns.payloads for columns in batches]
+    next_of = [iter(each).__next__ for each in every]
+    return Columns(metas, payloads.together(every, [next_of[owner]() for owner in owners]), None)
 
 
 class Item(msgspec.Struct, Generic[T], frozen=True, eq=False):
@@ -115,11 +122,11 @@ class Item(msgspec.Struct, Generic[T], frozen=True, eq=False):
 
 
 def items(
-    payloads: Iterable[Any], positions: Sequence[int], sinks: str | Sequence[str], metas: Metas
+    values: Iterable[Any], positions: Sequence[int], sinks: str | Sequence[str], metas: Metas
 ) -> Iterator[Item[Any]]:
     """Items of columns; consecutive positions where the metas are computed."""
-    known = repeat((positions[0], metas)) if isinstance(metas, ComputedMetas) and positions else metas
-    return map(Item, payloads, positions, repeat(sinks) if isinstance(sinks, str) else sinks, known)
+    known = repeat((positions[0], metas)) if are_computed(metas) and positions else metas
+    return map(Item, values, positions, repeat(sinks) if isinstance(sinks, str) else sinks, known)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from drift_graph.errors import InputError
-from drift_graph.meta import Metas, pack_time, read_varint
+from drift_graph.meta import pack_time, read_varint
+from drift_graph.metas import Metas
 from drift_graph.times import Arrived, EventTime, Judging, Place, SourceMachine
 
 _FORM = 1

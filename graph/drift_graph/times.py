@@ -31,17 +31,14 @@ from drift_graph.meta import (
     END_OF_TIME,
     TIME_MAX,
     TIME_MIN,
-    ComputedMetas,
-    Metas,
-    NumberedMetas,
     global_time,
-    least_meta,
     pack_time,
     place_of,
     tie_of,
     time_of,
     varint,
 )
+from drift_graph.metas import Metas, NumberedMetas, known_to_increase, least_meta
 from drift_graph.moments import Field, Span, span_from, time_from, zone_from
 
 
@@ -368,9 +365,7 @@ class SourceMachine:
         if metas:
             self._batches += 1
             self._unsettled += len(metas)
-            heappush(
-                self._sent, (least_meta(metas), self._batches, metas, 0 if isinstance(metas, ComputedMetas) else -1)
-            )
+            heappush(self._sent, (least_meta(metas), self._batches, metas, 0 if known_to_increase(metas) else -1))
 
     def above_all_seen(self) -> bytes:
         """A promise past every item so far, which a source that ends could have made."""

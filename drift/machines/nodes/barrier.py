@@ -29,11 +29,11 @@ from drift.machines.worker import BARRIER
 from drift_acker.ledger import ack_of
 from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Algorithm, Digest, encoded_pieces
-from drift_graph.canonical import of_kind
 from drift_graph.errors import DriftBug, ProcessError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.payloads import of_kind
 
 _PIECE_BYTES = 8 << 20
 

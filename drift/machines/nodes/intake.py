@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from drift_graph.errors import SettingsError
 from drift_graph.inputs import Inputs
-from drift_graph.meta import BEGINNING, END_OF_TIME, least_meta, pack_time
+from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
+from drift_graph.metas import least_meta
 from drift_graph.rereading import Position, Rereading
 from drift_graph.times import Arrived, EventTime, SourceMachine
 

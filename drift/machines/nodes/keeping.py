@@ -17,7 +17,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from drift.machines.nodes.intake import Fed
-from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, cut_columns, greatest_meta
+from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, cut_columns
 from drift.machines.nodes.messages import Batch, CutPiece, Message, ReleasedMessage, Restart, Rewind, TakeCut
 from drift.machines.nodes.pieces import PiecesKept, merged, packed, unpacked
 from drift.machines.worker import BARRIER, Piece
@@ -27,6 +27,7 @@ from drift_graph.errors import DriftBug, PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, MetaParts
+from drift_graph.metas import greatest_meta
 
 
 class Complete(NamedTuple):

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from drift.machines.worker import Part
-from drift_graph.canonical import of_kind
 from drift_graph.item import Columns
-from drift_graph.meta import ComputedMetas, Metas, global_time_of
+from drift_graph.meta import global_time_of
+from drift_graph.metas import greatest_meta
 
 #: Every meta is below.
 ABOVE_ALL = b"\xff" * 16
@@ -98,10 +98,6 @@ class LinkLogs:
         return sum(len(content) for content in every if isinstance(content, bytes))
 
 
-def greatest_meta(metas: Metas) -> bytes:
-    return metas[-1] if isinstance(metas, ComputedMetas) else max(metas)
-
-
 def cut_parts(parts: Iterable[Part], since: bytes, end: bytes) -> list[Part]:
     """The items of parts at or above `since` and below `end`."""
     left = ((name, cut_columns(columns, since, end)) for name, columns in parts)
@@ -110,15 +106,10 @@ def cut_parts(parts: Iterable[Part], since: bytes, end: bytes) -> list[Part]:
 
 def cut_columns(columns: Columns, since: bytes, end: bytes) -> Columns:
     """The same of columns in any order."""
-    metas, payloads, diffs = columns
-    inside = [at for at, meta in enumerate(metas) if since <= meta < end]
-    if len(inside) == len(metas):
+    inside = [at for at, meta in enumerate(columns.metas) if since <= meta < end]
+    if len(inside) == len(columns.metas):
         return columns
-    return Columns(
-        [metas[at] for at in inside],
-        of_kind(payloads, [payloads[at] for at in inside]),
-        None if diffs is None else [diffs[at] for at in inside],
-    )
+    return columns.in_order(inside)
 
 
 def least_time(parts: Iterable[Part]) -> bytes:

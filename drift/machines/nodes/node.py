@@ -37,7 +37,8 @@ from drift_graph.errors import DriftBug
 from drift_graph.failures import unsendable
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
-from drift_graph.meta import global_time_of, least_meta, varint
+from drift_graph.meta import global_time_of, varint
+from drift_graph.metas import least_meta
 from drift_graph.operators import Group, Sink
 
 #: Who a message is for, besides a worker's index and BARRIER: the acker, and the calling process.
@@ -166,9 +167,8 @@ def _unsendable(name: str, columns: Columns, error: Exception, dataflow: Dataflo
 def _halves(parts: list[Part]) -> list[list[Part]] | None:
     if len(parts) > 1:
         return [parts[: len(parts) // 2], parts[len(parts) // 2 :]]
-    name, (metas, payloads, diffs) = parts[0]
-    middle = len(metas) // 2
-    if middle == 0:
+    name, columns = parts[0]
+    count = len(columns.metas)
+    if count < 2:
         return None
-    first = Columns(metas[:middle], payloads[:middle], diffs and diffs[:middle])
-    return [[(name, first)], [(name, Columns(metas[middle:], payloads[middle:], diffs and diffs[middle:]))]]
+    return [[(name, columns.cut(0, count // 2))], [(name, columns.cut(count // 2, count))]]

@@ -1,0 +1,145 @@
+"""The metas of a batch: a list, or computed when looked at. What is asked of them, whatever kind they are.
+
+Invariant: nobody outside of this package asks which kind metas are of, and what a function here gives is what it would
+give of the same metas in a list.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import compress, islice
+from operator import lt
+from typing import TypeGuard
+
+from drift_graph.meta import TIME_MIN
+from drift_graph.metas.children import ChildMetas
+from drift_graph.metas.chosen import ChosenMetas
+from drift_graph.metas.computed import ComputedMetas
+from drift_graph.metas.numbered import NumberedMetas
+
+__all__ = [
+    "ChildMetas", "ChosenMetas", "ComputedMetas", "Metas", "NumberedMetas", "are_computed", "chosen_metas",
+    "count_upto", "greatest_meta", "interleaved", "is_increasing", "joined_metas", "known_to_increase", "least_meta",
+    "may_be_later", "metas_of_children", "numbers_of", "split_out_of", "times_of", "with_suffix",
+]  # fmt: skip
+
+#: Metas of a batch, in a list or computed when looked at.
+Metas = list[bytes] | ComputedMetas
+
+#: At least one of so many has to be chosen for a byte for each, chosen or not, to be less work than a list.
+_CHOSEN_OF_MAX = 32
+
+
+def chosen_metas(metas: Metas, chosen: bytes) -> Metas:
+    """Those metas for which `chosen` has a 1 and not a 0."""
+    few = chosen.count(1) * _CHOSEN_OF_MAX < len(chosen)
+    if few or isinstance(metas, ChosenMetas) or not isinstance(metas, ComputedMetas) or not metas.increasing:
+        return list(compress(metas, chosen))
+    return ChosenMetas(metas, chosen)
+
+
+def interleaved(several: Sequence[Metas]) -> tuple[ComputedMetas, bytes] | None:
+    """Metas chosen out of the same ones, each once, as one; and for each a byte: which of the several it is of.
+
+    None where they were not.
+    """
+    every: ComputedMetas | None = None
+    union = owners = 0
+    for index, metas in enumerate(several):
+        if type(metas) is not ChosenMetas or index > 0xFF:
+            return None
+        if every is None:
+            every, made_of = metas.every, metas.every.made_of()
+        elif metas.every.made_of() != made_of:
+            return None
+        ones = int.from_bytes(metas.chosen, "little")
+        if union & ones:
+            return None
+        union |= ones
+        owners |= ones * index
+    if every is None:
+        return None
+    chosen, owner = (number.to_bytes(len(every), "little") for number in (union, owners))
+    if 0 in chosen:
+        return ChosenMetas(every, chosen), bytes(compress(owner, chosen))
+    return every, owner
+
+
+def joined_metas(several: Sequence[Metas]) -> Metas:
+    """Metas one after the other, computed where all are and go on from each other."""
+    one: Metas | None = several[0] if several else []
+    for metas in several[1:]:
+        one = one.followed_by(metas) if isinstance(one, ComputedMetas) and isinstance(metas, ComputedMetas) else None
+    return one if one is not None else [meta for metas in several for meta in metas]
+
+
+def with_suffix(metas: Metas, suffix: bytes) -> Metas:
+    """Every meta with the same bytes appended."""
+    if not suffix:
+        return metas
+    return metas.with_suffix(suffix) if isinstance(metas, ComputedMetas) else [meta + suffix for meta in metas]
+
+
+def are_computed(metas: Metas) -> TypeGuard[ComputedMetas]:
+    """Whether listing them is work that nobody has done yet."""
+    return isinstance(metas, ComputedMetas)
+
+
+def known_to_increase(metas: Metas) -> bool:
+    """Whether every meta is above the one before it, as far as is known without looking at them."""
+    return isinstance(metas, ComputedMetas) and metas.increasing
+
+
+def is_increasing(metas: Metas) -> bool:
+    """Whether every meta is above the one before it."""
+    return known_to_increase(metas) or all(map(lt, metas, islice(metas, 1, None)))
+
+
+def may_be_later(metas: Metas) -> bool:
+    """Whether some may be metas of later items."""
+    return not isinstance(metas, ComputedMetas) or metas.some_later
+
+
+def times_of(metas: Metas) -> Sequence[int]:
+    """The time of each meta."""
+    if isinstance(metas, ComputedMetas):
+        return metas.times()
+    least = TIME_MIN
+    return [int.from_bytes(meta[:8], "big") + least for meta in metas]
+
+
+def numbers_of(metas: Metas) -> tuple[int, bytes] | None:
+    """The first time and the ending of metas that are known to be those of consecutive numbers; None of others."""
+    return metas.numbers() if isinstance(metas, ComputedMetas) else None
+
+
+def split_out_of(metas: Metas) -> tuple[object, ...] | None:
+    """What the metas are made of that these are a share of; None where they are none."""
+    return metas.split_out_of() if isinstance(metas, ComputedMetas) else None
+
+
+def metas_of_children(metas: Metas, counts: Sequence[int], endings: Sequence[bytes]) -> Metas:
+    """The metas of so many children each; children of one index have one ending."""
+    made: ComputedMetas | None = None
+    many = sum(counts) >= 2 * len(counts)  # else to list them is as fast
+    if many and isinstance(metas, ComputedMetas) and len(endings[0]) == len(endings[-1]):
+        made = metas.with_children(counts, endings)
+    if made is not None:
+        return made
+    return [meta + ending for meta, count in zip(metas, counts) for ending in endings[:count]]
+
+
+def count_upto(metas: Metas, last: bytes) -> int:
+    """How many of increasing metas, one or more, are not above `last`: most often none."""
+    return 0 if metas[0] > last else bisect_right(metas, last)
+
+
+def least_meta(metas: Metas) -> bytes:
+    """The least of one meta or more."""
+    return metas.least() if isinstance(metas, ComputedMetas) else min(metas)
+
+
+def greatest_meta(metas: Metas) -> bytes:
+    """The greatest of one meta or more."""
+    return metas.greatest() if isinstance(metas, ComputedMetas) else max(metas)

@@ -1,0 +1,68 @@
+"""Metas chosen out of others: what each worker gets of a batch that is shared by its keys."""
+
+from __future__ import annotations
+
+from itertools import compress
+
+from drift_graph.metas.computed import ComputedMetas
+
+
+class ChosenMetas(ComputedMetas):
+    """Those of computed metas that were chosen.
+
+    Args:
+        every: the metas.
+        chosen: a byte for each of them, 1 where it was chosen and else 0.
+    """
+
+    __slots__ = ("every", "chosen", "_length", "_places")
+
+    def __init__(self, every: ComputedMetas, chosen: bytes) -> None:
+        self.every = every
+        self.chosen = chosen
+        self._length = chosen.count(1)
+        self._places: list[int] | None = None
+        self._list = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ChosenMetas, (self.every, self.chosen)
+
+    def made_of(self) -> tuple[object, ...]:
+        return self.chosen, *self.every.made_of()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def _at(self, index: int) -> bytes:
+        if index == 0:  # these two are asked for of every batch
+            return self.every[self.chosen.index(1)]
+        if index == self._length - 1:
+            return self.every[self.chosen.rindex(1)]
+        return self.every[self._placed()[index]]
+
+    def _placed(self) -> list[int]:
+        if self._places is None:
+            self._places = list(compress(range(len(self.chosen)), self.chosen))
+        return self._places
+
+    def _cut(self, start: int, stop: int) -> ChosenMetas:
+        if start == stop:
+            return ChosenMetas(self.every[:0], b"")
+        first, end = self._placed()[start], self._placed()[stop - 1] + 1
+        return ChosenMetas(self.every[first:end], self.chosen[first:end])
+
+    def _computed(self) -> list[bytes]:
+        return list(compress(self.every, self.chosen))
+
+    def with_suffix(self, suffix: bytes) -> ChosenMetas:
+        return ChosenMetas(self.every.with_suffix(suffix), self.chosen)
+
+    def split_out_of(self) -> tuple[object, ...]:
+        return self.every.made_of()
+
+    def followed_by(self, later: ComputedMetas) -> ChosenMetas | None:
+        every = self.every.followed_by(later.every) if type(later) is ChosenMetas else None
+        return None if every is None else ChosenMetas(every, self.chosen + later.chosen)  # type: ignore[attr-defined]
+
+    def joined(self, head: bytes) -> bytes:
+        return head + head.join(self.listed()) if self else b""
