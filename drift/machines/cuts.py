@@ -14,7 +14,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 from drift_graph.metas import Metas
@@ -24,6 +25,44 @@ GONE: Any = type("Gone", (), {"__repr__": lambda self: "gone"})()
 
 #: The state of each of some keys, by their identities: those that a store has, in any order.
 Lookup = Callable[[Sequence[Any]], Iterable[tuple[Any, Any]]]
+
+
+class Entries:
+    """What a cut has of the keys of a grouping, in columns: iterated, it gives each key, and its value or GONE.
+
+    Attributes:
+        keys: identities of keys.
+        values: of these.
+        gone: keys that are as if they had never been.
+    """
+
+    __slots__ = ("gone", "keys", "values")
+
+    def __init__(self, keys: Sequence[Any], values: Sequence[Any], gone: Sequence[Any] = ()) -> None:
+        self.keys = keys
+        self.values = values
+        self.gone = gone
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[Any, Any]]) -> Entries:
+        """From keys and values, of which some may be GONE."""
+        if isinstance(pairs, Entries):
+            return pairs
+        kept: list[tuple[Any, Any]] = []
+        gone: list[Any] = []
+        for key, value in pairs:
+            if value is GONE:
+                gone.append(key)
+            else:
+                kept.append((key, value))
+        return cls([key for key, _ in kept], [value for _, value in kept], gone)
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return chain(zip(self.keys, self.values), zip(self.gone, repeat(GONE)))
+
+    def __len__(self) -> int:
+        return len(self.keys) + len(self.gone)
+
 
 _ROWS_KEPT_MIN = 4096  # rows that are kept until settled ones are looked for
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE, Restoring, Touched
+from drift.machines.cuts import GONE, Entries, Restoring, Touched
 from drift.machines.keys import identities
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports, called
@@ -232,17 +233,19 @@ class GroupStage(Restoring):
         """Before any item: cuts will be taken of this stage."""
         self._touched = Touched(tracks=True)
 
-    def changed(self, cut: bytes) -> list[tuple[Any, Any]]:
+    def changed(self, cut: bytes) -> Entries:
         """The keys that have changed since the last cut, and their last `window - 1` payloads below this one, or GONE.
 
         Taken when minimal time has come to the cut, before the stage is told of a greater one.
         """
         assert self._touched is not None
-        keys = self._touched.take(cut)
+        keys = list(self._touched.take(cut))
         befores = self._befores(cut) if keys else {}
         windows, kept = self._windows, self._kept
-        lasts = [(key, befores[key] if key in befores else windows.get(key, ())[kept:]) for key in keys]
-        return [(key, payloads or GONE) for key, payloads in lasts]
+        lasts = [window[kept:] for window in map(windows.get, keys, repeat(()))]
+        if befores:
+            lasts = [befores.get(key, last) for key, last in zip(keys, lasts)]
+        return Entries(keys, lasts) if all(lasts) else Entries.of((key, last or GONE) for key, last in zip(keys, lasts))
 
     def rewind(self, cut: bytes) -> None:
         """Forget all that is at or above a cut, which is not below the minimal time that was told last."""

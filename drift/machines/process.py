@@ -21,7 +21,7 @@ from itertools import zip_longest
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE, Restoring, Touched
+from drift.machines.cuts import GONE, Entries, Restoring, Touched
 from drift.machines.grouping import keyed
 from drift.machines.maps import Ports
 from drift.operators import Process, State, Timer, state_and_outputs
@@ -408,7 +408,7 @@ class ProcessStage(Restoring):
         """Before any item: cuts will be taken of this stage."""
         self._touched.tracks = True
 
-    def changed(self, cut: bytes) -> list[tuple[Any, Any]]:
+    def changed(self, cut: bytes) -> Entries:
         """The keys that have changed since the last cut, and what later items need of each as of this one, or GONE.
 
         Taken when minimal time has come to the cut, before the stage is told of a greater one. A key whose step raised
@@ -424,7 +424,7 @@ class ProcessStage(Restoring):
                 timers = _timers_below(node, undone)
                 as_if_new = not timers and (node[_STATE] is initial or same(node[_STATE], initial))
                 found.append((key, GONE if as_if_new else (node[_STATE], timers)))
-        return found
+        return Entries.of(found)
 
     def rewind(self, cut: bytes) -> None:
         """Forget all that is at or above a cut, which is not below the minimal time that was told last.

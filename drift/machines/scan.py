@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from operator import eq
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE, Restoring, Touched
+from drift.machines.cuts import GONE, Entries, Restoring, Touched
 from drift.machines.grouping import keyed
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports
@@ -249,24 +250,29 @@ class ScanStage(Restoring):
         """Before any item: cuts will be taken of this stage."""
         self._touched = Touched(tracks=True)
 
-    def changed(self, cut: bytes) -> list[tuple[Any, Any]]:
+    def changed(self, cut: bytes) -> Entries:
         """The keys that have changed since the last cut, and their states as of this one, or GONE.
 
         Taken when minimal time has come to the cut, before the stage is told of a greater one. A key whose step raised
         below the cut is left out: nothing goes on from there.
         """
         assert self._touched is not None
-        keys = self._touched.take(cut)
+        keys = list(self._touched.take(cut))
         befores = self._befores(cut) if keys else {}
-        find, initial, kind = self._states.get, self._initial, type(self._initial)
+        initial, kind = self._initial, type(self._initial)
+        states = list(map(self._states.get, keys, repeat(initial)))
+        if befores:
+            states = [befores.get(key, state) for key, state in zip(keys, states)]
+        kinds = set(map(type, states))
+        if kind not in kinds or (kinds == {kind} and kind in _COMPARED and initial not in states):
+            return Entries(keys, states) if type(_BLOCKED) not in kinds else self._unblocked(keys, states)
         is_same = eq if kind in _COMPARED else same
-        found = {key: find(key, initial) for key in keys}
-        found.update((key, state) for key, state in befores.items() if key in found)
-        return [
-            (key, GONE if type(state) is kind and is_same(state, initial) else state)
-            for key, state in found.items()
-            if state is not _BLOCKED
-        ]
+        found = [GONE if type(state) is kind and is_same(state, initial) else state for state in states]
+        return self._unblocked(keys, found)
+
+    def _unblocked(self, keys: Sequence[Any], states: Sequence[Any]) -> Entries:
+        """Without keys whose step raised."""
+        return Entries.of((key, state) for key, state in zip(keys, states) if state is not _BLOCKED)
 
     def rewind(self, cut: bytes) -> None:
         """Forget all that is at or above a cut, which is not below the minimal time that was told last."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from drift.machines.cuts import Lookup
+from drift.machines.cuts import Entries, Lookup
 from drift.machines.maps import Ports
 from drift_graph.item import Columns
 
@@ -29,7 +29,7 @@ class Stage(Protocol):
     def track(self) -> None:
         """Before any item: cuts will be taken of this stage."""
 
-    def changed(self, cut: bytes) -> list[tuple[Any, Any]]:
+    def changed(self, cut: bytes) -> Entries:
         """The keys that have changed since the last cut, and what later items need of each as of this one, or GONE.
 
         Taken when minimal time has come to the cut, before the stage is told of a greater one.

@@ -22,7 +22,7 @@ from operator import itemgetter
 from typing import Any
 
 from drift.machines.changes import Debts, Difference
-from drift.machines.cuts import GONE, Restoring, Touched
+from drift.machines.cuts import GONE, Entries, Restoring, Touched
 from drift.machines.grouping import keyed
 from drift.machines.maps import Ports
 from drift.machines.process import difference
@@ -431,7 +431,7 @@ class WindowStage(Restoring):
         """Before any item: cuts will be taken of this stage."""
         self._touched.tracks = True
 
-    def changed(self, cut: bytes) -> list[tuple[Any, Any]]:
+    def changed(self, cut: bytes) -> Entries:
         """See `Stage`; in the form of `ProcessStage`."""
         found: dict[Any, Any] = dict.fromkeys(self._touched.take(cut), GONE)
         for end in self._ends.values():
@@ -446,7 +446,7 @@ class WindowStage(Restoring):
                 timer = self._timer_of(end, window)
                 if timer >= cut:
                     found[key] = accumulator, [(timer, Timer(key, window.note))]
-        return [entry for entry in found.items() if entry[1] is GONE or entry[1][0] is not _BLOCKED]
+        return Entries.of(entry for entry in found.items() if entry[1] is GONE or entry[1][0] is not _BLOCKED)
 
     def rewind(self, cut: bytes) -> None:
         """Forget all that is at or above a cut; see `Stage`."""

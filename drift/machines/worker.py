@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from drift.machines.cuts import GONE, Lookup
+from drift.machines.cuts import GONE, Entries, Lookup
 from drift.machines.grouping import keyed
 from drift.machines.keys import Partitioner
 from drift.machines.maps import Origins, Ports
@@ -128,7 +128,7 @@ class Piece(NamedTuple):
     """
 
     cut: bytes
-    states: dict[str, list[tuple[Any, Any]]]
+    states: dict[str, Entries]
     later: list[LaterSent]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import xxhash
 
-from drift.machines.cuts import Lookup
+from drift.machines.cuts import Entries, Lookup
 from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.worker import Piece
 from drift.state.cut import Cut, StateDamaged
@@ -49,22 +49,19 @@ class Kept:
         self._timed: dict[str, dict[bytes, None]] = {}
         self._later: list[LaterForm] = reader.later()
         for piece in pieces:
-            for step, (keys, values, timed) in piece.states.items():
-                self._changed.setdefault(step, {}).update(zip(keys, values))
-                with_timers = self._timed.setdefault(step, {})
-                for key in keys:
-                    with_timers.pop(key, None)
-                with_timers.update((keys[at], None) for at in timed)
+            for step, states in piece.states.items():
+                self._changed.setdefault(step, {}).update(states.entries())
+                self._timed.setdefault(step, {}).update(dict.fromkeys(states.with_timers()))
             self._later += piece.later
 
     def at_once(self, cut: Cut) -> Piece:
         """What has to be known from the beginning: the states of keys with timers, and all later items."""
-        states: dict[str, list[tuple[Any, Any]]] = {}
+        states: dict[str, Entries] = {}
         for step in cut.steps:
             changed = self._changed.get(step, {})
             rows = [(key, form) for key, form in self._verified(step, self._reader.timed(step)) if key not in changed]
             rows += [(key, form) for key in self._timed.get(step, ()) if (form := changed[key]) is not None]
-            states[step] = self._forms.entries(rows)
+            states[step] = Entries.of(self._forms.entries(rows))
         return Piece(cut.at, states, self._forms.later(each for each in self._later if each.meta >= cut.at))
 
     def lookup(self, step: str) -> Lookup:

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import chain, repeat
+from struct import Struct
 from typing import Any, NamedTuple
 
 import msgspec
 
 from drift.flow.rounds import First, Folded, Forget, Leaves, Part, Round, Told
 from drift.flow.windows import EarlyNote, Slice, Window, WindowState
-from drift.machines.cuts import GONE
+from drift.machines.cuts import Entries
 from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.sent import LaterSent
 from drift.machines.worker import Piece
 from drift.operators import State, Timer
 from drift.state.cut import StateDamaged
-from drift_graph.canonical import NoCanonicalForm, canonical_each, stored, stored_each
+from drift_graph.canonical import NoCanonicalForm, encode_plain, stored, stored_each, stored_plain
 from drift_graph.errors import PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
@@ -38,14 +40,25 @@ class States(NamedTuple):
     """What a piece has of one step.
 
     Attributes:
-        keys: canonical bytes.
-        values: stored bytes; None for a key that is as if it had never been.
+        keys: an array of canonical forms.
+        values: of these, an array of stored forms.
+        gone: an array of the keys that are as if they had never been.
         timed: indices of those that have timers.
     """
 
-    keys: Sequence[bytes]
-    values: Sequence[bytes | None]
+    keys: bytes
+    values: bytes
+    gone: bytes
     timed: Sequence[int]
+
+    def entries(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """Keys and their values; None for those that are gone."""
+        return chain(zip(_parts(self.keys), _parts(self.values)), zip(_parts(self.gone), repeat(None)))
+
+    def with_timers(self) -> list[bytes]:
+        """The keys that have some."""
+        keys = _parts(self.keys) if self.timed else []
+        return [keys[at] for at in self.timed]
 
 
 class LaterForm(NamedTuple):
@@ -65,6 +78,8 @@ class StoredPiece(NamedTuple):
 
 _decode = msgspec.msgpack.Decoder(StoredPiece).decode
 _encode = msgspec.msgpack.Encoder().encode
+_split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_HEADER = Struct(">BI")  # of an array of MessagePack
 
 
 class Forms:
@@ -86,29 +101,28 @@ class Forms:
         Raises:
             PayloadError: a state has no stored form, or could not be read again.
         """
-        states = {name: self._states(name, entries) for name, entries in piece.states.items()}
+        states = {name: self._states(name, Entries.of(entries)) for name, entries in piece.states.items()}
         later = [LaterForm(*each[:3], self._form(each.target, each.payload), each.diff) for each in piece.later]
         for each in later[:1]:
             self._check(each.target, each.payload)
         return _encode(StoredPiece(states, later))
 
-    def _states(self, name: str, entries: Sequence[tuple[Any, Any]]) -> States:
-        keys, values = [key for key, _ in entries], [value for _, value in entries]
-        forms = list(map(form_of_identity, keys)) if bytes in set(map(type, keys)) else canonical_each(keys)
-        timed = [at for at, value in enumerate(values) if value is not GONE and value[1]] if name in self._timed else []
-        if id(GONE) not in map(id, values):
-            return States(forms, self._checked(name, values), timed)
-        present = iter(self._checked(name, [value for value in values if value is not GONE]))
-        return States(forms, [None if value is GONE else next(present) for value in values], timed)
+    def _states(self, name: str, entries: Entries) -> States:
+        keys, values = entries.keys, entries.values
+        timed = [at for at, (_, timers) in enumerate(values) if timers] if name in self._timed else []
+        return States(_keys(keys), self._values(name, values), _keys(entries.gone), timed)
 
-    def _checked(self, name: str, values: list[Any]) -> list[bytes]:
-        try:
-            forms = stored_each(values)
-        except NoCanonicalForm:
-            forms = [self._form(name, value) for value in values]
-        if forms:
-            self._check(name, forms[0])
-        return forms
+    def _values(self, name: str, values: Sequence[Any]) -> bytes:
+        """An array of their stored forms."""
+        if values:
+            self._check(name, self._form(name, values[0]))
+        joined = stored_plain(values)
+        if joined is None:
+            try:
+                joined = b"".join(stored_each(values))
+            except NoCanonicalForm:
+                joined = b"".join([self._form(name, value) for value in values])
+        return _array(len(values), joined)
 
     def _form(self, name: str, value: Any) -> bytes:
         try:
@@ -146,6 +160,23 @@ class Forms:
 
     def later(self, forms: Iterable[LaterForm]) -> list[LaterSent]:
         return [LaterSent(*each[:3], self.value(each.payload), each.diff) for each in forms]
+
+
+def _keys(keys: Sequence[Any]) -> bytes:
+    """An array of canonical forms, from identities."""
+    kinds = set(map(type, keys))
+    if kinds == {bytes}:
+        return _array(len(keys), b"".join(keys))
+    forms = None if bytes in kinds else encode_plain(keys)
+    return _array(len(keys), b"".join(map(form_of_identity, keys)) if forms is None else forms)
+
+
+def _array(items: int, joined: bytes) -> bytes:
+    return _HEADER.pack(0xDD, items) + joined
+
+
+def _parts(array: bytes) -> list[bytes]:
+    return list(map(bytes, _split(array)))
 
 
 def decoded(data: bytes, where: str) -> StoredPiece:

@@ -222,11 +222,11 @@ def _changes(at: bytes, pieces: Iterator[StoredPiece]) -> Changes:
     states: dict[str, dict[bytes, tuple[bytes | None, bool]]] = {}
     later: list[LaterForm] = []
     for piece in pieces:
-        for step, (keys, values, with_timers) in piece.states.items():
-            timed = set(with_timers)
+        for step, its_states in piece.states.items():
+            timed = set(its_states.with_timers())
             states.setdefault(step, {}).update(
-                (key, (None if value is None else row_of(key, value), index in timed))
-                for index, (key, value) in enumerate(zip(keys, values))
+                (key, (None if value is None else row_of(key, value), key in timed))
+                for key, value in its_states.entries()
             )
         later += piece.later
     return Changes(states, [each for each in later if each.meta >= at], at)

@@ -36,6 +36,7 @@ from drift.engines.zeromq.process import Order, Role
 from drift.engines.zeromq.roles import Carrier, Peers, Told
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
 from drift.engines.zeromq.wire import Codec, opened
+from drift.machines.cuts import Entries
 from drift.machines.nodes.barrier import digest_of
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.keeping import Keeping
@@ -211,7 +212,7 @@ class ZeromqEngine:
             return
         cut, blocks, kept = begin
         steps = () if cut.is_last else cut.steps
-        piece = Piece(cut.at, {step: list(kept.every(step)) for step in steps}, kept.at_once(cut).later)
+        piece = Piece(cut.at, {step: Entries.of(kept.every(step)) for step in steps}, kept.at_once(cut).later)
         output = Restart(cut.output.position, cut.output.last, list(blocks), list(cut.output.opened), [], [])
         self._node.begin_at(cut.at, output, piece)
         self._tombstones_before = cut.tombstones

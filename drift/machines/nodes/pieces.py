@@ -13,13 +13,11 @@ import pickle
 from collections.abc import Iterable
 from typing import Any
 
-from drift.machines.cuts import GONE
+from drift.machines.cuts import Entries
 from drift.machines.worker import Piece
 
 #: So many pieces of one size are made one.
 _MERGED = 8
-
-_States = dict[str, list[tuple[Any, Any]]]
 
 
 def packed(piece: Piece) -> bytes:
@@ -28,25 +26,13 @@ def packed(piece: Piece) -> bytes:
     Raises:
         Exception: whatever a state raises that cannot be pickled.
     """
-    states = {name: _parted(entries) for name, entries in piece.states.items()}
+    states = {name: (each.keys, each.values, each.gone) for name, each in piece.states.items()}
     return pickle.dumps((piece.cut, states, piece.later), 5)
 
 
 def unpacked(data: bytes) -> Piece:
     cut, states, later = pickle.loads(data)
-    given: _States = {name: kept + [(key, GONE) for key in gone] for name, (kept, gone) in states.items()}
-    return Piece(cut, given, later)
-
-
-def _parted(entries: Iterable[tuple[Any, Any]]) -> tuple[list[tuple[Any, Any]], list[Any]]:
-    kept: list[tuple[Any, Any]] = []
-    gone: list[Any] = []
-    for key, value in entries:
-        if value is GONE:
-            gone.append(key)
-        else:
-            kept.append((key, value))
-    return kept, gone
+    return Piece(cut, {name: Entries(*columns) for name, columns in states.items()}, later)
 
 
 def merged(pieces: Iterable[Piece]) -> Piece:
@@ -59,7 +45,7 @@ def merged(pieces: Iterable[Piece]) -> Piece:
         later += piece.later
         for name, entries in piece.states.items():
             states.setdefault(name, {}).update(entries)
-    listed = {name: list(values.items()) for name, values in states.items()}
+    listed = {name: Entries.of(values.items()) for name, values in states.items()}
     return Piece(cut, listed, [each for each in later if each.meta >= cut])
 
 
