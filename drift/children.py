@@ -85,6 +85,11 @@ class Child:
             while left:
                 left = left[self.stdin.write(left) :]
 
+    def told(self) -> str:
+        """What one has written to a piped standard error, that has ended."""
+        pipe = self._process.stderr
+        return pipe.read().decode(errors="replace") if pipe is not None else ""
+
     def how_it_ended(self) -> str:
         """In words, of one that has."""
         code = self._process.wait()
@@ -105,6 +110,8 @@ class Child:
         self._process.kill()
         self._process.wait()
         self.stdin.close()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
 
 
 _started: WeakSet[Child] = WeakSet()

@@ -290,6 +290,26 @@ def test_a_run_goes_on_from_any_cut_that_is_kept(where: str) -> None:
     assert run.finish().digest == digest
 
 
+def test_a_process_beside_the_run_folds_and_ends_with_it(where: str, nothing_left: None) -> None:
+    given = {"numbers": [{"n": number} for number in range(1000)]}
+    folded: list[int] = []
+    with (
+        mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1),
+        mock.patch.object(drift.state.store, "_BESIDE_BYTES", 1),
+        mock.patch.object(drift.state.store, "_WAITING_BYTES", 1),
+    ):
+        run = drift.run(counted(), given, state=drift.Cuts(where, every_s=0, keep=1), batch_items=250)
+        assert run._keeper is not None
+        store = run._keeper._store
+        for _ in run.pieces():
+            store._wait()
+            folded.append(store._there.folded())
+        assert sorted(set(folded))[1:], folded  # nobody else has folded here
+    digest = run.report.digest
+    run = drift.run(counted(), given, state=drift.Cuts(where, from_cut=run._keeper.cut.number), batch_items=250)
+    assert run.finish().digest == digest == drift.run(counted(), given).finish().digest
+
+
 def test_two_runs_do_not_share_a_place(where: str) -> None:
     with (
         drift.run(counted(), {"numbers": []}, state=where),

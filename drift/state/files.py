@@ -98,6 +98,7 @@ class FilesPlace:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock: int | None = None
+        self._is_deputy = False
         self._base: Base | None = None
 
     @property
@@ -113,8 +114,20 @@ class FilesPlace:
         """See `Place`."""
         return (self._folder / "cuts").is_dir() and (self._folder / BASE).exists()
 
+    def deputy(self) -> tuple[FilesPlace, tuple[int, ...]]:
+        """See `Place`; the lock is held for as long as one of both has it."""
+        assert self._lock is not None
+        deputy = FilesPlace(self._folder)
+        deputy._is_deputy = True
+        return deputy, (self._lock,)
+
     def open(self) -> None:
         """See `Place`."""
+        if not self._is_deputy:
+            self._take()
+        self._base = Base(self._folder / BASE, writes=True)
+
+    def _take(self) -> None:
         try:
             for each in (self._folder, self._folder / "cuts", self._folder / "pieces"):
                 each.mkdir(parents=True, exist_ok=True)
@@ -130,7 +143,6 @@ class FilesPlace:
                 f"another process keeps the state of its run in {self._folder}; wait until it has ended, or give this "
                 f"run a folder of its own"
             ) from None
-        self._base = Base(self._folder / BASE, writes=True)
 
     def reader(self) -> FilesReader:
         """See `Place`."""

@@ -103,6 +103,12 @@ class Place(Protocol):
     def reader(self) -> Reader:
         """One for what `exists`; it needs no lock."""
 
+    def deputy(self) -> tuple[Place, tuple[int, ...]]:
+        """One for a process that this one has started, which may write too; and the descriptors that it needs.
+
+        It can be pickled, and locks nothing when it is opened. It is refused once another process has the place.
+        """
+
     def commit(self, number: int, pieces: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
         """Put a cut there; it may be called again with the same.
 

@@ -138,6 +138,7 @@ class PostgresPlace:
         self._mine = secrets.token_hex(16)
         self._connection: _Connection | None = None
         self._locked_in = 0  # the backend that has the lock
+        self._is_deputy = False
 
     def exists(self) -> bool:
         """See `Place`."""
@@ -158,9 +159,17 @@ class PostgresPlace:
         except Away as away:
             raise SettingsError(f"state cannot be kept in {self.where}: {away}; check the URL") from away
 
+    def deputy(self) -> tuple[PostgresPlace, tuple[int, ...]]:
+        """See `Place`."""
+        deputy = PostgresPlace(self._url)
+        deputy._mine, deputy._is_deputy = self._mine, True
+        return deputy, ()
+
     def open(self) -> None:
         """See `Place`."""
         self._connection = _Connection(self._url, self.where)
+        if self._is_deputy:
+            return
         try:
             with self._opened(), self._connection.used() as used:
                 used.execute("select pg_advisory_lock(%s)", (_LOCK,))  # two that make the tables at once
@@ -179,7 +188,7 @@ class PostgresPlace:
     def _lock(self, used: psycopg.Connection[Any]) -> None:
         """Have the lock of the session, which is another one where the connection was lost."""
         backend = used.info.backend_pid
-        if backend == self._locked_in:
+        if backend == self._locked_in or self._is_deputy:
             return
         found = used.execute("select pg_try_advisory_lock(hashtextextended(%s, %s))", (self._run, _LOCK)).fetchone()
         if found is None or not found[0]:

@@ -137,6 +137,7 @@ class RedisPlace:
         self._client: redis.Redis | None = None
         self._holder: redis.Redis | None = None  # its connection is the lock's
         self._held_by = b""  # as the lock has it
+        self._is_deputy = False
 
     def exists(self) -> bool:
         """See `Place`."""
@@ -151,14 +152,21 @@ class RedisPlace:
         finally:
             client.close()
 
+    def deputy(self) -> tuple[RedisPlace, tuple[int, ...]]:
+        """See `Place`."""
+        deputy = RedisPlace(self._url)
+        deputy._mine, deputy._is_deputy = self._mine, True
+        return deputy, ()
+
     def open(self) -> None:
         """See `Place`."""
         server = named(self._url)[0]
         try:
             with _answers(self.where):
                 self._client = _connected(server, self.where)
-                self._holder = _connected(server, self.where, single_connection_client=True)
-                self._lock(taking=True)
+                if not self._is_deputy:
+                    self._holder = _connected(server, self.where, single_connection_client=True)
+                    self._lock(taking=True)
         except Away as away:
             self.close()
             raise SettingsError(f"state cannot be kept in {self.where}: {away}; check the URL") from away
@@ -191,7 +199,7 @@ class RedisPlace:
     def _judge(self, found: bytes | None, run_id: str, *, taking: bool) -> None:
         """Whether the lock may be taken that was found, or is the one that this process left."""
         if not taking:
-            if found is not None and found != self._held_by:
+            if found is not None and not self._is_mine(found):
                 raise self._taken_over()
             return
         if found is None or self._client is None:
@@ -199,6 +207,9 @@ class RedisPlace:
         _, connection, of_server = found.decode().split()
         if of_server == run_id and self._client.client_list(client_id=[connection]):
             raise self._held()
+
+    def _is_mine(self, lock: bytes | None) -> bool:
+        return lock is not None and lock.startswith(self._mine.encode())
 
     def _held(self) -> Held:
         return Held(
@@ -267,18 +278,19 @@ class RedisPlace:
 
         assert self._client is not None
         with _answers(self.where):
-            self._lock()
+            if not self._is_deputy:
+                self._lock()
             with self._client.pipeline(transaction=True) as pipe:
                 try:
                     pipe.watch(f"{self._names}lock")  # type: ignore[no-untyped-call]
                     found: Any = pipe.get(f"{self._names}lock")
-                    if found != self._held_by:
+                    if not self._is_mine(found):
                         raise self._taken_over()
                     pipe.multi()
                     yield pipe
                     pipe.execute()
                 except redis.WatchError:
-                    raise self._taken_over() from None
+                    raise Away("its lock was written meanwhile") from None
 
     def close(self) -> None:
         """See `Place`."""

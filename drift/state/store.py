@@ -3,31 +3,34 @@
 Invariant: a cut that `cuts` gives is one that `commit` was given, and can be gone on from; whatever ended a process.
 
 Why: a place has a cut as a whole or not at all, with hashes of its pieces, and nothing that a manifest names is changed
-while it is kept. A piece is removed when it is folded into the base, which is as of the oldest cut by then. Cuts are
-written by one thread, in their order, so that a run goes on meanwhile.
+while it is kept. A piece is removed when it is folded into the base, which is as of a cut by then that is no newer than
+the oldest. Cuts are written by one thread, in their order, so that a run goes on meanwhile.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import xxhash
 
-from drift.state.cut import Cut, StateDamaged, decoded, encoded
-from drift.state.kept import Kept, row_of
+from drift.state.cut import Cut, StateDamaged, encoded
+from drift.state.folding import Folding, fold, manifest, name_of, number_of, pieces_of
+from drift.state.kept import Kept
 from drift.state.patience import Patience
-from drift.state.pieces import Forms, LaterForm, StoredPiece
-from drift.state.pieces import decoded as piece_of
-from drift.state.place import Changes, Held, Place, Reader
+from drift.state.pieces import Forms
+from drift.state.place import Held, Place, Reader
 from drift_barrier.digest import Algorithm, hash_block
 from drift_graph.errors import SettingsError
 
-_DIGITS = 10
 #: Pieces below the oldest cut are folded into the base when they are so many, or so long.
-_FOLDED_PIECES = 16
+_FOLDED_PIECES = 64
 _FOLDED_BYTES = 32 << 20
+#: By a process beside the run, unless they are shorter than this.
+_BESIDE_BYTES = 1 << 20
+#: The run takes no further cut until that is done, if so much has come meanwhile.
+_WAITING_BYTES = 8 * _FOLDED_BYTES
 #: How long a server may take to see that the process is gone that had the place open.
 _HELD_S = 1.0
 
@@ -44,7 +47,9 @@ class Store:
     def __init__(self, place: Place, *, keep: int = 3, away_max_s: float = 60.0) -> None:
         self._place = place
         self._keep = keep
+        self._away_max_s = away_max_s
         self._patience = Patience(place.where, away_max_s)
+        self._folding: Folding | None = None
         self._reader: Reader | None = None
         self._writer: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
@@ -101,11 +106,8 @@ class Store:
             StateDamaged: see there.
         """
         folded = self._there.folded()
-        return [cut for number in self._there.numbers() if number >= folded and (cut := self._manifest(number))]
-
-    def _manifest(self, number: int) -> Cut | None:
-        data = self._there.manifest(number)
-        return None if data is None else decoded(data, f"of cut {number} in {self.where}")
+        found = [manifest(self._there, number, self.where) for number in self._there.numbers() if number >= folded]
+        return [cut for cut in found if cut is not None]
 
     def begin_anew(self) -> None:
         """Forget whatever is there of a run that has committed no cut."""
@@ -117,24 +119,9 @@ class Store:
         later = [number for number in there.numbers() if number > cut.number]
         self._place.forget(later, [name for name in there.pieces() if name not in cut.pieces])
         self._names = cut.pieces
-        self._kept = Kept(self._place.reader(), self._pieces(cut), forms, self.where, self._patience)
+        pieces = pieces_of(there, cut, self.where)
+        self._kept = Kept(self._place.reader(), pieces, forms, self.where, self._patience)
         return self._kept
-
-    def _pieces(self, cut: Cut) -> Iterator[StoredPiece]:
-        """What changed up to a cut since the base, the oldest first."""
-        folded = self._there.folded()
-        for name, told in sorted(cut.pieces.items()):
-            if _number_of(name) <= folded:
-                continue
-            data = self._there.piece(name)
-            if data is None:
-                raise StateDamaged(f"piece {name} of {self.where}, which cut {cut.number} needs, is gone")
-            if xxhash.xxh3_128_digest(data) != told:
-                raise StateDamaged(
-                    f"piece {name} of {self.where}, which cut {cut.number} needs, was changed since it was written: "
-                    f"its hash is another; go on from a cut before, with from_cut=, or begin anew"
-                )
-            yield piece_of(data, f"piece {name} of {self.where}")
 
     def blocks(self, cut: Cut) -> list[bytes]:
         """Hashes of the full blocks of the output below a cut."""
@@ -173,13 +160,13 @@ class Store:
             writing.result()
 
     def _commit(self, cut: Cut, pieces: Mapping[str, bytes], blocks: Sequence[bytes], then: Callable[[], None]) -> None:
-        named = {f"{cut.number:0{_DIGITS}}-{name}": data for name, data in pieces.items()}
+        named = {name_of(cut.number, name): data for name, data in pieces.items()}
         folded = self._patience.call(self._there.folded)
-        earlier = {name: told for name, told in self._names.items() if _number_of(name) > folded}
+        earlier = {name: told for name, told in self._names.items() if number_of(name) > folded}
         self._names = {**earlier, **{name: xxhash.xxh3_128_digest(data) for name, data in named.items()}}
-        manifest = encoded(cut.with_pieces(self._names))
+        told = encoded(cut.with_pieces(self._names))
         at = _block_bytes(cut.output.algorithm) * (cut.output.blocks - len(blocks))
-        self._patience.call(lambda: self._place.commit(cut.number, named, at, b"".join(blocks), manifest))
+        self._patience.call(lambda: self._place.commit(cut.number, named, at, b"".join(blocks), told))
         then()
         self._patience.call(self._prune)
 
@@ -189,14 +176,17 @@ class Store:
         numbers = there.numbers()
         oldest = numbers[-self._keep :][0]
         place.forget([number for number in numbers if number < oldest], ())
-        older = {name: size for name, size in there.pieces().items() if _number_of(name) <= oldest}
-        if len(older) < _FOLDED_PIECES and sum(older.values()) < _FOLDED_BYTES:
-            return
-        if oldest > there.folded():
-            cut = self._manifest(oldest)
+        older = [size for name, size in there.pieces().items() if number_of(name) <= oldest]
+        if self._folding is not None:
+            if self._folding.is_done(wait=sum(older) >= _WAITING_BYTES):
+                self._folding = None
+        elif len(older) >= _FOLDED_PIECES or sum(older) >= _FOLDED_BYTES:
+            cut = manifest(there, oldest, self.where)
             assert cut is not None
-            place.fold(oldest, _changes(cut.at, self._pieces(cut)))
-        place.forget((), list(older))
+            if sum(older) < _BESIDE_BYTES:
+                fold(place, there, cut)
+            else:
+                self._folding = Folding(place, cut, self._away_max_s)
 
     def drop(self, number: int) -> None:
         """Keep a cut no longer."""
@@ -211,30 +201,14 @@ class Store:
         finally:
             if self._writer is not None:
                 self._writer.shutdown()
+            if self._folding is not None:
+                self._folding.end()
+                self._folding = None
             for each in (self._kept, self._reader, self._place):
                 if each is not None:
                     each.close()
             self._kept = self._reader = None
 
 
-def _changes(at: bytes, pieces: Iterator[StoredPiece]) -> Changes:
-    """What several pieces change, of several states of a key the last."""
-    states: dict[str, dict[bytes, tuple[bytes | None, bool]]] = {}
-    later: list[LaterForm] = []
-    for piece in pieces:
-        for step, its_states in piece.states.items():
-            timed = set(its_states.with_timers())
-            states.setdefault(step, {}).update(
-                (key, (None if value is None else row_of(key, value), key in timed))
-                for key, value in its_states.entries()
-            )
-        later += piece.later
-    return Changes(states, [each for each in later if each.meta >= at], at)
-
-
 def _block_bytes(algorithm: Algorithm) -> int:
     return len(hash_block(algorithm, b""))
-
-
-def _number_of(name: str) -> int:
-    return int(name[:_DIGITS])

@@ -1,0 +1,161 @@
+"""Pieces of cuts folded into the base, by a process beside the run where they are many.
+
+Invariant: the base is as of one cut, the old one or the new one; and a piece is removed only when the base has it.
+
+Why: a place folds all at once. The process writes with the leave of the one who has the place open, and ends with it;
+it is nice, so it takes what the run leaves. Where the run itself folds it pays some microseconds for each key, which is
+more than the key's item takes.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import xxhash
+
+from drift.children import Child, main_of
+from drift.state.cut import Cut, StateDamaged, decoded, encoded
+from drift.state.kept import row_of
+from drift.state.patience import Patience
+from drift.state.pieces import LaterForm, StoredPiece
+from drift.state.pieces import decoded as piece_of
+from drift.state.place import Changes, Place, Reader
+from drift_graph.errors import DriftError, SettingsError
+
+_NICE = 10
+_DIGITS = 10
+
+
+def name_of(number: int, name: str) -> str:
+    """Of a piece of a cut."""
+    return f"{number:0{_DIGITS}}-{name}"
+
+
+def number_of(name: str) -> int:
+    """The cut of a piece."""
+    return int(name[:_DIGITS])
+
+
+def manifest(reader: Reader, number: int, where: str) -> Cut | None:
+    """A cut; None where there is none of that number."""
+    data = reader.manifest(number)
+    return None if data is None else decoded(data, f"of cut {number} in {where}")
+
+
+def pieces_of(reader: Reader, cut: Cut, where: str) -> Iterator[StoredPiece]:
+    """What changed up to a cut since the base, the oldest first."""
+    folded = reader.folded()
+    for name, told in sorted(cut.pieces.items()):
+        if number_of(name) <= folded:
+            continue
+        data = reader.piece(name)
+        if data is None:
+            raise StateDamaged(f"piece {name} of {where}, which cut {cut.number} needs, is gone")
+        if xxhash.xxh3_128_digest(data) != told:
+            raise StateDamaged(
+                f"piece {name} of {where}, which cut {cut.number} needs, was changed since it was written: its hash is "
+                f"another; go on from a cut before, with from_cut=, or begin anew"
+            )
+        yield piece_of(data, f"piece {name} of {where}")
+
+
+def fold(place: Place, reader: Reader, cut: Cut) -> None:
+    """Bring the base to a cut, and remove the pieces that it has then."""
+    if cut.number > reader.folded():
+        place.fold(cut.number, _changes(cut.at, pieces_of(reader, cut, place.where)))
+    place.forget((), [name for name in reader.pieces() if number_of(name) <= cut.number])
+
+
+def _changes(at: bytes, pieces: Iterable[StoredPiece]) -> Changes:
+    """What several pieces change, of several states of a key the last."""
+    states: dict[str, dict[bytes, tuple[bytes | None, bool]]] = {}
+    later: list[LaterForm] = []
+    for piece in pieces:
+        for step, its_states in piece.states.items():
+            timed = set(its_states.with_timers())
+            states.setdefault(step, {}).update(
+                (key, (None if value is None else row_of(key, value), key in timed))
+                for key, value in its_states.entries()
+            )
+        later += piece.later
+    return Changes(states, [each for each in later if each.meta >= at], at)
+
+
+class Folding:
+    """A process that folds.
+
+    Args:
+        place: that this process has open.
+        cut: that the base is brought to; it need not be kept any longer.
+        away_max_s: how long the place may not answer.
+    """
+
+    def __init__(self, place: Place, cut: Cut, away_max_s: float) -> None:
+        deputy, descriptors = place.deputy()
+        program, arguments = main_of("drift.state.folding")
+        self._where = place.where
+        self._child = Child(
+            f"drift folds the state in {place.where}",
+            program,
+            arguments,
+            environment={},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            hand_on=descriptors,
+        )
+        order = pickle.dumps((deputy, encoded(cut), away_max_s))
+        self._child.write(len(order).to_bytes(8, "big") + order)
+
+    def is_done(self, *, wait: bool = False) -> bool:
+        """
+        Raises:
+            SettingsError: it could not.
+        """
+        if wait:
+            self._child.wait()
+        code = self._child.poll()
+        if code is None:
+            return False
+        told = self._child.told()
+        self._child.end()
+        if code != 0:
+            raise SettingsError(f"older cuts in {self._where} cannot be merged: {told.strip() or f'exit code {code}'}")
+        return True
+
+    def end(self) -> None:
+        """Nothing of it runs any more; the base is as of the old cut or the new one."""
+        self._child.end()
+
+
+def main() -> None:
+    """Fold what the starting process orders, and end with it."""
+    os.nice(_NICE)
+    given = sys.stdin.buffer
+    place: Any
+    place, told, away_max_s = pickle.loads(given.read(int.from_bytes(given.read(8), "big")))
+    threading.Thread(target=_end_with, args=(given,), daemon=True).start()
+    patience = Patience(place.where, away_max_s)
+    try:
+        patience.call(place.open)
+        reader = patience.call(place.reader)
+        cut = decoded(told, "of a cut")
+        patience.call(lambda: fold(place, reader, cut))
+        reader.close()
+        place.close()
+    except DriftError as error:
+        sys.stderr.write(str(error))
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
+
+
+def _end_with(pipe: Any) -> None:
+    """When the starting process is gone."""
+    pipe.read()
+    os._exit(1)
