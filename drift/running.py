@@ -38,6 +38,7 @@ from drift_barrier.digest import Digest
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item, items
+from drift_graph.meta import END_OF_TIME
 from drift_graph.times import ArrivalTime, EventTime, Late, TimePolicy
 from drift_graph.unchanged import Sampler, Seen
 
@@ -492,6 +493,7 @@ class Run:
                 if self._page is not None:
                     self._page.status.take(piece)
                 self._tell(piece)
+                self._feed.released(self._engine.progress.released_below)
                 if self._keeper is not None and self._keeper.is_due(self._engine.progress.items_in):
                     self._keeper.take()
                 yield piece
@@ -506,6 +508,7 @@ class Run:
                     return
             if self._keeper is not None:
                 self._keeper.take()
+            self._feed.released(END_OF_TIME, last=True)
             for sink in self._sinks.values():
                 if not (self._feed.stopped and getattr(sink, "goes_on", False)):  # an earlier run came further
                     sink.complete()
@@ -610,7 +613,7 @@ def run(
         web: a port, 0 for any that is free, or "HOST:PORT": a page of the run while it runs, at `Run.web`. On a host
             that is not this machine's loopback it asks for a token, DRIFT_WEB_TOKEN or one that is made.
         state: a folder where the run keeps its state, or `drift.Cuts(...)`: the same call goes on from there after
-            whatever ended the run (local).
+            whatever ended the run (local, zeromq).
         otel: give OpenTelemetry a span of the run and its counters.
         more: other settings of the engine: `drift.Settings`, and those of its own.
 

@@ -111,3 +111,14 @@ class Kafka:
             for value in each:
                 self._holder.produce(topic, value, partition=partition)
         assert self._holder.flush(HANG_S) == 0
+
+    def committed(self, group: str, topic: str, partition: int) -> int:
+        """The offset that a group has committed; 0 before the first."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group, "log_level": 0})
+        try:
+            (found,) = consumer.committed([TopicPartition(topic, partition)], timeout=HANG_S)
+            return max(found.offset, 0)
+        finally:
+            consumer.close()

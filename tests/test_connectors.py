@@ -23,10 +23,11 @@ import pytest
 import redis as redis_client
 from servers import Kafka
 from sourced import drained
-from waiting import HANG_S
+from waiting import HANG_S, wait_until
 
 import drift
 from drift import InputError, SettingsError, SinkError, sinks, sources
+from drift.cli.specs import source_of
 from drift.sinks import Sink, as_sink
 from drift.sinks.base import Committing
 from drift_graph.meta import global_time
@@ -597,6 +598,38 @@ def test_a_topic_of_kafka_is_read_to_its_end_and_live_and_offsets_are_positions(
     new = sources.kafka(kafka.servers, topic, decode="json", until_end=True, start={0: 50, 2: 50})
     given, error = drained(new)
     assert given == [] and "topic 'in', partition 1, offset 0: the message b'more' cannot be decoded" in str(error)
+
+
+@pytest.mark.parametrize(("engine", "keeps_state"), [("local", False), ("local", True), ("zeromq", False)])
+def test_what_is_released_of_a_topic_is_committed_to_the_group_and_no_more(
+    engine: drift.EngineName, keeps_state: bool, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drift.engines.feed._ACKNOWLEDGE_S", 0.0)
+    topic = kafka.topic(f"group_{engine}_{keeps_state}")
+    graph = drift.Graph("group")
+    graph.source("n", time=drift.EventTime(time=lambda n: n, lateness=5)).sink("out")
+    state = drift.Cuts(tmp_path / "state", every_s=0.01) if keeps_state else None
+    source = sources.kafka(kafka.servers, topic, decode="json", group="g")
+
+    def committed() -> int:
+        return kafka.committed("g", topic, 0)
+
+    assert repr(source_of(f"kafka-json://{kafka.servers}?group=g#{topic}")) == repr(source)
+    with pytest.raises(drift.SettingsError, match="asks for 'gruop'"):
+        source_of(f"kafka://{kafka.servers}?gruop=g#{topic}")
+    with drift.run(graph, {"n": source}, engine=engine, state=state) as run:
+        kafka.send(topic, {0: [b"%d" % n for n in range(10)]})
+        assert [next(run).payload for _ in range(4)] == list(range(4))
+        assert committed() <= 4
+        kafka.send(topic, {0: [b"%d" % n for n in range(20, 30)]})
+        assert [next(run).payload for _ in range(10)] == [*range(4, 10), *range(20, 24)]
+        pieces = run.pieces()
+        wait_until(lambda: bool(next(pieces)) and committed() >= 10, "offsets are committed")
+        assert committed() <= 14
+        run.stop()
+        for _ in pieces:
+            pass
+    assert 10 <= committed() <= 14 if keeps_state else committed() == 20
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])

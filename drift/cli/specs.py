@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import parse_qsl
 
 from drift import sinks, sources
 from drift.load import load_function
@@ -45,8 +46,8 @@ _ENDINGS = {
 _SINK_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 SOURCE_FORMS = (
     "PATH.txt, .log, .jsonl or .csv (also .gz), PATH.parquet, text:PATH, jsonl:PATH, csv:PATH, parquet:PATH, -, "
-    "tcp://HOST:PORT, zmq:ADDRESS, zmq-json:ADDRESS, kafka://HOST:PORT#TOPIC, redis://HOST/DB#STREAM (kafka-json, "
-    "redis-json), or with --engine spark orc:PATH, table:NAME; a PATH is a file, a pattern in quotes, or with its kind "
+    "tcp://HOST:PORT, zmq:ADDRESS, zmq-json:ADDRESS, kafka://HOST:PORT[?group=NAME]#TOPIC, redis://HOST/DB#STREAM "
+    "(kafka-json, redis-json), or with --engine spark orc:PATH, table:NAME; a PATH is a file, a pattern in quotes, or with its kind "
     "before it a folder; follow:PATH goes on with what is written"
 )
 SINK_FORMS = (
@@ -126,7 +127,12 @@ def _source_of_url(spec: str, name: str) -> Source:
     url, _, told = spec.partition("#")
     kind, _, rest = url.partition("://")
     if kind in ("kafka", "kafka-json"):
-        return sources.kafka(rest, told or name, decode="json" if kind == "kafka-json" else "text")
+        servers, _, query = rest.partition("?")
+        asked = dict(parse_qsl(query, keep_blank_values=True))
+        group = asked.pop("group", None)
+        if asked:
+            raise SettingsError(f"{spec} asks for {next(iter(asked))!r}; what can be asked of a topic is ?group=NAME")
+        return sources.kafka(servers, told or name, decode="json" if kind == "kafka-json" else "text", group=group)
     if kind == "redis-json":
         return sources.redis(f"redis://{rest}", told or name, decode="json")
     if kind in ("redis", "rediss"):

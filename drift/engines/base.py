@@ -47,6 +47,7 @@ class Progress:
 
     Attributes:
         minimal_time: as bytes that compare with metas; for people there are `time` and `reached`.
+        released_below: all output below it is in the pieces that were handed out.
         unsettled: items read whose output is not complete.
         fraction: how much of the input has been read, 0 to 1; None where that is not known.
         held_by: what minimal time waits for: a source's or a worker's name, or "".
@@ -62,6 +63,7 @@ class Progress:
     tombstones: int = 0
     late_items: int = 0
     minimal_time: bytes = BEGINNING
+    released_below: bytes = BEGINNING
     held_by: str = ""
     silent_since_s: float | None = None
     fraction: float | None = None

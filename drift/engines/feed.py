@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from drift.engines.logged import ArrivalLog, Entry, why_logged
 from drift.engines.observed import SourceState
 from drift.machines.nodes.intake import Fed, Intake
-from drift.sources.base import Positioned, Reader, SetsApart, Source
+from drift.sources.base import Acknowledging, Positioned, Reader, SetsApart, Source
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.rereading import Position, as_plain, from_plain
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from drift.records.messages import Stored
 
 _TICK_S = 0.001
+_ACKNOWLEDGE_S = 1.0
 
 
 class Feed:
@@ -48,6 +49,9 @@ class Feed:
         error: what the input ends with, once all sources have come to its place in the order.
         late_items: diverted and told.
     """
+
+    _acknowledging: Sequence[int] = ()  # sources that are told what has been released
+    _acknowledged_s = 0.0
 
     def __init__(
         self,
@@ -90,6 +94,8 @@ class Feed:
         except BaseException:
             self.close()
             raise
+        readers = enumerate(self._readers)
+        self._acknowledging = [at for at, each in readers if isinstance(each, Acknowledging) and each.acknowledges]
         self.intake = Intake(machines, batch_items=batch_items, in_flight_max=in_flight_max, now_s=time.monotonic())
 
     @property
@@ -160,10 +166,28 @@ class Feed:
         Cuts may not go back from call to call. Only where `keeps_positions` was asked for.
         """
         assert self._keeps_positions
-        return {
-            machine.name: as_plain(self.intake.rereadings[rank].at(cut, self._here(rank)))
-            for rank, machine in enumerate(self.intake.machines)
-        }
+        found = [self.intake.rereadings[rank].at(cut, self._here(rank)) for rank in range(len(self._readers))]
+        for rank in self._acknowledging:
+            self._acknowledge(rank, found[rank])
+        return {self.name_of(rank): as_plain(position) for rank, position in enumerate(found)}
+
+    def released(self, below: bytes, *, last: bool = False) -> None:
+        """The sinks were given all output below this; it may not go back. Those who want to know are told now and then.
+
+        Args:
+            last: nothing more will be told.
+        """
+        if not self._acknowledging or (not last and time.monotonic() - self._acknowledged_s < _ACKNOWLEDGE_S):
+            return
+        self._acknowledged_s = time.monotonic()
+        if not self._keeps_positions:  # else by cuts, which may be below that
+            for rank in self._acknowledging:
+                self._acknowledge(rank, self.intake.rereadings[rank].at(below, self._here(rank)))
+
+    def _acknowledge(self, rank: int, position: Position) -> None:
+        reader = self._readers[rank]
+        if position.reader is not None and isinstance(reader, Acknowledging):
+            reader.released(position.reader)
 
     def committed(self, positions: Mapping[str, Any]) -> None:
         """The run can go on from these, so what only an earlier cut would need is dropped from the logs."""
@@ -260,7 +284,8 @@ class Feed:
 
     def _read(self, rank: int, items_max: int) -> Fed | None:
         machine = self.intake.machines[rank]
-        before = self._here(rank) if self._keeps_positions else None
+        keeps = self._keeps_positions or rank in self._acknowledging
+        before = self._here(rank) if keeps else None
         try:
             if rank in self._repeats:
                 entry = next(self._repeats[rank], None)
@@ -268,7 +293,7 @@ class Feed:
                     return self._repeat(rank, entry, before)
                 del self._repeats[rank]
                 self._seek(rank)
-                before = self._here(rank) if self._keeps_positions else None
+                before = self._here(rank) if keeps else None
             payloads = self._readers[rank].read(items_max)
         except DriftError as error:
             self.intake.inputs.fail(rank, error)

@@ -168,7 +168,7 @@ class LocalEngine:
         progress.late_items = feed.late_items
         progress.fraction = feed.fraction()
         progress.tombstones = self._worker.tombstones
-        progress.minimal_time = self._acker.minimal_time
+        progress.minimal_time = progress.released_below = self._acker.minimal_time
         holder = self._acker.held_by()
         progress.held_by = f"source {feed.name_of(holder)}" if holder is not None else ""
         progress.silent_since_s = feed.intake.silent_since_s(holder) if holder is not None else None

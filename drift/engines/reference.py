@@ -48,6 +48,7 @@ class ReferenceEngine:
             progress.held_by = f"source {feed.name_of(holder)}"
             progress.silent_since_s = feed.intake.silent_since_s(holder)
             yield from self._pop()
+            progress.released_below = progress.minimal_time
             if feed.error is not None:
                 raise feed.error
             if progress.minimal_time == END_OF_TIME:

@@ -80,6 +80,20 @@ class Positioned(Protocol):
         """
 
 
+@runtime_checkable
+class Acknowledging(Protocol):
+    """A reader with somebody to tell what has been released: the offsets of a consumer group.
+
+    Attributes:
+        acknowledges: whether that was asked for.
+    """
+
+    acknowledges: bool
+
+    def released(self, position: Any) -> None:
+        """All that lies before one of its positions is released, and the sinks were given it."""
+
+
 class NothingYet(InputError):
     """A reader has come to the end of what is there of a file that is still written; its position is where it was."""
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
 _ANSWER_MAX_S = 15.0
+_LOG = logging.getLogger("drift")
 _SILENT = logging.getLogger("drift.kafka")  # what librdkafka would write to standard error is told in errors
 _SILENT.addHandler(logging.NullHandler())
 
@@ -32,12 +33,13 @@ def kafka(
     type: Any = None,
     start: Literal["earliest", "latest"] | Mapping[int, int] = "earliest",
     until_end: bool = False,
+    group: str | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> KafkaSource:
     """The value of each message of a topic is a payload; one without a value (a tombstone of Kafka) is None.
 
-    All partitions are read, without a consumer group: a run keeps its own offsets, and commits none to Kafka. Over
-    partitions Kafka has no order, so for the same output each time use event time, or `until_end`.
+    All partitions are read, and where to go on from is in the run's own state. Over partitions Kafka has no order, so
+    for the same output each time use event time, or `until_end`.
 
     Args:
         servers: bootstrap servers, "HOST:PORT,HOST:PORT".
@@ -46,12 +48,14 @@ def kafka(
         start: where to begin, or the offset in each partition (others from the earliest).
         until_end: end with the messages that are there when the run begins, read partition after partition; without it
             the source is live, and does not end.
+        group: a consumer group, to which the offsets of what is released are committed, each second and at the end, so
+            that Kafka's tools show how far the run is behind. Nothing is read from it.
         config: more settings of librdkafka, for instance for TLS and passwords.
     """
     need("kafka", "drift.sources.kafka")
     if start not in ("earliest", "latest") and not isinstance(start, Mapping):
         raise SettingsError(f"kafka start={start!r:.80} is neither 'earliest' nor 'latest' nor offsets by partition")
-    return KafkaSource(servers, topic, decoder("kafka", decode, type), start, until_end, dict(config or {}))
+    return KafkaSource(servers, topic, decoder("kafka", decode, type), start, until_end, group, dict(config or {}))
 
 
 class KafkaSource:
@@ -66,8 +70,10 @@ class KafkaSource:
         decode: Decode,
         start: Literal["earliest", "latest"] | Mapping[int, int],
         until_end: bool,
+        group: str | None,
         config: dict[str, Any],
     ) -> None:
+        self._group = group
         self.live = not until_end
         self.same_order = until_end  # that of partitions which are read at once is another each time
         self._topic = topic
@@ -75,7 +81,7 @@ class KafkaSource:
         self._start = start
         self._config = {
             "bootstrap.servers": servers,
-            "group.id": "drift",  # librdkafka wants one; nothing is committed to it
+            "group.id": group or "drift",  # librdkafka wants one
             "enable.auto.commit": False,
             "enable.partition.eof": until_end,
             "auto.offset.reset": "error",  # offsets that Kafka has no longer are told, and not passed over
@@ -100,8 +106,8 @@ class KafkaSource:
                 consumer.close()
             raise
         if self.live:
-            return LiveReader(_LivePoller(consumer, offsets), self._decode)
-        return FiniteReader(_FinitePoller(consumer, offsets), self._decode)
+            return LiveReader(_LivePoller(consumer, offsets, self._group), self._decode)
+        return FiniteReader(_FinitePoller(consumer, offsets, self._group), self._decode)
 
     def __repr__(self) -> str:
         return f"kafka({self._topic!r})"
@@ -139,10 +145,40 @@ class _Offsets:
 class _Poller:
     """What both ways of reading share."""
 
-    def __init__(self, consumer: Consumer, offsets: _Offsets) -> None:
+    def __init__(self, consumer: Consumer, offsets: _Offsets, group: str | None) -> None:
         self._consumer = consumer
         self._offsets = offsets
+        self._group = group
+        self._committed: dict[int, int] = {}
+        self._released: dict[int, int] = {}
         self.behind = offsets.behind
+
+    @property
+    def acknowledges(self) -> bool:
+        """See `Acknowledging`."""
+        return self._group is not None
+
+    def released(self, position: Any) -> None:
+        """See `Acknowledging`; what is committed is so by who fetches, since a consumer does one thing at a time."""
+        self._released = {int(partition): offset for partition, (offset, _) in position["offsets"].items()}
+
+    def _commit(self, *, waiting: bool) -> None:
+        """To the group, what is new. That it fails is told to the log: nothing but what others see hangs on it."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        topic, released = self._offsets.topic, self._released
+        new = [TopicPartition(topic, *each) for each in released.items() if each not in self._committed.items()]
+        if not new:
+            return
+        self._committed = released
+        try:
+            if waiting:
+                self._consumer.commit(offsets=new, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=new, asynchronous=True)
+        except KafkaException as error:
+            told = error.args[0].str()
+            _LOG.warning("topic %r of Kafka: group %r takes no offsets: %s; the run goes on", topic, self._group, told)
 
     def position(self) -> Any:
         offsets = self._offsets
@@ -173,7 +209,10 @@ class _Poller:
         return f"topic {self._offsets.topic!r}, partition {mark[0]}, offset {mark[1]}"
 
     def close(self) -> None:
-        self._consumer.close()
+        try:
+            self._commit(waiting=True)
+        finally:
+            self._consumer.close()
 
     def _assign(self, partitions: Sequence[int]) -> None:
         from confluent_kafka import TopicPartition
@@ -185,7 +224,9 @@ class _Poller:
         """Messages, and whether a partition has been read to its end."""
         from confluent_kafka import KafkaError
 
-        found = self._consumer.consume(items_max, wait_s)
+        self._commit(waiting=False)
+        consume = self._consumer.consume  # which waits for all that is asked for, so one is waited for
+        found = consume(items_max, 0.0) or [*consume(1, wait_s), *consume(max(items_max - 1, 1), 0.0)]
         messages = [message for message in found if message.error() is None]
         at_end = False
         for message in found:
@@ -198,8 +239,8 @@ class _Poller:
 
 
 class _LivePoller(_Poller):
-    def __init__(self, consumer: Consumer, offsets: _Offsets) -> None:
-        super().__init__(consumer, offsets)
+    def __init__(self, consumer: Consumer, offsets: _Offsets, group: str | None) -> None:
+        super().__init__(consumer, offsets, group)
         self._begin()
 
     def _begin(self) -> None:
@@ -211,8 +252,8 @@ class _LivePoller(_Poller):
 
 
 class _FinitePoller(_Poller):
-    def __init__(self, consumer: Consumer, offsets: _Offsets) -> None:
-        super().__init__(consumer, offsets)
+    def __init__(self, consumer: Consumer, offsets: _Offsets, group: str | None) -> None:
+        super().__init__(consumer, offsets, group)
         self._begin()
 
     def _begin(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from drift.sources.base import Acknowledging
 from drift.sources.wake import Wake
 from drift_graph.errors import InputError, SettingsError
 
@@ -89,11 +90,32 @@ def decoded(poller: Poller, fetched: Fetched, decode: Decode) -> tuple[list[Any]
     return payloads, None
 
 
-class FiniteReader:
+class _Polled:
+    """What both readers pass on."""
+
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
+        self.acknowledges = isinstance(poller, Acknowledging) and poller.acknowledges
+
+    def position(self) -> Any:
+        """See `Positioned`."""
+        return self._poller.position()
+
+    def seek(self, position: Any) -> None:
+        """See `Positioned`."""
+        self._poller.seek(position)
+
+    def released(self, position: Any) -> None:
+        """See `Acknowledging`."""
+        assert isinstance(self._poller, Acknowledging)
+        self._poller.released(position)
+
+
+class FiniteReader(_Polled):
     """Reads up to the end that a poller has."""
 
     def __init__(self, poller: Poller, decode: Decode) -> None:
-        self._poller = poller
+        super().__init__(poller)
         self._decode = decode
         self._error: InputError | None = None
 
@@ -116,23 +138,15 @@ class FiniteReader:
     def filenos(self) -> Sequence[int]:
         return ()
 
-    def position(self) -> Any:
-        """See `Positioned`."""
-        return self._poller.position()
-
-    def seek(self, position: Any) -> None:
-        """See `Positioned`."""
-        self._poller.seek(position)
-
     def close(self) -> None:
         self._poller.close()
 
 
-class LiveReader:
+class LiveReader(_Polled):
     """Reads what comes, fetched by a thread of its own."""
 
     def __init__(self, poller: Poller, decode: Decode) -> None:
-        self._poller = poller
+        super().__init__(poller)
         self._decode = decode
         self._fetched: deque[Fetched] = deque()
         self._changed = threading.Condition()
@@ -194,14 +208,6 @@ class LiveReader:
 
     def filenos(self) -> Sequence[int]:
         return (self._wake.fileno(),)
-
-    def position(self) -> Any:
-        """See `Positioned`."""
-        return self._poller.position()
-
-    def seek(self, position: Any) -> None:
-        """See `Positioned`."""
-        self._poller.seek(position)
 
     def close(self) -> None:
         with self._changed:

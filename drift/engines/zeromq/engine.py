@@ -266,7 +266,7 @@ class ZeromqEngine:
                     yield Released(progress.items_out, [], [], "")  # what was released is what is below the cut
                     node.keeping.let_go()
                 for piece in node.take_released():
-                    progress.minimal_time = node.minimal_time
+                    progress.minimal_time, progress.released_below = node.minimal_time, piece.minimal_time
                     progress.items_out = piece.released.position + len(piece.released.metas)
                     self._encoded = piece.encoded
                     yield piece.released

@@ -32,7 +32,7 @@ from drift_barrier.digest import Algorithm, Digest, encoded_pieces
 from drift_graph.errors import DriftBug, ProcessError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.payloads import of_kind
 
 _PIECE_BYTES = 8 << 20
@@ -161,10 +161,13 @@ def _halves(piece: ReleasedMessage) -> list[ReleasedMessage]:
     position, metas, payloads, sinks, error = piece.released
     middle = len(metas) // 2
     halves: list[ReleasedMessage] = []
-    for half, last_error in ((slice(middle), None), (slice(middle, None), error)):
+    for half, below, last_error in (
+        (slice(middle), global_time_of(metas[middle]), None),
+        (slice(middle, None), piece.minimal_time, error),
+    ):
         its_metas, its_payloads = metas[half], of_kind(payloads, payloads[half])
         its_sinks = sinks if isinstance(sinks, str) else sinks[half]
         released = Released(position + (half.start or 0), its_metas, its_payloads, its_sinks, last_error)
         encoded = encoded_pieces(its_metas, its_payloads)
-        halves.append(ReleasedMessage(released, piece.minimal_time, encoded, piece.first_block, piece.blocks))
+        halves.append(ReleasedMessage(released, below, encoded, piece.first_block, piece.blocks))
     return halves

@@ -97,6 +97,7 @@ class ReleasedMessage(msgspec.Struct, array_like=True):
     """A piece of the output; `encoded` has it as bytes, where they are at hand: on arrival as one, over the blocks.
 
     Attributes:
+        minimal_time: all output below it is in this piece and those before.
         first_block, blocks: number of the first of the digest's blocks that became full with this piece or with those
             that were released together with it, and their hashes.
         carried: the message as it was carried, to be opened again by who keeps it.
