@@ -47,8 +47,8 @@ _SINK_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet
 SOURCE_FORMS = (
     "PATH.txt, .log, .jsonl or .csv (also .gz), PATH.parquet, text:PATH, jsonl:PATH, csv:PATH, parquet:PATH, -, "
     "tcp://HOST:PORT, zmq:ADDRESS, zmq-json:ADDRESS, kafka://HOST:PORT[?group=NAME]#TOPIC, redis://HOST/DB#STREAM "
-    "(kafka-json, redis-json), or with --engine spark orc:PATH, table:NAME; a PATH is a file, a pattern in quotes, or with its kind "
-    "before it a folder; follow:PATH goes on with what is written"
+    "(kafka-json, redis-json), or with --engine spark orc:PATH, table:NAME; a PATH is a file, a pattern in quotes, or "
+    "with its kind before it a folder; follow:PATH goes on with what is written"
 )
 SINK_FORMS = (
     "PATH.jsonl, PATH.csv, PATH.parquet (a folder), jsonl:PATH, csv:PATH, parquet:PATH, sqlite:PATH#TABLE, "
