@@ -863,6 +863,8 @@ class Stream(Generic[T]):
         return self._behind((out.name,))
 
     def _step(self, step: Step, name: str) -> Stream[Any]:
+        if step.key is None:
+            return self.flat_map(step.on_item, name=name, with_time=True)
         if step.on_time is None:
             return self._chosen(step.key, EMPTY, step.on_item, name, user_function(step.on_item))
         phase = phase_of_timers(self._timed_steps)
@@ -1167,7 +1169,8 @@ class WindowedStream(Generic[K, T]):
         steps = self._windows.steps(self._key, chosen, self._early)
         whole, stream = self._stream._named(name, "window by", self._key), self._stream
         for at, step in enumerate(steps):
-            stream = stream._step(step, whole if at == len(steps) - 1 else f"{whole}.slices")
+            part = "items" if step.key is None else "slices"
+            stream = stream._step(step, whole if at == len(steps) - 1 else f"{whole}.{part}")
         return stream
 
     def count(self, *, name: str | None = None) -> Stream[Window[K, int]]:

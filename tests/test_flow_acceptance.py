@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import flows
@@ -107,3 +109,23 @@ def test_windows_by_time(engine: dict[str, Any]) -> None:
         0: [(0,), (0, 2), (4,), (6,), (8,)],
         1: [(1,), (3, 5), (5, 7), (9,)],
     }
+
+
+@pytest.mark.parametrize("items", [3, 6, 9])
+def test_a_fold_goes_on_from_a_cut(items: int, tmp_path: Path) -> None:
+    graph = flows.flow(lambda stream: stream.at_end(drift.agg.fold("", lambda text, number: text + str(number))), "in")
+
+    def run(folder: Path, engine: dict[str, Any], **more: Any) -> tuple[Any, list[Any]]:
+        cuts = drift.Cuts(folder, every_s=3600, every_items=items, keep=10, **more)
+        started = drift.run(graph, {"in": range(10)}, state=cuts, **engine)
+        return started, [item.payload for item in started]
+
+    first, told = run(tmp_path / "state", {"batch_items": 1})
+    assert told == ["0123456789"]
+    for name, engine in (("local", {}), ("zeromq", flows.ZEROMQ)):
+        folder = Path(shutil.copytree(tmp_path / "state", tmp_path / name))
+        again, told = run(folder, engine, from_cut=1)
+        assert again.went_on_from.items_in == items
+        assert (again.digest, told) == (first.digest, ["0123456789"])
+    again, told = run(tmp_path / "state", {})
+    assert again.went_on_from.is_last and (again.digest, told) == (first.digest, [])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import flows
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_state import check_goes_on
 
 import drift
 from drift.flow.aggregates import Aggregate
@@ -260,6 +262,77 @@ def test_a_session_is_told_early_from_its_own_start() -> None:
     assert told == [(3, 10, 2, True), (3, 13, 3, True), (3, 13, 3, False), (30, 35, 1, True), (30, 35, 1, False)]
 
 
+EARLY_KINDS = {
+    "tumbling": drift.windows.tumbling(9, 2),
+    "sliding": drift.windows.sliding(9, 4, 1),
+    "apart": drift.windows.sliding(3, 5),
+    "session": drift.windows.session(4),
+    "number": drift.windows.count(5, 2),
+    "number, partial": drift.windows.count(4, 5, partial=True),
+    "rule": drift.windows.by_rule(lambda item: ruled(item)),  # type: ignore[arg-type,return-value]
+    "rule, partial": drift.windows.by_rule(lambda item: ruled(item), partial=True),  # type: ignore[arg-type,return-value]
+}
+
+
+def early_graph(windows: Any, early: Any) -> drift.Graph:
+    return flows.flow(
+        lambda stream: stream.key_by(value).window(windows, early=early).collect(), "in", time=flows.event_time()
+    )
+
+
+def told_early(windows: Any, early: Any, items: list[flows.Timed], engines: Any) -> list[tuple[int, Any]]:
+    return flows.timed_outputs(early_graph(windows, early), {"in": items}, engines)
+
+
+@pytest.mark.parametrize("kind", EARLY_KINDS)
+@given(timed(), st.integers(1, 4), st.booleans())
+@settings(max_examples=8)
+def test_early_results_are_what_windows_have_so_far_and_change_nothing(
+    kind: str, items: list[flows.Timed], every: int, by_number: bool
+) -> None:
+    windows, ruling = EARLY_KINDS[kind], kind.startswith("rule")
+    early = drift.windows.every(items=every) if by_number else drift.windows.every(time=every)
+    given_rows = told_early(windows, early, items, flows.ENGINES[1:])
+    final = [(time, each) for time, each in given_rows if not each.early]
+    assert sorted(final, key=repr) == sorted(told_early(windows, None, items, ()), key=repr)
+    for _, whole in final:
+        of_window = [
+            (time, each)
+            for time, each in given_rows
+            if each.early and each.key == whole.key and each.value[0] == whole.value[0] and each.start == whole.start
+        ]
+        sizes = [len(each.value) for _, each in of_window]
+        assert [each.value for _, each in of_window] == [whole.value[:size] for size in sizes]
+        if by_number:
+            assert not [size for size in sizes if size % every]
+            assert set(sizes) >= set(range(every, len(whole.value), every))
+            continue
+        begun = whole.start if kind in ("tumbling", "sliding", "apart") else whole.value[0][0]
+        assert not [time for time, _ in of_window if (time + 1 - begun) % every]
+        assert sizes == [sum(item[0] <= time for item in whole.value) for time, _ in of_window]
+        if kind in ("tumbling", "sliding", "apart"):
+            ends = [end - 1 for end in range(begun + every, whole.end, every) if whole.value[0][0] < end]
+        else:
+            ends = sorted({begun + ((item[0] - begun) // every + 1) * every - 1 for item in whole.value})
+            ends = [end for end in ends if end < whole.value[-1][0]]
+        if kind != "session":
+            assert [time for time, _ in of_window if time < whole.value[-1][0] or not ruling][: len(ends)] == ends
+
+
+@pytest.mark.parametrize(
+    ("kind", "early"),
+    [
+        ("sliding", drift.windows.every(items=2)),
+        ("number", drift.windows.every(time=3)),
+        ("rule", drift.windows.every(time=3)),
+    ],
+)
+def test_early_results_go_over_zeromq_and_on_from_a_cut(kind: str, early: Any, tmp_path: Path) -> None:
+    items = flows.disordered([(number // 3, number, number % 5) for number in range(90)], 1)
+    assert any(each.early for _, each in told_early(EARLY_KINDS[kind], early, items, [flows.ZEROMQ]))
+    check_goes_on(early_graph(EARLY_KINDS[kind], early).build(), {"in": items}, [9], tmp_path)
+
+
 def test_windows_go_over_zeromq() -> None:
     items = flows.disordered([(number // 3, number, number % 5) for number in range(200)], 1)
     for windows in (
@@ -334,10 +407,7 @@ def test_states_of_windows_that_have_closed_are_forgotten() -> None:
         (lambda: _stream().window(60), r"window takes one of drift.windows.*not 60"),  # type: ignore[arg-type]
         (lambda: _stream().window(drift.windows.session(3)).aggregate(), r"aggregate takes one of drift.agg"),  # type: ignore[call-overload]
         (lambda: _stream().at_end(len), r"is no aggregate"),  # type: ignore[arg-type]
-        (
-            lambda: _stream().window(drift.windows.sliding(4, 2), early=drift.windows.every(items=1)).count(),
-            r"sliding windows give nothing early",
-        ),
+        (lambda: _stream().window(drift.windows.sliding(4, 2), early=3), r"early= takes drift.windows.every"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_window_is_refused_where_it_is_written(write: Callable[[], object], words: str) -> None:

@@ -11,75 +11,39 @@ kind; a second process merges those of each window, whose phase is above that of
 
 from __future__ import annotations
 
-import enum
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Literal
 
 from drift.flow.aggregates import Aggregate, mergeable
+from drift.flow.early import (
+    Counted,
+    CountedEnd,
+    EachWindow,
+    EarlyEnd,
+    EarlyItem,
+    OneWindow,
+    OneWindowEnd,
+    RuledEarly,
+    RuledEarlyEnd,
+    key_of_window,
+)
+from drift.flow.opened import CLOSED as CLOSED
+from drift.flow.opened import EMPTY as EMPTY
+from drift.flow.opened import Early as Early
+from drift.flow.opened import EarlyNote as EarlyNote
+from drift.flow.opened import Step as Step
+from drift.flow.opened import Stepped as Stepped
+from drift.flow.opened import Window as Window
+from drift.flow.opened import WindowState as WindowState
+from drift.flow.opened import due, last_before
 from drift.operators import OpensWindows, _ByValue
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
-from drift_graph.later import Later, at
-from drift_graph.meta import END, TIME_MIN
+from drift_graph.later import at
+from drift_graph.meta import END
 from drift_graph.moments import Span, span_from
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-Stepped = tuple[Any, Sequence[Any]]
-
-
-class WindowState(enum.Enum):
-    """Of a key that has no open window."""
-
-    EMPTY = "no window"
-    CLOSED = "no window, and a timer at the end"
-
-
-EMPTY, CLOSED = WindowState.EMPTY, WindowState.CLOSED
-
-
-@dataclass(frozen=True, slots=True)
-class Window(Generic[K, V]):
-    """What a window gives.
-
-    Attributes:
-        key: of its items; None where it is over all.
-        start: the first time that is in it; of windows by number the first place in the key's items, 0 for the first.
-        end: the first time, or place, after it.
-        value: of the aggregate.
-        early: whether it is from before the end, and more may come.
-    """
-
-    key: K
-    start: int
-    end: int
-    value: V
-    early: bool = False
-
-
-class Step(NamedTuple):
-    """A process that windows lower to; a scan whose outputs are sequences, where no time matters to it."""
-
-    key: Callable[[Any], Any]
-    on_item: Callable[..., Stepped]
-    on_time: Callable[[Any, Any, int], Stepped] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Early:
-    """How often an open window is told: after so many of its items, or so much time; see `every`."""
-
-    items: int | None
-    time: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class EarlyNote:
-    key: Any
-    start: int
 
 
 class Windows:
@@ -116,7 +80,11 @@ class _Sliding(Windows):
     offset: int
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
-        _no_early(early, "sliding windows")
+        if early is not None:
+            each = EachWindow(key, self.size, self.every, self.offset)
+            one = OneWindow(aggregate, self.size)
+            telling = EarlyItem(one, early)
+            return [Step(None, each, None), Step(key_of_window, telling, EarlyEnd(telling, OneWindowEnd(one)))]
         aggregate = mergeable(aggregate)
         sliced = SliceItem(key, aggregate, self.size, self.every, self.offset)
         merged = _Merged(aggregate, self.size, self.every, self.offset)
@@ -130,7 +98,9 @@ class _Numbered(Windows):
     partial: bool
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
-        _no_early(early, "windows by number")
+        if early is not None:
+            counted = Counted(key, aggregate, self.size, self.every, self.partial, early)
+            return [Step(key, counted, CountedEnd(counted))]
         if not self.partial:
             return [Step(key, NumberedStep(key, mergeable(aggregate), self.size, self.every), None)]
         item = NumberedItem(key, mergeable(aggregate), self.size, self.every)
@@ -143,8 +113,10 @@ class _Ruled(_ByValue, Windows):
     partial: bool
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
-        _no_early(early, "windows by a rule")
         item = RuledItem(key, aggregate, self.rule, self.partial)
+        if early is not None:
+            telling = RuledEarly(item, early)
+            return [Step(key, telling, RuledEarlyEnd(telling, _RuledEnd(item)))]
         return [Step(key, item, _RuledEnd(item))]
 
 
@@ -171,12 +143,12 @@ class TumblingItem(_Item, OpensWindows):
     offset: int
 
     def until(self, time: int) -> int:
-        return _last_before(time - (time - self.offset) % self.size + self.size)
+        return last_before(time - (time - self.offset) % self.size + self.size)
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is EMPTY:
             end = time - (time - self.offset) % self.size + self.size
-            return self.aggregate.begin(payload), (_due(end, self.key(payload)),)
+            return self.aggregate.begin(payload), (due(end, self.key(payload)),)
         return self.aggregate.add(state, payload), ()
 
     def told(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
@@ -201,7 +173,7 @@ class SessionItem(_Item):
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is EMPTY:
-            return (time, time, self.aggregate.begin(payload)), (_due(time + self.gap, self.key(payload)),)
+            return (time, time, self.aggregate.begin(payload)), (due(time + self.gap, self.key(payload)),)
         return (state[0], time, self.aggregate.add(state[2], payload)), ()
 
     def told(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
@@ -228,64 +200,15 @@ class Closing(_ByValue):
             return EMPTY, (self.item.told(state, key, time),)
         end = self.item.end(state, time)
         if time < min(end - 1, END):
-            return state, (_due(end, key),)
+            return state, (due(end, key),)
         return EMPTY, (self.item.told(state, key, time),)
 
 
 def _told(item: TumblingItem | SessionItem, early: Early | None) -> list[Step]:
     if early is None:
         return [Step(item.key, item, Closing(item))]
-    telling = _EarlyItem(item, early)
-    return [Step(item.key, telling, _EarlyClosing(telling))]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _EarlyItem(_ByValue):
-    """An item of a window that is told early; the state is (how many items since it was, the window's state)."""
-
-    item: TumblingItem | SessionItem
-    early: Early
-
-    @property
-    def user_function(self) -> Callable[..., Any]:
-        return self.item.user_function
-
-    def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
-        count, inside = (0, EMPTY) if state is EMPTY else state
-        opened = inside is EMPTY
-        inside, outputs = self.item(inside, payload, time)
-        count += 1
-        if count == self.early.items:
-            count, outputs = 0, (*outputs, self.told(inside, self.item.key(payload), time))
-        if opened and self.early.time is not None:
-            start = self.item.start(inside, time)
-            passed = (time - start) // self.early.time
-            due = start + (passed + 1) * self.early.time
-            outputs = (*outputs, _due(due, EarlyNote(self.item.key(payload), start)))
-        return (count, inside), outputs
-
-    def told(self, inside: Any, key: Any, time: int) -> Window[Any, Any]:
-        """The open window as it is, marked as early."""
-        window = self.item.told(inside, key, time)
-        return Window(window.key, window.start, window.end, window.value, True)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _EarlyClosing(_ByValue):
-    item: _EarlyItem
-
-    def __call__(self, state: Any, note: Any, time: int) -> Stepped:
-        windows = self.item.item
-        if type(note) is not EarlyNote:
-            inside, outputs = Closing(windows)(state[1], note, time)
-            return (EMPTY if inside is EMPTY else (state[0], inside)), outputs
-        if state is EMPTY or windows.start(state[1], time) != note.start:
-            return state, ()  # of a window that has ended
-        if time >= windows.end(state[1], time) - 1 or time == END:
-            return state, ()  # its end comes now
-        assert self.item.early.time is not None
-        again = _due(time + 1 + self.item.early.time, note)
-        return state, (self.item.told(state[1], note.key, time), again)
+    telling = EarlyItem(item, early)
+    return [Step(item.key, telling, EarlyEnd(telling, Closing(item)))]
 
 
 # Sliding windows.
@@ -324,14 +247,14 @@ class SliceItem(_Item, OpensWindows):
     def until(self, time: int) -> int | None:
         if self.size < self.every and (time - self.offset) % self.every >= self.size:
             return None
-        return _last_before(self.bounds(time)[1])
+        return last_before(self.bounds(time)[1])
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is not EMPTY:
             return self.aggregate.add(state, payload), ()
         if self.size < self.every and (time - self.offset) % self.every >= self.size:
             return EMPTY, ()  # between two windows
-        return self.aggregate.begin(payload), (_due(self.bounds(time)[1], self.key(payload)),)
+        return self.aggregate.begin(payload), (due(self.bounds(time)[1], self.key(payload)),)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -358,7 +281,7 @@ class _Merged(_ByValue):
     def __call__(self, state: Any, part: Slice, time: int) -> Stepped:
         kept = (part.start, part.accumulator)
         if state is EMPTY:
-            return (kept,), (_due(self.end(part.end), part.key),)
+            return (kept,), (due(self.end(part.end), part.key),)
         return (*state, kept), ()
 
     def end(self, bound: int) -> int:
@@ -380,7 +303,7 @@ class _MergedEnd(_ByValue):
         left = tuple([each for each in state if each[0] >= end + every - size])
         if not left or time == END:
             return EMPTY, (window,)
-        return left, (window, _due(end + every, key))
+        return left, (window, due(end + every, key))
 
 
 # Windows by number, and by a rule.
@@ -509,16 +432,6 @@ class _RuledEnd(_ByValue):
         return EMPTY, (self.item.window(key, state),) if type(state) is tuple else ()
 
 
-def _due(end: int, note: Any) -> Later[Any]:
-    """A timer for after the last moment before `end`."""
-    return at(_last_before(end), note)
-
-
-def _last_before(end: int) -> int:
-    """The last moment before `end`."""
-    return max(min(end - 1, END), TIME_MIN)
-
-
 # What `drift.windows` offers.
 
 
@@ -590,7 +503,8 @@ def every(*, items: int | None = None, time: Span | None = None) -> Early:
 
     Args:
         items: of the window, counted from its first one.
-        time: from the start of the window, in the unit of the items' time. Nothing is given at its end but the result.
+        time: from the start of the window, in the unit of the items' time; of windows by number or by a rule from the
+            time of the first item, where something has come since. Nothing is given at its end but the result.
     """
     if (items is None) == (time is None):
         raise GraphError(f"drift.windows.every takes items= or time= (at {caller()})")
@@ -609,11 +523,6 @@ def check_windows(given: object) -> None:
         raise GraphError(
             f"window takes one of drift.windows, such as drift.windows.tumbling(60), not {given!r:.80} (at {caller()})"
         )
-
-
-def _no_early(early: Early | None, what: str) -> None:
-    if early is not None:
-        raise GraphError(f"{what} give nothing early; use early= with tumbling windows or sessions (at {caller()})")
 
 
 def _span(what: str, argument: str, given: object, least: int | None) -> int:

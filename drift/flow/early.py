@@ -1,0 +1,302 @@
+"""What windows give before their end.
+
+Invariant: an early result is the aggregate of what its window has at that place in the order, and it is marked; early
+results change nothing in the result at the end.
+
+Why: they are outputs of the same process, after the item that completes a number, or at a timer. A timer of a window by
+time sets the next until the window ends. One by number or by a rule may never end, so there an item sets the timer,
+where none is set: nothing is given twice for the same items, and nothing goes on for ever.
+
+Sliding windows are told early one by one, so each item goes to every window that it is in; what they share of slices
+else does not say how many items each has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from drift.flow.aggregates import Aggregate
+from drift.flow.opened import EMPTY, Early, EarlyNote, Stepped, Window, due
+from drift.operators import _ByValue
+from drift_graph.later import at
+from drift_graph.meta import END
+
+
+def _marked(window: Window[Any, Any]) -> Window[Any, Any]:
+    return replace(window, early=True)
+
+
+# Windows that a timer ends.
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class EarlyItem(_ByValue):
+    """An item of a window that is told early; the state is (how many items since it was, the window's state).
+
+    Args:
+        item: what a process of such windows does with an item; see `drift.flow.windows.TumblingItem`.
+    """
+
+    item: Any
+    early: Early
+
+    @property
+    def user_function(self) -> Callable[..., Any]:
+        return self.item.user_function  # type: ignore[no-any-return]
+
+    def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
+        count, inside = (0, EMPTY) if state is EMPTY else state
+        opened = inside is EMPTY
+        inside, outputs = self.item(inside, payload, time)
+        count += 1
+        if count == self.early.items:
+            count, outputs = 0, (*outputs, self.told(inside, self.item.key(payload), time))
+        if opened and self.early.time is not None:
+            start = self.item.start(inside, time)
+            outputs = (*outputs, due(_next(start, self.early.time, time), EarlyNote(self.item.key(payload), start)))
+        return (count, inside), outputs
+
+    def told(self, inside: Any, key: Any, time: int) -> Window[Any, Any]:
+        """The open window as it is, marked as early."""
+        return _marked(self.item.told(inside, key, time))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class EarlyEnd(_ByValue):
+    """A timer of a window that is told early has come: its end, or one between.
+
+    Args:
+        closing: what the process does at the window's end.
+    """
+
+    item: EarlyItem
+    closing: Callable[[Any, Any, int], Stepped]
+
+    def __call__(self, state: Any, note: Any, time: int) -> Stepped:
+        windows = self.item.item
+        if type(note) is not EarlyNote:
+            inside, outputs = self.closing(state[1], note, time)
+            return (EMPTY if inside is EMPTY else (state[0], inside)), outputs
+        if state is EMPTY or windows.start(state[1], time) != note.start:
+            return state, ()  # of a window that has ended
+        if time >= windows.end(state[1], time) - 1 or time == END:
+            return state, ()  # its end comes now
+        assert self.item.early.time is not None
+        again = due(time + 1 + self.item.early.time, note)
+        return state, (self.item.told(state[1], note.key, time), again)
+
+
+def _next(start: int, every: int, time: int) -> int:
+    """The first multiple of `every` after `start` that is above a time."""
+    return start + ((time - start) // every + 1) * every
+
+
+# Sliding windows, each by itself.
+
+
+class InWindow(NamedTuple):
+    """An item in one of the windows that it is in."""
+
+    key: Any
+    start: int
+    payload: Any
+
+
+def key_of_window(item: InWindow) -> tuple[Any, int]:
+    """Which window it is in."""
+    return item.key, item.start
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class EachWindow(_ByValue):
+    """A map: an item in each sliding window that it is in, the first of them first."""
+
+    user_function: Callable[[Any], Any]
+    size: int
+    every: int
+    offset: int
+
+    def __call__(self, payload: Any, time: int) -> list[InWindow]:
+        key = self.user_function(payload)
+        last = time - (time - self.offset) % self.every
+        first = last - (last - time + self.size - 1) // self.every * self.every
+        return [InWindow(key, start, payload) for start in range(first, last + 1, self.every)]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OneWindow(_ByValue):
+    """An item of one sliding window; the state is (its start, the accumulator)."""
+
+    aggregate: Aggregate[Any, Any]
+    size: int
+
+    @property
+    def user_function(self) -> Callable[..., Any]:
+        return getattr(self.aggregate, "user_function", key_of_window)
+
+    def key(self, item: InWindow) -> Any:
+        """Of results, and of timers."""
+        return item.key
+
+    def __call__(self, state: Any, item: InWindow, time: int) -> Stepped:
+        if state is EMPTY:
+            opened = item.start, self.aggregate.begin(item.payload)
+            return opened, (due(item.start + self.size, item.key),)
+        return (state[0], self.aggregate.add(state[1], item.payload)), ()
+
+    def told(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
+        """The open window as it is."""
+        return Window(key, state[0], state[0] + self.size, self.aggregate.result(state[1]))
+
+    def start(self, state: Any, time: int) -> int:
+        """Of the window."""
+        return state[0]  # type: ignore[no-any-return]
+
+    def end(self, state: Any, time: int) -> int:
+        """Of the window."""
+        return state[0] + self.size  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OneWindowEnd(_ByValue):
+    """The window ends, and the note is the key."""
+
+    item: OneWindow
+
+    def __call__(self, state: Any, key: Any, time: int) -> Stepped:
+        return EMPTY, (self.item.told(state, key, time),)
+
+
+# Windows by number.
+
+
+class Open(NamedTuple):
+    """A window by number that is not full.
+
+    Attributes:
+        start: the place of its first item in those of the key.
+        begun: the time of that.
+        is_timed: whether a timer is set to tell it.
+    """
+
+    start: int
+    begun: int
+    is_timed: bool
+    accumulator: Any
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Counted(_ByValue):
+    """An item of windows by number; the state is (how many items of the key came so far, its open windows)."""
+
+    key: Callable[[Any], Any]
+    aggregate: Aggregate[Any, Any]
+    size: int
+    every: int
+    partial: bool
+    early: Early
+
+    @property
+    def user_function(self) -> Callable[..., Any]:
+        return getattr(self.aggregate, "user_function", self.key)
+
+    def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
+        key = self.key(payload)
+        place, windows = (0, ()) if state is EMPTY else state
+        outputs: list[Any] = [at(END, key)] if state is EMPTY and self.partial else []
+        known = [window._replace(accumulator=self.aggregate.add(window.accumulator, payload)) for window in windows]
+        if place % self.every == 0:
+            known.append(Open(place, time, False, self.aggregate.begin(payload)))
+        place += 1
+        left: list[Open] = []
+        for window in known:
+            count = place - window.start
+            if count == self.size:
+                outputs.append(self.told(key, window, place))
+                continue
+            if self.early.items is not None and count % self.early.items == 0:
+                outputs.append(_marked(self.told(key, window, place)))
+            if self.early.time is not None and not window.is_timed:
+                outputs.append(due(_next(window.begun, self.early.time, time), EarlyNote(key, window.start)))
+                window = window._replace(is_timed=True)
+            left.append(window)
+        return (place, tuple(left)), outputs
+
+    def told(self, key: Any, window: Open, place: int) -> Window[Any, Any]:
+        """The window as it is."""
+        return Window(key, window.start, place, self.aggregate.result(window.accumulator))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CountedEnd(_ByValue):
+    """A timer of windows by number: one is told early; or the end has come, and the first that is not full is given."""
+
+    item: Counted
+
+    def __call__(self, state: Any, note: Any, time: int) -> Stepped:
+        if type(note) is not EarlyNote:
+            windows = () if state is EMPTY else state[1][:1]
+            return EMPTY, [self.item.told(note, window, state[0]) for window in windows]
+        if state is EMPTY or time == END:
+            return state, ()
+        place, windows = state
+        told = [_marked(self.item.told(note.key, each, place)) for each in windows if each.start == note.start]
+        rest = [each._replace(is_timed=False) if each.start == note.start else each for each in windows]
+        return (place, tuple(rest)), told
+
+
+# Windows by a rule.
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RuledEarly(_ByValue):
+    """An item of a window by a rule; the state is (items since it was told, is a timer set, the window's state).
+
+    Args:
+        item: what the process does with an item; see `drift.flow.windows.RuledItem`.
+    """
+
+    item: Any
+    early: Early
+
+    @property
+    def user_function(self) -> Callable[..., Any]:
+        return self.item.user_function  # type: ignore[no-any-return]
+
+    def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
+        count, is_timed, before = (0, False, EMPTY) if state is EMPTY else state
+        inside, given = self.item(before, payload, time)
+        if inside is before:
+            return state, given  # the rule skips it
+        if type(inside) is not tuple:
+            return (EMPTY if inside is EMPTY else (0, False, inside)), given
+        outputs: list[Any] = list(given)
+        if type(before) is not tuple or Window in set(map(type, given)):  # it opens one
+            count, is_timed = 0, False
+        count += 1
+        key = self.item.key(payload)
+        if count == self.early.items:
+            count = 0
+            outputs.append(_marked(self.item.window(key, inside)))
+        if self.early.time is not None and not is_timed:
+            is_timed = True
+            outputs.append(due(_next(inside[0], self.early.time, time), EarlyNote(key, inside[0])))
+        return (count, is_timed, inside), outputs
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RuledEarlyEnd(_ByValue):
+    """A timer of a window by a rule: it is told early, or the end has come."""
+
+    item: RuledEarly
+    closing: Callable[[Any, Any, int], Stepped]
+
+    def __call__(self, state: Any, note: Any, time: int) -> Stepped:
+        count, is_timed, inside = (0, False, EMPTY) if state is EMPTY else state
+        if type(note) is not EarlyNote:
+            return self.closing(inside, note, time)
+        if not is_timed or time == END or inside[0] != note.start:
+            return state, ()  # of a window that has ended
+        return (count, False, inside), (_marked(self.item.item.window(note.key, inside)),)

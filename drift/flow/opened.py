@@ -1,0 +1,83 @@
+"""What a window is, and what a process of windows is made of.
+
+Invariant: of a key that has no open window the state is `EMPTY`, the initial one, so it is forgotten.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from drift_graph.later import Later, at
+from drift_graph.meta import END, TIME_MIN
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Stepped = tuple[Any, Sequence[Any]]
+
+
+class WindowState(enum.Enum):
+    """Of a key that has no open window."""
+
+    EMPTY = "no window"
+    CLOSED = "no window, and a timer at the end"
+
+
+EMPTY, CLOSED = WindowState.EMPTY, WindowState.CLOSED
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Generic[K, V]):
+    """What a window gives.
+
+    Attributes:
+        key: of its items; None where it is over all.
+        start: the first time that is in it; of windows by number the first place in the key's items, 0 for the first.
+        end: the first time, or place, after it.
+        value: of the aggregate.
+        early: whether it is from before the end, and more may come.
+    """
+
+    key: K
+    start: int
+    end: int
+    value: V
+    early: bool = False
+
+
+class Step(NamedTuple):
+    """A process that windows lower to; a scan whose outputs are sequences, where no time matters to it.
+
+    Without a key it is a map from a payload and its time to payloads.
+    """
+
+    key: Callable[[Any], Any] | None
+    on_item: Callable[..., Any]
+    on_time: Callable[[Any, Any, int], Stepped] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """How often an open window is told: after so many of its items, or so much time; see `every`."""
+
+    items: int | None
+    time: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyNote:
+    key: Any
+    start: int
+
+
+def due(end: int, note: Any) -> Later[Any]:
+    """A timer for after the last moment before `end`."""
+    return at(last_before(end), note)
+
+
+def last_before(end: int) -> int:
+    """The last moment before `end`."""
+    return max(min(end - 1, END), TIME_MIN)
