@@ -499,8 +499,7 @@ class Run:
                 yield piece
                 seen, self._seen = self._seen, []
                 _check_unchanged(seen, "the loop over the run")
-                if self._is_to_pause and self._keeper is not None:
-                    self._keeper.take()
+                if self._is_to_pause and self._keeper is not None and self._keeper.pause():
                     return
                 if error is not None:
                     raise error

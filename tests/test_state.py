@@ -213,6 +213,43 @@ def test_a_run_that_is_stopped_has_not_ended_and_goes_on(tmp_path: Path) -> None
     assert run.finish().digest == digest
 
 
+class Silent:
+    """A live source that gives some items, and then nothing."""
+
+    live = True
+
+    def __init__(self, items: int) -> None:
+        self._left = [{"n": number} for number in range(items)]
+
+    def open(self) -> Silent:
+        return self
+
+    def read(self, items_max: int) -> list[Any]:
+        given, self._left = self._left[:items_max], self._left[items_max:]
+        return given
+
+    def filenos(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+def test_a_live_run_that_is_stopped_leaves_at_a_new_cut(tmp_path: Path, engine: str) -> None:
+    cuts = drift.Cuts(tmp_path, every_s=1000)
+    run = drift.run(counted(), {"numbers": Silent(500)}, engine=engine, state=cuts)
+    given = 0
+    for piece in run.pieces():
+        given += len(piece.metas)
+        if given >= 300:
+            run.stop()
+    run = drift.run(counted(), {"numbers": Silent(0)}, engine=engine, state=cuts)
+    assert run.went_on_from is not None
+    assert run.went_on_from.output.position == given >= 300
+    run.close()
+
+
 @pytest.fixture(params=["files", "redis", "postgres"])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place of each kind, with nothing in it."""

@@ -75,6 +75,11 @@ class LocalEngine:
             self._barrier.add(name, columns)
         self._acker.handle(ack_of((), (), (), self._held.moved(self._worker.least_later)))
 
+    @property
+    def awaits_cut(self) -> bool:
+        """See `Keeps`."""
+        return False
+
     def cut(self) -> Taken | None:
         """Everything as of minimal time; None where there is nothing new."""
         at, barrier = self._acker.minimal_time, self._barrier

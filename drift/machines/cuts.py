@@ -31,15 +31,15 @@ class Entries:
     """What a cut has of the keys of a grouping, in columns: iterated, it gives each key, and its value or GONE.
 
     Attributes:
-        keys: identities of keys.
-        values: of these.
+        identities: of keys.
+        values: of these keys.
         gone: keys that are as if they had never been.
     """
 
-    __slots__ = ("gone", "keys", "values")
+    __slots__ = ("gone", "identities", "values")
 
-    def __init__(self, keys: Sequence[Any], values: Sequence[Any], gone: Sequence[Any] = ()) -> None:
-        self.keys = keys
+    def __init__(self, identities: Sequence[Any], values: Sequence[Any], gone: Sequence[Any] = ()) -> None:
+        self.identities = identities
         self.values = values
         self.gone = gone
 
@@ -58,10 +58,10 @@ class Entries:
         return cls([key for key, _ in kept], [value for _, value in kept], gone)
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        return chain(zip(self.keys, self.values), zip(self.gone, repeat(GONE)))
+        return chain(zip(self.identities, self.values), zip(self.gone, repeat(GONE)))
 
     def __len__(self) -> int:
-        return len(self.keys) + len(self.gone)
+        return len(self.identities) + len(self.gone)
 
 
 _ROWS_KEPT_MIN = 4096  # rows that are kept until settled ones are looked for

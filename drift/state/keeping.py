@@ -123,7 +123,11 @@ class Keeps(Protocol):
         """Before any item: cuts will be taken, and the run goes on from one, or begins."""
 
     def cut(self) -> Taken | None:
-        """Everything as of minimal time; None where there is nothing new."""
+        """Everything as of minimal time; None where there is nothing new, or where it `awaits_cut`."""
+
+    @property
+    def awaits_cut(self) -> bool:
+        """Whether the cut that was asked for comes later: `cut` is to be called again behind the next piece."""
 
 
 class PlacesInSources(Protocol):
@@ -297,6 +301,13 @@ class Keeper:
         oldest = self._kept_sources[0]
         self._store.commit(cut, pieces, blocks, lambda: feed.committed(oldest))
         self.cut = cut
+
+    def pause(self) -> bool:
+        """Take the cut that the run stops at; whether it is there."""
+        assert self._run is not None
+        before = self.cut
+        self.take()
+        return self.cut is not before or not self._run[0].awaits_cut
 
     def close(self) -> None:
         """Wait for the last cut to be written."""

@@ -112,7 +112,7 @@ class Forms:
         return _encode(StoredPiece(states, later))
 
     def _states(self, name: str, entries: Entries) -> States:
-        keys, values = entries.keys, entries.values
+        keys, values = entries.identities, entries.values
         timed = [at for at, (_, timers) in enumerate(values) if timers] if name in self._timed else []
         return States(_keys(keys), self._values(name, values), _keys(entries.gone), timed)
 

@@ -217,6 +217,12 @@ class ZeromqEngine:
         self._node.begin_at(cut.at, output, piece)
         self._tombstones_before = cut.tombstones
 
+    @property
+    def awaits_cut(self) -> bool:
+        """See `Keeps`."""
+        node = self._node
+        return node.keeping is not None and node.finished is None and node.keeping.awaits_cut(node.minimal_time)
+
     def cut(self) -> Taken | None:
         """The cut that was asked for, where all of it is here; else one is asked for."""
         keeping, ended = self._node.keeping, self._node.finished is not None and self._node.error is None
@@ -272,6 +278,8 @@ class ZeromqEngine:
                     yield piece.released
                 if self._recovery is not None:
                     self._do(self._recovery.came())
+            if not came and self.awaits_cut:  # of a source that gives nothing, too
+                self._carry(node.turn([], time.monotonic()))
             self._note()
             if node.finished is not None and not node.has_released:
                 if node.error is not None:

@@ -123,6 +123,10 @@ class Keeping:
         self.keep_for_others()
         return Complete(self.since, output, pieces)
 
+    def awaits_cut(self, minimal_time: bytes) -> bool:
+        """Whether a cut was asked for, and there is something that others have not."""
+        return self._is_asked_for and minimal_time > self._handed_over
+
     def hand_over_end(self) -> Complete | None:
         """The cut at the end, where all has been received and nobody has it."""
         if self._handed_over == END_OF_TIME:
@@ -194,11 +198,12 @@ class Keeping:
 
     def take(self, now_s: float, minimal_time: bytes) -> TakeCut | None:
         """The next cut, where it is time for one."""
-        if self._taking is not None or self.holds or minimal_time <= self.since:
+        if self._taking is not None or self.holds:
             return None
-        if now_s < self._next_cut_s and not self._is_asked_for:
+        is_asked_for = self.awaits_cut(minimal_time)
+        if not is_asked_for and (minimal_time <= self.since or now_s < self._next_cut_s):
             return None
-        self._is_for_others = self._is_asked_for
+        self._is_for_others = is_asked_for
         self._next_cut_s = now_s + self._cut_interval_s
         self._number += 1
         self._taking = self._number

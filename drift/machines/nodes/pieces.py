@@ -26,7 +26,7 @@ def packed(piece: Piece) -> bytes:
     Raises:
         Exception: whatever a state raises that cannot be pickled.
     """
-    states = {name: (each.keys, each.values, each.gone) for name, each in piece.states.items()}
+    states = {name: (each.identities, each.values, each.gone) for name, each in piece.states.items()}
     return pickle.dumps((piece.cut, states, piece.later), 5)
 
 
