@@ -18,7 +18,6 @@ from drift.machines.nodes.gathering import Gathering
 from drift.machines.nodes.intake import Fed
 from drift.machines.plan import Plan, feeding_step
 from drift.machines.worker import BARRIER, Part, Worker
-from drift.sources.sizes import BATCH_BYTES, about_bytes
 from drift.state.cut import Output
 from drift.state.keeping import Begin, Taken
 from drift_acker.ledger import LaterHeld, Ledger, ack_of
@@ -29,6 +28,7 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.metas import least_meta
+from drift_graph.sizes import BATCH_BYTES, about_bytes
 
 #: How long to wait for live items before the clock moves the promises of those sources that have none.
 _TICK_S = 0.001

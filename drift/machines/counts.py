@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from drift.sources.sizes import about_bytes
+from drift_graph.sizes import about_bytes
 
 #: After so many items of an operator some are looked at again for their size.
 _LOOK_ITEMS = 1 << 16

@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 from drift.promises import SourcePromise
-from drift.sources.sizes import BATCH_BYTES, about_bytes
 from drift_graph.errors import InputError, SettingsError
+from drift_graph.sizes import BATCH_BYTES, about_bytes
 from drift_graph.unchanged import Sampler, Seen
 
 _AT_ONCE_MAX = 128

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from drift.promises import SourcePromise
 from drift.sources.base import Reader
-from drift.sources.sizes import BATCH_BYTES, size_of
 from drift.sources.wake import Wake
 from drift_graph.errors import SettingsError
+from drift_graph.sizes import BATCH_BYTES, size_of
 
 _LOOK_EVERY = 16  # items of which one is looked at, how large it is
 

@@ -15,10 +15,10 @@ import msgspec
 
 from drift.promises import SourcePromise
 from drift.sources.base import Reader
-from drift.sources.sizes import BATCH_BYTES
 from drift.sources.wake import Wake
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
+from drift_graph.sizes import BATCH_BYTES
 
 
 def zmq_pull(

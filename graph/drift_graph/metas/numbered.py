@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 from drift_graph.meta import pack_time
 from drift_graph.metas.children import ChildMetas
 from drift_graph.metas.computed import ComputedMetas
 
 _bytes = [bytes((value,)) for value in range(0x100)]
-_low_halves = [high + low for high in _bytes for low in _bytes]
+
+
+@cache
+def _low_halves() -> list[bytes]:
+    """All there are, made when first asked for: most processes that start never do."""
+    return [high + low for high in _bytes for low in _bytes]
 
 
 class NumberedMetas(ComputedMetas):
@@ -75,9 +81,10 @@ class NumberedMetas(ComputedMetas):
 
     def _halves(self) -> Iterator[tuple[bytes, list[bytes]]]:
         """The packed times: six bytes that some have in common, and two that are their own."""
+        all_lows = _low_halves()
         at, end = self.first_time + 2**63, self.first_time + 2**63 + self.length
         while at < end:
             low = at & 0xFFFF
             upto = min(low + end - at, 0x10000)
-            yield (at >> 16).to_bytes(6, "big"), _low_halves[low:upto]
+            yield (at >> 16).to_bytes(6, "big"), all_lows[low:upto]
             at += upto - low
