@@ -74,6 +74,13 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
+    def watched(self) -> int | None:
+        """A descriptor, the caller's to close, that can be read once it has ended; None where the system has none."""
+        try:
+            return os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # older systems, and others than Linux
+            return None
+
     @property
     def stdout(self) -> IO[bytes] | None:
         return self._process.stdout

@@ -14,6 +14,7 @@ import drift
 from drift.engines.simulated import Key, Simulation
 from drift.machines.nodes.links import LinkLogs
 from drift.machines.nodes.messages import Committed, CutPiece, MinimalTime
+from drift.machines.nodes.pieces import InMemory, PieceName
 from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER
@@ -115,13 +116,13 @@ def test_who_dies_begins_anew_from_a_cut_and_what_is_kept_stays_bounded() -> Non
 
 def test_a_piece_goes_to_the_caller_again_until_its_cut_is_committed() -> None:
     """It may be lost with a generation, and what it has is in no other."""
-    node = WorkerNode(Plan(summed()), 0, 1, links=LinkLogs(lambda carried: []))
+    node = WorkerNode(Plan(summed()), 0, 1, links=LinkLogs(lambda carried: []), shelf=InMemory(()))
     given = [len(pieces_told(node, number)) for number in (1, 2, 3)]
     node.turn([Committed(pack_time(2))], 0.0)
     assert [*given, len(pieces_told(node, 4))] == [1, 2, 3, 2]
 
 
-def pieces_told(node: WorkerNode, number: int) -> list[tuple[bytes, bytes]]:
+def pieces_told(node: WorkerNode, number: int) -> list[PieceName]:
     notice = MinimalTime(pack_time(number), pack_time(number), -1, cut=number)
     (told,) = [send.message for send in node.turn([notice], 0.0) if isinstance(send.message, CutPiece)]
     assert told.pieces is not None

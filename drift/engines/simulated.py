@@ -56,10 +56,11 @@ from drift.machines.nodes.messages import (
 )
 from drift.machines.nodes.node import ACKER, CALLER, Node, Send
 from drift.machines.nodes.pacing import pacing_of
+from drift.machines.nodes.pieces import InMemory, merged
 from drift.machines.nodes.recovery import DEATHS_MAX, Effect, Recovered, RecoveryNode, Replace, Tell
 from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER, Worker
+from drift.machines.worker import BARRIER, Worker, timed_steps
 from drift_acker.table import AckTable
 from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Algorithm
@@ -310,7 +311,8 @@ class Simulation:
         self._deaths = deaths
         self._pace_items = batch_items
         by_hand = {"batches_ahead_max": sys.maxsize, "turn_items": 1} if fed_by_hand else {}
-        keeping = self.keeping = Keeping(_opened, workers, _CUT_S) if deaths else None
+        self._shelf = InMemory(timed_steps(self.plan))
+        keeping = self.keeping = Keeping(_opened, workers, self._shelf, _CUT_S) if deaths else None
         self._feed_node = FeedNode(self.plan, workers, self.intake, keeping=keeping, **by_hand)
         self.intake.batch_items = min(self.intake.batch_items, batch_items)  # how much there is, the schedule says
         self._roles = [*range(workers), BARRIER, ACKER]
@@ -353,7 +355,7 @@ class Simulation:
             pacing = pacing_of(self.plan, self._workers, self._pace_items)
             return AckerNode(len(self.sources), [*range(self._workers), CALLER], [CALLER], pacing=pacing)
         links = LinkLogs(parts_by(_opened)) if self._deaths else None
-        return WorkerNode(self.plan, to, self._workers, links=links)
+        return WorkerNode(self.plan, to, self._workers, links=links, shelf=self._shelf)
 
     @property
     def workers(self) -> list[Worker]:
@@ -824,6 +826,15 @@ class Simulation:
             self.error = piece.released.error
         if self.recovery is not None:
             self._do(self.recovery.came())
+            self._merge()
+
+    def _merge(self) -> None:
+        """Pieces of cuts that are to be made one are."""
+        assert self.keeping is not None
+        while (due := self.keeping.due_to_merge()) is not None:
+            worker, several = due
+            one = merged(self._shelf.get(piece.name).whole() for piece in several)
+            self.keeping.merged(worker, several, *self._shelf.put(one))
 
     def _send_batch(self, sender: int, send: Send, batch: Batch, *, whole: bool = False) -> None:
         least = global_time_of(min(least_meta(columns.metas) for _, columns in batch.parts))

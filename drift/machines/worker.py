@@ -132,6 +132,11 @@ class Piece(NamedTuple):
     later: list[LaterSent]
 
 
+def timed_steps(plan: Plan) -> frozenset[str]:
+    """The groupings whose states come with timers."""
+    return frozenset(name for name, stage in plan.stages().items() if isinstance(stage, (ProcessStage, WindowStage)))
+
+
 class Worker:
     """The machine of one worker.
 

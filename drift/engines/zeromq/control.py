@@ -64,6 +64,13 @@ class Answered(msgspec.Struct, tag=True):
     answer: Halted | Rewound
 
 
+class Merged(msgspec.Struct, tag=True):
+    """Pieces of cuts have been made one; without a name where there is no room for it now."""
+
+    name: bytes
+    size: int
+
+
 class Fatal(msgspec.Struct, tag=True):
     """The process ends with an error: a pickled exception, and its traceback as text."""
 
@@ -71,7 +78,7 @@ class Fatal(msgspec.Struct, tag=True):
     trace: str
 
 
-Upward = Ready | SignOfLife | Answered | Fatal
+Upward = Ready | SignOfLife | Answered | Merged | Fatal
 _encode = msgspec.msgpack.Encoder().encode
 _writing = threading.Lock()
 _decode = msgspec.msgpack.Decoder(Upward).decode

@@ -30,10 +30,11 @@ from drift.engines.base import Progress, rare_collections
 from drift.engines.feed import Feed
 from drift.engines.observed import Bar, Observed, ProcessState, added, own_state
 from drift.engines.surroundings import surroundings
-from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Ready, SignOfLife, UpwardReader, block_of
+from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Merged, Ready, SignOfLife, UpwardReader, block_of
 from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.process import Order, Role
 from drift.engines.zeromq.roles import Carrier, Peers, Told
+from drift.engines.zeromq.shelf import PieceFiles
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
 from drift.engines.zeromq.wire import Codec, opened
 from drift.machines.cuts import Entries
@@ -43,22 +44,24 @@ from drift.machines.nodes.keeping import Keeping
 from drift.machines.nodes.messages import Answer, Finished, Restart, Rewind
 from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Send
 from drift.machines.nodes.pacing import needs_pace
+from drift.machines.nodes.pieces import PieceName
 from drift.machines.nodes.recovery import Effect, RecoveryNode, Replace, Tell, role_name
 from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER, Piece
+from drift.machines.worker import BARRIER, Piece, timed_steps
 from drift.state.cut import Output
 from drift.state.keeping import Begin, Taken
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded
 from drift_graph.errors import GraphError, ProcessError, SettingsError, StepError
 from drift_graph.graph import Dataflow
+from drift_graph.meta import BEGINNING
 
 _TICK_MS = 1  # while a live source may need its promise moved
 _WAIT_MS = 100
 _STOP_S = 2.0
 _START_S = 60.0
-#: A shorter run has no spare process: to start one takes longer than to do its work again.
-_SPARE_AFTER_S = 10.0
+#: A shorter run has no spare process: to start one takes as long as such a run.
+_SPARE_AFTER_S = 1.0
 #: A process counts as hung when it was silent at so many looks, and as long: the caller may have stood still as well.
 _LOOKS_MIN = 4
 #: Bars of a process's timeline that are kept until somebody takes them.
@@ -68,12 +71,14 @@ _BARS_MAX = 1000
 class _Child:
     """A process of the run, and what is known of it."""
 
-    def __init__(self, name: str, role: int, graph: str, folder: str, awake: Awake) -> None:
+    def __init__(
+        self, name: str, role: int, graph: str, folder: str, awake: Awake, module: str = "process", *more: str
+    ) -> None:
         self.name = name
         self.role = role
         self._awake = awake
         down, up = os.pipe()
-        program, arguments = main_of("drift.engines.zeromq.process", str(up), folder)
+        program, arguments = main_of(f"drift.engines.zeromq.{module}", str(up), folder, *more)
         try:
             self.process = Child(
                 f"drift {name} of {graph}",
@@ -93,6 +98,9 @@ class _Child:
         self.last_sign_s = awake.now_s()
         self.fatal: Fatal | None = None
         self.answers: list[Answer] = []
+        self.merged: list[Merged] = []
+        self._end = self.process.watched()
+        self.numbers = [self.reader.number, *([] if self._end is None else [self._end])]
 
     def order(self, block: bytes) -> None:
         self.process.write(block_of(block))
@@ -108,6 +116,8 @@ class _Child:
                 self.bars.extend(message.bars)
             elif isinstance(message, Answered):
                 self.answers.append(message.answer)
+            elif isinstance(message, Merged):
+                self.merged.append(message)
             else:
                 self.fatal = message
 
@@ -126,9 +136,14 @@ class _Child:
             )
         return None
 
+    @property
+    def has_ended(self) -> bool:
+        """The pipe says it first, but for where a function has forked, and the fork has the pipe as well."""
+        return self.reader.ended or self.process.poll() is not None
+
     def death(self, settings: ZeromqSettings) -> ProcessError | None:
         """That it has died, or gives no sign of life; another may take its place."""
-        if self.reader.ended:
+        if self.has_ended:
             return ProcessError(
                 f"{self.name} (pid {self.process.pid}) {self.process.how_it_ended()}; everything released before it "
                 f"stands. Run again; if it was killed for memory, lower in_flight_max or use fewer workers"
@@ -146,7 +161,7 @@ class _Child:
     def end(self) -> None:
         """After the order to stop: wait a little, then kill."""
         deadline = time.monotonic() + _STOP_S
-        while not self.reader.ended and time.monotonic() < deadline:
+        while not self.has_ended and time.monotonic() < deadline:
             zmq.select([self.reader.number], [], [], 0.05)
             self.listen()
         self.kill()
@@ -154,7 +169,8 @@ class _Child:
     def kill(self) -> None:
         """At once; when this returns nothing of it runs any more."""
         self.process.end()
-        os.close(self.reader.number)
+        for number in self.numbers:
+            os.close(number)
 
 
 class ZeromqEngine:
@@ -173,18 +189,23 @@ class ZeromqEngine:
         _tell_of_slow_cycles(plan, settings.workers)
         self._recovers = settings.recover
         self._begin: Begin | None = None
+        self._folder = _new_folder()
+        self._shelf = PieceFiles(self._folder, "caller", timed_steps(plan))
         self._node = FeedNode(plan, settings.workers, feed.intake)
         self._recovery: RecoveryNode | None = None
         if settings.recover:
             self._keep()
         self._spare: _Child | None = None
+        self._keeper: _Child | None = None
+        self._merging: tuple[int, list[PieceName]] | None = None
+        self._no_room_at = BEGINNING  # the cut at which pieces could not be made one; it is tried again at the next
+        self._unneeded: list[bytes] = []  # pieces that go when nobody may be about to take them
         self._tombstones_before = 0
         self._started = 0
         self._began_s = 0.0
         self._going_back_since_s = 0.0
         self._awake = Awake(settings.silence_max_s / _LOOKS_MIN)
         self._children: list[_Child] = []
-        self._folder = ""
         self._context: zmq.Context[Any] | None = None
         self._poller = zmq.Poller()
         self._encoded: Sequence[Encoded] = ()
@@ -198,7 +219,7 @@ class ZeromqEngine:
 
     def _keep(self) -> None:
         """What going back to a cut takes."""
-        self._node.keeping = Keeping(opened, self._settings.workers)
+        self._node.keeping = Keeping(opened, self._settings.workers, self._shelf)
         self._recovery = RecoveryNode(self._node, self._settings.workers)
 
     def keep_state(self, begin: Begin | None) -> None:
@@ -287,6 +308,7 @@ class ZeromqEngine:
                 return
             self._check_children(ready)
             self._have_spare()
+            self._keep_house(ready)
             if not came and not fed:
                 yield Released(progress.items_out, [], [], "")
                 self._check_for_losses()
@@ -322,7 +344,6 @@ class ZeromqEngine:
         work = shipping.packed(self._dataflow)
         secret = secrets.randbits(64)
         if settings.transport == "ipc":
-            self._folder = _new_folder()
             transport = Transport(self._folder)
         else:
             if not zmq.has("curve"):
@@ -351,7 +372,7 @@ class ZeromqEngine:
                     raise failure
                 if self._awake.now_s() > deadline_s:
                     raise ProcessError(f"{child.name} did not start within {_START_S:.0f} s")
-            self._poller.register(child.reader.number, zmq.POLLIN)
+            self._listen_to(child)
         self._carrier = Carrier(self._codec)
         self._connect()
         for child in self._children:
@@ -391,7 +412,7 @@ class ZeromqEngine:
             ready: those in it have said something.
         """
         for child in self._children:
-            if child.reader.number in ready:
+            if any(number in ready for number in child.numbers):
                 child.listen()
         failures = [child.failure(self._settings) for child in self._children]
         deaths = [(child, death) for child in self._children if (death := child.death(self._settings)) is not None]
@@ -413,8 +434,7 @@ class ZeromqEngine:
         if not self._recovery.going_back:
             self._going_back_since_s = time.monotonic()
         for child in dead:
-            self._poller.unregister(child.reader.number)
-            child.kill()
+            self._let_go_of(child)
             self._children.remove(child)
             self.progress.died.append(child.name)
         self._do(self._recovery.died([child.role for child in dead]))
@@ -462,14 +482,59 @@ class ZeromqEngine:
         child.last_sign_s = self._awake.now_s() + _START_S  # it gives signs when it has its role and has begun
         self._give_role(child)
         self._children.append(child)
-        self._poller.register(child.reader.number, zmq.POLLIN)
+        self._listen_to(child)
+
+    def _listen_to(self, child: _Child) -> None:
+        for number in child.numbers:
+            self._poller.register(number, zmq.POLLIN)
+
+    def _let_go_of(self, child: _Child) -> None:
+        for number in child.numbers:
+            self._poller.unregister(number)
+        child.kill()
 
     def _have_spare(self) -> None:
         """A process that is ready to take another's place, once the run is no short one."""
-        if not self._recovers or self._spare is not None or self._awake.now_s() - self._began_s < _SPARE_AFTER_S:
+        if not self._recovers or self._awake.now_s() - self._began_s < _SPARE_AFTER_S:
             return
-        self._spare = self._new_child("spare", ACKER)
-        self._spare.order(self._first_block)
+        if self._spare is None:
+            self._spare = self._new_child("spare", ACKER)
+            self._spare.order(self._first_block)
+        if self._keeper is None:
+            self._started += 1
+            graph, awake = self._dataflow.name, self._awake
+            self._keeper = _Child("keeper", ACKER, graph, self._folder, awake, "keeper", f"keeper-{self._started}")
+            self._keeper.order(self._first_block)
+            self._listen_to(self._keeper)
+
+    def _keep_house(self, ready: Container[object]) -> None:
+        """Pieces of cuts are made one where several have come, and go where nobody asks for them any more."""
+        keeper, keeping = self._keeper, self._node.keeping
+        if keeper is None or keeping is None or self._recovery is None:
+            return
+        if any(number in ready for number in keeper.numbers):
+            keeper.listen()
+            if (failure := keeper.failure(self._settings)) is not None:
+                raise failure
+            for merged in keeper.merged:
+                assert self._merging is not None
+                if merged.name:
+                    self._unneeded += keeping.merged(*self._merging, merged.name, merged.size)
+                else:
+                    self._no_room_at = keeping.since
+                self._merging = None
+            keeper.merged = []
+            if keeper.has_ended:
+                self._let_go_of(keeper)
+                self._keeper = self._merging = None
+                return
+        if self._merging is None and keeping.since != self._no_room_at and (due := keeping.due_to_merge()) is not None:
+            self._merging = due
+            keeper.order(pickle.dumps([piece.name for piece in due[1]]))
+        if self._unneeded and not self._recovery.going_back:
+            unneeded, self._unneeded = self._unneeded, []
+            for name in unneeded:
+                self._shelf.drop(name)
 
     def _check_for_losses(self) -> None:
         """Every process waits, and yet the acker waits for a message: it will not come."""
@@ -539,7 +604,10 @@ class ZeromqEngine:
         if self._closed:
             return
         self._closed = True
-        children = [*self._children, *([self._spare] if self._spare is not None else [])]
+        children = self._children
+        for beside in (self._spare, self._keeper):
+            if beside is not None:
+                beside.kill()
         try:
             for child in children:
                 child.order(STOP)

@@ -19,6 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 from typing import NamedTuple
@@ -28,7 +29,8 @@ from drift.engines.shipping import rebuilt
 from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Ready, read_block, write_upward
 from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.roles import Loop, Peers, Told, make_loop
-from drift.engines.zeromq.sockets import Transport
+from drift.engines.zeromq.shelf import PieceFiles
+from drift.engines.zeromq.sockets import Transport, have_private
 from drift_graph.errors import DriftBug, DriftError
 from drift_graph.functions import is_ours
 
@@ -102,11 +104,12 @@ def _called_by_us(frame: FrameType) -> bool:
     return any(part in caller.f_code.co_filename for part in ("/machines/", "/purity/", "/by_value."))
 
 
-class _Orders:
+class Orders:
     """The thread that reads what the calling process says; where that is gone, it tidies up and ends this process.
 
     Attributes:
-        binding: held while a socket is bound, and for ever once the folder is removed: so nothing is in it after that.
+        binding: held while a socket is bound or a file made, and for ever once the folder is removed: so nothing is in
+            it after that.
         before_the_end: called when the run is over.
     """
 
@@ -144,7 +147,8 @@ class _Orders:
 
 def main() -> None:
     """Read the order, bind, tell the address, read the others', and run."""
-    number, orders = int(sys.argv[1]), _Orders(sys.argv[2])
+    number, folder = int(sys.argv[1]), sys.argv[2]
+    orders = Orders(folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(100_000, 20, 100)
     order: Order
@@ -153,7 +157,9 @@ def main() -> None:
         dataflow = rebuilt(work, surroundings, "a process of the run")
         role: Role = pickle.loads(orders.take())
         with orders.binding:
-            loop = make_loop(*role, order.transport, dataflow, order.settings)
+            have_private(Path(folder))
+            shelf = PieceFiles(folder, role.address, (), lambda: orders.binding)
+            loop = make_loop(*role, order.transport, dataflow, order.settings, shelf)
         write_upward(number, Ready(loop.inbox.address))
         begins = pickle.loads(orders.take())
         if isinstance(begins, Told):  # in place of another
@@ -168,8 +174,13 @@ def main() -> None:
         gc.freeze()
         loop.run(lambda answer: write_upward(number, Answered(answer)))
     except BaseException as error:
-        write_upward(number, _fatal(error))
-        threading.Event().wait()  # until the calling process has heard it and says so, or is gone
+        tell_fatal(number, error)
+
+
+def tell_fatal(number: int, error: BaseException) -> None:
+    """Say why this process ends, and wait until the calling process has heard it and says so, or is gone."""
+    write_upward(number, _fatal(error))
+    threading.Event().wait()
 
 
 def _fatal(error: BaseException) -> Fatal:

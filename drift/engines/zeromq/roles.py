@@ -20,6 +20,7 @@ from drift.engines.observed import Timeline, own_state
 from drift.engines.packing import in_forms
 from drift.engines.zeromq.control import SignOfLife
 from drift.engines.zeromq.kind import ZeromqSettings
+from drift.engines.zeromq.shelf import PieceFiles
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
 from drift.engines.zeromq.wire import Codec, opened
 from drift.machines.nodes.acker import AckerNode
@@ -31,7 +32,7 @@ from drift.machines.nodes.node import ACKER, ACKER_NUMBER, BARRIER_NUMBER, CALLE
 from drift.machines.nodes.pacing import pacing_of
 from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER
+from drift.machines.worker import BARRIER, timed_steps
 from drift_graph.graph import Dataflow
 
 _POLL_MS = 100
@@ -198,7 +199,13 @@ def poll_ms(wake_s: float) -> int:
 
 
 def make_loop(
-    role: str, address: str, secret: int, transport: Transport, dataflow: Dataflow, settings: ZeromqSettings
+    role: str,
+    address: str,
+    secret: int,
+    transport: Transport,
+    dataflow: Dataflow,
+    settings: ZeromqSettings,
+    shelf: PieceFiles,
 ) -> Loop:
     """The loop of a role: "acker", "barrier", or a worker's index as text; `address` names its inbox."""
     plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
@@ -211,7 +218,8 @@ def make_loop(
         loop = Loop(BarrierNode(dataflow, settings.digest), address, BARRIER_NUMBER, secret, transport)
     else:
         links = LinkLogs(parts_by(opened)) if settings.recover else None
-        worker = WorkerNode(plan, int(role), settings.workers, links=links)
+        shelf.timed = timed_steps(plan)
+        worker = WorkerNode(plan, int(role), settings.workers, links=links, shelf=shelf)
         loop = Loop(worker, address, int(role) + 1, secret, transport)
         loop.plan = plan
     if settings.counted:

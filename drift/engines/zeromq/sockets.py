@@ -44,7 +44,7 @@ class Transport:
     def bind(self, socket: zmq.Socket[bytes], name: str) -> str:
         """Bind an inbox; returns where others connect to."""
         if self.folder:
-            _have_private(Path(self.folder))
+            have_private(Path(self.folder))
             address = f"ipc://{self.folder}/{name}"
             socket.bind(address)
             return address
@@ -60,7 +60,7 @@ class Transport:
         socket.connect(address)
 
 
-def _have_private(folder: Path) -> None:
+def have_private(folder: Path) -> None:
     """A folder that only this user may enter, made by whichever process of the run comes first.
 
     Raises:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, cut_columns
 from drift.machines.nodes.messages import Batch, CutPiece, Message, ReleasedMessage, Restart, Rewind, TakeCut
-from drift.machines.nodes.pieces import PiecesKept, merged, packed, unpacked
+from drift.machines.nodes.pieces import PieceName, PiecesKept, Shelf, merged
 from drift.machines.worker import BARRIER, Piece
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Encoded
@@ -48,6 +48,7 @@ class Keeping:
     Args:
         opened: a message, from what it was carried as.
         workers: how many there are.
+        shelf: where pieces of cuts are kept.
         cut_interval_s: between two cuts, at least.
 
     Attributes:
@@ -57,15 +58,19 @@ class Keeping:
         last: the meta of the last that came.
     """
 
-    def __init__(self, opened: Callable[[bytes], Message], workers: int, cut_interval_s: float = 0.25) -> None:
+    def __init__(
+        self, opened: Callable[[bytes], Message], workers: int, shelf: Shelf, cut_interval_s: float = 0.25
+    ) -> None:
         self.since = BEGINNING
         self._workers = workers
+        self._shelf = shelf
         self._cut_interval_s = cut_interval_s
         self._next_cut_s = -math.inf
         self._number = 0  # of the last cut that was to be taken
         self._taking: int | None = None
         self._given: dict[int, CutPiece] = {}
         self._pieces = [PiecesKept() for _ in range(workers)]
+        self._begun_with: Piece | None = None  # by a run that goes on
         self.links = LinkLogs(parts_by(opened))
         self.position = 0
         self.last = BEGINNING
@@ -76,7 +81,7 @@ class Keeping:
         self._went_on = 0  # position that the run began with, and of its block what was released before
         self._opened_before: list[Encoded] = []
         # Where the state of the run is kept by somebody else, who asks for cuts:
-        self._untaken: list[PiecesKept] | None = None  # what was committed since one was handed over
+        self._untaken: list[list[PieceName]] | None = None  # what was committed since one was handed over
         self._handed_over = BEGINNING
         self._is_asked_for = self._is_for_others = False  # a cut; the one that is being taken
         self._output: Restart | None = None  # as that one has it
@@ -92,13 +97,11 @@ class Keeping:
         self._handed_over = cut
         if cut == END_OF_TIME:
             return
-        for_others = packed(piece._replace(later=[]))
-        for worker, kept in enumerate(self._pieces):
-            kept.add([(cut, for_others if worker else packed(piece))])
+        self._begun_with = piece
 
     def keep_for_others(self) -> None:
         """Before anything is fed: cuts will be asked for."""
-        self._untaken = [PiecesKept() for _ in self._pieces]
+        self._untaken = [[] for _ in self._pieces]
 
     @property
     def holds(self) -> bool:
@@ -116,7 +119,10 @@ class Keeping:
         if not self._is_complete or output is None or self._untaken is None:
             self._is_asked_for = True
             return None
-        pieces = {worker: merged(map(unpacked, untaken.all())) for worker, untaken in enumerate(self._untaken)}
+        pieces = {
+            worker: merged(self._shelf.get(piece.name).whole() for piece in untaken)
+            for worker, untaken in enumerate(self._untaken)
+        }
         self._handed_over = self.since
         self._is_asked_for = False
         self.let_go()
@@ -227,8 +233,8 @@ class Keeping:
             if sender >= 0:
                 self._pieces[sender].add(each.pieces or ())
                 if self._untaken is not None:
-                    new = [(cut, data) for cut, data in each.pieces or () if cut > self._handed_over]
-                    self._untaken[sender].add(new)
+                    last = max([self._handed_over, *(known.cut for known in self._untaken[sender][-1:])])
+                    self._untaken[sender] += [new for new in each.pieces or () if new.cut > last]
         self._is_complete = self.holds
         self._given = {}
         self.links.commit(self.since)
@@ -248,8 +254,24 @@ class Keeping:
             self._output = self.restart()
 
     def pieces_of(self, worker: int) -> list[bytes]:
-        """What a worker begins anew with."""
-        return self._pieces[worker].all()
+        """What a worker begins anew with: names on the shelf."""
+        if self._begun_with is not None:
+            piece, self._begun_with = self._begun_with, None
+            for_others, its = self._shelf.put(piece._replace(later=[])), self._shelf.put(piece)
+            for of, kept in enumerate(self._pieces):
+                kept.add([PieceName(piece.cut, *(its if of == 0 else for_others))])
+        return [piece.name for piece in self._pieces[worker].all()]
+
+    def due_to_merge(self) -> tuple[int, list[PieceName]] | None:
+        """Pieces of a worker that are to be made one, where there are some."""
+        return next(((worker, several) for worker, kept in enumerate(self._pieces) if (several := kept.due())), None)
+
+    def merged(self, worker: int, several: Sequence[PieceName], name: bytes, size: int) -> list[bytes]:
+        """Pieces have been made one; the names of what nobody asks for any more."""
+        self._pieces[worker].replace(several, PieceName(several[-1].cut, name, size, merged=True))
+        kept = {piece.name for pieces in self._pieces for piece in pieces.all()}
+        kept |= {piece.name for untaken in self._untaken or () for piece in untaken}
+        return [piece.name for piece in several if piece.name not in kept]
 
     @property
     def kept_bytes(self) -> int:

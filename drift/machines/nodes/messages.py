@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from drift.machines.nodes.pieces import PieceName
 from drift.machines.worker import Part
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded
@@ -75,15 +76,15 @@ class CutPiece(msgspec.Struct, array_like=True):
 
     Attributes:
         cut: where minimal time stood.
-        pieces: cut and piece of this cut, and of those before that were not committed as far as the worker knows; None
-            where there is none, and the cut cannot be committed.
+        pieces: of this cut, and of those before that were not committed as far as the worker knows; None where there is
+            none, and the cut cannot be committed.
         error: why there will never be one: a state that cannot be pickled.
     """
 
     number: int
     sender: int
     cut: bytes
-    pieces: list[tuple[bytes, bytes]] | None
+    pieces: list[PieceName] | None
     error: str = ""
 
 
@@ -171,7 +172,7 @@ class Rewind(msgspec.Struct, array_like=True):
         since: from where those in `replaced` begin anew; minimal time is counted from here.
         replaced: workers, and the barrier, that begin anew.
         restart: for the barrier, where it is one of them.
-        pieces: of the committed cut, for a worker that is one of them.
+        pieces: names of those of the committed cut, for a worker that is one of them.
     """
 
     generation: int

@@ -1,23 +1,190 @@
-"""Pieces of cuts as bytes, and what is kept of them until they are needed.
+"""Where pieces of cuts are kept until somebody begins anew with them, and what is found there by key.
 
-Invariant: `PiecesKept.until(cut)` is one piece with the newest value of every key as of the cut, and every later item
-that was sent below the cut and comes at or above it.
+Invariant: what `begun_with` gives is the newest value of every key as of the last piece, of some keys at once and of
+the others when they are asked for; and every later item that was sent below that cut and comes at or above it.
 
-Why: a piece has what changed since the one before. Neighbours of one size are made one where they have become several,
-so there are few, and each entry is copied a number of times that grows with the logarithm of all.
+Why: a piece has what changed since the one before, so of several values of a key the newest counts, also where that is
+GONE. States with timers are given at once, since timers hold minimal time; the rest is looked up when an item of its
+key comes, so that beginning anew does not wait for state that nobody asks for. Neighbours of about one size are made
+one where they have become several, so there are few to look into, and each entry is copied a number of times that
+grows with the logarithm of all.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
-from drift.machines.cuts import Entries
+from drift.machines.cuts import GONE, Entries, Lookup
+from drift.machines.sent import LaterSent
 from drift.machines.worker import Piece
 
-#: So many pieces of one size are made one.
+#: So many pieces of one tier are made one; those of a tier are up to so many times as large as those of the one below.
 _MERGED = 8
+#: Pieces of the lowest tier are not larger.
+_TIER_BYTES = 4096
+#: A larger piece is made one in which keys are looked up, though it has no neighbours of its size.
+_ALONE_BYTES = 1 << 16
+
+
+class NoRoom(Exception):
+    """A piece cannot be kept now; it may be later."""
+
+
+class Layer(Protocol):
+    """A piece, or several that follow one another, where it is kept."""
+
+    @property
+    def cut(self) -> bytes: ...
+
+    @property
+    def later(self) -> list[LaterSent]: ...
+
+    @property
+    def steps(self) -> Collection[str]:
+        """Names of those that it has keys of."""
+
+    def count(self, step: str) -> int:
+        """How many keys of a step it has."""
+
+    def timed(self, step: str) -> Iterable[Any]:
+        """The keys of a step whose states come with timers."""
+
+    def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
+        """The values of those keys that it has, GONE among them."""
+
+    def whole(self) -> Piece: ...
+
+
+class Shelf(Protocol):
+    """Where the processes of a run put pieces, and take them from, by names."""
+
+    def put(self, piece: Piece) -> tuple[bytes, int]:
+        """Its name, and how many bytes it has.
+
+        Raises:
+            NoRoom: for now.
+            Exception: whatever a state raises that cannot be pickled.
+        """
+
+    def get(self, name: bytes) -> Layer: ...
+
+    def drop(self, name: bytes) -> None:
+        """Nobody will get it any more."""
+
+
+class PieceName(NamedTuple):
+    """A piece on a shelf.
+
+    Attributes:
+        cut: that it is of.
+        merged: it is made of others.
+    """
+
+    cut: bytes
+    name: bytes
+    size: int
+    merged: bool = False
+
+
+class InMemory:
+    """A shelf whose names are the pieces themselves."""
+
+    def __init__(self, timed: Collection[str]) -> None:
+        self._timed = timed
+
+    def put(self, piece: Piece) -> tuple[bytes, int]:
+        name = packed(piece)
+        return name, len(name)
+
+    def get(self, name: bytes) -> Layer:
+        return LoadedLayer(unpacked(name), self._timed)
+
+    def drop(self, name: bytes) -> None:
+        """There is nothing to do."""
+
+
+class LoadedLayer:
+    """A piece that is in memory."""
+
+    def __init__(self, piece: Piece, timed: Collection[str]) -> None:
+        self._piece = piece
+        self._timed = timed
+        self._states = {step: dict(entries) for step, entries in piece.states.items()}
+
+    @property
+    def cut(self) -> bytes:
+        return self._piece.cut
+
+    @property
+    def later(self) -> list[LaterSent]:
+        return self._piece.later
+
+    @property
+    def steps(self) -> Collection[str]:
+        return self._states
+
+    def count(self, step: str) -> int:
+        """See `Layer`."""
+        return len(self._states.get(step, ()))
+
+    def timed(self, step: str) -> Iterable[Any]:
+        """See `Layer`."""
+        return timed_keys(self._piece.states.get(step, ())) if step in self._timed else ()
+
+    def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
+        """See `Layer`."""
+        states = self._states.get(step, {})
+        return {key: states[key] for key in keys if key in states}
+
+    def whole(self) -> Piece:
+        return self._piece
+
+
+def timed_keys(entries: Iterable[tuple[Any, Any]]) -> list[Any]:
+    """Of a step whose states may come with timers, the keys that have some."""
+    return [key for key, value in entries if value is not GONE and value[1]]
+
+
+def begun_with(
+    layers: Sequence[Layer], cut: bytes, base: Callable[[str], Lookup] | None = None
+) -> tuple[Piece, Callable[[str], Lookup]]:
+    """What a worker begins anew with at once, and where it finds the rest.
+
+    Args:
+        layers: oldest first.
+        cut: that they are as of.
+        base: what is known of keys that no layer has.
+    """
+    newest_first = list(reversed(layers))
+
+    def lookup(step: str) -> Lookup:
+        below = base(step) if base is not None else None
+
+        def find(keys: Sequence[Any]) -> Iterable[tuple[Any, Any]]:
+            found: list[tuple[Any, Any]] = []
+            for layer in newest_first:
+                if not keys:
+                    break
+                values = layer.find(step, keys)
+                if values:
+                    found += [(key, value) for key, value in values.items() if value is not GONE]
+                    keys = [key for key in keys if key not in values]
+            if below is not None and keys:
+                found += below(keys)
+            return found
+
+        return find
+
+    steps = dict.fromkeys(step for layer in layers for step in layer.steps)
+    at_once: dict[str, Entries] = {}
+    for step in steps:
+        keys = list(dict.fromkeys(key for layer in layers for key in layer.timed(step)))
+        if keys:
+            at_once[step] = Entries.of(lookup(step)(keys))
+    later = [each for layer in layers for each in layer.later if each.meta >= cut]
+    return Piece(cut, at_once, later), lookup
 
 
 def packed(piece: Piece) -> bytes:
@@ -30,16 +197,28 @@ def packed(piece: Piece) -> bytes:
     return pickle.dumps((piece.cut, states, piece.later), 5)
 
 
-def unpacked(data: bytes) -> Piece:
+def unpacked(data: bytes | memoryview) -> Piece:
     cut, states, later = pickle.loads(data)
     return Piece(cut, {name: Entries(*columns) for name, columns in states.items()}, later)
+
+
+def parted(entries: Iterable[tuple[Any, Any]]) -> tuple[list[tuple[Any, Any]], list[Any]]:
+    """The keys that have states, and those that are gone."""
+    kept: list[tuple[Any, Any]] = []
+    gone: list[Any] = []
+    for key, value in entries:
+        if value is GONE:
+            gone.append(key)
+        else:
+            kept.append((key, value))
+    return kept, gone
 
 
 def merged(pieces: Iterable[Piece]) -> Piece:
     """One piece of several that follow one another."""
     cut = b""
     states: dict[str, dict[Any, Any]] = {}
-    later: list[Any] = []
+    later: list[LaterSent] = []
     for piece in pieces:
         cut = piece.cut
         later += piece.later
@@ -50,24 +229,44 @@ def merged(pieces: Iterable[Piece]) -> Piece:
 
 
 class PiecesKept:
-    """Those of one worker."""
+    """The names of those of one worker."""
 
     def __init__(self) -> None:
-        self._pieces: list[tuple[bytes, bytes]] = []  # cut and piece
+        self._pieces: list[PieceName] = []
 
-    def add(self, pieces: Iterable[tuple[bytes, bytes]]) -> None:
+    def add(self, pieces: Iterable[PieceName]) -> None:
         """Pieces up to a cut that is committed; some may have been added before."""
-        last = self._pieces[-1][0] if self._pieces else b""
-        self._pieces += [(cut, piece) for cut, piece in pieces if cut > last]
-        kept = self._pieces
-        while len(kept) >= _MERGED and len(kept[-_MERGED][1]) < _MERGED * len(kept[-1][1]):
-            several = kept[-_MERGED:]
-            kept[-_MERGED:] = [(several[-1][0], packed(merged(unpacked(piece) for _, piece in several)))]
+        last = self._pieces[-1].cut if self._pieces else b""
+        self._pieces += [piece for piece in pieces if piece.cut > last]
 
-    def all(self) -> list[bytes]:
-        """In order; for one that begins anew."""
-        return [piece for _, piece in self._pieces]
+    def due(self) -> list[PieceName]:
+        """Neighbours that are to be made one; or one by itself, to look keys up in."""
+        tiers: list[int] = []
+        for piece in reversed(self._pieces):
+            tiers.insert(0, max(_tier(piece.size), tiers[0] if tiers else 0))
+        for tier in dict.fromkeys(reversed(tiers)):
+            if tiers.count(tier) >= _MERGED:
+                return [piece for piece, its in zip(self._pieces, tiers) if its == tier]
+        return next(([piece] for piece in self._pieces if not piece.merged and piece.size > _ALONE_BYTES), [])
+
+    def replace(self, several: Sequence[PieceName], one: PieceName) -> None:
+        """Pieces that were due have been made one."""
+        at = self._pieces.index(several[0])
+        assert self._pieces[at : at + len(several)] == list(several)
+        self._pieces[at : at + len(several)] = [one]
+
+    def all(self) -> list[PieceName]:
+        """In order."""
+        return self._pieces
 
     @property
     def kept_bytes(self) -> int:
-        return sum(len(piece) for _, piece in self._pieces)
+        return sum(piece.size for piece in self._pieces)
+
+
+def _tier(size: int) -> int:
+    tier = 0
+    while size > _TIER_BYTES:
+        size //= _MERGED
+        tier += 1
+    return tier

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
+from drift.machines.cuts import Lookup
 from drift.machines.nodes.links import ABOVE_ALL, Kept, LinkLogs, cut_parts, least_time
 from drift.machines.nodes.messages import Batch, Committed, CutPiece, Halt, Halted, Message, MinimalTime, Rewind
 from drift.machines.nodes.node import ACKER, CALLER, Node, Send, ack_message, granule_of, tracked, unsent_batch
-from drift.machines.nodes.pieces import merged, packed, unpacked
+from drift.machines.nodes.pieces import NoRoom, PieceName, Shelf, begun_with, merged
 from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER, Part, Worker
+from drift.machines.worker import BARRIER, Part, Piece, Worker
 from drift_acker.ledger import LaterHeld, Ledger, ack_of
 from drift_acker.table import Ack
 from drift_graph.functions import safe_text
@@ -42,17 +43,29 @@ class WorkerNode(Node):
         workers: how many there are.
         feeds_itself: the workers feed themselves, by `feed`, and keep what leaves their groupings.
         links: keeps what is sent to others, who may have to be replaced; nothing is kept, if None.
+        shelf: where pieces of cuts are kept, with `links`.
 
     Attributes:
         output: what has left since somebody took it, where it is kept.
+        base: what is known of keys that no piece has: by name of the grouping.
     """
 
     def __init__(
-        self, plan: Plan, index: int, workers: int, *, feeds_itself: bool = False, links: LinkLogs | None = None
+        self,
+        plan: Plan,
+        index: int,
+        workers: int,
+        *,
+        feeds_itself: bool = False,
+        links: LinkLogs | None = None,
+        shelf: Shelf | None = None,
     ) -> None:
         self.machine = Worker(plan, index, workers, rewinds=links is not None, tracks=links is not None)
         self.links = links
-        self._pieces: list[tuple[bytes, bytes]] | None = []  # that are not committed; None where there can be none
+        self.base: Callable[[str], Lookup] | None = None
+        self._shelf = shelf
+        self._pieces: list[PieceName] | None = []  # that are not committed; None where there can be none
+        self._unkept_piece: Piece | None = None  # for which there was no room
         self._unkept = ""  # why there can be none
         self._later_sends: dict[int, list[Part]] = {}  # to be sent again
         self._order: Rewind | None = None  # until minimal time has come to its cut
@@ -97,20 +110,22 @@ class WorkerNode(Node):
         self._order = order
         if self._index in order.replaced:
             self.machine = Worker(self._plan, self._index, self._workers, rewinds=True, tracks=True)
-            self._told_tombstones, self._pieces, self._later_sends = 0, [], {}
+            self._told_tombstones, self._pieces, self._later_sends, self._unkept_piece = 0, [], {}, None
             self.links.begin_anew(order.generation)
             self._begin(order.since)
-            if order.pieces:
-                self._restore(order.pieces)
+            self._restore(order.since, order.pieces)
         else:
             self._later_sends = self.machine.rewind(order.cut)
             self.links.go_back(order.generation, order.cut)
             self._begin(order.cut)
 
-    def _restore(self, pieces: Sequence[bytes]) -> None:
-        """What the one before had as of the committed cut."""
-        piece = merged(map(unpacked, pieces))
-        self.machine.restore(piece)
+    def _restore(self, since: bytes, pieces: Sequence[bytes]) -> None:
+        """What the one before had as of the committed cut: some at once, and the rest when it is asked for."""
+        if not pieces and self.base is None:
+            return
+        assert self._shelf is not None
+        piece, lookup = begun_with([self._shelf.get(name) for name in pieces], since, self.base)
+        self.machine.restore(piece, lookup)
         self._later_sends = self.machine.restore_later(piece.later)
 
     def go(self) -> list[Send]:
@@ -200,16 +215,20 @@ class WorkerNode(Node):
             return []
         if is_cut:
             self._take_piece(notice.time)
-        pieces = self._pieces if is_cut else None
+        pieces = self._pieces if is_cut and self._unkept_piece is None else None
         return [Send(CALLER, CutPiece(notice.cut, self._index, notice.time, pieces, self._unkept))]
 
     def _take_piece(self, cut: bytes) -> None:
         """What has changed since the last cut; kept until one that has it is committed."""
-        if self._pieces is None:
+        if self._pieces is None or self._shelf is None:
             return
         piece = self.machine.piece(cut)
+        if self._unkept_piece is not None:
+            piece, self._unkept_piece = merged([self._unkept_piece, piece]), None
         try:
-            self._pieces = [*self._pieces, (cut, packed(piece))]
+            self._pieces = [*self._pieces, PieceName(cut, *self._shelf.put(piece))]
+        except NoRoom:
+            self._unkept_piece = piece
         except Exception as error:  # a state may raise anything where it is pickled
             self._pieces, self._unkept = None, safe_text(str, error, 500)
 
@@ -217,7 +236,7 @@ class WorkerNode(Node):
         """Nobody begins anew below a cut."""
         if self.links is not None:
             self.links.commit(cut)
-        self._pieces = self._pieces and [each for each in self._pieces if each[0] > cut]
+        self._pieces = self._pieces and [each for each in self._pieces if each.cut > cut]
 
     def _may_wait(self, batch: Batch) -> bool:
         if self._workers == 1 or self._patient.isdisjoint(name for name, _ in batch.parts):

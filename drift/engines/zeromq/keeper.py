@@ -1,0 +1,53 @@
+"""The process beside a run that makes pieces of cuts one: `python -m drift.engines.zeromq.keeper`, run by the engine.
+
+Invariant: nothing waits for it, and it has nothing of its own: where it dies, another does its work again.
+
+Why: it takes only the time that nobody else wants (nice), and it writes new files; those it was told of stay until the
+calling process knows of the new one. It has the graph only for the classes of states.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import sys
+
+from drift.engines.shipping import rebuilt
+from drift.engines.zeromq.control import Merged, write_upward
+from drift.engines.zeromq.process import Order, Orders, tell_fatal
+from drift.engines.zeromq.shelf import PieceFiles
+from drift.machines.nodes.pieces import NoRoom
+from drift.machines.plan import Plan
+from drift.machines.worker import timed_steps
+
+_NICE = 19
+
+
+def main() -> None:
+    """Make one what is told, until the run is over."""
+    number, folder, writer = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    orders = Orders(folder)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(_NICE)
+    gc.disable()  # else it would look at all entries of a merge again and again
+    order: Order
+    surroundings, order, work = pickle.loads(orders.take())
+    try:
+        dataflow = rebuilt(work, surroundings, "a process of the run")
+        timed = timed_steps(Plan(dataflow, fused=order.settings.fused))
+        shelf = PieceFiles(folder, writer, timed, lambda: orders.binding)
+        while True:
+            gc.collect()
+            names: list[bytes] = pickle.loads(orders.take())
+            try:
+                write_upward(number, Merged(*shelf.merge(names)))
+            except NoRoom:
+                write_upward(number, Merged(b"", 0))
+    except BaseException as error:
+        tell_fatal(number, error)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""Pieces of cuts as files in the private folder of a run, in which keys are looked up without reading the rest.
+
+Invariant: a file has its last name when all of it is written, and is never changed after that.
+
+Why: whoever writes one gives it a name that no other has, and tells that name only afterwards. A worker writes its
+piece as it is, which is quick. Pieces are made one by a process beside the run: its entries are in the order of a hash
+of their keys, a few in each chunk, so a key is looked up in one chunk, and files of any size are merged as streams.
+
+    chunks | for each step: hashes, where chunks begin in entries, and in bytes | directory | its length
+
+A chunk is a pickle of keys and of values; a key that is gone has no value, and is among the first of them.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import struct
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import xxhash
+
+from drift.machines.cuts import GONE
+from drift.machines.keys import form_of_identity
+from drift.machines.nodes.pieces import Layer, LoadedLayer, NoRoom, packed, timed_keys, unpacked
+from drift.machines.sent import LaterSent
+from drift.machines.worker import Piece
+from drift_graph.canonical import canonical_each
+
+_CHUNK_ENTRIES = 8  # on average
+_HASH_BITS = 64
+_RANGE_BITS = 6  # chunks that are made at once, in bits of their number
+_AS_IT_IS, _BY_KEY = b"\0", b"\1"
+_length = struct.Struct(">Q")
+
+#: Keys, their hashes and values.
+_Rows = list[tuple[Any, tuple[int, Any]]]
+
+
+class _Step(NamedTuple):
+    """Where the entries of one step are in a file.
+
+    Attributes:
+        bits: of a hash, that are the number of its chunk.
+        begins: where the hashes of all entries begin; then comes where each chunk begins, and the last ends, in entries
+            and in bytes.
+        timed: keys whose states come with timers.
+    """
+
+    bits: int
+    entries: int
+    begins: int
+    timed: list[Any]
+
+
+class _Directory(NamedTuple):
+    cut: bytes
+    later: list[LaterSent]
+    steps: dict[str, _Step]
+
+
+class PieceFiles:
+    """A shelf in a folder.
+
+    Args:
+        folder: of the run.
+        writer: what the names begin with of those that this process writes.
+        timed: names of the steps whose states come with timers.
+        writing: held while a file is made.
+
+    Attributes:
+        timed: as given.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        writer: str,
+        timed: Collection[str],
+        writing: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self._folder = Path(folder)
+        self._writer = writer
+        self.timed = timed
+        self._writing = writing
+        self._written = 0
+
+    def put(self, piece: Piece) -> tuple[bytes, int]:
+        """See `Shelf`."""
+        data = packed(piece)
+
+        def write(file: BinaryIO) -> None:
+            file.write(_AS_IT_IS)
+            file.write(data)
+
+        return self._write(write)
+
+    def get(self, name: bytes) -> Layer:
+        """See `Shelf`."""
+        with (self._folder / os.fsdecode(name)).open("rb") as file:
+            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        if data[:1] == _BY_KEY:
+            return _FileLayer(data)
+        return LoadedLayer(unpacked(data[1:]), self.timed)
+
+    def drop(self, name: bytes) -> None:
+        """See `Shelf`."""
+        (self._folder / os.fsdecode(name)).unlink(missing_ok=True)
+
+    def merge(self, names: Sequence[bytes]) -> tuple[bytes, int]:
+        """One piece of several that follow one another, in which keys are looked up."""
+        layers = [self.get(name) for name in names]
+        cut = layers[-1].cut
+        later = [each for layer in layers for each in layer.later if each.meta >= cut]
+        steps = dict.fromkeys(step for layer in layers for step in layer.steps)
+
+        def write(file: BinaryIO) -> None:
+            file.write(_BY_KEY)
+            written = {step: self._write_step(file, step, layers) for step in steps}
+            directory = pickle.dumps(_Directory(cut, later, written), 5)
+            file.write(directory)
+            file.write(_length.pack(len(directory)))
+
+        return self._write(write)
+
+    def _write_step(self, file: BinaryIO, step: str, layers: Sequence[Layer]) -> _Step:
+        """The newest value of each key, in chunks by the hashes of keys."""
+        bits = max((sum(layer.count(step) for layer in layers) // _CHUNK_ENTRIES).bit_length() - 1, 0)
+        known = [layer.bits(step) for layer in layers if isinstance(layer, _FileLayer) and step in layer.steps]
+        coarse = min([max(bits - _RANGE_BITS, 0), *known])
+        shift = _HASH_BITS - bits
+        streams = [_by_range(layer, step, coarse) for layer in layers]
+        hashes, begins, places, timed = array("Q"), array("Q", [0]), array("Q", [file.tell()]), list[Any]()
+        for ranges in zip(*streams):
+            newest: dict[Any, tuple[int, Any]] = {}
+            for rows in ranges:
+                newest.update(rows)
+            chunks: list[list[tuple[Any, tuple[int, Any]]]] = [[] for _ in range(1 << (bits - coarse))]
+            for row in newest.items():
+                chunks[(row[1][0] >> shift) & (len(chunks) - 1)].append(row)
+            for chunk in chunks:
+                if chunk:
+                    chunk.sort(key=_is_there)  # those that are gone come first
+                    hashes.extend([its_hash for _, (its_hash, _) in chunk])
+                    kept = [(key, value) for key, (_, value) in chunk if value is not GONE]
+                    timed += timed_keys(kept) if step in self.timed else ()
+                    file.write(pickle.dumps(([key for key, _ in chunk], [value for _, value in kept]), 5))
+                begins.append(len(hashes))
+                places.append(file.tell())
+        start = file.tell()
+        for each in (hashes, begins, places):
+            file.write(each.tobytes())
+        return _Step(bits, len(hashes), start, timed)
+
+    def _write(self, write: Callable[[BinaryIO], None]) -> tuple[bytes, int]:
+        self._written += 1
+        path = self._folder / f"{self._writer}.{self._written}.piece"
+        try:
+            with self._writing():
+                file = path.open("xb")
+            with file:
+                write(file)
+                return os.fsencode(path.name), file.tell()
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise NoRoom(f"{path} cannot be written: {error}") from error
+
+
+class _FileLayer:
+    """A file in which keys are looked up."""
+
+    def __init__(self, data: memoryview) -> None:
+        (length,) = _length.unpack(data[-_length.size :])
+        end = len(data) - _length.size
+        directory: _Directory = pickle.loads(data[end - length : end])
+        self.cut, self.later, self._steps = directory
+        self._data = data
+        self._columns = {name: _columns(data, step) for name, step in self._steps.items()}
+
+    @property
+    def steps(self) -> Collection[str]:
+        return self._steps
+
+    def count(self, step: str) -> int:
+        """See `Layer`."""
+        return self._steps[step].entries if step in self._steps else 0
+
+    def timed(self, step: str) -> Iterable[Any]:
+        """See `Layer`."""
+        return self._steps[step].timed if step in self._steps else ()
+
+    def bits(self, step: str) -> int:
+        """Of a hash, that are the number of its chunk."""
+        return self._steps[step].bits
+
+    def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
+        """See `Layer`."""
+        if step not in self._steps:
+            return {}
+        shift = _HASH_BITS - self._steps[step].bits
+        hashes, begins, places = self._columns[step]
+        found: dict[Any, Any] = {}
+        for key, its_hash in zip(keys, hashes_of(keys)):
+            chunk = its_hash >> shift
+            if its_hash in hashes[begins[chunk] : begins[chunk + 1]].tolist():
+                others, values = pickle.loads(self._data[places[chunk] : places[chunk + 1]])
+                if key in others:
+                    at = others.index(key) - len(others) + len(values)
+                    found[key] = values[at] if at >= 0 else GONE
+        return found
+
+    def by_range(self, step: str, bits: int) -> Iterator[_Rows]:
+        """Its rows by the first bits of their hashes, of which there are no more than chunks go by."""
+        hashes, begins, places = self._columns[step]
+        many = 1 << (self._steps[step].bits - bits)
+        for first in range(0, len(begins) - 1, many):
+            rows: _Rows = []
+            for chunk in range(first, first + many):
+                if begins[chunk] < begins[chunk + 1]:
+                    keys, values = pickle.loads(self._data[places[chunk] : places[chunk + 1]])
+                    values = [GONE] * (len(keys) - len(values)) + values
+                    rows += zip(keys, zip(hashes[begins[chunk] : begins[chunk + 1]], values))
+            yield rows
+
+    def whole(self) -> Piece:
+        states = {
+            step: [(key, value) for rows in self.by_range(step, 0) for key, (_, value) in rows] for step in self._steps
+        }
+        return Piece(self.cut, states, self.later)
+
+
+def _columns(data: memoryview, step: _Step) -> tuple[memoryview, memoryview, memoryview]:
+    """Hashes, and where chunks begin in entries and in bytes."""
+    columns: list[memoryview] = []
+    start = step.begins
+    for count in (step.entries, (1 << step.bits) + 1, (1 << step.bits) + 1):
+        columns.append(data[start : start + 8 * count].cast("Q"))
+        start += 8 * count
+    return columns[0], columns[1], columns[2]
+
+
+def _by_range(layer: Layer, step: str, bits: int) -> Iterator[_Rows]:
+    """What a layer has of a step, by the first bits of the hashes of keys."""
+    if isinstance(layer, _FileLayer) and step in layer.steps:
+        yield from layer.by_range(step, bits)
+        return
+    entries = layer.whole().states.get(step, []) if not isinstance(layer, _FileLayer) else []
+    ranges: dict[int, _Rows] = {}
+    for its_hash, (key, value) in zip(hashes_of([key for key, _ in entries]), entries):
+        ranges.setdefault(its_hash >> (_HASH_BITS - bits), []).append((key, (its_hash, value)))
+    for number in range(1 << bits):
+        yield ranges.pop(number, [])
+
+
+def _is_there(row: tuple[Any, tuple[int, Any]]) -> bool:
+    return row[1][1] is not GONE
+
+
+def hashes_of(keys: Sequence[Any]) -> list[int]:
+    """Of the identities of keys, by their canonical bytes."""
+    forms = list(map(form_of_identity, keys)) if bytes in set(map(type, keys)) else canonical_each(keys)
+    return list(map(xxhash.xxh3_64_intdigest, forms))
