@@ -30,7 +30,7 @@ def main() -> None:
     number, folder, writer = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     orders = Orders(folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(_NICE)
+    os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     gc.disable()  # else it would look at all entries of a merge again and again
     order: Order
     surroundings, order, work = pickle.loads(orders.take())
