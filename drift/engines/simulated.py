@@ -833,7 +833,7 @@ class Simulation:
         assert self.keeping is not None
         while (due := self.keeping.due_to_merge()) is not None:
             worker, several = due
-            one = merged(self._shelf.get(piece.name).whole() for piece in several)
+            one = merged(layer.whole() for layer in self._shelf.get([piece.name for piece in several]))
             self.keeping.merged(worker, several, *self._shelf.put(one))
 
     def _send_batch(self, sender: int, send: Send, batch: Batch, *, whole: bool = False) -> None:

@@ -18,8 +18,9 @@ import os
 import pickle
 import struct
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -27,7 +28,7 @@ import xxhash
 
 from drift.machines.cuts import GONE
 from drift.machines.keys import form_of_identity
-from drift.machines.nodes.pieces import Layer, LoadedLayer, NoRoom, packed, timed_keys, unpacked
+from drift.machines.nodes.pieces import Layer, LoadedLayer, NoRoom, merged, packed, timed_keys, unpacked
 from drift.machines.sent import LaterSent
 from drift.machines.worker import Piece
 from drift_graph.canonical import canonical_each
@@ -100,13 +101,19 @@ class PieceFiles:
 
         return self._write(write)
 
-    def get(self, name: bytes) -> Layer:
-        """See `Shelf`."""
+    def get(self, names: Sequence[bytes]) -> list[Layer]:
+        """See `Shelf`; neighbours of one kind are one layer."""
+        layers: list[Layer] = []
+        for as_it_is, group in groupby(map(self._data, names), lambda data: data[:1] == _AS_IT_IS):
+            if as_it_is:
+                layers.append(LoadedLayer(merged(unpacked(data[1:]) for data in group), self.timed))
+            else:
+                layers.append(_Files(list(map(_File, group))))
+        return layers
+
+    def _data(self, name: bytes) -> memoryview:
         with (self._folder / os.fsdecode(name)).open("rb") as file:
-            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        if data[:1] == _BY_KEY:
-            return _FileLayer(data)
-        return LoadedLayer(unpacked(data[1:]), self.timed)
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def drop(self, name: bytes) -> None:
         """See `Shelf`."""
@@ -114,7 +121,7 @@ class PieceFiles:
 
     def merge(self, names: Sequence[bytes]) -> tuple[bytes, int]:
         """One piece of several that follow one another, in which keys are looked up."""
-        layers = [self.get(name) for name in names]
+        layers = [layer for name in names for layer in self.get([name])]
         cut = layers[-1].cut
         later = [each for layer in layers for each in layer.later if each.meta >= cut]
         steps = dict.fromkeys(step for layer in layers for step in layer.steps)
@@ -131,10 +138,10 @@ class PieceFiles:
     def _write_step(self, file: BinaryIO, step: str, layers: Sequence[Layer]) -> _Step:
         """The newest value of each key, in chunks by the hashes of keys."""
         bits = max((sum(layer.count(step) for layer in layers) // _CHUNK_ENTRIES).bit_length() - 1, 0)
-        known = [layer.bits(step) for layer in layers if isinstance(layer, _FileLayer) and step in layer.steps]
+        known = [file.bits(step) for layer in layers if isinstance(layer, _Files) for file in layer.files_of(step)]
         coarse = min([max(bits - _RANGE_BITS, 0), *known])
         shift = _HASH_BITS - bits
-        streams = [_by_range(layer, step, coarse) for layer in layers]
+        streams = [each for layer in layers for each in _by_range(layer, step, coarse)]
         hashes, begins, places, timed = array("Q"), array("Q", [0]), array("Q", [file.tell()]), list[Any]()
         for ranges in zip(*streams):
             newest: dict[Any, tuple[int, Any]] = {}
@@ -171,53 +178,97 @@ class PieceFiles:
             raise NoRoom(f"{path} cannot be written: {error}") from error
 
 
-class _FileLayer:
+class _Files:
+    """Files that follow one another, in which keys are looked up."""
+
+    def __init__(self, files: list[_File]) -> None:
+        self._files = files
+
+    @property
+    def cut(self) -> bytes:
+        return self._files[-1].cut
+
+    @property
+    def later(self) -> list[LaterSent]:
+        return [each for file in self._files for each in file.later]
+
+    @property
+    def steps(self) -> Collection[str]:
+        return dict.fromkeys(step for file in self._files for step in file.steps)
+
+    def files_of(self, step: str) -> list[_File]:
+        """Those that have keys of a step."""
+        return [file for file in self._files if step in file.steps]
+
+    def count(self, step: str) -> int:
+        """See `Layer`."""
+        return sum(file.steps[step].entries for file in self.files_of(step))
+
+    def timed(self, step: str) -> Iterable[Any]:
+        """See `Layer`."""
+        return dict.fromkeys(key for file in self.files_of(step) for key in file.steps[step].timed)
+
+    def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
+        """See `Layer`."""
+        left = dict(zip(keys, hashes_of(keys)))
+        found: dict[Any, Any] = {}
+        for file in reversed(self.files_of(step)):
+            some = file.find(step, left)
+            found.update(some)
+            for key in some:
+                del left[key]
+        return found
+
+    def whole(self) -> Piece:
+        """See `Layer`."""
+        pieces = [
+            Piece(
+                file.cut,
+                {step: [(key, value) for key, (_, value) in file.rows(step)] for step in file.steps},
+                file.later,
+            )
+            for file in self._files
+        ]
+        return merged(pieces)
+
+
+class _File:
     """A file in which keys are looked up."""
 
     def __init__(self, data: memoryview) -> None:
         (length,) = _length.unpack(data[-_length.size :])
         end = len(data) - _length.size
         directory: _Directory = pickle.loads(data[end - length : end])
-        self.cut, self.later, self._steps = directory
+        self.cut, self.later, self.steps = directory
         self._data = data
-        self._columns = {name: _columns(data, step) for name, step in self._steps.items()}
+        self._columns = {name: _columns(data, step) for name, step in self.steps.items()}
 
-    @property
-    def steps(self) -> Collection[str]:
-        return self._steps
+    def find(self, step: str, asked: Mapping[Any, int]) -> dict[Any, Any]:
+        """The values of those keys that it has; they are given with their hashes."""
+        shift = _HASH_BITS - self.steps[step].bits
+        hashes, begins, places = self._columns[step]
+        found: dict[Any, Any] = {}
+        for key, its_hash in asked.items():
+            chunk = its_hash >> shift
+            if its_hash in hashes[begins[chunk] : begins[chunk + 1]].tolist():
+                keys, values = pickle.loads(self._data[places[chunk] : places[chunk + 1]])
+                if key in keys:
+                    at = keys.index(key) - len(keys) + len(values)
+                    found[key] = values[at] if at >= 0 else GONE
+        return found
 
-    def count(self, step: str) -> int:
-        """See `Layer`."""
-        return self._steps[step].entries if step in self._steps else 0
-
-    def timed(self, step: str) -> Iterable[Any]:
-        """See `Layer`."""
-        return self._steps[step].timed if step in self._steps else ()
+    def rows(self, step: str) -> _Rows:
+        """All of them."""
+        return next(self.by_range(step, 0))
 
     def bits(self, step: str) -> int:
         """Of a hash, that are the number of its chunk."""
-        return self._steps[step].bits
-
-    def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
-        """See `Layer`."""
-        if step not in self._steps:
-            return {}
-        shift = _HASH_BITS - self._steps[step].bits
-        hashes, begins, places = self._columns[step]
-        found: dict[Any, Any] = {}
-        for key, its_hash in zip(keys, hashes_of(keys)):
-            chunk = its_hash >> shift
-            if its_hash in hashes[begins[chunk] : begins[chunk + 1]].tolist():
-                others, values = pickle.loads(self._data[places[chunk] : places[chunk + 1]])
-                if key in others:
-                    at = others.index(key) - len(others) + len(values)
-                    found[key] = values[at] if at >= 0 else GONE
-        return found
+        return self.steps[step].bits
 
     def by_range(self, step: str, bits: int) -> Iterator[_Rows]:
         """Its rows by the first bits of their hashes, of which there are no more than chunks go by."""
         hashes, begins, places = self._columns[step]
-        many = 1 << (self._steps[step].bits - bits)
+        many = 1 << (self.steps[step].bits - bits)
         for first in range(0, len(begins) - 1, many):
             rows: _Rows = []
             for chunk in range(first, first + many):
@@ -226,12 +277,6 @@ class _FileLayer:
                     values = [GONE] * (len(keys) - len(values)) + values
                     rows += zip(keys, zip(hashes[begins[chunk] : begins[chunk + 1]], values))
             yield rows
-
-    def whole(self) -> Piece:
-        states = {
-            step: [(key, value) for rows in self.by_range(step, 0) for key, (_, value) in rows] for step in self._steps
-        }
-        return Piece(self.cut, states, self.later)
 
 
 def _columns(data: memoryview, step: _Step) -> tuple[memoryview, memoryview, memoryview]:
@@ -244,17 +289,15 @@ def _columns(data: memoryview, step: _Step) -> tuple[memoryview, memoryview, mem
     return columns[0], columns[1], columns[2]
 
 
-def _by_range(layer: Layer, step: str, bits: int) -> Iterator[_Rows]:
-    """What a layer has of a step, by the first bits of the hashes of keys."""
-    if isinstance(layer, _FileLayer) and step in layer.steps:
-        yield from layer.by_range(step, bits)
-        return
-    entries = layer.whole().states.get(step, []) if not isinstance(layer, _FileLayer) else []
+def _by_range(layer: Layer, step: str, bits: int) -> list[Iterator[_Rows]]:
+    """What a layer has of a step, by the first bits of the hashes of keys; oldest first."""
+    if isinstance(layer, _Files):
+        return [file.by_range(step, bits) for file in layer.files_of(step)]
     ranges: dict[int, _Rows] = {}
+    entries = layer.whole().states.get(step, [])
     for its_hash, (key, value) in zip(hashes_of([key for key, _ in entries]), entries):
         ranges.setdefault(its_hash >> (_HASH_BITS - bits), []).append((key, (its_hash, value)))
-    for number in range(1 << bits):
-        yield ranges.pop(number, [])
+    return [iter([ranges.get(number, []) for number in range(1 << bits)])]
 
 
 def _is_there(row: tuple[Any, tuple[int, Any]]) -> bool:

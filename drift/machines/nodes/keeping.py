@@ -120,7 +120,7 @@ class Keeping:
             self._is_asked_for = True
             return None
         pieces = {
-            worker: merged(self._shelf.get(piece.name).whole() for piece in untaken)
+            worker: merged(layer.whole() for layer in self._shelf.get([piece.name for piece in untaken]))
             for worker, untaken in enumerate(self._untaken)
         }
         self._handed_over = self.since

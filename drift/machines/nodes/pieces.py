@@ -68,7 +68,8 @@ class Shelf(Protocol):
             Exception: whatever a state raises that cannot be pickled.
         """
 
-    def get(self, name: bytes) -> Layer: ...
+    def get(self, names: Sequence[bytes]) -> list[Layer]:
+        """Pieces that follow one another, oldest first; a layer may be of several."""
 
     def drop(self, name: bytes) -> None:
         """Nobody will get it any more."""
@@ -98,8 +99,8 @@ class InMemory:
         name = packed(piece)
         return name, len(name)
 
-    def get(self, name: bytes) -> Layer:
-        return LoadedLayer(unpacked(name), self._timed)
+    def get(self, names: Sequence[bytes]) -> list[Layer]:
+        return [LoadedLayer(unpacked(name), self._timed) for name in names]
 
     def drop(self, name: bytes) -> None:
         """There is nothing to do."""

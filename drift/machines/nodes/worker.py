@@ -124,7 +124,7 @@ class WorkerNode(Node):
         if not pieces and self.base is None:
             return
         assert self._shelf is not None
-        piece, lookup = begun_with([self._shelf.get(name) for name in pieces], since, self.base)
+        piece, lookup = begun_with(self._shelf.get(pieces), since, self.base)
         self.machine.restore(piece, lookup)
         self._later_sends = self.machine.restore_later(piece.later)
 

@@ -1,0 +1,87 @@
+"""Pieces of cuts on a shelf: by key, from files, as from memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from drift.engines.zeromq.shelf import PieceFiles
+from drift.machines.cuts import GONE
+from drift.machines.nodes.pieces import InMemory, NoRoom, PieceName, PiecesKept, begun_with, merged
+from drift.machines.sent import LaterSent
+from drift.machines.worker import Piece
+
+KEYS: list[Any] = [*range(300), *(f"key {n}" for n in range(300)), (1, "a"), (1, None), None, b"\x01bytes"]
+
+
+def pieces(seed: int, count: int, keys: int) -> list[Piece]:
+    """Pieces that follow one another; a key comes again, and some are gone."""
+    chosen = Random(seed)
+    made: list[Piece] = []
+    for nth in range(count):
+        values = {key: GONE if chosen.random() < 0.2 else (nth, chosen.random()) for key in chosen.sample(KEYS, keys)}
+        timed = {key: (nth, ["timer"] if chosen.random() < 0.3 else []) for key in chosen.sample(KEYS, keys // 9)}
+        later = [LaterSent(b"\x01", "out", bytes([10 * nth + due]), None, 1) for due in (5, 15)]
+        made.append(Piece(bytes([10 * nth + 10]), {"sums": list(values.items()), "late": list(timed.items())}, later))
+    return made
+
+
+@pytest.mark.parametrize(("count", "keys"), [(1, 0), (1, 9), (5, 40), (12, 500)])
+def test_what_is_found_by_key_is_the_newest_of_all_however_files_were_merged(
+    tmp_path: Path, count: int, keys: int
+) -> None:
+    files = PieceFiles(str(tmp_path), "writer", ["late"])
+    given = pieces(count, count, keys)
+    expected = merged(given)
+    names = [files.put(piece)[0] for piece in given]
+    for step in range(count):
+        check(files, names, expected)
+        if step % 3 == 1:
+            names[:2] = [files.merge(names[:2])[0]]
+        elif step % 3 == 2:
+            names[-1:] = [files.merge(names[-1:])[0]]
+    check(files, [files.merge(names)[0]], expected)
+
+
+def check(files: PieceFiles, names: list[bytes], expected: Piece) -> None:
+    cut = expected.cut
+    at_once, lookup = begun_with(files.get(names), cut)
+    for step, entries in expected.states.items():
+        present = {key: value for key, value in entries if value is not GONE}
+        assert dict(lookup(step)(KEYS)) == present
+        if step == "late":
+            timed = {key: value for key, value in present.items() if value[1]}
+            assert {key: value for key, value in at_once.states.get(step, []) if value[1]} == timed
+        else:
+            assert step not in at_once.states
+    assert sorted(at_once.later) == sorted(expected.later)
+    assert merged(layer.whole() for layer in files.get(names)).states.keys() == expected.states.keys()
+
+
+def test_what_is_gone_hides_what_lies_below_all_pieces() -> None:
+    shelf = InMemory(())
+    name, _ = shelf.put(Piece(b"\x01", {"sums": [(1, "new"), (2, GONE)]}, []))
+    _, lookup = begun_with(shelf.get([name]), b"\x01", lambda step: lambda keys: [(key, "old") for key in keys])
+    assert dict(lookup("sums")([1, 2, 3])) == {1: "new", 3: "old"}
+
+
+def test_there_may_be_no_room(tmp_path: Path) -> None:
+    files = PieceFiles(str(tmp_path / "gone"), "writer", ())
+    with pytest.raises(NoRoom, match=r"writer\.1\.piece cannot be written"):
+        files.put(Piece(b"\x01", {}, []))
+
+
+@pytest.mark.parametrize("sizes", [[1000] * 1000, [100_000] * 300, [90_000, 3, 700] * 300])
+def test_there_are_few_pieces_however_many_have_come(sizes: list[int]) -> None:
+    kept = PiecesKept()
+    copied = 0
+    for nth, size in enumerate(sizes):
+        kept.add([PieceName(nth.to_bytes(2, "big"), b"", size)])
+        while due := kept.due():
+            copied += sum(piece.size for piece in due)
+            kept.replace(due, PieceName(due[-1].cut, b"", sum(piece.size for piece in due), merged=True))
+    assert len(kept.all()) < 32
+    assert copied < 6 * sum(sizes)
