@@ -120,8 +120,8 @@ BREAKAGES = [
     broken(
         "pieces that were not committed are not sent again",
         _WORKER,
-        "            self._pieces = [*self._pieces, (cut, packed(piece))]\n",
-        "            self._pieces = [(cut, packed(piece))]\n",
+        "            self._pieces = [*self._pieces, PieceName(cut, *self._shelf.put(piece))]\n",
+        "            self._pieces = [PieceName(cut, *self._shelf.put(piece))]\n",
     ),
     broken(
         "later items of survivors are not sent again",

@@ -37,6 +37,7 @@ def test_what_is_found_by_key_is_the_newest_of_all_however_files_were_merged(
     given = pieces(count, count, keys)
     expected = merged(given)
     names = [files.put(piece)[0] for piece in given]
+    check(files, [files.merge([name])[0] for name in names], expected)
     for step in range(count):
         check(files, names, expected)
         if step % 3 == 1:
