@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from drift_graph.canonical import NoCanonicalForm
-from drift_graph.errors import DriftError, PayloadError, StepError
+from drift_graph.errors import DriftError, PayloadError, ProcessError, StepError
 from drift_graph.functions import is_ours, safe_text
 from drift_graph.item import Failure
 from drift_graph.meta import MetaParts
@@ -26,6 +26,10 @@ _of_payloads = frozenset({NoCanonicalForm.__qualname__, _UNSENDABLE})
 
 class EndlessCycle(Exception):
     """Not a user's exception: an item whose meta outgrew META_BYTES_MAX."""
+
+
+class EndsItsProcess(Exception):
+    """Not a user's exception: in place of a call that has ended the process it was made in, again and again."""
 
 
 def endless_cycle(operator: Operator) -> EndlessCycle:
@@ -82,15 +86,16 @@ def without_form(operator: Operator, none: NoCanonicalForm, payload: Any) -> Fai
     return Failure(operator.step, NoCanonicalForm.__qualname__, message, place_of(operator))
 
 
-def step_error(failure: Failure, meta: bytes) -> StepError:
+def step_error(failure: Failure, meta: bytes) -> DriftError:
     """The error a run ends with when a failure is released at `meta`."""
+    message = f"{failure.message}\n  meta     {_shown_meta(meta)}"
+    if failure.kind == EndsItsProcess.__qualname__:
+        return ProcessError(
+            f"{message}\n  help     everything before this item is released; mend the function, or take the item out "
+            f"of the input"
+        )
     kind = PayloadError if failure.kind in _of_payloads else StepError
-    error = kind(
-        f"{failure.message}\n  meta     {_shown_meta(meta)}",
-        step=failure.step,
-        where=failure.where,
-        meta=meta,
-    )
+    error = kind(message, step=failure.step, where=failure.where, meta=meta)
     if failure.trace:
         error.add_note(f"In the user's code:\n{failure.trace.rstrip()}")
     return error

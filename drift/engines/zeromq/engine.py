@@ -30,6 +30,7 @@ from drift.engines.base import Progress, rare_collections
 from drift.engines.feed import Feed
 from drift.engines.observed import Bar, Observed, ProcessState, added, own_state
 from drift.engines.surroundings import surroundings
+from drift.engines.zeromq.calls import last_call
 from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Merged, Ready, SignOfLife, UpwardReader, block_of
 from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.process import Order, Role
@@ -45,7 +46,7 @@ from drift.machines.nodes.messages import Answer, Finished, Restart, Rewind
 from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Send
 from drift.machines.nodes.pacing import needs_pace
 from drift.machines.nodes.pieces import PieceName
-from drift.machines.nodes.recovery import Effect, RecoveryNode, Replace, Tell, role_name
+from drift.machines.nodes.recovery import Call, Effect, RecoveryNode, Replace, Tell, role_name
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Piece, timed_steps
 from drift.state.cut import Output
@@ -91,6 +92,7 @@ class _Child:
         finally:
             os.close(up)
         self.reader = UpwardReader(down)
+        self.inbox = ""  # its name
         self.address = ""
         self.is_new = False  # it takes another's place, and has not said yet that it is there
         self.sign = SignOfLife()
@@ -121,19 +123,13 @@ class _Child:
             else:
                 self.fatal = message
 
-    def failure(self, settings: ZeromqSettings) -> Exception | None:
-        """What it says is wrong with it, or that it is in a call for too long; the run ends with it."""
+    def failure(self) -> Exception | None:
+        """What it says is wrong with it; the run ends with it."""
         if self.fatal is not None:
             error: Exception = pickle.loads(self.fatal.error)
             if not isinstance(error, StepError):
                 error.add_note(f"In {self.name}:\n{self.fatal.trace.rstrip()}")
             return error
-        call_s, place = self.sign.call
-        if settings.call_max_s is not None and call_s > settings.call_max_s:
-            return ProcessError(
-                f"{self.name} (pid {self.process.pid}) is hung: it has been in one call of {place} for {call_s:.1f} "
-                f"s; everything released before it stands. If the function needs so long, raise call_max_s"
-            )
         return None
 
     @property
@@ -142,11 +138,17 @@ class _Child:
         return self.reader.ended or self.process.poll() is not None
 
     def death(self, settings: ZeromqSettings) -> ProcessError | None:
-        """That it has died, or gives no sign of life; another may take its place."""
+        """That it has died, gives no sign of life, or is in a call for too long; another may take its place."""
         if self.has_ended:
             return ProcessError(
                 f"{self.name} (pid {self.process.pid}) {self.process.how_it_ended()}; everything released before it "
                 f"stands. Run again; if it was killed for memory, lower in_flight_max or use fewer workers"
+            )
+        call_s, place = self.sign.call
+        if settings.call_max_s is not None and call_s > settings.call_max_s:
+            return ProcessError(
+                f"{self.name} (pid {self.process.pid}) is hung: it has been in one call of {place} for {call_s:.1f} "
+                f"s; everything released before it stands. If the function needs so long, raise call_max_s"
             )
         if self._awake.now_s() - self.last_sign_s > settings.silence_max_s:
             self.listen()  # the caller may have taken its time, and not the process
@@ -368,7 +370,7 @@ class ZeromqEngine:
                 zmq.select([child.reader.number], [], [], 0.1)
                 child.listen()
                 child.last_sign_s = self._awake.now_s()
-                if (failure := child.failure(settings) or child.death(settings)) is not None:
+                if (failure := child.failure() or child.death(settings)) is not None:
                     raise failure
                 if self._awake.now_s() > deadline_s:
                     raise ProcessError(f"{child.name} did not start within {_START_S:.0f} s")
@@ -387,7 +389,8 @@ class ZeromqEngine:
         """Tell a process what it is; its inbox has a name that no other ever had."""
         self._started += 1
         role = {ACKER: "acker", BARRIER: "barrier"}.get(child.role, str(child.role))
-        child.order(pickle.dumps(Role(role, f"{role}-{self._started}", self._secret)))
+        child.inbox = f"{role}-{self._started}"
+        child.order(pickle.dumps(Role(role, child.inbox, self._secret)))
 
     @property
     def _peers(self) -> Peers:
@@ -414,7 +417,7 @@ class ZeromqEngine:
         for child in self._children:
             if any(number in ready for number in child.numbers):
                 child.listen()
-        failures = [child.failure(self._settings) for child in self._children]
+        failures = [child.failure() for child in self._children]
         deaths = [(child, death) for child in self._children if (death := child.death(self._settings)) is not None]
         # A process that says why it failed explains more than those that died of it.
         for failure in failures:
@@ -433,11 +436,14 @@ class ZeromqEngine:
         assert self._recovery is not None
         if not self._recovery.going_back:
             self._going_back_since_s = time.monotonic()
+        calls: dict[int, Call] = {}
         for child in dead:
             self._let_go_of(child)
+            if (call := last_call(Path(self._folder, f"{child.inbox}.call"))) is not None:
+                calls[child.role] = call
             self._children.remove(child)
             self.progress.died.append(child.name)
-        self._do(self._recovery.died([child.role for child in dead]))
+        self._do(self._recovery.died([child.role for child in dead], calls))
 
     def _hear(self) -> None:
         """Who is there in place of another, and what was answered to orders."""
@@ -514,7 +520,7 @@ class ZeromqEngine:
             return
         if any(number in ready for number in keeper.numbers):
             keeper.listen()
-            if (failure := keeper.failure(self._settings)) is not None:
+            if (failure := keeper.failure()) is not None:
                 raise failure
             for merged in keeper.merged:
                 assert self._merging is not None

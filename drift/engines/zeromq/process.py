@@ -26,13 +26,13 @@ from typing import NamedTuple
 
 from drift.engines.base import peak_memory_bytes
 from drift.engines.shipping import rebuilt
+from drift.engines.zeromq.calls import is_called_by_us
 from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Ready, read_block, write_upward
 from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.roles import Loop, Peers, Told, make_loop
 from drift.engines.zeromq.shelf import PieceFiles
 from drift.engines.zeromq.sockets import Transport, have_private
 from drift_graph.errors import DriftBug, DriftError
-from drift_graph.functions import is_ours
 
 SIGN_INTERVAL_S = 0.25
 #: More between two signs was spent suspended, or waiting for a processor: not in a call.
@@ -86,7 +86,7 @@ class _Signs:
         now_s = self._awake.now_s()
         user: FrameType | None = None
         while frame is not None:
-            if not is_ours(frame.f_code.co_filename) and _called_by_us(frame):
+            if is_called_by_us(frame):
                 user = frame
             frame = frame.f_back
         if user is None or user is not self._frame:
@@ -95,13 +95,6 @@ class _Signs:
             return 0.0, ""
         place = f"{user.f_code.co_name} ({user.f_code.co_filename}:{user.f_lineno})"
         return max(now_s - self._frame_since_s, 1e-9), place
-
-
-def _called_by_us(frame: FrameType) -> bool:
-    caller = frame.f_back
-    if caller is None or not is_ours(caller.f_code.co_filename):
-        return False
-    return any(part in caller.f_code.co_filename for part in ("/machines/", "/purity/", "/by_value."))
 
 
 class Orders:

@@ -11,6 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ import zmq
 
 from drift.engines.observed import Timeline, own_state
 from drift.engines.packing import in_forms
+from drift.engines.zeromq.calls import Watch
 from drift.engines.zeromq.control import SignOfLife
 from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.shelf import PieceFiles
@@ -108,6 +110,8 @@ class Loop:
         self.waits = False
         self.plan: Plan | None = None  # of a worker
         self.timeline: Timeline | None = None  # where the run is watched
+        self.call_file: Path | None = None  # of a worker
+        self._watch: Watch | None = None
         self._noted_tombstones = 0
         self._orders: SimpleQueue[Told] = SimpleQueue()
         self._woken, self._wakes = os.pipe()
@@ -123,6 +127,8 @@ class Loop:
         """Do what has been told."""
         os.read(self._woken, 1)
         order, secret, peers = self._orders.get()
+        if isinstance(order, Rewind) and order.watched and self.call_file is not None:
+            self._watch = Watch(self.call_file, order.refused)
         if isinstance(order, Rewind) and peers is not None:
             self.codec.reseed(secret)
             let_go(self.carrier.boxes.values(), self.poller)
@@ -162,11 +168,21 @@ class Loop:
             began_s = time.monotonic()
             if messages or began_s >= node.wake_s:
                 self.turns += 1
+                if self._watch is not None:
+                    self._watch_on()
                 self.carrier.carry(node.turn(messages, began_s, took_s), node.unsent)
                 took_s = time.monotonic() - began_s
                 if self.timeline is not None:
                     self._note(messages, began_s, took_s)
             flush_all(self.carrier.boxes.values(), self.poller)
+
+    def _watch_on(self) -> None:
+        assert self._watch is not None
+        if self.node.watched:
+            self._watch.begin()
+        else:
+            self._watch.end()
+            self._watch = None
 
     def _note(self, messages: Sequence[Message], began_s: float, took_s: float) -> None:
         assert self.timeline is not None
@@ -222,6 +238,7 @@ def make_loop(
         worker = WorkerNode(plan, int(role), settings.workers, links=links, shelf=shelf)
         loop = Loop(worker, address, int(role) + 1, secret, transport)
         loop.plan = plan
+        loop.call_file = shelf.folder / f"{address}.call"
     if settings.counted:
         loop.timeline = Timeline()
     return loop

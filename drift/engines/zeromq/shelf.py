@@ -75,7 +75,7 @@ class PieceFiles:
         writing: held while a file is made.
 
     Attributes:
-        timed: as given.
+        folder, timed: as given.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class PieceFiles:
         timed: Collection[str],
         writing: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        self._folder = Path(folder)
+        self.folder = Path(folder)
         self._writer = writer
         self.timed = timed
         self._writing = writing
@@ -112,12 +112,12 @@ class PieceFiles:
         return layers
 
     def _data(self, name: bytes) -> memoryview:
-        with (self._folder / os.fsdecode(name)).open("rb") as file:
+        with (self.folder / os.fsdecode(name)).open("rb") as file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def drop(self, name: bytes) -> None:
         """See `Shelf`."""
-        (self._folder / os.fsdecode(name)).unlink(missing_ok=True)
+        (self.folder / os.fsdecode(name)).unlink(missing_ok=True)
 
     def merge(self, names: Sequence[bytes]) -> tuple[bytes, int]:
         """One piece of several that follow one another, in which keys are looked up."""
@@ -166,7 +166,7 @@ class PieceFiles:
 
     def _write(self, write: Callable[[BinaryIO], None]) -> tuple[bytes, int]:
         self._written += 1
-        path = self._folder / f"{self._writer}.{self._written}.piece"
+        path = self.folder / f"{self._writer}.{self._written}.piece"
         try:
             with self._writing():
                 file = path.open("xb")

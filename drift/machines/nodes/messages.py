@@ -173,6 +173,8 @@ class Rewind(msgspec.Struct, array_like=True):
         replaced: workers, and the barrier, that begin anew.
         restart: for the barrier, where it is one of them.
         pieces: names of those of the committed cut, for a worker that is one of them.
+        watched: the last tries ended at this cut: calls of users' functions are written down until minimal time passes.
+        refused: identities of calls that have ended their processes and are not made again, and why.
     """
 
     generation: int
@@ -181,6 +183,8 @@ class Rewind(msgspec.Struct, array_like=True):
     replaced: list[int]
     restart: Restart | None = None
     pieces: Sequence[bytes] = ()
+    watched: bool = False
+    refused: dict[bytes, str] = {}
 
 
 class Go(msgspec.Struct, array_like=True):

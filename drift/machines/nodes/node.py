@@ -68,6 +68,7 @@ class Node:
         tombstones: made so far, by a worker.
         held_by_message: whether the acker waits for a message, and not for a source.
         generation: of the messages that it takes and sends; one more each time that all go back.
+        watched: calls of users' functions are to be written down.
         halted: it takes no turns; who carries its messages goes on carrying those that it has sent.
     """
 
@@ -77,6 +78,7 @@ class Node:
     tombstones = 0
     held_by_message = False
     generation = 0
+    watched = False
     halted = False
     _ordered = 0  # generation of the last order
 
@@ -90,6 +92,7 @@ class Node:
             return [], self.halt(order)
         if isinstance(order, Rewind):
             self.generation, self.halted, self.wake_s = order.generation, True, math.inf
+            self.watched = order.watched
             self.rewind(order)
             return [], Rewound(order.generation)
         self.halted = False

@@ -12,8 +12,10 @@ the first step, with the next generation; whoever had begun anew and has not com
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+
+import msgspec
 
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.messages import Answer, Go, Halt, Halted, Order, Rewind, Rewound
@@ -24,6 +26,20 @@ from drift_graph.meta import BEGINNING
 
 #: So many deaths of one process at one cut end the run.
 DEATHS_MAX = 3
+
+
+class Call(NamedTuple):
+    """A call of a user's function.
+
+    Attributes:
+        place: the function, and where it is.
+        given: what it was given, as text.
+        identity: the same for all calls of a function with equal arguments.
+    """
+
+    place: str
+    given: str
+    identity: bytes
 
 
 class Replace(NamedTuple):
@@ -74,8 +90,11 @@ class RecoveryNode:
         self._asked: set[int] = set()  # who has not answered
         self._halted: dict[int, Halted] = {}
         self._order: Rewind | None = None
-        self._newly: list[int] = []  # who has died since it was last judged
+        self._newly: dict[int, Call | None] = {}  # who has died since it was last judged, and in which call
         self._deaths: dict[int, int] = {}  # by role, at the last cut
+        self._tries = 0  # that have ended at the last cut
+        self._calls: dict[bytes, int] = {}  # those that processes died in, at the last cut
+        self._refused: dict[bytes, str] = {}
         self._cut = BEGINNING
 
     def begin(self) -> list[Effect]:
@@ -86,15 +105,18 @@ class RecoveryNode:
         self._feed.obey(Halt(self.generation))
         return self._go_back()
 
-    def died(self, roles: Iterable[int]) -> list[Effect]:
+    def died(self, roles: Iterable[int], calls: Mapping[int, Call] | None = None) -> list[Effect]:
         """Processes are dead, and nothing of theirs runs any more: what to do.
+
+        Args:
+            calls: of users' functions that they were in, where that is known.
 
         Raises:
             ProcessError: one has died too often at one place.
         """
         effects: list[Effect] = []
         for role in roles:
-            self._newly.append(role)
+            self._newly[role] = (calls or {}).get(role)
             self._anew.add(role)
             self._starting.add(role)
             effects.append(Replace(role))
@@ -142,7 +164,10 @@ class RecoveryNode:
         replaced = self._replaced()
         since = self._feed.since if replaced else cut
         self.went_back_to = since
-        order = self._order = Rewind(self.generation, cut, since, replaced)
+        watched = bool(self._tries >= DEATHS_MAX - 1 or self._refused)
+        order = self._order = Rewind(
+            self.generation, cut, since, replaced, watched=watched, refused=dict(self._refused)
+        )
         self._feed.obey(order)
         self._asked = set(self._roles)
         return [Tell(role, self._told(role, order)) for role in self._roles]
@@ -153,7 +178,7 @@ class RecoveryNode:
             return order
         restart = self._feed.restart() if role == BARRIER else None
         pieces = self._feed.pieces_of(role) if role != BARRIER else ()
-        return Rewind(order.generation, order.cut, order.since, order.replaced, restart, pieces)
+        return msgspec.structs.replace(order, restart=restart, pieces=pieces)
 
     def _go_on(self) -> list[Effect]:
         """The third step, where the second is done."""
@@ -176,13 +201,28 @@ class RecoveryNode:
         return self._feed.position >= halted.position and (self._feed.finished is not None) >= halted.finished
 
     def _judge(self, cut: bytes) -> None:
-        """Whether somebody dies again and again without getting anywhere."""
+        """Whether somebody dies again and again without getting anywhere.
+
+        Where it does so in one call of a function, that is refused: the call fails in place of its process, at its
+        place in the order, and all before it is released.
+        """
         if cut > self._cut:
-            self._cut, self._deaths = cut, {}
-        for role in self._newly:
-            self._deaths[role] = self._deaths.get(role, 0) + 1
-        self._newly = []
-        often = [role for role, deaths in self._deaths.items() if deaths >= DEATHS_MAX]
+            self._cut, self._deaths, self._tries, self._calls = cut, {}, 0, {}
+        self._tries += bool(self._newly)
+        often: list[int] = []
+        for role, call in self._newly.items():
+            deaths = self._deaths[role] = self._deaths.get(role, 0) + 1
+            seen = 0
+            if call is not None:
+                seen = self._calls[call.identity] = self._calls.get(call.identity, 0) + 1
+            if call is not None and call.identity not in self._refused and (deaths >= DEATHS_MAX or seen > 1):
+                self._refused[call.identity] = (
+                    f"called with ({call.given}) it has ended {role_name(role)} {deaths} times"
+                )
+                del self._deaths[role]
+            elif deaths >= DEATHS_MAX:
+                often.append(role)
+        self._newly = {}
         if often:
             raise ProcessError(
                 f"{role_name(often[0])} died {DEATHS_MAX} times {self._feed.place_of(cut)}, and nothing "

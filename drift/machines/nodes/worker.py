@@ -69,6 +69,7 @@ class WorkerNode(Node):
         self._unkept = ""  # why there can be none
         self._later_sends: dict[int, list[Part]] = {}  # to be sent again
         self._order: Rewind | None = None  # until minimal time has come to its cut
+        self._watched_to = BEGINNING
         self.output: list[Part] = []
         self.receivers = [*(other for other in range(workers) if other != index), BARRIER, ACKER]
         if links is not None:  # pieces of cuts go to the calling process
@@ -107,7 +108,7 @@ class WorkerNode(Node):
         assert self.links is not None
         self._ledger = Ledger(self._index + 1, order.generation)
         self._later = LaterHeld(self._ledger)
-        self._order = order
+        self._order, self._watched_to = order, order.cut
         if self._index in order.replaced:
             self.machine = Worker(self._plan, self._index, self._workers, rewinds=True, tracks=True)
             self._told_tombstones, self._pieces, self._later_sends, self._unkept_piece = 0, [], {}, None
@@ -211,6 +212,8 @@ class WorkerNode(Node):
             self.machine.settle(minimal_time, heartbeat)
         if self._order is not None and self._minimal_time >= self._order.cut:
             self._order = None
+        if self.watched and self._minimal_time > self._watched_to:
+            self.watched = False
         if not notice.cut:
             return []
         if is_cut:
