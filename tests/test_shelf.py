@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drift.engines.zeromq.shelf import PieceFiles
-from drift.machines.cuts import GONE
+from drift.machines.cuts import GONE, Entries
 from drift.machines.nodes.pieces import InMemory, NoRoom, PieceName, PiecesKept, begun_with, merged
 from drift.machines.sent import LaterSent
 from drift.machines.worker import Piece
@@ -25,7 +25,11 @@ def pieces(seed: int, count: int, keys: int) -> list[Piece]:
         values = {key: GONE if chosen.random() < 0.2 else (nth, chosen.random()) for key in chosen.sample(KEYS, keys)}
         timed = {key: (nth, ["timer"] if chosen.random() < 0.3 else []) for key in chosen.sample(KEYS, keys // 9)}
         later = [LaterSent(b"\x01", "out", bytes([10 * nth + due]), None, 1) for due in (5, 15)]
-        made.append(Piece(bytes([10 * nth + 10]), {"sums": list(values.items()), "late": list(timed.items())}, later))
+        made.append(
+            Piece(
+                bytes([10 * nth + 10]), {"sums": Entries.of(values.items()), "late": Entries.of(timed.items())}, later
+            )
+        )
     return made
 
 
@@ -55,7 +59,7 @@ def check(files: PieceFiles, names: list[bytes], expected: Piece) -> None:
         assert dict(lookup(step)(KEYS)) == present
         if step == "late":
             timed = {key: value for key, value in present.items() if value[1]}
-            assert {key: value for key, value in at_once.states.get(step, []) if value[1]} == timed
+            assert {key: value for key, value in at_once.states.get(step, ()) if value[1]} == timed
         else:
             assert step not in at_once.states
     assert sorted(at_once.later) == sorted(expected.later)
@@ -64,7 +68,7 @@ def check(files: PieceFiles, names: list[bytes], expected: Piece) -> None:
 
 def test_what_is_gone_hides_what_lies_below_all_pieces() -> None:
     shelf = InMemory(())
-    name, _ = shelf.put(Piece(b"\x01", {"sums": [(1, "new"), (2, GONE)]}, []))
+    name, _ = shelf.put(Piece(b"\x01", {"sums": Entries.of([(1, "new"), (2, GONE)])}, []))
     _, lookup = begun_with(shelf.get([name]), b"\x01", lambda step: lambda keys: [(key, "old") for key in keys])
     assert dict(lookup("sums")([1, 2, 3])) == {1: "new", 3: "old"}
 

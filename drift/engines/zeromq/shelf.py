@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import xxhash
 
-from drift.machines.cuts import GONE
+from drift.machines.cuts import GONE, Entries
 from drift.machines.keys import form_of_identity
 from drift.machines.nodes.pieces import Layer, LoadedLayer, NoRoom, merged, packed, timed_keys, unpacked
 from drift.machines.sent import LaterSent
@@ -224,7 +224,7 @@ class _Files:
         pieces = [
             Piece(
                 file.cut,
-                {step: [(key, value) for key, (_, value) in file.rows(step)] for step in file.steps},
+                {step: Entries.of((key, value) for key, (_, value) in file.rows(step)) for step in file.steps},
                 file.later,
             )
             for file in self._files
@@ -294,7 +294,7 @@ def _by_range(layer: Layer, step: str, bits: int) -> list[Iterator[_Rows]]:
     if isinstance(layer, _Files):
         return [file.by_range(step, bits) for file in layer.files_of(step)]
     ranges: dict[int, _Rows] = {}
-    entries = layer.whole().states.get(step, [])
+    entries = list(layer.whole().states.get(step, ()))
     for its_hash, (key, value) in zip(hashes_of([key for key, _ in entries]), entries):
         ranges.setdefault(its_hash >> (_HASH_BITS - bits), []).append((key, (its_hash, value)))
     return [iter([ranges.get(number, []) for number in range(1 << bits)])]

@@ -90,7 +90,7 @@ class RecoveryNode:
         self._asked: set[int] = set()  # who has not answered
         self._halted: dict[int, Halted] = {}
         self._order: Rewind | None = None
-        self._newly: dict[int, Call | None] = {}  # who has died since it was last judged, and in which call
+        self._newly: list[tuple[int, Call | None]] = []  # who has died since it was last judged, and in which call
         self._deaths: dict[int, int] = {}  # by role, at the last cut
         self._tries = 0  # that have ended at the last cut
         self._calls: dict[bytes, int] = {}  # those that processes died in, at the last cut
@@ -116,7 +116,7 @@ class RecoveryNode:
         """
         effects: list[Effect] = []
         for role in roles:
-            self._newly[role] = (calls or {}).get(role)
+            self._newly.append((role, (calls or {}).get(role)))
             self._anew.add(role)
             self._starting.add(role)
             effects.append(Replace(role))
@@ -210,7 +210,7 @@ class RecoveryNode:
             self._cut, self._deaths, self._tries, self._calls = cut, {}, 0, {}
         self._tries += bool(self._newly)
         often: list[int] = []
-        for role, call in self._newly.items():
+        for role, call in self._newly:
             deaths = self._deaths[role] = self._deaths.get(role, 0) + 1
             seen = 0
             if call is not None:
@@ -222,7 +222,7 @@ class RecoveryNode:
                 del self._deaths[role]
             elif deaths >= DEATHS_MAX:
                 often.append(role)
-        self._newly = {}
+        self._newly = []
         if often:
             raise ProcessError(
                 f"{role_name(often[0])} died {DEATHS_MAX} times {self._feed.place_of(cut)}, and nothing "
