@@ -1,7 +1,9 @@
 """The optimistic machines in one process, without sockets: the default engine.
 
-Invariant: when `released` asks the sources again, everything they gave has been processed; so minimal time is what
-they promise, and all that is held is what their promises hold.
+Invariant: when `released` asks the sources again, everything they gave below their heartbeats has been processed; so
+minimal time is what they promise, and all that is held is what their promises hold.
+
+Why what lies above waits: see `Ordering`.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from drift.engines.base import Progress, rare_collections
 from drift.engines.feed import Feed
 from drift.engines.observed import Observed, Timeline, own_state
 from drift.engines.settings import Settings
-from drift.machines.nodes.gathering import Gathering
 from drift.machines.nodes.intake import Fed
+from drift.machines.nodes.ordering import Ordering
 from drift.machines.plan import Plan, feeding_step
 from drift.machines.worker import BARRIER, Part, Worker
 from drift.state.cut import Output
@@ -25,9 +27,7 @@ from drift_acker.table import AckTable
 from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Digest, Encoded
 from drift_graph.graph import Dataflow
-from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
-from drift_graph.metas import least_meta
 from drift_graph.sizes import BATCH_BYTES, about_bytes
 
 #: How long to wait for live items before the clock moves the promises of those sources that have none.
@@ -54,6 +54,9 @@ class LocalEngine:
         self._acker = AckTable(range(len(dataflow.sources)))
         self._ledger = Ledger(0)
         self._held = LaterHeld(self._ledger)
+        self._waiting = Ordering(settings.batch_items)
+        self._heartbeats = dict.fromkeys(range(len(dataflow.sources)), BEGINNING)
+        self._heartbeat = BEGINNING  # the least of them
         self._barrier = Barrier(settings.digest, lambda sink: feeding_step(dataflow, sink))
 
     def keep_state(self, begin: Begin | None) -> None:
@@ -67,6 +70,7 @@ class LocalEngine:
         sends = self._worker.restore_later(at_once.later)
         self._worker.tombstones = cut.tombstones
         self._acker = AckTable(range(len(self._plan.dataflow.sources)), cut.at)
+        self._heartbeats = dict.fromkeys(self._heartbeats, cut.at)
         digest = Digest(cut.output.algorithm)
         digest.go_on(blocks, cut.output.opened)
         self._barrier.resume(cut.output.position, cut.output.last, digest)
@@ -96,31 +100,19 @@ class LocalEngine:
             yield from self._released()
 
     def _released(self) -> Iterator[Released]:
-        feed, barrier = self._feed, self._barrier
-        gathering = Gathering(feed.intake)
+        feed, barrier, waiting = self._feed, self._barrier, self._waiting
         while True:
             fed = feed.poll(self._acker.minimal_time)
-            gathering.add(fed)
-            if gathering.is_due(self._acker.minimal_time, more=bool(fed)):
-                gathered = gathering.take()
-                before = self._worker.tombstones
-                self._process(gathered)
-                gathering.learn(sum(len(each.arrived.metas) for each in gathered), self._worker.tombstones - before)
-                released = barrier.release(self._acker.minimal_time)
-                self._note()
-                yield released or Released(barrier.position, [], [], "")
-                if released is not None and released.error is not None:
-                    raise released.error
-            elif not fed and feed.error is None and (feed.live or feed.filenos()):
+            waiting.add(fed)
+            if fed:
+                yield from self._processed(self._beats(fed))
+            elif waiting and feed.error is None:  # nothing else is to be done: go ahead
+                yield from self._processed(self._beats(fed), ahead=True)
+            elif feed.error is None and (feed.live or feed.filenos()):
                 yield Released(barrier.position, [], [], "")
                 select.select(feed.filenos(), (), (), _TICK_S)
-            while self._worker.is_due:
-                self._process([])
-                released = barrier.release(self._acker.minimal_time)
-                self._note()
-                yield released or Released(barrier.position, [], [], "")
-                if released is not None and released.error is not None:
-                    raise released.error
+            while self._worker.is_due or waiting.least < self._heartbeat:
+                yield from self._processed([])
             if feed.error is not None:
                 raise feed.error
             if self._acker.minimal_time == END_OF_TIME:
@@ -128,30 +120,51 @@ class LocalEngine:
             if not fed and (error := feed.out_of_credit(self._acker.minimal_time)) is not None:
                 raise error
 
-    def _process(self, fed: list[Fed]) -> None:
-        """One message from the sources: consumed, its effects in the barrier, acknowledged, settled."""
-        began_s, before = (time.monotonic(), self._worker.tombstones) if self._timeline is not None else (0.0, 0)
-        parts: list[Part] = [
-            (each.name, Columns(each.arrived.metas, each.arrived.payloads, None)) for each in fed if each.arrived.metas
-        ]
+    def _beats(self, fed: list[Fed]) -> list[tuple[int, bytes]]:
+        """The heartbeats that came, by the rank of their source."""
         beats = [(each.rank, each.arrived.heartbeat) for each in fed]
+        self._heartbeats.update(beats)
+        self._heartbeat = min(self._heartbeats.values(), default=END_OF_TIME)
+        return beats
+
+    def _processed(self, beats: list[tuple[int, bytes]], *, ahead: bool = False) -> Iterator[Released]:
+        self._process(beats, ahead)
+        released = self._barrier.release(self._acker.minimal_time)
+        self._note()
+        yield released or Released(self._barrier.position, [], [], "")
+        if released is not None and released.error is not None:
+            raise released.error
+
+    def _process(self, beats: list[tuple[int, bytes]], ahead: bool) -> None:
+        """Heartbeats, and what they let go: consumed, its effects in the barrier, acknowledged, settled."""
+        began_s, before = (time.monotonic(), self._worker.tombstones) if self._timeline is not None else (0.0, 0)
+        parts: list[Part] = self._waiting.take(END_OF_TIME if ahead else self._heartbeat)
         message = []
         if parts:
-            least = min(least_meta(columns.metas) for _, columns in parts)
+            least = min(columns.metas[0] for _, columns in parts)
             message = [(global_time_of(least), self._ledger.checksum())]
         acker = self._acker
-        acker.handle(ack_of((), message, beats))
+        acker.handle(ack_of((), message, beats, self._held.moved(self._least_later)))
+        whole_below = min(self._heartbeat, self._waiting.least)
         if self._worker.holds_later:  # the heartbeat tells what waits no longer
-            self._worker.settle(acker.minimal_time, acker.least_heartbeat)
-        made = self._worker.handle(parts).get(BARRIER, ())
+            self._worker.settle(acker.minimal_time, whole_below)
+        made = self._worker.handle(parts, whole_below).get(BARRIER, ())
         for name, columns in made:
             self._barrier.add(name, columns)
         self._feed.intake.batch_items = self._few_enough(parts, made)
-        acker.handle(ack_of(message, (), (), self._held.moved(self._worker.least_later)))
-        self._worker.settle(acker.minimal_time, acker.least_heartbeat)
+        acker.handle(ack_of(message, (), (), self._held.moved(self._least_later)))
+        self._worker.settle(acker.minimal_time, whole_below)
         if self._timeline is not None and (parts or made):
             items = sum(len(columns.metas) for _, columns in parts)
             self._timeline.add(began_s, time.monotonic(), items, self._worker.tombstones - before)
+
+    @property
+    def _least_later(self) -> bytes | None:
+        """The least global time that waits for its time, or, below the heartbeat, for its turn."""
+        later, least = self._worker.least_later, self._waiting.least
+        if least >= self._heartbeat:
+            return later
+        return global_time_of(least) if later is None else min(later, global_time_of(least))
 
     def _few_enough(self, taken: Sequence[Part], made: Sequence[Part]) -> int:
         """How many items to read at once, where these became those: as many as stay in the processor's cache.

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any
 
+from drift_graph.meta import BEGINNING
 from drift_graph.metas import Metas
 
 #: In place of the state of a key that is as if it had never been.
@@ -175,8 +176,13 @@ class Unasked:
 
 
 class Restoring(ABC):
-    """A stage that may go on from a cut: it recalls the states that it is given, and asks for others as keys come."""
+    """A stage that may go on from a cut: it recalls the states that it is given, and asks for others as keys come.
 
+    Attributes:
+        whole_below: what comes below it comes in this call at the latest, so that nothing there is ever taken back.
+    """
+
+    whole_below: bytes = BEGINNING
     _unasked: Unasked | None = None
 
     def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:

@@ -109,6 +109,9 @@ class GroupStage(Restoring):
             self.recall(self._unasked.of(keys))
         self._plain = self._plain and are_plain(payloads)
         batch = Keyed(metas, keys, payloads)
+        is_whole = metas[-1] < self.whole_below and self._log.is_above(metas[0])
+        if is_whole and diffs is None and not self._debts and not self._buckets:
+            return Columns(metas, self._windows_of(batch), None)
         if diffs is None and not self._debts:
             changed, rest = self._log.parted(batch, self._buckets)
         else:
@@ -121,7 +124,12 @@ class GroupStage(Restoring):
 
     def _append(self, batch: Keyed) -> Columns:
         """Windows of items above all others of their keys, which are logged."""
-        metas, keys, payloads = batch
+        windows = self._windows_of(batch)
+        self._log.append(batch.metas, batch.keys, windows)
+        return Columns(batch.metas, windows, None)
+
+    def _windows_of(self, batch: Keyed) -> list[tuple[Any, ...]]:
+        _, keys, payloads = batch
         last, kept = self._windows, self._kept
         find = last.get
         windows: list[tuple[Any, ...]] = Plain() if self._plain else []
@@ -129,8 +137,7 @@ class GroupStage(Restoring):
         for key, payload in zip(keys, payloads):
             last[key] = window = (*find(key, ())[kept:], payload)
             give(window)
-        self._log.append(metas, keys, windows)
-        return Columns(metas, windows, None)
+        return windows
 
     def _correct(self, batch: Keyed, diffs: Sequence[int] | None) -> Columns:
         """Items and tombstones anywhere in the order."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import xxhash
 
-from drift_graph.canonical import canonical, hash64
+from drift_graph.canonical import canonical, hash64, types_of
 from drift_graph.restore import CannotRestore, restored
 
 _themselves = frozenset({str, int, type(None)})
@@ -28,7 +28,7 @@ def identities(keys: Sequence[Any]) -> Sequence[Any]:
     Raises:
         NoCanonicalForm: for a key without one.
     """
-    kinds = set(map(type, keys))
+    kinds = types_of(keys)
     if kinds <= _themselves or (kinds == {tuple} and set(map(type, chain.from_iterable(keys))) <= _themselves):
         return keys
     return list(map(_identity, keys))

@@ -136,6 +136,10 @@ class Log:
         insort(self._lasts, (metas[-1], number), self._lasts_gone)
         self._cut_later(segment)
 
+    def is_above(self, meta: bytes) -> bool:
+        """Whether a meta is above all that was logged or noted."""
+        return meta > self._last
+
     def parted(self, batch: Keyed, histories: Mapping[Any, History]) -> tuple[Keyed, Keyed]:
         """The items that may lie below others of their key, and those that lie above all of theirs."""
         metas, keys, payloads = batch
@@ -245,6 +249,8 @@ class Log:
 
         What was drawn for these does not come back.
         """
+        if self._last < self.settled:
+            return {}
         if len(histories) <= self._histories_kept:
             return histories
         left = {

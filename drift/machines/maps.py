@@ -10,6 +10,7 @@ at later times leave a map as a batch of their own, so that batches of ordinary 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, compress
 from operator import not_
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 from drift.machines.changes import Difference
 from drift.machines.counts import Count, Counts
+from drift.machines.rows import called_in_a_row
 from drift_barrier.barrier import FAILURES
 from drift_graph.errors import ImpureStep
 from drift_graph.failures import failed_step
@@ -28,7 +30,7 @@ from drift_graph.later import Later, Undeclared, placed
 from drift_graph.meta import child_suffixes, global_time_of, is_later, time_of, varint
 from drift_graph.metas import Metas, metas_of_children, times_of, with_suffix
 from drift_graph.operators import Map, Operator, Sink, as_sequence
-from drift_graph.unchanged import Sampler, check_unchanged
+from drift_graph.unchanged import SAMPLED_MAX, Sampler, check_unchanged
 
 
 class _Piece(NamedTuple):
@@ -109,15 +111,20 @@ class _Step:
         self.maps: list[int] = []  # indices in the program
         self.ports: list[_Port] = []
         self._rank = varint(rank)
-        self._only_child = self._rank + varint(0)
+        self.only_child = self._rank + varint(0)
         self._children: Sequence[bytes] = child_suffixes(rank, 64)
         self._rank_number = rank
-        self._sampler = Sampler()
+        self.sampler = Sampler()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it gives one payload for one, by nothing but the payload."""
+        return self.operator.arity == "one" and not self.operator.later and not self.operator.timed
 
     def run(self, piece: _Piece, ports: Ports, ended: bool, origins: Origins) -> Sequence[_Piece]:
         """The items that this map makes of a batch; failures go to their port."""
         made = Later.made
-        seen = self._sampler.sample(piece.payloads)
+        seen = self.sampler.sample(piece.payloads)
         try:
             out = self._run(piece, ended, origins)
             if seen:
@@ -140,14 +147,14 @@ class _Step:
             families = [(each,) for each in results] if arity == "one" else list(map(as_sequence, results))
             return self._placed(piece, families, ended, origins)
         if arity == "one":
-            return _Piece(metas, suffix + self._only_child, results, diffs)
+            return _Piece(metas, suffix + self.only_child, results, diffs)
         if arity == "keep":
             kept = called(bool, results)
             if all(kept):
-                return _Piece(metas, suffix + self._only_child, payloads, diffs)
+                return _Piece(metas, suffix + self.only_child, payloads, diffs)
             return _Piece(
                 list(compress(metas, kept)),
-                suffix + self._only_child,
+                suffix + self.only_child,
                 list(compress(payloads, kept)),
                 None if diffs is None else list(compress(diffs, kept)),
             )
@@ -239,6 +246,62 @@ class _Step:
         return (self._flat(metas, piece.suffix, families, known),)
 
 
+class _Row:
+    """Steps in a row, each giving one payload for one to the next and to nobody else."""
+
+    def __init__(self, steps: Sequence[_Step]) -> None:
+        self._steps = steps
+        self.last = steps[-1]
+        self._functions = [step.operator.function for step in steps]
+        self._suffix = b"".join(step.only_child for step in steps)
+
+    def run(self, piece: _Piece) -> _Piece | None:
+        """The items that the last step makes of a batch; None where its steps have to be run apart: a call raised."""
+        made = Later.made
+        payloads: Sequence[Any] = piece.payloads
+        try:
+            is_due = any(step.sampler.is_due for step in self._steps)
+            first = self._run_sampled(piece.payloads[:SAMPLED_MAX]) if is_due else []
+            results = called_in_a_row(self._functions, payloads[len(first) :] if first else payloads)
+        except ImpureStep:
+            raise
+        except BaseException as raised:
+            pass_interrupts(raised)
+            return None
+        if Later.made != made:
+            return None
+        for step in self._steps:
+            step.sampler.pass_by(len(results))
+        return _Piece(piece.metas, piece.suffix + self._suffix, first + results if first else results, piece.diffs)
+
+    def _run_sampled(self, payloads: list[Any]) -> list[Any]:
+        """What the steps make of a few payloads, one after the other, since a sample of these is due."""
+        for step in self._steps:
+            seen = step.sampler.sample(payloads)
+            payloads = called(step.operator.function, payloads)
+            if seen:
+                check_unchanged(step.operator, seen)
+        return payloads
+
+
+def _rows(steps: Sequence[_Step]) -> dict[int, _Row]:
+    """Rows of two steps or more, by the number of the first, from 1."""
+    fed = Counter(at for step in steps for at in step.maps)
+    found: dict[int, _Row] = {}
+    taken: set[int] = set()
+    for first in range(len(steps)):
+        row = [first]
+        while first not in taken and steps[row[-1]].is_plain:
+            last = steps[row[-1]]
+            if last.ports or len(last.maps) != 1 or fed[last.maps[0]] != 1 or not steps[last.maps[0]].is_plain:
+                break
+            row.append(last.maps[0])
+        if len(row) > 1:
+            taken.update(row)
+            found[first + 1] = _Row([steps[at] for at in row])
+    return found
+
+
 class Program:
     """All the maps between an operator and the groupings and sinks that its items reach without passing a grouping.
 
@@ -260,6 +323,7 @@ class Program:
         self._start_maps, self._start_ports = _targets(dataflow, start, index, looks)
         for name, at in index.items():
             self._steps[at].maps, self._steps[at].ports = _targets(dataflow, name, index, looks)
+        self._rows = _rows(self._steps) if counts is None else {}
         self._counts: list[Count] = []  # of what the start gives, then of each map
         if counts is not None:
             self._counts = [counts.setdefault(name, Count()) for name in (start, *index)]
@@ -306,6 +370,10 @@ class Program:
             if len(pieces) > 1:  # where branches meet: go on as one, or n diamonds in a row would make 2**n batches
                 pieces = [_joined(pieces)]
             for piece in pieces:
+                row = self._rows.get(at)
+                if row is not None and (out := row.run(piece)) is not None:
+                    _hand_on(out, row.last.maps, row.last.ports, waiting, ports)
+                    continue
                 for made in step.run(piece, ports, ended, origins):
                     if counts and made.payloads:
                         counts[at].add(made.payloads, made.diffs)

@@ -97,7 +97,11 @@ class ScanStage(Restoring):
         if self._unasked is not None:
             self.recall(self._unasked.of(keys))
         batch = Keyed(metas, keys, payloads)
-        if diffs is None and not self._debts and not self._blocked_keys:
+        is_whole = metas[-1] < self.whole_below and self._log.is_above(metas[0])
+        if is_whole and diffs is None and not self._debts and not self._blocked_keys:
+            changed, rest = _NONE, batch
+        elif diffs is None and not self._debts and not self._blocked_keys:
+            is_whole = False
             changed, rest = self._log.parted(batch, self._histories)
         else:
             self._log.note(metas)
@@ -106,7 +110,7 @@ class ScanStage(Restoring):
         if changed.metas:
             sent.append(self._change(changed, diffs, ports))
         if rest.metas and not self._blocked_keys:
-            outputs = self._run(rest)
+            outputs = self._run_whole(rest) if is_whole else self._run(rest)
             done = len(outputs)
             sent.append(Columns(rest.metas[:done], outputs, None))
             rest = Keyed(rest.metas[done:], rest.keys[done:], rest.payloads[done:])
@@ -142,6 +146,28 @@ class ScanStage(Restoring):
                 check_unchanged(self._state, seen, "a payload or a state")
         if outputs:
             self._log.append(metas, keys, payloads, befores, outputs)
+        return outputs
+
+    def _run_whole(self, batch: Keyed) -> list[Any]:
+        """The same where nothing will come below, so that there is nothing to log."""
+        _, keys, payloads = batch
+        states, step, initial = self._states, self._step, self._initial
+        find = states.get
+        outputs: list[Any] = []
+        give = outputs.append
+        seen = self._sampler.sample(payloads, find(keys[0], initial), initial)
+        try:
+            for key, payload in zip(keys, payloads):
+                made = step(find(key, initial), payload)
+                if type(made) is not tuple:
+                    made = pair_of(made)
+                states[key], output = made
+                give(output)
+        except BaseException as raised:  # met again in _change, which says what and where
+            pass_interrupts(raised)
+        else:
+            if seen:
+                check_unchanged(self._state, seen, "a payload or a state")
         return outputs
 
     def _change(self, batch: Keyed, diffs: Sequence[int] | None, ports: Ports) -> Columns:

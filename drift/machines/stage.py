@@ -15,7 +15,10 @@ class Stage(Protocol):
 
     Attributes:
         suffix: what the metas of its output lack.
+        whole_below: what comes below it comes in this call at the latest, so that nothing there is ever taken back.
     """
+
+    whole_below: bytes
 
     @property
     def suffix(self) -> bytes: ...

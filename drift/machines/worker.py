@@ -170,10 +170,18 @@ class Worker:
             for stage in self._stages.values():
                 stage.track()
         self._cyclic = {component: plan.is_cyclic(component) for component in plan.components}
+        self._in_order = [self._stages[name] for names, cyclic in self._cyclic.items() if not cyclic for name in names]
         self.tombstones = 0
 
-    def handle(self, parts: Sequence[Part]) -> dict[int, list[Part]]:
-        """Process batches for this worker; what to send, by worker and for the barrier."""
+    def handle(self, parts: Sequence[Part], whole_below: bytes = BEGINNING) -> dict[int, list[Part]]:
+        """Process batches for this worker; what to send, by worker and for the barrier.
+
+        Args:
+            whole_below: every item below it that will ever come has been given here, or is now.
+        """
+        if whole_below and not self.holds_later:
+            for stage in self._in_order:
+                stage.whole_below = whole_below
         waiting: Ports = {}
         sends: dict[int, list[Part]] = {}
         ports: Ports = {}

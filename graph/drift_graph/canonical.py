@@ -25,7 +25,7 @@ import uuid
 import zoneinfo
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
-from operator import ne
+from operator import countOf, ne
 from typing import Any
 
 import msgspec
@@ -42,6 +42,7 @@ _NAN = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
 _exact = frozenset({str, int, bool, type(None), bytes})
 _scalars = _exact | {float}
 _PLAIN_DEPTH_MAX = 50
+_COLUMNS_MAX = 8  # entries of tuples that are looked at entry by entry, and not all of them one after the other
 _looked_into = _scalars | {tuple}
 _with_form = _scalars | {
     bytearray, complex, datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
@@ -215,11 +216,30 @@ def forms_of(values: Sequence[Any]) -> list[bytes]:
         return list(map(form_of, values))
 
 
+def types_of(values: Collection[Any]) -> set[type]:
+    """The types of all values; quickest where they are of one."""
+    first = type(next(iter(values), None))
+    if values and countOf(map(type, values), first) == len(values):
+        return {first}
+    return set(map(type, values))
+
+
+def _columns(rows: Collection[tuple[Any, ...]]) -> list[tuple[Any, ...]] | None:
+    """First entries of all rows, second ones, and so on; None where rows differ in length, or are long."""
+    width = len(next(iter(rows)))
+    if not 0 < width <= _COLUMNS_MAX:
+        return None
+    try:
+        return list(zip(*rows, strict=True))
+    except ValueError:
+        return None
+
+
 def are_plain(values: Collection[Any], depth: int = 0) -> bool:
     """Whether msgspec's own encoding of every value is its canonical form (huge ints and surrogates excepted)."""
     if depth > _PLAIN_DEPTH_MAX:
         return False
-    kinds = set(map(type, values))
+    kinds = types_of(values)
     if not kinds <= _looked_into:
         return False
     if float in kinds and any(map(ne, values, values)):  # a NaN differs from itself
@@ -227,6 +247,9 @@ def are_plain(values: Collection[Any], depth: int = 0) -> bool:
     if kinds <= _scalars:
         return True
     if kinds == {tuple}:
+        columns = _columns(values)
+        if columns is not None:
+            return all(are_plain(column, depth + 1) for column in columns)
         inside = set(map(type, chain.from_iterable(values)))
         return inside <= _exact or are_plain(list(chain.from_iterable(values)), depth + 1)
     return are_plain(list(chain.from_iterable(value for value in values if type(value) is tuple)), depth + 1)

@@ -18,7 +18,7 @@ from drift_graph.errors import ImpureStep
 from drift_graph.functions import safe_text
 from drift_graph.operators import Operator, label_of, place_of
 
-_FIRST = 32  # of all, and of a batch that is looked at
+SAMPLED_MAX = 32  # of all, and of a batch that is looked at
 _BYTES_MAX = 4096  # at which a look is long enough
 _APART_MAX = 16384  # items from one look to the next
 _APART_FOR_BYTE = 4
@@ -53,6 +53,15 @@ class Sampler:
         self._passed = 0
         self._due = 0
 
+    @property
+    def is_due(self) -> bool:
+        """Whether `sample` would look at something now."""
+        return self._passed >= self._due
+
+    def pass_by(self, count: int) -> None:
+        """So many were handed out that nobody looks at, since none was due."""
+        self._passed += count
+
     def sample(self, values: Sequence[Any], *more: Any) -> list[Seen]:
         """Some of the values that are handed out now, and `more`; none where it is not yet time."""
         before = self._passed
@@ -61,14 +70,14 @@ class Sampler:
             return []
         seen: list[Seen] = []
         size = 0
-        for value in (*more, *values[:_FIRST]):
+        for value in (*more, *values[:SAMPLED_MAX]):
             each = _seen(value)
             if each is not None:
                 seen.append(each)
                 size += len(each.data)
                 if size > _BYTES_MAX:
                     break
-        if self._passed > _FIRST or size > _BYTES_MAX:
+        if self._passed > SAMPLED_MAX or size > _BYTES_MAX:
             self._due = self._passed + min(self._passed, _APART_MAX) + _APART_FOR_BYTE * size
         return seen
 

@@ -9,13 +9,14 @@ from drift_graph.meta import pack_time
 from drift_graph.metas.children import ChildMetas
 from drift_graph.metas.computed import ComputedMetas
 
-_bytes = [bytes((value,)) for value in range(0x100)]
+_low_bytes = bytes(range(0x100)) * 0x100  # of all numbers of two bytes
+_high_bytes = b"".join(bytes((value,)) * 0x100 for value in range(0x100))
 
 
 @cache
 def _low_halves() -> list[bytes]:
-    """All there are, made when first asked for: most processes that start never do."""
-    return [high + low for high in _bytes for low in _bytes]
+    """All numbers of two bytes, made when first asked for: most processes that start never do."""
+    return [number.to_bytes(2, "big") for number in range(0x10000)]
 
 
 class NumberedMetas(ComputedMetas):
@@ -75,8 +76,17 @@ class NumberedMetas(ComputedMetas):
         return NumberedMetas(self.first_time, self.length + later.length, self.ending)
 
     def joined(self, head: bytes) -> bytes:
-        between = self.ending + head
-        pieces = [head + high + (between + high).join(lows) + self.ending for high, lows in self._halves()]
+        at, end = self.first_time + 2**63, self.first_time + 2**63 + self.length
+        each, low_at = len(head) + 8 + len(self.ending), len(head) + 6
+        pieces: list[bytearray] = []
+        while at < end:  # of items whose first six bytes of the time are the same
+            low = at & 0xFFFF
+            upto = min(low + end - at, 0x10000)
+            piece = bytearray((head + at.to_bytes(8, "big") + self.ending) * (upto - low))
+            piece[low_at::each] = _high_bytes[low:upto]
+            piece[low_at + 1 :: each] = _low_bytes[low:upto]
+            pieces.append(piece)
+            at += upto - low
         return b"".join(pieces)
 
     def _halves(self) -> Iterator[tuple[bytes, list[bytes]]]:
