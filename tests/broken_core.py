@@ -227,7 +227,7 @@ BREAKAGES = [
         "rank left out of the meta",
         [
             Edit(_META, "    head = varint(rank)\n", '    head = b""\n'),
-            Edit(_MAPS, "self._only_child = self._rank + varint(0)", "self._only_child = varint(0)"),
+            Edit(_MAPS, "self.only_child = self._rank + varint(0)", "self.only_child = varint(0)"),
             Edit(
                 _REFERENCE,
                 "placed_all(came_with, varint(rank), family, below == END_OF_TIME)",

@@ -157,18 +157,6 @@ def test_fewer_items_are_read_at_once_where_one_becomes_many() -> None:
     assert sizes(150) == [15_000] + [150] * 900
 
 
-def test_where_batches_correct_each_other_as_many_items_are_read_at_once_as_before() -> None:
-    graph = drift.Graph("children")
-    time = drift.EventTime(time=int, tie=int, lateness=10)
-    children = graph.source("in", time=time).flat_map(lambda number: [number] * 3)
-    children.scan(lambda number: 0, 0, lambda count, number: (count + 1, count)).sink("out")
-    disordered = sorted(range(1000), key=lambda number: number + 2 * number % 5)  # across wherever a batch may end
-    run = drift.run(graph, {"in": disordered}, batch_items=100)
-    read = list(dict.fromkeys(run.progress.items_in for _ in run.pieces()))
-    assert read[:3] == [100, 133, 233] and read[-2:] == [933, 1000]
-    assert run.report.tombstones
-
-
 def test_runs_that_end_in_any_order_leave_the_garbage_collector_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()  # what other tests have left to it
     monkeypatch.setattr("drift.engines.base._thresholds_before", [])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import HANG_S
 
 import drift
 from drift.machines.plan import Plan
@@ -151,10 +153,22 @@ def all_of_them(payload: Any) -> None:
 
 def test_what_takes_an_item_back_takes_back_what_it_put_at_a_later_time() -> None:
     graph = drift.Graph("corrected")
+    is_windowed = threading.Event()
+
+    def seen_window(window: Any) -> list[Any]:
+        is_windowed.set()
+        return later_window(window)
+
+    def one_by_one() -> Iterator[Any]:
+        for trip in arrived:
+            is_windowed.clear()
+            yield trip
+            assert is_windowed.wait(HANG_S), "where there is nothing to read, what came is processed ahead"
+
     windows = graph.source("trips", time=BY_TIME).group(by_name, 2)
-    windows.flat_map(later_window, later=True).sink("out")
+    windows.flat_map(seen_window, later=True).sink("out")
     arrived = [(1, "a"), (5, "a"), (3, "a")]
-    run = drift.run(graph, {"trips": arrived}, batch_items=1)
+    run = drift.run(graph, {"trips": drift.sources.live(one_by_one())})
     assert [item.payload for item in run] == [((1, "a"),), ((1, "a"), (3, "a")), ((3, "a"), (5, "a"))]
     assert run.report.tombstones == 1 and [item.time for item in drift.run(graph, {"trips": arrived})] == [11, 13, 15]
 

@@ -167,18 +167,14 @@ class LocalEngine:
         return global_time_of(least) if later is None else min(later, global_time_of(least))
 
     def _few_enough(self, taken: Sequence[Part], made: Sequence[Part]) -> int:
-        """How many items to read at once, where these became those: as many as stay in the processor's cache.
-
-        But where batches correct each other, smaller ones would do it more often, and only large payloads count.
-        """
+        """How many items to read at once, where these became those: as many as stay in the processor's cache."""
         items_in, items_out = (sum(len(columns.metas) for _, columns in parts) for parts in (taken, made))
         if not items_in:
             return self._feed.batch_items
         made_bytes = sum(about_bytes(columns.payloads) for _, columns in made)
-        most = min(self._batch_items, BATCH_BYTES * items_in // max(made_bytes, 1), _GROWTH * self._feed.batch_items)
-        if not any(columns.diffs for _, columns in made):
-            most = min(most, self._batch_items * items_in // max(items_in, items_out))
-        return max(most, 1)
+        by_bytes = BATCH_BYTES * items_in // max(made_bytes, 1)
+        by_items = self._batch_items * items_in // max(items_in, items_out)
+        return max(min(by_bytes, by_items, _GROWTH * self._feed.batch_items), 1)
 
     def _note(self) -> None:
         progress, feed = self.progress, self._feed
