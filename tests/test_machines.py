@@ -1192,10 +1192,13 @@ def test_a_bucket_that_is_settled_goes_on_from_what_came_in_order_after_it() -> 
         assert [item.payload for item in run] == expected
 
 
+ENDINGS = [bytes((letter,)) for letter in b"abcdefghi"]
+
+
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.data())
 def test_what_is_asked_of_computed_metas_is_what_a_list_would_say(counts: list[int], data: st.DataObject) -> None:
     numbered = NumberedMetas(data.draw(st.integers(-5, 2**16)), len(counts), b"end")
-    children = metas_of_children(numbered, counts, [b"a", b"b"] * 5)
+    children = metas_of_children(numbered, counts, ENDINGS)
     kinds: list[Metas] = [numbered, children, chosen_metas(numbered, bytes(count % 2 for count in counts))]
     for metas in kinds:
         listed = list(metas)
@@ -1203,10 +1206,10 @@ def test_what_is_asked_of_computed_metas_is_what_a_list_would_say(counts: list[i
         assert list(times_of(metas)) == list(times_of(listed))
         if listed:
             assert (least_meta(metas), greatest_meta(metas)) == (min(listed), max(listed))
-    assert list(children) == list(metas_of_children(list(numbered), counts, [b"a", b"b"] * 5))
+    assert list(children) == list(metas_of_children(list(numbered), counts, ENDINGS))
     assert numbers_of(numbered) == (numbered.first_time, b"end") and numbers_of(list(numbered)) is None
     payloads = Plain(counts)
     batch, wanted = Columns(numbered, payloads, None), bytes(count % 2 for count in counts)
-    for part, at in ((batch.cut(1, 3), [1, 2]), (batch.chosen(wanted), [at for at, each in enumerate(wanted) if each])):
-        assert type(part.payloads) is Plain and part.payloads == [counts[index] for index in at if index < len(counts)]
-        assert list(part.metas) == [numbered[index] for index in at if index < len(counts)]
+    for part, at in ((batch.cut(0, 1), [0]), (batch.chosen(wanted), [at for at, each in enumerate(wanted) if each])):
+        assert type(part.payloads) is Plain and part.payloads == [counts[index] for index in at]
+        assert list(part.metas) == [numbered[index] for index in at]
