@@ -366,16 +366,17 @@ class _PlacesOfReference(Reference):
 
     def __init__(self, dataflow: drift.Dataflow) -> None:
         super().__init__(dataflow)
+        self._dataflow = dataflow
         self.seen: set[tuple[str, bytes, bytes]] = set()
 
-    def push(self, origin: str, meta: bytes, payload: Any) -> None:
+    def push(self, origin: str, meta: bytes, payload: Any, parents: tuple[Any, ...] = ()) -> None:
         for operator in self._dataflow.consumers(origin):
             if isinstance(operator, Group) and type(payload) not in (State, Timer):
                 self.seen.add((operator.name, meta, form_of(payload)))
             elif operator.kind == "sink":
                 rank = varint(self._dataflow.ranks[operator.name])
                 self.seen.add((operator.name, meta + rank, form_of(payload)))
-        super().push(origin, meta, payload)
+        super().push(origin, meta, payload, parents)
 
 
 @given(cases(items_max=10), st.integers(1, 3), st.data())

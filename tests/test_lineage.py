@@ -26,7 +26,7 @@ from drift_graph.canonical import canonical
 from drift_graph.errors import InputError
 from drift_graph.item import Failure
 from drift_graph.later import Later
-from drift_graph.meta import global_time_of
+from drift_graph.meta import END_OF_TIME, global_time, global_time_of
 from drift_graph.operators import Group, Map, Sink, Source
 
 ROOT = Path(__file__).parents[1]
@@ -337,3 +337,26 @@ def test_a_lineage_of_many_states_is_no_recursion() -> None:
     assert lineage.complete and len(lineage.inputs()) == 3000
     assert len(lineage.as_dict()["items"]) == len(lineage.items)
     assert global_time_of(item.meta) == lineage.items[-3].meta
+
+
+class _NoForm:
+    """Has no canonical form."""
+
+    __slots__ = ("lock",)
+
+    def __init__(self) -> None:
+        self.lock = object()
+
+
+def test_lineage_fails_where_the_reference_fails() -> None:
+    graph = drift.Graph("formless")
+    pairs = graph.source("n").group(lambda n: 0, 2).map(lambda pair: _NoForm() if pair[-1] == 2 else pair[-1])
+    pairs.group(lambda n: 0, 1).map(lambda one: 0).sink("out")
+    with pytest.raises(drift.StepError) as failed:
+        drift.run(graph, {"n": [1, 2, 3]}, engine="reference").finish()
+    tracer = Tracer(graph.build())
+    for number in (1, 2, 3):
+        tracer.push("n", global_time(number, 0, 0, 0), number)
+    failures = [node for node in tracer.pop(END_OF_TIME) if isinstance(node.payload, Failure)]
+    assert [node.payload.message.splitlines()[0] for node in failures] == [str(failed.value).splitlines()[0]]
+    assert failures[0].parents[0].payload.__class__ is _NoForm

@@ -21,6 +21,7 @@ from drift_graph.payloads import of_kind
 
 BLOCK_ITEMS = 4096
 Algorithm = Literal["xxh3_128", "sha256"]
+Part = bytes | memoryview
 
 
 def block_bytes(count: int, metas: bytes, payloads: bytes) -> bytes:
@@ -33,6 +34,15 @@ def block_head(count: int) -> tuple[bytes, bytes]:
     """What stands before the metas of a block, and before its payloads."""
     array = b"\xdc" + count.to_bytes(2, "big")
     return b"\x92" + array, array
+
+
+def hash_of_parts(algorithm: Algorithm, count: int, metas: Iterable[Part], payloads: Iterable[Part]) -> bytes:
+    """The hash of `block_bytes` of what these parts come to, which are not joined: a block may be large."""
+    hashing = hashlib.sha256() if algorithm == "sha256" else xxhash.xxh3_128()
+    head, between = block_head(count)
+    for part in (head, *metas, between, *payloads):
+        hashing.update(part)
+    return hashing.digest()
 
 
 def hash_block(algorithm: Algorithm, data: bytes) -> bytes:
@@ -122,8 +132,4 @@ class Digest:
         return hash_block(self.algorithm, b"".join(blocks)).hex()
 
     def _open_block(self) -> bytes:
-        hashing = hashlib.sha256() if self.algorithm == "sha256" else xxhash.xxh3_128()
-        head, between = block_head(self._count)
-        for piece in (head, *self._metas, between, *self._payloads):  # not joined: a block may be large
-            hashing.update(piece)
-        return hashing.digest()
+        return hash_of_parts(self.algorithm, self._count, self._metas, self._payloads)

@@ -37,7 +37,6 @@ from drift.records.format import (
     as_file,
     hash_file,
     hash_of,
-    new_hash,
     read_snapshot,
 )
 from drift.records.journal import JOURNAL
@@ -45,7 +44,7 @@ from drift.records.metas import GLOBAL_TIME, META, bins_of
 from drift.records.reader import Record
 from drift.records.tables import DAMAGE, ROW_GROUP_ITEMS, check_values, open_table
 from drift.records.watch import Watch
-from drift_barrier.digest import BLOCK_ITEMS, Algorithm, block_bytes, block_head, hash_block
+from drift_barrier.digest import BLOCK_ITEMS, hash_block, hash_of_parts
 
 _TROUBLES_MAX = 20
 #: What metas are made of; of the input, global times.
@@ -296,22 +295,12 @@ def _hashes(path: Path, manifest: Manifest, table: str) -> Iterator[tuple[int, b
                     payloads.append(of_payloads.slice(start, end).joined())
                     rows, start = rows + end - start, end
                     if rows == BLOCK_ITEMS:
-                        yield rows, _hashed(manifest.algorithm, rows, metas, payloads)
+                        yield rows, hash_of_parts(manifest.algorithm, rows, metas, payloads)
                         rows, metas, payloads = 0, [], []
     for wrong in agreement.at_end():
         raise ValueError(wrong.text)
     if rows:
-        yield rows, _hashed(manifest.algorithm, rows, metas, payloads)
-
-
-def _hashed(algorithm: Algorithm, rows: int, metas: list[memoryview], payloads: list[memoryview]) -> bytes:
-    """The hash of a block, as `drift_barrier.digest.block_bytes` says it, without a copy."""
-    state = new_hash(algorithm)
-    head, between = block_head(rows)
-    for part in (head, *metas, between, *payloads):
-        state.update(part)
-    digest: bytes = state.digest()
-    return digest
+        yield rows, hash_of_parts(manifest.algorithm, rows, metas, payloads)
 
 
 class _Rows:
@@ -551,8 +540,7 @@ class _Items:
 
 
 def _hash(manifest: Manifest, rows: _Rows) -> bytes:
-    data = block_bytes(len(rows), rows.metas.joined().tobytes(), rows.payloads.joined().tobytes())
-    return hash_block(manifest.algorithm, data)
+    return hash_of_parts(manifest.algorithm, len(rows), [rows.metas.joined()], [rows.payloads.joined()])
 
 
 def _strays(expected: Numbers, found: Numbers, places: Numbers) -> int:

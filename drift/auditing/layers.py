@@ -12,7 +12,7 @@ items go round through several keys, and the whole input is traced.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from drift.auditing.given import Input
 from drift.auditing.route import behind
@@ -25,18 +25,10 @@ from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, Failure
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, read_varint
-from drift_graph.operators import Group, Map, Operator, Source
+from drift_graph.operators import Group, Map, Source
 
 #: Of a record, finding an item takes as long as reading some thousands.
 _FOUND_ONE_BY_ONE_MAX = 20
-
-
-class _Passed(NamedTuple):
-    """An operator that an item has passed, with the meta that the item had before it and after it."""
-
-    operator: Operator
-    before: bytes
-    after: bytes
 
 
 class Layers:
@@ -65,7 +57,7 @@ class Layers:
 
     def trace(self, meta: bytes) -> Node | None:
         """The item of a meta with all it was made of; None where no such item comes."""
-        passed = list(_passed(self._dataflow, meta))
+        passed = self._dataflow.passed(meta)
         node = Node(passed[-1].operator.name, meta, None, (), global_time_of(meta))
         self._want(node)
         for component in reversed(self._plan.components):
@@ -77,7 +69,7 @@ class Layers:
 
     def _want(self, node: Node) -> None:
         """Ask for what an item was made of."""
-        groups = [each.operator.name for each in _passed(self._dataflow, node.meta) if isinstance(each.operator, Group)]
+        groups = [each.operator.name for each in self._dataflow.passed(node.meta) if isinstance(each.operator, Group)]
         if groups:
             self._wanted.setdefault(groups[-1], []).append(node)
         else:
@@ -86,7 +78,7 @@ class Layers:
     def _trace_to_input(self) -> None:
         """The items that only their own input item had a part in."""
         wanted = [node.meta for node in self._of_input]
-        only = {each.operator.name for meta in wanted for each in _passed(self._dataflow, meta)}
+        only = {each.operator.name for meta in wanted for each in self._dataflow.passed(meta)}
         tracer = Tracer(self._dataflow, only=only, wanted=wanted)
         for source, own, payload in self._inputs_at(set(map(global_time_of, wanted))):
             tracer.push(source, own, payload)
@@ -111,14 +103,14 @@ class Layers:
         keys = self._keys(group, came)
         only = {group} | self._cycle(group)
         for node in wanted:
-            only.update(each.operator.name for each in _passed(self._dataflow, node.meta))
+            only.update(each.operator.name for each in self._dataflow.passed(node.meta))
         tracer = Tracer(self._dataflow, only=only, loops_kept=self._loops_kept, wanted=[node.meta for node in wanted])
         last = max(node.meta for node in wanted)
         for metas, payloads in self._arrivals(group, max(came)):
             forms = self._forms(group, payloads)
             for meta, payload, form in zip(metas, payloads, forms):
                 if form in keys:
-                    origin = list(_passed(self._dataflow, meta))[-1].operator.name
+                    origin = self._dataflow.passed(meta)[-1].operator.name
                     tracer.push_to(group, Node(origin, meta, payload, (), global_time_of(meta)))
             if metas:
                 _run(tracer, min(metas[-1], last))
@@ -140,7 +132,7 @@ class Layers:
     def _arrival(self, group: str, meta: bytes) -> bytes:
         """The meta with which an item came to the grouping that it passed last."""
         return next(
-            each.before for each in reversed(list(_passed(self._dataflow, meta))) if each.operator.name == group
+            each.before for each in reversed(self._dataflow.passed(meta)) if each.operator.name == group
         )
 
     def _cycle(self, group: str) -> set[str]:
@@ -236,18 +228,3 @@ def _as_one(node: Node) -> Node:
         if known.cut and not each.cut:
             found[each.operator, each.meta] = each
     return found[node.operator, node.meta]
-
-
-def _passed(dataflow: Dataflow, meta: bytes) -> Iterator[_Passed]:
-    """The operators that an item has passed, its source first."""
-    operators = {rank: dataflow[name] for name, rank in dataflow.ranks.items()}
-    own = global_time_of(meta)
-    yield _Passed(dataflow.sources[read_varint(meta, 8)[0]], b"", own)
-    at = len(own)
-    while at < len(meta):
-        start = at
-        rank, at = read_varint(meta, at)
-        operator = operators[rank]
-        if isinstance(operator, Map) and at < len(meta):
-            _, at = read_varint(meta, at)
-        yield _Passed(operator, meta[:start], meta[:at])

@@ -11,47 +11,33 @@ every input may matter, since what a grouping gives may have any key in the next
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from drift.machines.maps import Ports, Program
 from drift.machines.plan import Plan
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import canonical, forms_of
 from drift_graph.errors import InputError
-from drift_graph.graph import Dataflow
+from drift_graph.graph import Dataflow, Passed
 from drift_graph.item import Columns
 from drift_graph.meta import MetaParts, is_later, root_of
 from drift_graph.metas import Metas
-from drift_graph.operators import Group, Map, Operator
+from drift_graph.operators import Group
 
 
-class Stop(NamedTuple):
-    """An operator on a route; for a map, which of its children the item is."""
-
-    operator: Operator
-    child: int | None
-
-
-def route_of(dataflow: Dataflow, meta: bytes) -> list[Stop]:
-    """The operators that an item has passed, from its source on; a failure ends in a map, and is none of its children.
+def route_of(dataflow: Dataflow, meta: bytes) -> list[Passed]:
+    """What an item has come through, as `Dataflow.passed`.
 
     Raises:
         InputError: the meta is not of this graph.
     """
-    operators = {rank: dataflow[name] for name, rank in dataflow.ranks.items()}
-    parts = MetaParts(meta)
-    numbers = iter(parts.path)
     try:
-        route = [Stop(dataflow.sources[parts.source_rank], None)]
-        for rank in numbers:
-            operator = operators[rank]
-            route.append(Stop(operator, next(numbers, None) if isinstance(operator, Map) else None))
+        return dataflow.passed(meta)
     except LookupError:
         raise InputError(
-            f"no item of graph {dataflow.name!r} has the meta {meta[:40].hex()} ({parts}): it names operators that "
-            f"the graph does not have; look at it with the graph that made it"
+            f"no item of graph {dataflow.name!r} has the meta {meta[:40].hex()} ({MetaParts(meta)}): it names "
+            f"operators that the graph does not have; look at it with the graph that made it"
         ) from None
-    return route
 
 
 def behind(dataflow: Dataflow, names: Iterable[str]) -> set[str]:

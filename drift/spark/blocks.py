@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from drift_barrier.digest import BLOCK_ITEMS, Algorithm, Digest, block_bytes, hash_block
+from drift_barrier.digest import BLOCK_ITEMS, Algorithm, Digest, hash_of_parts
 
 #: Position of the first item, how many items, canonical bytes of their metas and of their payloads.
 Edge = tuple[int, int, bytes, bytes]
@@ -59,7 +59,6 @@ def joined_digest(algorithm: Algorithm, blocks: Iterable[tuple[int, bytes]], edg
         pieces.setdefault(edge[0] // BLOCK_ITEMS, []).append(edge)
     for number, parts in pieces.items():
         count = sum(part[1] for part in parts)
-        data = block_bytes(count, b"".join(part[2] for part in parts), b"".join(part[3] for part in parts))
-        found[number] = hash_block(algorithm, data)
+        found[number] = hash_of_parts(algorithm, count, [part[2] for part in parts], [part[3] for part in parts])
     assert sorted(found) == list(range(len(found))), "a block of the digest is missing"
     return [found[number] for number in range(len(found))]

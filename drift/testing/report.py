@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from drift.testing.check import Case, Result, Row, reference_run
 from drift.testing.schedule import Schedule
 from drift.testing.words import Words
 from drift_graph.canonical import NoCanonicalForm, canonical
 from drift_graph.functions import safe_text
-from drift_graph.graph import Dataflow
-from drift_graph.meta import END_OF_TIME, global_time_of, read_varint, root_of
-from drift_graph.operators import Group, Map, Operator, Sink, label_of, place_of
+from drift_graph.item import Failure
+from drift_graph.meta import END_OF_TIME
+from drift_graph.operators import Group, Map, Sink, label_of, place_of
 from drift_graph.reference import Reference
 
 _SHOWN_CHARACTERS_MAX = 300
@@ -21,49 +21,19 @@ _ITEMS_SHOWN_MAX = 40
 _DEVIATIONS_SHOWN_MAX = 20
 
 
-class Link(NamedTuple):
-    """One step of the way to an item.
+class _Given:
+    """Observes the reference, and remembers what was given on the way to one item."""
 
-    Attributes:
-        operator: the source first, the sink last.
-        meta: of what it gave.
-        child: which child of a map, or -1.
-    """
-
-    operator: Operator
-    meta: bytes
-    child: int
-
-
-def chain_of(dataflow: Dataflow, meta: bytes) -> list[Link]:
-    """The operators that an item passed, oldest first, read off its meta."""
-    by_rank = {rank: dataflow[name] for name, rank in dataflow.ranks.items()}
-    start = global_time_of(meta)
-    source = dataflow.sources[read_varint(root_of(meta), 8)[0]]
-    links = [Link(source, start, -1)]
-    at = len(start)
-    while at < len(meta):
-        rank, at = read_varint(meta, at)
-        operator = by_rank[rank]
-        child = -1
-        if isinstance(operator, Map):
-            child, at = read_varint(meta, at)
-        links.append(Link(operator, meta[:at], child))
-    return links
-
-
-class _Recording(Reference):
-    """The reference, which remembers what was given on the way to one item."""
-
-    def __init__(self, dataflow: Dataflow, meta: bytes) -> None:
-        super().__init__(dataflow)
+    def __init__(self, meta: bytes) -> None:
         self._meta = meta
         self.given: dict[bytes, Any] = {}
 
-    def push(self, origin: str, meta: bytes, payload: Any) -> None:
-        if self._meta.startswith(meta):
+    def made(self, operator: str, meta: bytes, payload: Any, parents: tuple[None, ...]) -> None:
+        if self._meta.startswith(meta) and not isinstance(payload, Failure):
             self.given[meta] = payload
-        super().push(origin, meta, payload)
+
+    def goes_back(self, mark: None) -> None:
+        pass
 
 
 def report(result: Result, *, place: str = "", again: str = "") -> str:
@@ -168,18 +138,18 @@ def _finer(expected: Row, got: Row) -> list[str]:
 
 def _chain(result: Result, row: Row) -> list[str]:
     dataflow = result.case.dataflow
-    recording = _Recording(dataflow, row.meta)
-    reference_run(recording, result.case, result.handed, END_OF_TIME)
+    observer = _Given(row.meta)
+    reference_run(Reference(dataflow, observer), result.case, result.handed, END_OF_TIME)
     lines = []
     rows = []
-    for operator, meta, child in chain_of(dataflow, row.meta):
+    for operator, child, _, meta in dataflow.passed(row.meta):
         name = f"{operator.kind if isinstance(operator, Sink) else label_of(operator)}"
         what = f"{operator.name!r}"
         if isinstance(operator, (Map, Group)):
             what += f" ({name})"
-        if child > 0:
+        if child:
             what += f", child {child}"
-        gave = recording.given.get(meta, _NOTHING)
+        gave = observer.given.get(meta, _NOTHING)
         if isinstance(operator, Sink) or gave is _NOTHING:
             shown = "" if isinstance(operator, Sink) else "(not in the reference)"
         else:

@@ -11,15 +11,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from drift_graph.checks import check
 from drift_graph.errors import GraphError
-from drift_graph.meta import MetaParts
+from drift_graph.meta import global_time_of, read_varint, root_of
 from drift_graph.operators import Edge, Map, Operator, Sink, Source
 from drift_graph.ranks import structural_ranks
 
 OperatorT = TypeVar("OperatorT", bound=Operator)
+
+
+class Passed(NamedTuple):
+    """An operator that an item has passed; for a map, which of its children the item is.
+
+    Attributes:
+        before, after: the item's meta when it came, and when it left.
+    """
+
+    operator: Operator
+    child: int | None
+    before: bytes
+    after: bytes
 
 
 @dataclass(frozen=True)
@@ -78,14 +91,22 @@ class Dataflow:
     def _by_rank(self) -> dict[int, Operator]:
         return {rank: self[name] for name, rank in self.ranks.items()}
 
-    def passed(self, meta: bytes) -> list[tuple[Operator, int | None]]:
-        """What the item at this meta has come through: its source, then each operator, a map with the child's index."""
-        parts = MetaParts(meta)
-        way: list[tuple[Operator, int | None]] = [(self.sources[parts.source_rank], None)]
-        path = iter(parts.path)
-        for rank in path:
-            operator = self._by_rank[rank]
-            way.append((operator, next(path) if isinstance(operator, Map) else None))
+    def passed(self, meta: bytes) -> list[Passed]:
+        """What the item at this meta has come through, its source first, as its meta says; of a later item from where
+        it was put at its time. A failure ends in a map, and is none of its children.
+
+        Raises:
+            LookupError: the meta names operators that the graph does not have.
+        """
+        at = len(global_time_of(meta))
+        way = [Passed(self.sources[read_varint(root_of(meta), 8)[0]], None, b"", meta[:at])]
+        while at < len(meta):
+            start = at
+            rank, at = read_varint(meta, at)
+            operator, child = self._by_rank[rank], None
+            if isinstance(operator, Map) and at < len(meta):
+                child, at = read_varint(meta, at)
+            way.append(Passed(operator, child, meta[:start], meta[:at]))
         return way
 
 

@@ -10,15 +10,16 @@ still hold sorts at or above their heartbeats. So a bucket is only ever appended
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Protocol
 
 from drift_graph.canonical import canonical
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step, step_error
 from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.identifiable import looked_at
+from drift_graph.item import Failure
 from drift_graph.later import placed_all
 from drift_graph.meta import END_OF_TIME, time_of, varint
 from drift_graph.operators import Group, Map, Operator, Sink
@@ -27,33 +28,68 @@ from drift_graph.operators import Group, Map, Operator, Sink
 _FAILED = -1
 
 
+class Observer(Protocol):
+    """Is shown every item when it is made, and keeps of it what it likes: its mark goes wherever the item goes."""
+
+    def made(self, operator: str, meta: bytes, payload: Any, parents: tuple[Any, ...]) -> Any:
+        """The mark of an item that an operator made: of one, of those of a window, or of none, an input item.
+
+        Where a call failed the payload is its `Failure`. At a sink each item is made once more, of itself.
+        """
+
+    def goes_back(self, mark: Any) -> None:
+        """An item goes over a feedback edge."""
+
+
 class Reference:
     """Runs a dataflow in order; `push` input, then `pop` what is certain.
 
-    An item in the heap is (meta, rank of the operator it goes to, payload). What leaves, for a sink or as a failure,
-    waits there under its last meta: what a sibling of lower rank causes comes before it.
+    An item in the heap is (meta, rank of the operator it goes to, number, payload, mark). What leaves, for a sink or as
+    a failure, waits there under its last meta: what a sibling of lower rank causes comes before it.
+
+    Args:
+        observer: is shown all items; without one there are no marks.
+        only: names of the operators to run, without the others and what these would make; all, if None.
     """
 
-    def __init__(self, dataflow: Dataflow) -> None:
-        self._dataflow = dataflow
+    def __init__(
+        self, dataflow: Dataflow, observer: Observer | None = None, only: Collection[str] | None = None
+    ) -> None:
+        self._observer = observer
+        self._ranks = dataflow.ranks
         self._by_rank: dict[int, Operator] = {rank: dataflow[name] for name, rank in dataflow.ranks.items()}
-        self._heap: list[tuple[bytes, int, int, Any]] = []
+        back = {(edge.origin, edge.target) for edge in dataflow.edges if edge.feedback}
+        self._targets: dict[str, list[tuple[Operator, int, bool]]] = {
+            each.name: [
+                (target, dataflow.ranks[target.name], (each.name, target.name) in back)
+                for target in dataflow.consumers(each.name)
+                if only is None or target.name in only
+            ]
+            for each in dataflow.operators
+        }
+        self._heap: list[tuple[bytes, int, int, Any, Any]] = []
         self._pushed = 0
         self._looked_at = looked_at(dataflow)
         self._buckets: dict[tuple[int, bytes], deque[Any]] = {}
+        self._marks: dict[tuple[int, bytes], deque[Any]] = {}
 
-    def push(self, origin: str, meta: bytes, payload: Any) -> None:
+    def push(self, origin: str, meta: bytes, payload: Any, parents: tuple[Any, ...] = ()) -> None:
         """An item leaves `origin`, towards every consumer of it."""
-        for operator in self._dataflow.consumers(origin):
-            self._pushed += 1  # payloads are never compared: metas of one operator differ, and so do these numbers
-            rank = self._dataflow.ranks[operator.name]
-            at = meta + varint(rank) if isinstance(operator, Sink) else meta
+        observer = self._observer
+        mark = observer.made(origin, meta, payload, parents) if observer is not None else None
+        for operator, rank, feedback in self._targets[origin]:
+            if feedback and observer is not None:
+                observer.goes_back(mark)
             if isinstance(operator, Group) and (look := self._looked_at.get(origin)) is not None:
                 failure = look.failure(payload)
                 if failure is not None:
-                    heappush(self._heap, (meta + varint(rank), _FAILED, self._pushed, (failure, None)))
+                    self._fail(origin, meta + varint(rank), failure, None, mark)
                     continue
-            heappush(self._heap, (at, rank, self._pushed, payload))
+            self._add(meta + varint(rank) if isinstance(operator, Sink) else meta, rank, payload, mark)
+
+    def push_to(self, target: str, meta: bytes, payload: Any, mark: Any) -> None:
+        """An item comes to one operator, from one that is not run here."""
+        self._add(meta, self._ranks[target], payload, mark)
 
     def pop(self, below: bytes) -> Iterator[tuple[str, bytes, Any]]:
         """Process everything below a bound on metas; yields (sink, meta, payload) in order of meta.
@@ -61,35 +97,63 @@ class Reference:
         Raises:
             StepError: where a user's function raises; what was yielded before it stands.
         """
-        heap = self._heap
-        while heap and heap[0][0] < below:
-            meta, rank, _, payload = heappop(heap)
-            if rank == _FAILED:
+        for sink, meta, payload, _ in self._steps(below):
+            if sink is None:
                 failure, error = payload
                 raise step_error(failure, meta) from error
+            yield sink, meta, payload
+
+    def marks(self, below: bytes) -> Iterator[Any]:
+        """As `pop`, the marks of what comes to sinks and of failures; what follows one is as if it had not been."""
+        for *_, mark in self._steps(below):
+            yield mark
+
+    def _add(self, meta: bytes, rank: int, payload: Any, mark: Any) -> None:
+        self._pushed += 1  # payloads are never compared: metas of one operator differ, and so do these numbers
+        heappush(self._heap, (meta, rank, self._pushed, payload, mark))
+
+    def _fail(self, operator: str, meta: bytes, failure: Failure, error: BaseException | None, parent: Any) -> None:
+        if self._observer is not None:
+            parent = self._observer.made(operator, meta, failure, (parent,))
+        self._add(meta, _FAILED, (failure, error), parent)
+
+    def _steps(self, below: bytes) -> Iterator[tuple[str | None, bytes, Any, Any]]:
+        """Sink, meta, payload and mark of what comes out; of a failure no sink, and for a payload what failed."""
+        heap, observer = self._heap, self._observer
+        while heap and heap[0][0] < below:
+            meta, rank, _, payload, mark = heappop(heap)
+            if rank == _FAILED:
+                yield None, meta, payload, mark
+                continue
             operator = self._by_rank[rank]
             if isinstance(operator, Sink):
-                yield operator.name, meta, payload
+                if observer is not None:
+                    mark = observer.made(operator.name, meta, payload, (mark,))
+                yield operator.name, meta, payload, mark
                 continue
             came_with, meta = meta, meta + varint(rank)
             try:
                 if isinstance(operator, Map):
                     family = operator.children(payload, time_of(came_with))
                     for made in placed_all(came_with, varint(rank), family, below == END_OF_TIME):
-                        self.push(operator.name, *made)
+                        self.push(operator.name, *made, (mark,))
                 elif isinstance(operator, Group):
                     if len(came_with) > META_BYTES_MAX:
                         raise endless_cycle(operator)
-                    self.push(operator.name, meta, self._window(operator, rank, payload))
+                    self.push(operator.name, meta, *self._window(operator, rank, payload, mark))
             except BaseException as error:
                 pass_interrupts(error)
-                self._pushed += 1
-                heappush(heap, (meta, _FAILED, self._pushed, (failed_step(operator, error, payload), error)))
+                self._fail(operator.name, meta, failed_step(operator, error, payload), error, mark)
 
-    def _window(self, operator: Group, rank: int, payload: Any) -> tuple[Any, ...]:
+    def _window(self, operator: Group, rank: int, payload: Any, mark: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The window that ends with an item, and the marks of its items."""
         place = rank, canonical(operator.key(payload))
         bucket = self._buckets.get(place)
         if bucket is None:
             bucket = self._buckets[place] = deque(maxlen=operator.window)
+            self._marks[place] = deque(maxlen=operator.window)
         bucket.append(payload)
-        return tuple(bucket)
+        if self._observer is None:
+            return tuple(bucket), ()
+        self._marks[place].append(mark)
+        return tuple(bucket), tuple(self._marks[place])

@@ -160,7 +160,7 @@ def unsent_batch(send: Send, error: Exception, ledger: Ledger, dataflow: Dataflo
 def _unsendable(name: str, columns: Columns, error: Exception, dataflow: Dataflow) -> Part:
     """In place of the one item of a part: a failure of the step that made it."""
     metas, payloads, diffs = columns
-    way = [operator for operator, _ in dataflow.passed(metas[0]) if not isinstance(operator, Sink)]
+    way = [each.operator for each in dataflow.passed(metas[0]) if not isinstance(each.operator, Sink)]
     failure = unsendable(way[-1], error, payloads[0])
     if isinstance(dataflow[name], Group):  # the item may be on its way to others as well
         metas = [metas[0] + varint(dataflow.ranks[name])]
