@@ -392,14 +392,17 @@ class Stream(Generic[T]):
         """
         return WindowedStream(self, all_items, windows, early)
 
-    def at_end(self, aggregate: Aggregate[T, V], *, name: str | None = None) -> Stream[V]:
+    def at_end(self, aggregate: Aggregate[T, V], *, parts: Span | None = None, name: str | None = None) -> Stream[V]:
         """One value of all items, when the input has ended; nothing if there was no item.
 
         Args:
             aggregate: one of `drift.agg`, such as `drift.agg.count()`.
+            parts: in two steps, so that workers share the work: first what lies in each stretch of so much time (of so
+                many items where they are numbered), then what these gave, in order. Sums of floats are added up by
+                stretches then, the same everywhere; `reduce` has to be associative.
         """
-        check_aggregate(aggregate, "at_end:")
-        return self._step(at_end(all_items, aggregate, keyed=False), self._named(name, "at end"))
+        steps = at_end(all_items, aggregate, keyed=False, parts=_checked_end(aggregate, parts))
+        return self._steps(steps, self._named(name, "at end"), "parts")
 
     # Iterations.
 
@@ -870,6 +873,13 @@ class Stream(Generic[T]):
         phase = phase_of_timers(self._timed_steps)
         return self._process(Process(step.key, EMPTY, step.on_item, step.on_time, phase), name)
 
+    def _steps(self, steps: Sequence[Step], whole: str, part: str) -> Stream[Any]:
+        """Several, one behind the other; the last has the name of the whole."""
+        stream: Stream[Any] = self
+        for step in steps[:-1]:
+            stream = stream._step(step, f"{whole}.{'items' if step.key is None else part}")
+        return stream._step(steps[-1], whole)
+
     def _process(self, process: Process, name: str) -> Stream[Any]:
         draft, where = self._graph._draft, caller()
         if process.phase > PHASE_TIMERS_MAX and process.phase != PHASE_ROUND_END:
@@ -977,6 +987,17 @@ def _keyed_other(other: object) -> tuple[Stream[Any], Callable[[Any], Any]]:
     return other._stream, other._key
 
 
+def _checked_end(aggregate: object, parts: Span | None) -> int | None:
+    """The length of the stretches in which something is aggregated at the end."""
+    check_aggregate(aggregate, "at_end:")
+    if parts is None:
+        return None
+    span = _span("at_end: parts", parts, caller())
+    if not span:
+        raise GraphError(f"at_end: parts={parts!r} (at {caller()}) is no stretch of time; give 1 or more")
+    return span
+
+
 def _span(what: str, given: object, where: str) -> int:
     span = span_from(given)
     if span is None or span < 0:
@@ -1056,17 +1077,19 @@ class KeyedStream(Generic[K, T]):
         """Windows of each key; see `Stream.window`."""
         return WindowedStream(self._stream, self._key, windows, early)
 
-    def at_end(self, aggregate: Aggregate[T, V], *, name: str | None = None) -> Stream[tuple[K, V]]:
+    def at_end(
+        self, aggregate: Aggregate[T, V], *, parts: Span | None = None, name: str | None = None
+    ) -> Stream[tuple[K, V]]:
         """(key, value) of all items of each key, when the input has ended.
 
         They come in the order of the input items that keys first came from.
 
         Args:
             aggregate: one of `drift.agg`, such as `drift.agg.count()`.
+            parts: in two steps, as `Stream.at_end` has it: for few keys that have many items each.
         """
-        check_aggregate(aggregate, "at_end:")
-        step = at_end(self._key, aggregate, keyed=True)
-        return self._stream._step(step, self._stream._named(name, "at end by", self._key))
+        steps = at_end(self._key, aggregate, keyed=True, parts=_checked_end(aggregate, parts))
+        return self._stream._steps(steps, self._stream._named(name, "at end by", self._key), "parts")
 
     # fmt: off
     @overload
@@ -1167,11 +1190,7 @@ class WindowedStream(Generic[K, T]):
         chosen = several(**named) if aggregate is None else aggregate
         check_aggregate(chosen, "aggregate:")
         steps = self._windows.steps(self._key, chosen, self._early)
-        whole, stream = self._stream._named(name, "window by", self._key), self._stream
-        for at, step in enumerate(steps):
-            part = "items" if step.key is None else "slices"
-            stream = stream._step(step, whole if at == len(steps) - 1 else f"{whole}.{part}")
-        return stream
+        return self._stream._steps(steps, self._stream._named(name, "window by", self._key), "slices")
 
     def count(self, *, name: str | None = None) -> Stream[Window[K, int]]:
         """How many items each window has."""

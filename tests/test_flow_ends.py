@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import flows
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_flow_windows import AGGREGATES, by_key, timed, value
@@ -46,3 +47,37 @@ def test_many_payloads_of_one_key_are_collected_in_no_more_than_a_multiple_of_th
     number = 50_000
     assert drift.run(graph, {"in": range(number)}).finish().digest
     assert [item.payload for item in drift.run(graph, {"in": range(number)})] == [tuple(range(number))]
+
+
+@given(timed(), st.booleans(), st.integers(1, 12))
+@settings(max_examples=8)
+def test_an_end_in_two_steps_gives_what_one_step_gives(items: list[flows.Timed], keyed: bool, parts: int) -> None:
+    several = drift.agg.several(**{name: aggregate for name, (aggregate, _) in AGGREGATES.items()})
+
+    def told(parts: int | None, engines: Any) -> list[Any]:
+        def steps(stream: drift.Stream[Any]) -> drift.Stream[Any]:
+            if keyed:
+                return stream.key_by(value).at_end(several, parts=parts)
+            return stream.at_end(several, parts=parts)
+
+        return flows.outputs(flows.flow(steps, "in", time=flows.event_time()), {"in": items}, engines)
+
+    assert told(parts, flows.ENGINES) == told(None, ())
+
+
+def test_floats_in_two_steps_are_added_up_by_stretches_of_the_order_with_any_workers() -> None:
+    items = [(number // 3, number, 0.1 * number) for number in range(200)]
+    by_parts = [sum(item[2] for item in items[start : start + 30]) for start in range(0, 200, 30)]
+    total = sum(by_parts[1:], by_parts[0])
+    assert total != sum(item[2] for item in items)
+    graph = flows.flow(lambda stream: stream.at_end(drift.agg.sum(value), parts=10), "in", time=flows.event_time())
+    for seed in range(2):
+        engines = [*flows.ENGINES, {**flows.ZEROMQ, "workers": 3}]
+        assert flows.outputs(graph, {"in": flows.disordered(items, seed)}, engines) == [total]
+    numbered = flows.flow(lambda stream: stream.at_end(drift.agg.collect(), parts=7), "in")
+    assert flows.outputs(numbered, {"in": range(100)}) == [tuple(range(100))]
+
+
+def test_stretches_that_are_no_time_are_refused() -> None:
+    with pytest.raises(drift.GraphError, match=r"at_end: parts=0 .at .*test_flow_ends"):
+        drift.Graph("refused").source("in").at_end(drift.agg.count(), parts=0)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from drift.flow.early import InWindow, Open
+from drift.flow.ends import PartOfEnd
 from drift.flow.rounds import First, Folded, Forget, Leaves, Part, Round, Told
 from drift.flow.windows import EarlyNote, Slice, Window, WindowState
 from drift.machines.cuts import Entries
@@ -36,7 +37,7 @@ from drift_graph.restore import CannotRestore, Classes, classes_near, restored
 #: Classes of our own that are found in states.
 _OURS = (
     *(State, Timer, Failure, First, Folded, Forget, Leaves, Part, Round, Told),
-    *(EarlyNote, InWindow, Open, Slice, Window, WindowState),
+    *(EarlyNote, InWindow, Open, PartOfEnd, Slice, Window, WindowState),
 )
 
 
