@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,6 +93,38 @@ def test_with_tcp_and_a_spare_that_is_there(expected: str, monkeypatch: pytest.M
         pass
     assert run.digest == expected
     assert run.progress.died == ["worker 1", "worker 1"]
+
+
+def test_9_a_function_that_kills_its_process_fails_at_its_item_and_all_before_it_is_released() -> None:
+    def step(total: int, number: int) -> tuple[int, int]:
+        if number == 5000:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return total + number, number
+
+    graph = drift.Graph("poisoned")
+    graph.source("numbers").scan(lambda number: number % 7, 0, step).sink("out")
+    run = drift.run(graph, {"numbers": range(6000)}, engine="zeromq", recover=True)
+    items: list[Any] = []
+    with pytest.raises(drift.ProcessError, match=r"(?s)step.*, 5000\) it has ended worker 0 3 times.*time 5000 "):
+        items.extend(item.payload for item in run)
+    assert items == list(range(5000))
+    assert set(run.progress.died) == {"worker 0"} and len(run.progress.died) >= 3
+
+
+def test_a_function_that_hangs_is_a_process_that_hangs(tmp_path: Path) -> None:
+    marker = str(tmp_path / "hung")
+
+    def hangs_once(number: int) -> int:
+        if number == 500 and not os.path.exists(marker):  # noqa: PTH110
+            open(marker, "w").close()  # noqa: PTH123
+            time.sleep(3600)
+        return number
+
+    graph = drift.Graph("hanging")
+    graph.source("numbers").map(hangs_once).sink("out")
+    run = drift.run(graph, {"numbers": range(1000)}, engine="zeromq", recover=True, call_max_s=0.3)
+    assert [item.payload for item in run] == list(range(1000))
+    assert run.progress.died == ["worker 0"]
 
 
 def test_without_recovery_a_death_ends_the_run() -> None:

@@ -1,0 +1,321 @@
+"""Deaths at chosen moments, as a specification of going back would list them; each ends with the reference's output.
+
+The graphs are a keyed sum before windows, a diamond, and a loop that changes keys; a tenth of the input is disordered.
+`check` compares digest, positions and late items with the reference, and sees to it that minimal time never goes back
+and nothing is held. Times, sizes and what needs real processes is in `test_recovery.py` and `benchmarks/deaths.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+import drift
+from drift.engines.simulated import Simulation, Thing
+from drift.machines.nodes.messages import Rewind
+from drift.machines.nodes.pieces import InMemory, Layer
+from drift.machines.worker import BARRIER
+from drift.testing.check import Case, Result, check, in_order
+from drift.testing.schedule import Schedule
+from drift_graph.graph import Dataflow
+
+ACKER = -2
+ITEMS = 160
+Build = Callable[[drift.Graph, Any], None]
+Script = Callable[[Any], Iterator[Callable[[], bool]]]
+
+
+def summed(graph: drift.Graph, numbers: Any) -> None:
+    sums = numbers.scan(lambda number: number % 5, 0, lambda total, number: (total + number, (number, total)))
+    sums.group(lambda row: row[0] % 7, 3).map(lambda window: sum(row[1] for row in window)).sink("out")
+
+
+def diamond(graph: drift.Graph, numbers: Any) -> None:
+    left, right = numbers.map(lambda number: number * 2), numbers.filter(lambda number: number % 3 == 0)
+    left.merge(right).group(lambda number: number % 5, 2).map(list).sink("out")
+    left.sink("doubled")
+
+
+def circle(graph: drift.Graph, numbers: Any) -> None:
+    """Each number goes on to lesser keys, by windows of two."""
+    loop = graph.feedback("again")
+    windows = numbers.map(lambda number: (number % 6, 2)).merge(loop).group(lambda pair: pair[0], 2)
+    turned = windows.flat_map(lambda window: [(window[-1][0] - 1, window[0][1])] if window[-1][0] > 0 else [])
+    turned.feed(loop)
+    turned.sink("out")
+
+
+GRAPHS = [summed, diamond, circle]
+every_graph = pytest.mark.parametrize("build", GRAPHS)
+
+
+def dataflow_of(build: Build) -> Dataflow:
+    graph = drift.Graph(build.__name__)
+    build(graph, graph.source("numbers", time=drift.EventTime(lambda number: number, lateness=12)))
+    return graph.build()
+
+
+class Scripted(Simulation):
+    """What a script does at the moments that it waits for; nobody else dies."""
+
+    script: ClassVar[Callable[[Any], Iterator[Callable[[], bool]]]]
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.generations: list[Rewind] = []
+        self._steps = type(self).script(self)
+        self._awaited: Callable[[], bool] | None = next(self._steps)
+
+    def step(self) -> bool:
+        """See `Simulation`."""
+        while self._awaited is not None and self._awaited():
+            self._awaited = next(self._steps, None)
+        return super().step()
+
+    def _may_die(self, thing: Thing) -> None:
+        """Only by script."""
+
+    def _do(self, effects: Any) -> None:
+        rewinds = [effect.order for effect in effects if isinstance(getattr(effect, "order", None), Rewind)]
+        self.generations += rewinds[:1]
+        super()._do(effects)
+
+    # What scripts ask and do.
+
+    def settled(self, items: int) -> bool:
+        """Whether so many items have been released, by what the calling process has."""
+        return self._feed_node.position >= items
+
+    def under_way_of(self, sender: int, kind: str) -> list[Thing]:
+        return [thing for thing in self.under_way if thing.sender == sender and thing.key.kind == kind]
+
+    def lose(self, things: Collection[Thing]) -> None:
+        self.under_way = [thing for thing in self.under_way if thing not in things]
+
+    def kill(self, *roles: int, keep: Collection[Thing] = ()) -> None:
+        """They die; of what they have sent that is on its way only so much comes."""
+        for role in roles:
+            own = [thing for thing in self.under_way if thing.sender == role and thing.then is None]
+            self.lose([thing for thing in own if thing not in keep])
+            self.die(role)
+
+    def back(self) -> Callable[[], bool]:
+        """Once all have come to where they were after one more way back."""
+        before = self.recovered
+        return lambda: self.recovered > before
+
+
+def run(build: Build, script: Script) -> Any:
+    """Run by a script, under the first schedule in which its moments come; all outputs are the reference's."""
+    kind = type("Run", (Scripted,), {"script": script})
+    dataflow = dataflow_of(build)
+    numbers = [number + (7 if number % 10 == 3 else 0) for number in range(ITEMS)]
+    inputs = in_order(dataflow, {"numbers": numbers})
+    for noise in range(5, 25):
+        schedule = Schedule(workers=3, batch_items=8, noise=noise, deaths=True)
+        result: Result = check(Case(dataflow, inputs, schedule), simulation=kind)
+        assert result.failure is None, result.failure
+        if result.simulation._awaited is None:
+            return result.simulation
+    raise AssertionError("the script's moments have not come")
+
+
+@every_graph
+def test_1_a_worker_dies_after_its_data_left_and_before_its_ack(build: Build) -> None:
+    def script(sim: Any) -> Iterator[Callable[[], bool]]:
+        yield lambda: sim.settled(30) and sim.under_way_of(0, "batch") and sim.under_way_of(0, "ack")
+        sim.kill(0, keep=sim.under_way_of(0, "batch"))
+
+    sim = run(build, script)
+    (order,) = sim.generations
+    assert order.replaced == [0]
+    assert sim.refused > 0, "its data came, and was refused"
+
+
+@every_graph
+def test_2_a_worker_dies_after_its_ack_left_with_data_in_its_outbox(build: Build) -> None:
+    def script(sim: Any) -> Iterator[Callable[[], bool]]:
+        yield lambda: sim.settled(30) and sim.under_way_of(0, "batch") and not sim.under_way_of(0, "ack")
+        sim.kill(0)
+
+    assert len(run(build, script).generations) == 1
+
+
+@every_graph
+def test_3_its_last_batch_and_ack_come_when_all_have_gone_on(build: Build) -> None:
+    def script(sim: Any) -> Iterator[Callable[[], bool]]:
+        yield lambda: sim.settled(30) and sim.under_way_of(0, "batch") and sim.under_way_of(0, "ack")
+        kept = [sim.under_way_of(0, "batch")[0], sim.under_way_of(0, "ack")[0]]
+        kept[0].life = sim._lives[kept[0].to]
+        for thing in kept:
+            thing.due = 10**6
+        others = [thing for thing in sim.under_way if thing.then is None and thing not in kept]
+        sim.lose(others)  # what lives has sent is of the old generation, too
+        sim.refused = 0
+        sim.kill(0, keep=kept)
+        yield sim.back()
+        for thing in kept:
+            thing.due = sim.turn
+        yield lambda: sim.refused == 2
+
+    assert run(build, script).refused == 2, "and no more"
+
+
+@every_graph
+def test_4_two_workers_die_one_after_the_other_before_the_next_cut_is_committed(build: Build) -> None:
+    since: list[bytes] = []
+
+    def script(sim: Any) -> Iterator[Callable[[], bool]]:
+        yield lambda: sim.settled(30)
+        sim.keeping._next_cut_s = 10**9
+        sim.keeping._taking = None
+        sim.kill(0)
+        yield sim.back()
+        since.append(sim.keeping.since)
+        sim.kill(1)
+        yield sim.back()
+        since.append(sim.keeping.since)
+        sim.keeping._next_cut_s = 0
+
+    sim = run(build, script)
+    assert [order.replaced for order in sim.generations] == [[0], [1]]
+    assert since[0] == since[1] == sim.generations[0].since, "nothing was committed between"
+
+
+@every_graph
+def test_5_two_at_once_and_then_all(build: Build) -> None:
+    reads: list[int] = []
+
+    def script(sim: Any) -> Iterator[Callable[[], bool]]:
+        yield lambda: sim.settled(30)
+        sim.kill(0, 1)
+        yield sim.back()
+        reads.append(sum(len(each.arrived.metas) for each in sim.handed))
+        sim.kill(0, 1, 2)
+        yield sim.back()
+
+    sim = run(build, script)
+    assert [order.replaced for order in sim.generations] == [[0, 1], [0, 1, 2]]
+    handed = [meta for each in sim.handed for meta in each.arrived.metas]
+    assert len(handed) == len(set(handed)) == ITEMS, "no source was read again"
+
+
+@every_graph
+def test_6_the_barrier_dies_with_items_and_with_a_release_that_nobody_has_read(build: Build) -> None:
+    def script(sim: Any) -> Iterator[Callable[[], bool]]:
+        yield lambda: sim.settled(30) and len(sim.barrier) > 0
+        sim.kill(BARRIER)
+        yield sim.back()
+        yield lambda: len(sim._released) > 0
+        sim._released.clear()
+        sim.kill(BARRIER)
+        yield sim.back()
+
+    assert [order.replaced for order in run(build, script).generations] == [[BARRIER], [BARRIER]]
+
+
+@every_graph
+def test_7_the_acker_dies_and_some_have_not_heard_its_news(build: Build) -> None:
+    heard: list[bytes] = []
+
+    def script(sim: Any) -> Iterator[Callable[[], bool]]:
+        yield lambda: sim.settled(30) and len({node._minimal_time for node in workers_of(sim)}) > 1
+        held_back = [thing for thing in sim.under_way_of(ACKER, "news") if thing.to in (0, BARRIER)]
+        heard.append(max(node._minimal_time for node in workers_of(sim)))
+        sim.lose(held_back)
+        sim.kill(ACKER)
+        yield sim.back()
+
+    sim = run(build, script)
+    (order,) = sim.generations
+    assert order.cut >= heard[0]
+    assert order.replaced == [] and order.since == order.cut, "no state is loaded"
+
+
+def workers_of(sim: Any) -> list[Any]:
+    return [sim._nodes[index] for index in range(sim._workers)]
+
+
+@every_graph
+def test_9_the_replacement_dies_while_it_begins_and_a_survivor_before_all_go_on(build: Build) -> None:
+    def script(sim: Any) -> Iterator[Callable[[], bool]]:
+        yield lambda: sim.settled(30)
+        sim.kill(0)
+        yield lambda: len(sim.generations) == 1 and 0 not in sim._dead
+        sim.kill(0)
+        yield lambda: len(sim.generations) == 2 and sim._nodes[1].generation == sim.generation
+        assert sim.recovery.going_back
+        sim.kill(1)
+        yield sim.back()
+
+    sim = run(build, script)
+    assert len(sim.generations) == 3
+    assert len({order.cut for order in sim.generations}) == 1, "the cut cannot have moved"
+    assert sim.generations[-1].replaced == [0, 1]
+
+
+@every_graph
+@pytest.mark.parametrize("half", [True, False])
+def test_10_a_worker_dies_while_a_cut_is_half_given_or_given_and_not_committed(build: Build, half: bool) -> None:
+    since: list[bytes] = []
+
+    def script(sim: Any) -> Iterator[Callable[[], bool]]:
+        def has_come() -> bool:
+            if not sim.settled(30) or sim.keeping._taking is None:
+                return False
+            given = set(sim.keeping._given)
+            return bool(given) and 0 not in given if half else given == {0, 1, 2}
+
+        yield has_come
+        since.append(sim.keeping.since)
+        if half:
+            sim.kill(0)
+        else:  # what the barrier has to say of it is lost with it
+            sim._released.clear()
+            sim.kill(0, BARRIER)
+        yield lambda: len(sim.generations) == 1
+
+    sim = run(build, script)
+    assert sim.generations[0].since == since[0], "the cut before is what all go back to"
+
+
+def test_12_who_begins_anew_asks_only_for_keys_that_come_again_and_survivors_for_none() -> None:
+    asked: list[int] = []
+
+    class Asked(InMemory):
+        def get(self, names: Any) -> list[Layer]:
+            return [_Counting(layer, asked) for layer in super().get(names)]
+
+    def many_keys(graph: drift.Graph, numbers: Any) -> None:
+        numbers.scan(lambda number: number, 0, lambda count, number: (count + 1, count)).sink("out")
+
+    def script(sim: Any) -> Iterator[Callable[[], bool]]:
+        for node in workers_of(sim):
+            node._shelf = Asked(())
+        yield lambda: sim.settled(100)
+        sim.kill(0)
+        yield lambda: 0 not in sim._dead
+        sim._nodes[0]._shelf = Asked(())
+        yield sim.back()
+
+    sim = run(many_keys, script)
+    kept = sum(len(piece.name) > 0 for pieces in sim.keeping._pieces for piece in pieces.all())
+    assert kept > 0
+    assert len(asked) > 0
+    assert sum(asked) < ITEMS, "of the keys of all that came, only those that come again"
+
+
+class _Counting:
+    """A layer that notes how many keys are asked for."""
+
+    def __init__(self, layer: Layer, asked: list[int]) -> None:
+        self._layer, self._asked = layer, asked
+
+    def find(self, step: str, keys: Any) -> dict[Any, Any]:
+        self._asked.append(len(keys))
+        return self._layer.find(step, keys)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layer, name)
