@@ -17,7 +17,7 @@ test: .venv/test
 	$(BIN)/mypy
 	$(BIN)/mypy examples/*.py
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 3
 
 docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -38,6 +38,7 @@ breakages: .venv/test
 
 KILLS ?= 20
 kills: .venv/test
+	$(BIN)/pytest -m kills
 	$(BIN)/python tests/kills.py $(KILLS)
 
 clean:

@@ -26,7 +26,7 @@ _common = {
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 }
-settings.register_profile("usual", max_examples=100, database=None, derandomize=True, **_common)  # type: ignore[arg-type]
+settings.register_profile("usual", max_examples=60, database=None, derandomize=True, **_common)  # type: ignore[arg-type]
 settings.register_profile("anew", max_examples=150, **_common)  # type: ignore[arg-type]
 settings.register_profile("long", max_examples=5000, **_common)  # type: ignore[arg-type]
 settings.register_profile(
@@ -52,8 +52,8 @@ if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
     raise RuntimeError(f"the tests are to run on the copy in {_tree}, and drift was imported from {drift.__file__}")
 
 
-# In two processes (`make test`), files stay whole, and those of Spark are one, which goes first: it takes longest, and
-# its tests share a session.
+# In three processes (`make test`; some tests wait), files stay whole, and those of Spark are one, which goes first: it
+# takes longest, and its tests share a session.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -286,6 +286,7 @@ def reference_digest() -> str:
     return drift.run(numbered_wordcount(), {"lines": shakespeare()[:LINES]}, engine="reference").finish().digest
 
 
+@pytest.mark.kills
 def test_a_table_is_right_after_its_process_was_killed_three_times(postgres_url: str) -> None:
     pytest.importorskip("duckdb")
     program = [sys.executable, str(ROOT / "examples" / "survives.py"), postgres_url, "3"]

@@ -258,6 +258,7 @@ assert not leaves.exists(), "local-cluster left its folder in the installed pysp
 """
 
 
+@pytest.mark.kills
 def test_a_killed_executor_changes_nothing(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     path = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}

@@ -206,6 +206,7 @@ with session("local[2]") as spark:
 """
 
 
+@pytest.mark.kills
 def test_a_driver_that_is_killed_leaves_what_another_goes_on_from(spark: Any, tmp_path: Path) -> None:
     rows = trips(90)
     write_files(tmp_path / "in", rows, 2)
