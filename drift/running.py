@@ -33,6 +33,7 @@ from drift.sources.frames import FrameSource
 from drift.state.cut import Cut
 from drift.state.keeping import Cuts, Keeper, Keeps, log_folder_of
 from drift.streams import ERRORS, Graph
+from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
 from drift_graph.errors import SettingsError, SinkError
@@ -439,6 +440,7 @@ class Run:
         """The cut that the run goes on from, where it keeps its state and there was one."""
         return self._keeper.went_on_from if self._keeper is not None else None
 
+    @undisturbed
     def _end(self) -> None:
         if self._seconds is None and not self._pieces.is_of_a_fork:
             self._digest = self._engine.hexdigest()
@@ -537,11 +539,13 @@ class Run:
             silent_s = progress.silent_s
             self._log.silent(progress.held_by if silent_s >= SILENT_S else "", silent_s, progress.unsettled)
 
+    @undisturbed
     def _to_record(self, piece: Released, recorder: Recorder) -> tuple[Released, Exception | None]:
         """What of a piece the record can keep, and the error to end with after that."""
         of_engine = getattr(self._engine, "encoded", None)  # as bytes, where the digest was made in this process
         return recorder.released(piece, of_engine() if of_engine is not None else ())
 
+    @undisturbed
     def _write(self, piece: Released) -> None:
         seen = self._written.sample(piece.payloads)
         for name, sink in self._sinks.items():

@@ -17,6 +17,8 @@ import pytest
 from waiting import HANG_S, wait_until
 
 import drift
+from drift.cli.interrupt import Interrupts
+from drift.undisturbed import undisturbed
 
 ENGINES = ["local", "reference", "zeromq"]
 
@@ -367,3 +369,20 @@ def test_what_a_fork_does_with_its_copy_of_a_run_is_nothing_to_the_run(engine: s
     assert done.stdout.strip() == drift.run(graph, {"numbers": range(2000)}).finish().digest
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2000
     assert drift.Record(tmp_path / "record").manifest.items_out == 2000
+
+
+def test_a_signal_while_something_is_written_waits_for_the_end_of_that() -> None:
+    written: list[str] = []
+
+    @undisturbed
+    def write() -> None:
+        signal.raise_signal(signal.SIGINT)
+        written.append("all of it")
+
+    with Interrupts() as interrupts:
+        write()
+        assert written and interrupts.number == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+    with Interrupts(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)

@@ -4,7 +4,7 @@ Invariant: Ctrl-C ends the run at once, except while sinks or the record are bei
 then right afterwards. SIGTERM has a run's sources end, and all that was read released. A second signal ends it in any
 case.
 
-Why: the handler is given the frame it interrupts, and looks whether the run is writing or closing further up. How far
+Why: what writes or closes is marked as `undisturbed`, and the handler asks whether the main thread is in it. How far
 the writing came is noted where the handler waits, so that the position it tells is the one in the files.
 """
 
@@ -16,12 +16,10 @@ from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
-from drift.engines.feed import Feed
 from drift.running import Run
 from drift.sinks.base import Committing, Sink
+from drift.undisturbed import may_be_interrupted
 from drift_graph.metas import Metas
-
-_UNDISTURBED = (Run._write.__code__, Run._end.__code__, Run._to_record.__code__, Feed._told.__code__)
 
 
 class Interrupts:
@@ -63,11 +61,8 @@ class Interrupts:
             return
         again = bool(self.number)
         self.number = number
-        while frame is not None and not again:
-            if frame.f_code in _UNDISTURBED:
-                return
-            frame = frame.f_back
-        raise KeyboardInterrupt
+        if again or may_be_interrupted():
+            raise KeyboardInterrupt
 
 
 class Noted:

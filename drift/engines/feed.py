@@ -16,6 +16,7 @@ from drift.engines.logged import ArrivalLog, Entry, why_logged
 from drift.engines.observed import SourceState
 from drift.machines.nodes.intake import Fed, Intake
 from drift.sources.base import Acknowledging, Positioned, Reader, SetsApart, Source
+from drift.undisturbed import undisturbed
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.rereading import Position, as_plain, from_plain
@@ -339,6 +340,7 @@ class Feed:
             self._sought[rank] = entry.reader
         return self.intake.give(rank, entry.payloads, entry.at_ms, time.monotonic(), before)
 
+    @undisturbed
     def _told(self, given: Fed) -> None:
         if self._on_fed is not None:
             self._on_fed(*given)

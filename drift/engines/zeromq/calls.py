@@ -27,18 +27,21 @@ from drift_graph.functions import is_ours, safe_text
 _FILE_BYTES = 4096
 _TEXT_CHARACTERS_MAX, _SHORT_MAX = 500, 400  # of one argument; of all where they do not fit
 _length = struct.Struct(">I")
-#: What of ours calls users' functions, and is no call of theirs by another (to pickle something, say).
-_CALLERS = ("/machines/", "/purity/", "/by_value.", "/flow/", "/operators.", "/diverting.")
+#: Modules of ours that call users' functions, and not something that calls them (to pickle something, say).
+_CALLERS = (
+    "drift.machines.", "drift.purity.", "drift.engines.by_value", "drift.flow.", "drift.operators", "drift.diverting",
+    "drift_graph.operators",
+)  # fmt: skip
 
 
 def is_called_by_us(frame: FrameType) -> bool:
     """Whether a frame is a user's function that this library has called."""
     caller, code = frame.f_back, frame.f_code
-    if is_ours(code.co_filename) or caller is None or not is_ours(caller.f_code.co_filename):
+    if caller is None or is_ours(code.co_filename):
         return False
     if code.co_filename == "<string>" and (code.co_varnames[:1] == ("_cls",) or code.co_name == "__init__"):
         return False  # what Python makes for named tuples and dataclasses
-    return any(part in caller.f_code.co_filename for part in _CALLERS)
+    return str(caller.f_globals.get("__name__")).startswith(_CALLERS)
 
 
 def call_of(frame: FrameType) -> Call:
