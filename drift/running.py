@@ -24,9 +24,9 @@ from drift.engines.observed import Observed, SourceState
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.engines.settings import Settings
 from drift.extras import need
+from drift.guarantees import Guarantee, guarantee
 from drift.logged import RunLog
 from drift.pieces import Pieces, called_on, taken_in_a_thread
-from drift.promises import Guarantee, guarantee
 from drift.sinks.base import Sink, as_sink
 from drift.sources.base import Source, as_source
 from drift.sources.frames import FrameSource

@@ -23,7 +23,7 @@ import psycopg
 from flights import LATENESS_MINUTES, NINE_DAYS, Flight, airport, departures, scheduled
 
 import drift
-from drift.promises import SourcePromise
+from drift.guarantees import SourcePromise
 
 TABLE = "delays"
 KILLS = 10

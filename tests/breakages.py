@@ -100,7 +100,7 @@ def _environment(tree: Path) -> dict[str, str]:
     return os.environ | {
         "DRIFT_TESTS": "breakages",
         "DRIFT_TREE": str(tree),
-        "PYTHONHASHSEED": "77",  # what is caught once is caught always; twins have others
+        "PYTHONHASHSEED": "77",  # what is caught once is caught always; replicas have others
         "PYTHONPATH": os.pathsep.join(str(tree / folder) for folder in _SOURCES),
         "PYTHONDONTWRITEBYTECODE": "1",
     }

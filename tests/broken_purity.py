@@ -8,11 +8,11 @@ PURITY = ("tests/test_purity.py",)
 NO_TWINS = "the harness compares outputs; this is another check"
 
 _CHECK, _TRIALS = "drift/purity/check.py", "drift/purity/trials.py"
-_TWIN, _WATCH = "drift/purity/twin.py", "drift/purity/watch.py"
+_TWIN, _WATCH = "drift/purity/replica.py", "drift/purity/watch.py"
 
 BREAKAGES = [
     one(
-        "twins with the hash seed of whoever starts them",
+        "replicas with the hash seed of whoever starts them",
         _TWIN,
         '{"PYTHONHASHSEED": str(hash_seed)}',
         "{}",
@@ -28,7 +28,7 @@ BREAKAGES = [
         NO_TWINS,
     ),
     one(
-        "the second call of a twin is not looked at",
+        "the second call of a replica is not looked at",
         _TRIALS,
         "    second = called(subject, again)\n",
         "    called(subject, again)\n    second = first\n",
@@ -92,15 +92,15 @@ BREAKAGES = [
         NO_TWINS,
     ),
     one(
-        "the second twin makes the calls in the order of the first",
+        "the second replica makes the calls in the order of the first",
         _CHECK,
-        "backward = [turned or at == 1 for at in range(len(twins))]",
-        "backward = [False for _ in twins]",
+        "backward = [turned or at == 1 for at in range(len(replicas))]",
+        "backward = [False for _ in replicas]",
         PURITY,
         NO_TWINS,
     ),
     one(
-        "twins are in the folder and the time zone of the caller",
+        "replicas are in the folder and the time zone of the caller",
         _TWIN,
         "        go_elsewhere(around)\n",
         "",

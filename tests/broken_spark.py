@@ -14,7 +14,7 @@ NO_SPARK = "the harness runs nothing on Spark"
 
 _BATCHES, _KERNELS, _LEVELS = "drift/spark/batches.py", "drift/spark/kernels.py", "drift/spark/levels.py"
 _BLOCKS, _GANG = "drift/spark/blocks.py", "drift/spark/gang_task.py"
-_KEPT = "drift/spark/kept.py"
+_KEPT = "drift/spark/recording.py"
 _STREAM, _STREAM_KERNELS = "drift/spark/streaming.py", "drift/spark/streaming_kernels.py"
 
 BREAKAGES = [
@@ -161,7 +161,7 @@ BREAKAGES = [
     one(
         "an older version of a key's state counts",
         _LEVELS,
-        "            if known.get(pair[0], _NEVER)[0] < number:\n",
+        "            if known.get(key, _NEVER)[0] < number:\n",
         "            if True:\n",
         STREAMED,
         NO_SPARK,

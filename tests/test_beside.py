@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import drift
 from drift.auditing import Input, InputBatch, Lineage, lineage_of
-from drift.auditing.beside import Beside, Pair, beside, beside_lines, beside_recorded
+from drift.auditing.side_by_side import Beside, Pair, beside, beside_lines, beside_recorded
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
 from drift_graph.meta import END_OF_TIME

@@ -29,7 +29,7 @@ import drift
 from drift.auditing.divergence import Divergence, compared
 from drift.auditing.page import audit_page
 from drift.auditing.replay import classes_for, dataflow_of, replayed
-from drift.auditing.tell import finding_lines
+from drift.auditing.text import finding_lines
 from drift.auditing.verdict import Finding, find_out
 from drift.cli.audit import print_audit
 from drift.load import load_module

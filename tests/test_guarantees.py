@@ -14,7 +14,7 @@ from waiting import HANG_S
 
 import drift
 from drift import ArrivalTime, EventTime, sinks, sources
-from drift.promises import guarantee
+from drift.guarantees import guarantee
 from drift.sinks.base import as_sink
 from drift.sources.base import as_source
 

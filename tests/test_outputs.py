@@ -22,7 +22,7 @@ import drift.cli
 from drift.auditing import outputs
 from drift.auditing.diff import diff
 from drift.auditing.outputs import KINDS, RecordedRows, Rows, difference, same_rows
-from drift.auditing.tell import diff_lines, versions_lines
+from drift.auditing.text import diff_lines, versions_lines
 from drift.auditing.versions import versions
 from drift.records.format import RecordError
 from drift.records.reader import Record

@@ -1,6 +1,6 @@
 """The purity check finds each kind of impure function, says the likely cause, and leaves pure functions alone.
 
-The twins' hash seeds are fixed; that of the test process is not, so that what is found here does not hang on it.
+The replicas' hash seeds are fixed; that of the test process is not, so that what is found here does not hang on it.
 """
 
 from __future__ import annotations
@@ -462,7 +462,7 @@ def test_two_workers_that_would_give_two_answers_are_found_out() -> None:
 def test_a_share_of_the_calls_is_checked() -> None:
     graph = drift.Graph("share")
     graph.source("items").map(str).sink("out")
-    with PurityCheck(graph.build(), twins=1, first=3, every=10, at_once=True) as purity:
+    with PurityCheck(graph.build(), replicas=1, first=3, every=10, at_once=True) as purity:
         drift.run(purity.dataflow, {"items": range(35)}, engine="reference").finish()
         assert purity.checked == 6  # 0, 1, 2 and 9, 19, 29
 
@@ -494,7 +494,7 @@ asked: list[str] = []
 
 
 def tired(item: str) -> tuple[str, bool]:
-    """A twin, which is asked once about a payload, does not see it."""
+    """A replica, which is asked once about a payload, does not see it."""
     asked.append(item)
     return item, len(asked) > 30
 
@@ -573,7 +573,7 @@ def test_no_process_is_left(engine: str, number: signal.Signals, tmp_path: Path)
         [sys.executable, "script.py", engine], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL
     ) as script:
         wait_until((tmp_path / "there").exists, "the other process is in the call")
-        assert any("drift.purity.twin" in each for each in processes_with(mark))
+        assert any("drift.purity.replica" in each for each in processes_with(mark))
         script.send_signal(number)
         script.wait(HANG_S)
     wait_until(lambda: not processes_with(mark), "no process is left")

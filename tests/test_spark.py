@@ -12,7 +12,7 @@ import pytest
 
 import drift
 from drift.cli.specs import source_of
-from drift.spark import look, prepare
+from drift.spark import prepare, sampling
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -67,9 +67,9 @@ WAYS: dict[str, dict[str, int]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_an_expression_gives_the_event_time(spark: Any, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     for name, value in WAYS[way].items():
-        monkeypatch.setattr(look, name, value)
+        monkeypatch.setattr(sampling, name, value)
     taken: list[str] = []
-    monkeypatch.setattr(prepare, "way_of", lambda *given: taken.append(look.way_of(*given)) or taken[0])
+    monkeypatch.setattr(prepare, "way_of", lambda *given: taken.append(sampling.way_of(*given)) or taken[0])
     minutes = "cast(unix_timestamp(cast(time_hour as timestamp)) / 60 as long) + cast(minute as long)"
     frame = rows_of_flights(spark)
     if way == "lie":

@@ -21,8 +21,8 @@ from test_laws import HARD, Output, _output, examples, reference
 
 import drift
 import drift.spark.batches as batches_module
-import drift.spark.kept as kept_module
 import drift.spark.kernels as kernels_module
+import drift.spark.recording as kept_module
 from drift.engines.feed import Feed
 from drift.engines.packing import metas_of, unpacked_pieces
 from drift.engines.shipping import packed
@@ -33,11 +33,11 @@ from drift.sources import as_source
 from drift.spark.batches import ROWS, error_row, record_batch
 from drift.spark.blocks import joined_digest
 from drift.spark.frames import Reading, read_rows
-from drift.spark.kept import KEPT_ITEMS, keep_items, run_kept
 from drift.spark.kernels import RangeEnd, Work, run_level, run_release
 from drift.spark.levels import Levels
-from drift.spark.look import Look, look_at_rows, way_of
 from drift.spark.prepare import cuts
+from drift.spark.recording import KEPT_ITEMS, keep_items, run_kept
+from drift.spark.sampling import Look, look_at_rows, way_of
 from drift.spark.spool import Spool
 from drift.testing.recipes import Flags, Noted
 from drift_barrier.digest import BLOCK_ITEMS, Digest, hash_block

@@ -29,7 +29,7 @@ from drift.spark.kernels import RangeEnd, Work, release_later, run_level
 from drift.spark.levels import Remembering
 from drift.spark.streaming import Stream
 from drift.spark.streaming_kernels import END, KEPT, release
-from drift.spark.streaming_store import Store
+from drift.spark.streaming_store import Commit, Store, commit_bytes, commit_of
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.times import SourceMachine
@@ -323,3 +323,12 @@ def test_a_micro_batch_writes_the_states_that_changed(spark: Any, tmp_path: Path
     commits = stream._store(spark).commits()
     assert [commit.slots for commit in commits] == [(0,), (0, 1), (0, 1, 2)]
     assert commits[-1].changed_bytes < commits[-1].whole_bytes / 50
+
+
+def test_a_commit_has_a_version_and_names_no_class_of_ours() -> None:
+    fields = {"blocks": [(0, b"x")], "edges": [(0, 1, b"a", b"b")], "heartbeat": b"\x00", "graph": {"steps": ["a"]}}
+    commit = Commit(3, "structure", 2, 1, (0, 1), 5, (None, -4), **fields)  # type: ignore[arg-type]
+    body = commit_bytes(commit)
+    assert commit_of(body) == commit and b"Commit" not in body
+    with pytest.raises(drift.SettingsError, match=r"begins with b'drift stream 0.n.*, and this drift reads"):
+        commit_of(body.replace(b"stream 1", b"stream 0"))

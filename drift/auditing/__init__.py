@@ -3,7 +3,7 @@
 It reads what `drift.records` keeps, and runs it again: records know nothing of it.
 """
 
-from drift.auditing.given import Input, InputBatch
+from drift.auditing.inputs import Input, InputBatch
 from drift.auditing.lineage import Lineage, Made, lineage_of
 
 __all__ = ["Input", "InputBatch", "Lineage", "Made", "lineage_of"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from drift.auditing.divergence import Divergence
-from drift.auditing.given import Input
+from drift.auditing.inputs import Input
 from drift.auditing.lineage import Lineage, lineage_of
 from drift.purity import PurityCheck
 from drift.testing.case import line_again, save_case

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drift.auditing.given import InputBatch
+from drift.auditing.inputs import InputBatch
 from drift.auditing.lineage import Lineage, lineage_of
 from drift.auditing.replay import batches_of, changes_since, classes_for, dataflow_of, replayed
 from drift.records.changes import told

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from drift.auditing.given import Input
+from drift.auditing.inputs import Input
 from drift.auditing.route import behind
 from drift.auditing.trace import Node, Tracer, cut_behind, nodes_of
 from drift.machines.plan import Plan

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from drift.auditing.given import Input
+from drift.auditing.inputs import Input
 from drift.auditing.layers import Layers
 from drift.auditing.route import Relevant
 from drift.auditing.trace import Node, Tracer, cut_behind

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from drift.auditing.beside import NOT_KNOWN, Beside
 from drift.auditing.lineage import Lineage
 from drift.auditing.outputs import KINDS
 from drift.auditing.show import left_out_words, outline, what_of, words_of
-from drift.auditing.tell import counts_text
+from drift.auditing.side_by_side import NOT_KNOWN, Beside
+from drift.auditing.text import counts_text
 from drift.auditing.verdict import Finding
 from drift.auditing.versions import Versions
 from drift.records.format import RecordError, read_manifest

@@ -17,16 +17,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from drift.auditing.beside import Beside, beside, beside_recorded
 from drift.auditing.case import SmallCase, case_file
 from drift.auditing.divergence import Divergence, same_item
 from drift.auditing.explain import RecordedInput
 from drift.auditing.lineage import Lineage, lineage_from, trace_to, traced
 from drift.auditing.replay import changes_since, replayed
 from drift.auditing.route import Relevant, behind, route_of
+from drift.auditing.side_by_side import Beside, beside, beside_recorded
 from drift.auditing.trace import Node, nodes_of
 from drift.purity import PurityCheck
-from drift.purity.seen import Seen
+from drift.purity.observed import Seen
 from drift.records.changes import Change
 from drift.records.environment import environment
 from drift.records.format import hash_file

@@ -118,7 +118,7 @@ def audit_command(
 
 def print_audit(found: Audit, console: Console | None = None) -> None:
     """The table, and what it comes to."""
-    from drift.auditing.tell import counts_text, finding_lines, versions_lines
+    from drift.auditing.text import counts_text, finding_lines, versions_lines
 
     console = console or Console(highlight=False)
     record = found.record

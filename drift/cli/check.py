@@ -8,8 +8,8 @@ import click
 
 from drift.cli.errors import to_json
 from drift.cli.specs import by_name, sink_of, source_of
+from drift.guarantees import SinkPromise, SourcePromise, guarantee
 from drift.load import load_dataflow
-from drift.promises import SinkPromise, SourcePromise, guarantee
 
 
 @click.command("check", short_help="Check a graph, and tell what a run promises.")

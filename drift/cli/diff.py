@@ -28,7 +28,7 @@ def diff_command(one: str, other: str, as_json: bool) -> Any:
     """
     need("records", "drift diff")
     from drift.auditing.diff import diff
-    from drift.auditing.tell import diff_lines
+    from drift.auditing.text import diff_lines
     from drift.records.reader import Record
 
     left, right = records = Record(one), Record(other)

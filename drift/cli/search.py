@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 from types import TracebackType
 
 from drift.cli.seeding import Failed, Ready, Run, RunCase, Setup, Tally, Tell, Told
-from drift.engines.beside import Beside
+from drift.engines.companion import Companion
 
 #: Strategies are drawn in blocks of as many seeds; see `drift.testing.seeds`.
 _DRAWN_BLOCK = 100
@@ -41,8 +41,8 @@ class Search:
         self.seconds = 0.0
         self.ready: Ready
         self._setup = setup
-        self._processes: list[Beside] = []
-        self._running: dict[Beside, int] = {}  # first seed of the block that a process is at
+        self._processes: list[Companion] = []
+        self._running: dict[Companion, int] = {}  # first seed of the block that a process is at
         self._has_run = False
         self._start(processes)
 
@@ -127,7 +127,7 @@ class Search:
     def _start(self, count: int) -> None:
         try:
             for _ in range(count):
-                process = Beside("drift.cli.seeding", {"PYTHONHASHSEED": "0"}, "simulate")
+                process = Companion("drift.cli.seeding", {"PYTHONHASHSEED": "0"}, "simulate")
                 self._processes.append(process)
                 process.send(self._setup)
             for process in self._processes:

@@ -15,7 +15,7 @@ from typing import Any
 
 from drift import load
 from drift.cli.specs import by_name, source_of
-from drift.engines.beside import ToCaller
+from drift.engines.companion import ToCaller
 from drift.engines.surroundings import Surroundings
 from drift.purity import PurityCheck
 from drift.testing.case import as_json, check_case, load_case, told

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import msgpack
 
-from drift.promises import why_not_again, why_otherwise
+from drift.guarantees import why_not_again, why_otherwise
 from drift.records.storable import Storable, classes_at
 from drift.sources.base import Positioned, Reader, Source
 from drift_graph.errors import InputError, PayloadError

@@ -10,7 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 from drift.purity import trials
-from drift.purity.seen import Kind, Sight
+from drift.purity.observed import Kind, Sight
 from drift.purity.trials import Facts, Outcome
 from drift.purity.watch import Subject, shaped
 from drift_graph.errors import ImpureStep
@@ -37,7 +37,7 @@ class Finding(NamedTuple):
 
     Attributes:
         result: what it gave in the run, shaped; or the exception.
-        facts: of each twin.
+        facts: of each replica.
         found: what its closer look found; see `trials.Check`.
         orders: None where it gives the same after other calls.
     """
@@ -243,7 +243,7 @@ def _between_processes(facts: list[Facts], ours: Outcome) -> Cause | None:
 
 
 def _global_that_differs(facts: list[Facts], results: list[tuple[Outcome, str]]) -> Cause | None:
-    """The globals of this process are not known here; where both twins agree and this process does not, it is one."""
+    """The globals of this process are not known here; where both replicas agree and this process differs, it is one."""
     names = sorted(set.union(*(set(fact.globals_read) for fact in facts)))
     if not names or facts[0].sets:
         return None

@@ -5,7 +5,7 @@ in some process, or when it changes its arguments. One that was found impure is 
 
 Why: arguments travel as pickles, so that a set among them is built anew under the other hash seed. What was found of
 given arguments is remembered, since what depends on a clock or on random numbers need not show every time. The second
-twin makes the calls the other way round, which tells a function that numbers what it meets.
+replica makes the calls the other way round, which tells a function that numbers what it meets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import cloudpickle
 from drift.engines import shipping
 from drift.purity import trials
 from drift.purity.cause import Cause, Finding, Orders, cause_of, changed_in_place, impure
-from drift.purity.twin import Twin
+from drift.purity.replica import Replica
 from drift.purity.watch import Watched, Watching, shaped
 from drift_graph.canonical import NoCanonicalForm, stored
 from drift_graph.errors import DriftError, GraphError, ImpureStep
@@ -28,13 +28,14 @@ from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.times import TimePolicy
 
-#: The twins' hash seeds are fixed, so that what is found is found again. Sets of two of the words "a" to "z" have
+#: The replicas' hash seeds are fixed, so that what is found is found again. Sets of two of the words "a" to "z" have
 #: another order in some of two such processes and a third for five in six.
 _HASH_SEEDS = (1, 2)
 _REMEMBERED_MAX = 200_000
 #: So many calls of a function, the first it had, are made before another one to see whether that matters.
 _BEFORE_MAX = 64
-#: Where calls are checked at once, the second twin gets a function's calls two, four, eight and at last so many a time.
+#: Where calls are checked at once, the second replica gets calls of one function two, four, eight, at last so many at
+#: a time.
 _TURNED_MAX = 64
 
 
@@ -54,10 +55,10 @@ class PurityCheck:
     Args:
         dataflow: the graph.
         times: time policies by source, in place of those of the graph.
-        twins: processes that call again, 1 or 2; they start with the first call. The second gets calls turned round.
+        replicas: processes that call again, 1 or 2; they start with the first call. The second gets calls turned round.
         first, every: of each function the first calls and every n-th call are checked.
-        at_once: check each call when it is made, and by the second twin when some more were; otherwise when `check` is
-            called.
+        at_once: check each call when it is made, and by the second replica when some more were; otherwise when
+            `check` is called.
 
     Attributes:
         dataflow, times: the same, with watched functions; run these.
@@ -70,7 +71,7 @@ class PurityCheck:
         dataflow: Dataflow,
         times: Mapping[str, TimePolicy] | None = None,
         *,
-        twins: int = 2,
+        replicas: int = 2,
         first: int = 1,
         every: int = 1,
         at_once: bool = False,
@@ -80,15 +81,15 @@ class PurityCheck:
                 "a module checks the purity of a graph while it is imported, and the processes of that check import it "
                 "again; put the run under if __name__ == '__main__': or into a function"
             )
-        self._seeds = _HASH_SEEDS[:twins]
+        self._seeds = _HASH_SEEDS[:replicas]
         self._at_once = at_once
         watching = Watching(dataflow, times or {}, self, first=first, every=every)
         self.dataflow, self.times = watching.dataflow, watching.times
         self._work = shipping.packed(dataflow, [each.subject for each in watching.functions])
-        self._twins: list[Twin] = []
+        self._replicas: list[Replica] = []
         self._calls: list[_Call] = []
         self._begun: dict[int, list[bytes]] = {}  # by function, the arguments of its first calls
-        self._turned: dict[int, tuple[int, list[_Call]]] = {}  # by function: how many the second twin gets at a time
+        self._turned: dict[int, tuple[int, list[_Call]]] = {}  # by function: how many the second replica gets at a time
         self._forms: dict[tuple[int, bytes], bytes | None] = {}
         self._causes: dict[int, Cause] = {}
         self._found: dict[tuple[int, bytes], ImpureStep] = {}
@@ -96,8 +97,8 @@ class PurityCheck:
         self.unchecked = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        """For the processes of a run: each has twins of its own."""
-        return {**self.__dict__, "_twins": [], "_calls": [], "_forms": {}, "_begun": {}, "_turned": {}}
+        """For the processes of a run: each has replicas of its own."""
+        return {**self.__dict__, "_replicas": [], "_calls": [], "_forms": {}, "_begun": {}, "_turned": {}}
 
     def __enter__(self) -> PurityCheck:
         return self
@@ -106,22 +107,22 @@ class PurityCheck:
         self.close()
 
     def start(self) -> None:
-        """Start the twins now, and wait until they have the functions.
+        """Start the replicas now, and wait until they have the functions.
 
         Raises:
             GraphError: they cannot load them.
         """
-        twins = self._started()
-        for twin in twins:
-            twin.ask(("check", []))
-        for twin in twins:
-            twin.answer()
+        replicas = self._started()
+        for replica in replicas:
+            replica.ask(("check", []))
+        for replica in replicas:
+            replica.answer()
 
     def close(self) -> None:
-        """End the twins; may be called twice."""
-        twins, self._twins = self._twins, []
-        for twin in twins:
-            twin.close()
+        """End the replicas; may be called twice."""
+        replicas, self._replicas = self._replicas, []
+        for replica in replicas:
+            replica.close()
 
     def call(self, watched: Watched, arguments: tuple[Any, ...]) -> Any:
         """See `Checker`.
@@ -166,11 +167,11 @@ class PurityCheck:
     def _compare(self, calls: list[_Call]) -> None:
         if not calls:
             return
-        twins = self._started()
-        if not self._at_once or len(twins) == 1:
-            self._judge(calls, self._answers(calls, twins))
+        replicas = self._started()
+        if not self._at_once or len(replicas) == 1:
+            self._judge(calls, self._answers(calls, replicas))
             return
-        answers = self._answers(calls, twins[:1])
+        answers = self._answers(calls, replicas[:1])
         self._judge(calls, answers)
         for call, (check,) in zip(calls, answers):
             if check is None or call.form is None:
@@ -180,17 +181,17 @@ class PurityCheck:
             turned.append(call)
             if len(turned) >= size:
                 self._turned[index] = min(2 * size, _TURNED_MAX), []
-                self._judge(turned, self._answers(turned, twins[1:], turned=True), counted=False)
+                self._judge(turned, self._answers(turned, replicas[1:], turned=True), counted=False)
 
     def _answers(
-        self, calls: list[_Call], twins: list[Twin], *, turned: bool = False
+        self, calls: list[_Call], replicas: list[Replica], *, turned: bool = False
     ) -> list[tuple[trials.Check | None, ...]]:
-        """For each call what the twins say, of which the second, or with `turned` the only one, begins at the end."""
+        """For each call what the replicas say; the second, or with `turned` the only one, begins at the end."""
         request = [(call.watched.index, call.packed) for call in calls]
-        backward = [turned or at == 1 for at in range(len(twins))]
-        for twin, is_backward in zip(twins, backward):
-            twin.ask(("check", request[::-1] if is_backward else request))
-        answers: list[list[trials.Check | None]] = [twin.answer() for twin in twins]
+        backward = [turned or at == 1 for at in range(len(replicas))]
+        for replica, is_backward in zip(replicas, backward):
+            replica.ask(("check", request[::-1] if is_backward else request))
+        answers: list[list[trials.Check | None]] = [replica.answer() for replica in replicas]
         return list(zip(*(each[::-1] if is_backward else each for each, is_backward in zip(answers, backward))))
 
     def _judge(
@@ -237,12 +238,12 @@ class PurityCheck:
         try:
             self.check()
         except DriftError as error:
-            error.ends_the_run = True  # and is no failure of the step: a twin that died, say
+            error.ends_the_run = True  # and is no failure of the step: a replica that died, say
             call.watched.finding = error
             raise
 
     def _explained(self, call: _Call, found: str) -> ImpureStep:
-        """What to say of a call; where the twins no longer show why, new ones may, or what was said before of the step.
+        """What to say of a call; where the replicas show no longer why, new ones may, or what was said of the step.
 
         A function that remembers payloads shows it on the first call only.
         """
@@ -258,10 +259,10 @@ class PurityCheck:
         return impure(subject, call.packed, cause)
 
     def _finding(self, call: _Call, found: str) -> Finding:
-        twins = self._started()
-        for twin in twins:
-            twin.ask(("explain", (call.watched.index, call.packed)))
-        facts: list[trials.Facts] = [twin.answer() for twin in twins]
+        replicas = self._started()
+        for replica in replicas:
+            replica.ask(("explain", (call.watched.index, call.packed)))
+        facts: list[trials.Facts] = [replica.answer() for replica in replicas]
         repeats = all(each.first.form == each.again.form for each in facts)
         return Finding(call.result, facts, found, self._orders(call) if repeats and not found else None)
 
@@ -276,13 +277,13 @@ class PurityCheck:
         return Orders(alone, len(before), after) if alone.first.form != after.form else None
 
     def _asked_anew(self, kind: str, given: Any) -> Any:
-        """What a twin answers that was asked nothing before."""
-        twin = Twin(self._work, self._seeds[0])
+        """What a replica answers that was asked nothing before."""
+        replica = Replica(self._work, self._seeds[0])
         try:
-            twin.ask((kind, given))
-            return twin.answer()
+            replica.ask((kind, given))
+            return replica.answer()
         finally:
-            twin.close()
+            replica.close()
 
     def _fail(self, watched: Watched, arguments: bytes, error: ImpureStep) -> NoReturn:
         """The one place that raises: test tools tell failures apart by their lines."""
@@ -291,15 +292,15 @@ class PurityCheck:
         self._forget()
         raise error.with_traceback(None)
 
-    def _started(self) -> list[Twin]:
-        if not self._twins:
+    def _started(self) -> list[Replica]:
+        if not self._replicas:
             try:
                 for seed in self._seeds:
-                    self._twins.append(Twin(self._work, seed if len(self._seeds) > 1 else _other_seed(seed)))
+                    self._replicas.append(Replica(self._work, seed if len(self._seeds) > 1 else _other_seed(seed)))
             except BaseException:
                 self.close()
                 raise
-        return self._twins
+        return self._replicas
 
 
 def _other_seed(seed: int) -> int:

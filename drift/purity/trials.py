@@ -22,7 +22,7 @@ import msgspec
 import xxhash
 
 from drift.purity.elsewhere import Place
-from drift.purity.seen import CLOCKS, Seen, Sight
+from drift.purity.observed import CLOCKS, Seen, Sight
 from drift.purity.watch import Shape, Subject, compared, shaped
 from drift_graph.canonical import NoCanonicalForm, form_of, stored
 from drift_graph.functions import pass_interrupts, safe_text

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from xml.sax.saxutils import escape, quoteattr
 
+from drift.show.boxes import CHARACTER, DETAIL, PADDING, TITLE, PlacedBox, cut, place
 from drift.show.layout import Layout, Point, Rectangle
-from drift.show.placed import CHARACTER, DETAIL, PADDING, TITLE, PlacedBox, cut, place
 from drift.show.steps import columns_of, shape_of
 from drift_graph.graph import Dataflow
 

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from drift.promises import SinkPromise
+from drift.guarantees import SinkPromise
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.functions import line_of, name_of
 from drift_graph.item import Item, items

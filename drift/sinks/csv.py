@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from drift.promises import SinkPromise
+from drift.guarantees import SinkPromise
 from drift.sinks.lines import JsonLinesSink, as_json
 from drift.sinks.resuming import check_resume
 from drift.sinks.rows import Rows

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from drift.extras import need
-from drift.promises import SinkPromise
+from drift.guarantees import SinkPromise
 from drift.sinks.lines import as_json
 from drift.sinks.resuming import (
     Last,

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from drift.promises import SinkPromise
+from drift.guarantees import SinkPromise
 from drift.sinks.base import Sink
 from drift.sinks.resuming import as_committed, check_committed
 from drift_graph.errors import SettingsError, SinkError

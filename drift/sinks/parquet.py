@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
-from drift.promises import SinkPromise
+from drift.guarantees import SinkPromise
 from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift.sinks.rows import OF_ITEMS
 from drift_graph.errors import PayloadError, SettingsError, SinkError

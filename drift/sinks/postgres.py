@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from drift.extras import need
-from drift.promises import SinkPromise
+from drift.guarantees import SinkPromise
 from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift.sinks.rows import Rows
 from drift_graph.errors import SettingsError, SinkError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from drift.extras import need
-from drift.promises import SinkPromise
+from drift.guarantees import SinkPromise
 from drift.sinks.lines import as_json
 from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift_graph.errors import SettingsError, SinkError

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from drift.promises import SinkPromise
+from drift.guarantees import SinkPromise
 from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift.sinks.rows import Rows
 from drift_graph.errors import SettingsError, SinkError

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
-from drift.promises import SourcePromise
+from drift.guarantees import SourcePromise
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.sizes import BATCH_BYTES, about_bytes
 from drift_graph.unchanged import Sampler, Seen

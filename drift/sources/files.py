@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from drift.promises import SourcePromise
+from drift.guarantees import SourcePromise
 from drift.sources.base import NothingYet, Reader, gone, position_of, where_in
 from drift_graph.diverted import diverted, is_diverted
 from drift_graph.errors import InputError, SettingsError

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from drift.promises import SourcePromise
+from drift.guarantees import SourcePromise
 from drift.sources.base import NothingYet, Positioned, Reader, SetsApart, Source, gone, position_of, where_in
 from drift.sources.many import Make1, files_in, folder_of
 from drift.sources.wake import Wake

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from drift.promises import SourcePromise
+from drift.guarantees import SourcePromise
 from drift_graph.errors import SettingsError
 
 Payload = Literal["dict", "tuple", "value"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from drift.promises import SourcePromise
+from drift.guarantees import SourcePromise
 from drift.sources.base import Positioned, Reader, Source, gone, position_of, where_in
 from drift_graph.errors import InputError
 

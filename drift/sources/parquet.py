@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
-from drift.promises import SourcePromise
+from drift.guarantees import SourcePromise
 from drift.sources.base import Reader
 from drift.sources.followed import FollowedSource
 from drift.sources.frames import Payload

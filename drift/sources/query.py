@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 from drift.extras import need
-from drift.promises import SourcePromise
+from drift.guarantees import SourcePromise
 from drift.sources.base import Reader, position_of, where_in
 from drift.sources.frames import Payload
 from drift_graph.errors import InputError, SettingsError

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
-from drift.promises import SourcePromise
+from drift.guarantees import SourcePromise
 from drift.sources.base import Reader, gone, position_of, where_in
 from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, decoder
 from drift_graph.errors import InputError, SettingsError

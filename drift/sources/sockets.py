@@ -14,7 +14,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from drift.promises import SourcePromise
+from drift.guarantees import SourcePromise
 from drift.sources.base import Reader
 from drift.sources.wake import Wake
 from drift_graph.diverted import diverted

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from drift.extras import need
-from drift.promises import SourcePromise
+from drift.guarantees import SourcePromise
 from drift.sources.base import Reader
 from drift.sources.frames import Payload
 from drift.sources.rows import RowsReader, check_payload, maker, without

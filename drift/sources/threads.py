@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from drift.promises import SourcePromise
+from drift.guarantees import SourcePromise
 from drift.sources.base import Reader
 from drift.sources.wake import Wake
 from drift_graph.errors import SettingsError

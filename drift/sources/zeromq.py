@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from drift.promises import SourcePromise
+from drift.guarantees import SourcePromise
 from drift.sources.base import Reader
 from drift.sources.wake import Wake
 from drift_graph.diverted import diverted

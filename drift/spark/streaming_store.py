@@ -14,9 +14,10 @@ as many slots as there should be: so what is written follows what changes, and w
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from drift.spark.batches import DDL
 from drift.spark.streaming_kernels import KEPT
@@ -27,6 +28,8 @@ LATE_DDL = "source string, time long, heartbeat long, payload binary"
 #: An even number: pending items have two slots, by whether that of the state is odd.
 SLOTS = 32
 _COMMIT_DDL = "body binary"
+#: What a commit begins with; another number is another format.
+_FORMAT = b"drift stream 1\n"
 
 
 @dataclass(frozen=True)
@@ -98,12 +101,12 @@ class Store:
     def _read_commit(self, number: int, kind: str) -> Commit | None:
         rows = self._read(_COMMIT_DDL, f"{self._folder}/{kind}/number={number}")
         found = rows.collect() if rows is not None else []
-        return _commit(found[0]) if found else None
+        return commit_of(bytes(found[0].body)) if found else None
 
     def commits(self) -> list[Commit]:
         """All commits, in order."""
         rows = self._read(_COMMIT_DDL, f"{self._folder}/commits")
-        found = [_commit(row) for row in rows.select("body").collect()] if rows is not None else []
+        found = [commit_of(bytes(row.body)) for row in rows.select("body").collect()] if rows is not None else []
         return sorted(found, key=lambda commit: commit.number)
 
     def write_items(self, number: int, items: Any) -> None:
@@ -127,7 +130,7 @@ class Store:
         self._write_commit(commit, "failures")
 
     def _write_commit(self, commit: Commit, kind: str) -> None:
-        body = self._spark.createDataFrame([(bytearray(pickle.dumps(commit, 5)),)], _COMMIT_DDL)
+        body = self._spark.createDataFrame([(bytearray(commit_bytes(commit)),)], _COMMIT_DDL)
         body.coalesce(1).write.mode("overwrite").parquet(f"{self._folder}/{kind}/number={commit.number}")
 
     def failure(self, number: int) -> Commit | None:
@@ -178,6 +181,20 @@ class Store:
         return rows
 
 
-def _commit(row: Any) -> Commit:
-    commit: Commit = pickle.loads(row.body)
-    return commit
+def commit_bytes(commit: Commit) -> bytes:
+    """A commit as it is written: the version of the format, then MessagePack."""
+    return _FORMAT + msgspec.msgpack.encode(commit)
+
+
+def commit_of(body: bytes) -> Commit:
+    """The commit that was written so.
+
+    Raises:
+        SettingsError: it is of another version of the format, or none.
+    """
+    if not body.startswith(_FORMAT):
+        raise SettingsError(
+            f"the stream's folder has a commit that begins with {body[:16]!r}, and this drift reads {_FORMAT!r}: it "
+            f"was written by another version; go on with that one, or start anew with another checkpoint"
+        )
+    return msgspec.msgpack.decode(body[len(_FORMAT) :], type=Commit)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from drift.show.boxes import place
 from drift.show.layout import Point, Rectangle
-from drift.show.placed import place
 from drift.show.steps import shape_of
 from drift_graph.graph import Dataflow
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from drift.auditing.beside import beside_lines
 from drift.auditing.diff import InputRow, RecordsDiffer
 from drift.auditing.outputs import KINDS, Counts, Difference, Example, Row
 from drift.auditing.show import as_text
+from drift.auditing.side_by_side import beside_lines
 from drift.auditing.verdict import Finding
 from drift.auditing.versions import Versions
 from drift.records.changes import Change

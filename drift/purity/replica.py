@@ -1,4 +1,4 @@
-"""A process with another hash seed, folder and time zone that calls a graph's functions again: `Twin` here, `main`
+"""A process with another hash seed, folder and time zone that calls a graph's functions again: `Replica` here, `main`
 over there."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import traceback
 from typing import Any
 
 from drift.engines import shipping
-from drift.engines.beside import Beside, ToCaller
+from drift.engines.companion import Companion, ToCaller
 from drift.engines.surroundings import Surroundings, surroundings
 from drift.purity import trials
 from drift.purity.elsewhere import at_home, go_elsewhere
@@ -19,7 +19,7 @@ _CLOSE_LOOKS = 20
 _ANSWER_MAX_S = 120.0
 
 
-class Twin:
+class Replica:
     """A process that calls functions again.
 
     Args:
@@ -28,7 +28,7 @@ class Twin:
     """
 
     def __init__(self, work: bytes, hash_seed: int) -> None:
-        self._beside = Beside("drift.purity.twin", {"PYTHONHASHSEED": str(hash_seed)}, "purity check")
+        self._beside = Companion("drift.purity.replica", {"PYTHONHASHSEED": str(hash_seed)}, "purity check")
         self._beside.send((surroundings(), work))
         self.close = self._beside.close
         self.ask = self._beside.send

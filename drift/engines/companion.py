@@ -1,4 +1,4 @@
-"""A process beside this one, which is asked things and answers: `Beside` here, `to_caller` over there.
+"""A process beside this one, which is asked things and answers: `Companion` here, `to_caller` over there.
 
 Invariant: it ends when it is closed and when the process that started it is gone, whatever it is doing then.
 
@@ -23,7 +23,7 @@ from drift.children import Child, main_of
 from drift_graph.errors import ProcessError
 
 
-class Beside:
+class Companion:
     """A process that runs `main` of a module of ours, and prints nothing.
 
     Args:
