@@ -85,6 +85,7 @@ _decode = msgspec.msgpack.Decoder(StoredPiece).decode
 _encode = msgspec.msgpack.Encoder().encode
 _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _HEADER = Struct(">BI")  # of an array of MessagePack
+_SCALARS = frozenset({int, str, bool, type(None)})  # whose form is that of msgspec, as a look at their types tells
 
 
 class Forms:
@@ -121,6 +122,8 @@ class Forms:
         """An array of their stored forms."""
         if values:
             self._check(name, self._form(name, values[0]))
+        if set(map(type, values)) <= _SCALARS and (array := _encoded(values)) is not None:
+            return array
         joined = stored_plain(values)
         if joined is None:
             try:
@@ -172,8 +175,18 @@ def _keys(keys: Sequence[Any]) -> bytes:
     kinds = set(map(type, keys))
     if kinds == {bytes}:
         return _array(len(keys), b"".join(keys))
+    if kinds <= _SCALARS and (array := _encoded(keys)) is not None:
+        return array
     forms = None if bytes in kinds else encode_plain(keys)
     return _array(len(keys), b"".join(map(form_of_identity, keys)) if forms is None else forms)
+
+
+def _encoded(scalars: Sequence[Any]) -> bytes | None:
+    """An array of these; None where some are extensions: huge integers and lone surrogates."""
+    try:
+        return _encode(scalars)
+    except (OverflowError, UnicodeEncodeError):
+        return None
 
 
 def _array(items: int, joined: bytes) -> bytes:
