@@ -29,6 +29,7 @@ from drift.machines.nodes.messages import Batch, CutPiece, MinimalTime, Released
 from drift.machines.scan import ScanStage
 from drift.state.cut import StateDamaged
 from drift.state.keeping import place_of, store_of
+from drift.state.pieces import Forms
 from drift.state.place import Away
 from drift.state.store import _FOLDED_PIECES
 from drift_graph.item import Columns
@@ -345,6 +346,15 @@ def test_a_process_beside_the_run_folds_and_ends_with_it(where: str, nothing_lef
     digest = run.report.digest
     run = drift.run(counted(), given, state=drift.Cuts(where, from_cut=run._keeper.cut.number), batch_items=250)
     assert run.finish().digest == digest == drift.run(counted(), given).finish().digest
+
+
+def test_workers_look_keys_up_by_themselves(where: str) -> None:
+    some_cuts(where)
+    given = {"numbers": [{"n": number} for number in range(3000)]}
+    run = drift.run(counted(), given, engine="zeromq", workers=2, state=where)
+    assert run.went_on_from is not None
+    with mock.patch.object(Forms, "value", mock.Mock(side_effect=AssertionError("the caller has read a state"))):
+        assert run.finish().digest == drift.run(counted(), given).finish().digest
 
 
 def test_two_runs_do_not_share_a_place(where: str) -> None:

@@ -131,9 +131,7 @@ class Layers:
 
     def _arrival(self, group: str, meta: bytes) -> bytes:
         """The meta with which an item came to the grouping that it passed last."""
-        return next(
-            each.before for each in reversed(self._dataflow.passed(meta)) if each.operator.name == group
-        )
+        return next(each.before for each in reversed(self._dataflow.passed(meta)) if each.operator.name == group)
 
     def _cycle(self, group: str) -> set[str]:
         """The maps of a scan, whose states go round."""

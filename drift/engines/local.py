@@ -64,7 +64,7 @@ class LocalEngine:
         self._worker = Worker(self._plan, tracks=True)
         if begin is None:
             return
-        cut, blocks, kept = begin
+        cut, blocks, kept, _ = begin
         at_once = kept.at_once(cut)
         self._worker.restore(at_once, kept.lookup)
         sends = self._worker.restore_later(at_once.later)

@@ -23,9 +23,11 @@ from drift.machines.windowing import WindowStage
 from drift.machines.worker import Piece
 from drift.records.fingerprint import fingerprint
 from drift.sinks.base import Committing, Sink
-from drift.state.cut import Cut, Output, check_fits
+from drift.state.cut import Cut, Output, StateDamaged, check_fits, decoded, encoded
 from drift.state.files import FilesPlace
+from drift.state.folding import pieces_of
 from drift.state.kept import Kept
+from drift.state.patience import Patience
 from drift.state.pieces import Forms
 from drift.state.place import Place, without_secrets
 from drift.state.postgres import PostgresPlace
@@ -107,12 +109,47 @@ class Taken(NamedTuple):
     tombstones: int
 
 
+class KeptAt(NamedTuple):
+    """Where the states of a cut are, for another process of the run, which looks keys up by itself.
+
+    Attributes:
+        cut: its manifest.
+        classes: as in `Cuts`.
+    """
+
+    where: str
+    cut: bytes
+    away_max_s: float
+    classes: tuple[type, ...]
+
+
 class Begin(NamedTuple):
     """What an engine goes on from."""
 
     cut: Cut
     blocks: Sequence[bytes]
     kept: Kept
+    at: KeptAt
+
+
+def kept_at(at: KeptAt, dataflow: Dataflow) -> Kept:
+    """The states of a cut, beside the process that has the store open, and may fold pieces meanwhile.
+
+    Raises:
+        StateDamaged: they are not what was written.
+    """
+    reader = place_of(at.where).reader()
+    cut = decoded(at.cut, f"of a cut in {at.where}")
+    patience = Patience(without_secrets(at.where), at.away_max_s)
+    while True:
+        folded = reader.folded()
+        try:
+            pieces = list(pieces_of(reader, cut, without_secrets(at.where)))
+            break
+        except StateDamaged:
+            if reader.folded() == folded:
+                raise
+    return Kept(reader, pieces, Forms(dataflow, (), at.classes), without_secrets(at.where), patience)
 
 
 @runtime_checkable
@@ -252,11 +289,16 @@ class Keeper:
             feed.go_on({}, BEGINNING)  # what cannot be read again may be in a log, though no cut was committed
             return
         self._kept_sources.extend(each.sources for each in self._store.cuts() if each.number <= cut.number)
-        engine.keep_state(Begin(cut, self._store.blocks(cut), self._store.kept(cut, self._forms)))
+        engine.keep_state(self._begin(cut))
         feed.go_on(cut.sources, cut.at)
         for name, sink in sinks.items():
             if isinstance(sink, Committing):
                 sink.go_on(cut.output.position, cut.sinks.get(name))
+
+    def _begin(self, cut: Cut) -> Begin:
+        cuts = self._cuts
+        at = KeptAt(os.fspath(cuts.where), encoded(cut), cuts.away_max_s, tuple(cuts.classes))
+        return Begin(cut, self._store.blocks(cut), self._store.kept(cut, self._forms), at)
 
     def is_due(self, items_in: int) -> bool:
         """Whether it is time for a cut."""

@@ -8,9 +8,11 @@ it had asked for before. Each row begins with a hash of its key and state, and i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
+import msgspec
 import xxhash
 
 from drift.machines.cuts import Entries, Lookup
@@ -18,7 +20,7 @@ from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.worker import Piece
 from drift.state.cut import Cut, StateDamaged
 from drift.state.patience import Patience
-from drift.state.pieces import Forms, LaterForm, StoredPiece
+from drift.state.pieces import Forms, StoredPiece
 from drift.state.place import Reader
 
 _HASH_BYTES = 8
@@ -45,52 +47,55 @@ class Kept:
         self._forms = forms
         self._where = where
         self._patience = patience
-        self._changed: dict[str, dict[bytes, bytes | None]] = {}
-        self._timed: dict[str, dict[bytes, None]] = {}
-        self._later: list[LaterForm] = reader.later()
-        for piece in pieces:
-            for step, states in piece.states.items():
-                self._changed.setdefault(step, {}).update(states.entries())
-                self._timed.setdefault(step, {}).update(dict.fromkeys(states.with_timers()))
-            self._later += piece.later
+        self._pieces = list(pieces)
+        self._changed: dict[str, Mapping[Any, msgspec.Raw | None]] = {}
 
     def at_once(self, cut: Cut) -> Piece:
         """What has to be known from the beginning: the states of keys with timers, and all later items."""
         states: dict[str, Entries] = {}
         for step in cut.steps:
-            changed = self._changed.get(step, {})
-            rows = [(key, form) for key, form in self._verified(step, self._reader.timed(step)) if key not in changed]
-            rows += [(key, form) for key in self._timed.get(step, ()) if (form := changed[key]) is not None]
-            states[step] = Entries.of(self._forms.entries(rows))
-        return Piece(cut.at, states, self._forms.later(each for each in self._later if each.meta >= cut.at))
+            rows = self._forms.entries(self._verified(step, self._reader.timed(step)))
+            timed = [piece.states[step] for piece in self._pieces if step in piece.states and piece.states[step].timed]
+            if rows or timed:
+                changed = self._changed_of(step)
+                entries = [entry for entry in rows if entry[0] not in changed]
+                keys = dict.fromkeys(identity_of(key) for its_states in timed for key in its_states.with_timers())
+                entries += [(key, self._value(raw)) for key in keys if (raw := changed[key]) is not None]
+                states[step] = Entries.of(entries)
+        later = chain(self._reader.later(), *(piece.later for piece in self._pieces))
+        return Piece(cut.at, states, self._forms.later(each for each in later if each.meta >= cut.at))
+
+    def _changed_of(self, step: str) -> Mapping[Any, msgspec.Raw | None]:
+        """By identity what pieces have of the keys of a step: the newest value, None where the key is gone."""
+        changed = self._changed.get(step)
+        if changed is None:
+            found: dict[Any, msgspec.Raw | None] = {}
+            for piece in self._pieces:
+                if step in piece.states:
+                    found.update(piece.states[step].by_identity())
+            changed = self._changed[step] = found
+        return changed
+
+    def _value(self, raw: msgspec.Raw) -> Any:
+        return self._forms.value(bytes(raw))
 
     def lookup(self, step: str) -> Lookup:
         """What is found when a key is first asked for."""
-        changed, forms = self._changed.get(step, {}), self._forms
+        changed = self._changed_of(step)
 
         def found(identities: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-            by_form = {form_of_identity(each): each for each in identities}
-            for key in by_form.keys() & changed.keys():
-                identity = by_form.pop(key)
-                form = changed[key]
-                if form is not None:
-                    yield identity, forms.value(form)
-            asked = list(by_form)
-            rows = self._patience.call(lambda: list(self._reader.find(step, asked)))
+            asked: dict[bytes, Any] = {}
+            for identity in identities:
+                if identity not in changed:
+                    asked[form_of_identity(identity)] = identity
+                elif (raw := changed[identity]) is not None:
+                    yield identity, self._value(raw)
+            forms = list(asked)
+            rows = self._patience.call(lambda: list(self._reader.find(step, forms)))
             for key, form in self._verified(step, rows):
-                yield by_form[key], forms.value(form)
+                yield asked[key], self._forms.value(form)
 
         return found
-
-    def every(self, step: str) -> Iterator[tuple[Any, Any]]:
-        """All states of a step: identities of keys and what is kept of each."""
-        changed = self._changed.get(step, {})
-        for key, form in self._verified(step, self._reader.every(step)):
-            if key not in changed:
-                yield identity_of(key), self._forms.value(form)
-        for key, known in changed.items():
-            if known is not None:
-                yield identity_of(key), self._forms.value(known)
 
     def _verified(self, step: str, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
         for key, row in rows:

@@ -60,6 +60,10 @@ class States(NamedTuple):
         """Keys and their values; None for those that are gone."""
         return chain(zip(_parts(self.keys), _parts(self.values)), zip(_parts(self.gone), repeat(None)))
 
+    def by_identity(self) -> Iterator[tuple[Any, msgspec.Raw | None]]:
+        """The identities of keys, and their values; None for those that are gone."""
+        return chain(zip(_identities(self.keys), _split(self.values)), zip(_identities(self.gone), repeat(None)))
+
     def with_timers(self) -> list[bytes]:
         """The keys that have some."""
         keys = _parts(self.keys) if self.timed else []
@@ -84,6 +88,7 @@ class StoredPiece(NamedTuple):
 _decode = msgspec.msgpack.Decoder(StoredPiece).decode
 _encode = msgspec.msgpack.Encoder().encode
 _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_as_themselves = msgspec.msgpack.Decoder(list[int | str | None]).decode  # what is its own identity
 _HEADER = Struct(">BI")  # of an array of MessagePack
 _SCALARS = frozenset({int, str, bool, type(None)})  # whose form is that of msgspec, as a look at their types tells
 
@@ -191,6 +196,14 @@ def _encoded(scalars: Sequence[Any]) -> bytes | None:
 
 def _array(items: int, joined: bytes) -> bytes:
     return _HEADER.pack(0xDD, items) + joined
+
+
+def _identities(array: bytes) -> list[Any]:
+    """Of keys, from an array of canonical forms."""
+    try:
+        return _as_themselves(array)
+    except msgspec.ValidationError:  # some are more than a number or text
+        return [identity_of(form) for form in _parts(array)]
 
 
 def _parts(array: bytes) -> list[bytes]:

@@ -38,7 +38,6 @@ from drift.engines.zeromq.roles import Carrier, Peers, Told
 from drift.engines.zeromq.shelf import PieceFiles
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
 from drift.engines.zeromq.wire import Codec, opened
-from drift.machines.cuts import Entries
 from drift.machines.nodes.barrier import digest_of
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.keeping import Keeping
@@ -233,9 +232,8 @@ class ZeromqEngine:
         self._begin = begin
         if begin is None:
             return
-        cut, blocks, kept = begin
-        steps = () if cut.is_last else cut.steps
-        piece = Piece(cut.at, {step: Entries.of(kept.every(step)) for step in steps}, kept.at_once(cut).later)
+        cut, blocks, kept, _ = begin
+        piece = Piece(cut.at, {}, []) if cut.is_last else kept.at_once(cut)  # workers look the rest up
         output = Restart(cut.output.position, cut.output.last, list(blocks), list(cut.output.opened), [], [])
         self._node.begin_at(cut.at, output, piece)
         self._tombstones_before = cut.tombstones
@@ -353,7 +351,8 @@ class ZeromqEngine:
             public_key, secret_key = zmq.curve_keypair()
             transport = Transport("", public_key, secret_key)
         self._transport, self._secret = transport, secret
-        self._first_block = pickle.dumps((surroundings(), Order(transport, settings), work))
+        kept = None if self._begin is None else shipping.packed(self._dataflow, self._begin.at)
+        self._first_block = pickle.dumps((surroundings(), Order(transport, settings, kept), work))
         for role in (ACKER, BARRIER, *range(settings.workers)):
             self._children.append(self._new_child(role_name(role), role))
         for child in self._children:

@@ -25,13 +25,14 @@ from types import FrameType
 from typing import NamedTuple
 
 from drift.engines.base import peak_memory_bytes
-from drift.engines.shipping import rebuilt
+from drift.engines.shipping import rebuilt, unpacked
 from drift.engines.zeromq.calls import is_called_by_us
 from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Ready, read_block, write_upward
 from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.roles import Loop, Peers, Told, make_loop
 from drift.engines.zeromq.shelf import PieceFiles
 from drift.engines.zeromq.sockets import Transport, have_private
+from drift.machines.nodes.worker import WorkerNode
 from drift_graph.errors import DriftBug, DriftError
 
 SIGN_INTERVAL_S = 0.25
@@ -40,10 +41,15 @@ _STEP_MAX_S = 5.0
 
 
 class Order(NamedTuple):
-    """What a process is told first: whatever it will be, it gets ready for it."""
+    """What a process is told first: whatever it will be, it gets ready for it.
+
+    Attributes:
+        kept: where the states are that the run goes on from, shipped; None where it begins.
+    """
 
     transport: Transport
     settings: ZeromqSettings
+    kept: bytes | None
 
 
 class Role(NamedTuple):
@@ -153,6 +159,10 @@ def main() -> None:
             have_private(Path(folder))
             shelf = PieceFiles(folder, role.address, (), lambda: orders.binding)
             loop = make_loop(*role, order.transport, dataflow, order.settings, shelf)
+        if order.kept is not None and isinstance(loop.node, WorkerNode):
+            from drift.state.keeping import kept_at  # here, since a run that begins has no use for what it imports
+
+            loop.node.base = kept_at(unpacked(order.kept), dataflow).lookup
         write_upward(number, Ready(loop.inbox.address))
         begins = pickle.loads(orders.take())
         if isinstance(begins, Told):  # in place of another
