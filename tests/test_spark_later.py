@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from spark_shares import digest_and_error, in_reference
 from test_later import BY_TIME, arrivals, by_name, counted, due, seen, told, trips
@@ -94,6 +94,7 @@ GRAPHS = {"processed": processed, "joined": joined, **{kind: partial(windowed, k
 @pytest.mark.parametrize("name", GRAPHS)
 @settings(max_examples=settings.default.max_examples // 3)
 @given(arrivals(), st.integers(1, 3), st.lists(st.integers(0, 39), max_size=6), st.booleans())
+@example([(0, "a", 0), (3, "b", 1), (30, "b", 2)], 1, [1, 2], False)  # what is of "a" is forgotten in between
 def test_micro_batches_cut_anywhere_give_the_output_of_a_run(
     name: str, arrived: list[Any], targets: int, cuts: list[int], whole: bool
 ) -> None:
