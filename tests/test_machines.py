@@ -50,7 +50,7 @@ from drift.machines.worker import BARRIER, Router, Worker
 from drift_acker.ledger import Ledger, ack_of
 from drift_acker.table import Ack, AckTable
 from drift_barrier.barrier import FAILURES, Barrier, Released
-from drift_barrier.digest import BLOCK_ITEMS, Digest, block_bytes, hash_block
+from drift_barrier.digest import BLOCK_ITEMS, Digest, block_head, hash_block
 from drift_graph.canonical import (
     NoCanonicalForm,
     canonical,
@@ -561,7 +561,8 @@ def test_blocks_of_a_digest_can_be_hashed_apart() -> None:
     hashes = []
     for start in range(0, count, BLOCK_ITEMS):
         block = slice(start, start + BLOCK_ITEMS)
-        data = block_bytes(len(metas[block]), encode_many(metas[block]), encode_many(given_payloads[block]))
+        head, between = block_head(len(metas[block]))
+        data = head + encode_many(metas[block]) + between + encode_many(given_payloads[block])
         hashes.append(hash_block("xxh3_128", data))
     assert digest.blocks == hashes[:2]
     assert digest.hexdigest() == hash_block("xxh3_128", b"".join(hashes)).hex()

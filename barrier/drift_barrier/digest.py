@@ -24,12 +24,6 @@ Algorithm = Literal["xxh3_128", "sha256"]
 Part = bytes | memoryview
 
 
-def block_bytes(count: int, metas: bytes, payloads: bytes) -> bytes:
-    """What a block's hash is taken of: how many items, and the canonical bytes of their metas and of their payloads."""
-    head, between = block_head(count)
-    return head + metas + between + payloads
-
-
 def block_head(count: int) -> tuple[bytes, bytes]:
     """What stands before the metas of a block, and before its payloads."""
     array = b"\xdc" + count.to_bytes(2, "big")
@@ -37,7 +31,10 @@ def block_head(count: int) -> tuple[bytes, bytes]:
 
 
 def hash_of_parts(algorithm: Algorithm, count: int, metas: Iterable[Part], payloads: Iterable[Part]) -> bytes:
-    """The hash of `block_bytes` of what these parts come to, which are not joined: a block may be large."""
+    """The hash of a block: of how many items, and the canonical bytes of their metas and of their payloads.
+
+    The parts of these are not joined, since a block may be large.
+    """
     hashing = hashlib.sha256() if algorithm == "sha256" else xxhash.xxh3_128()
     head, between = block_head(count)
     for part in (head, *metas, between, *payloads):
