@@ -41,7 +41,7 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Item, items
 from drift_graph.meta import END_OF_TIME
 from drift_graph.times import ArrivalTime, EventTime, Late, TimePolicy
-from drift_graph.unchanged import Sampler, Seen
+from drift_graph.unchanged import Sample, Sampler
 
 if TYPE_CHECKING:
     import duckdb
@@ -206,7 +206,7 @@ class Run:
             self._own_digest = Digest(settings.digest)
         self._handed_out = 0
         self._written, self._looped_over = Sampler(), Sampler()
-        self._seen: list[Seen] = []  # of the items that the caller has
+        self._seen: list[Sample] = []  # of the items that the caller has
         self._outcome: tuple[str, BaseException | None] = ("stopped", None)
         self._pieces = Pieces(self._run(), self._end)
         self._digest = ""
@@ -576,7 +576,7 @@ class Run:
         return self._handed
 
 
-def _check_unchanged(seen: Sequence[Seen], who: str) -> None:
+def _check_unchanged(seen: Sequence[Sample], who: str) -> None:
     for each in seen:
         if each.is_changed:
             raise SinkError(

@@ -114,7 +114,7 @@ def test_without_the_code_of_then_what_no_step_at_fault_touched_is_known_and_no_
             assert not pair.known and pair.old is None
     assert both.pairs[0].old is not None and both.pairs[0].old.payload == recorded.payload
     text = "\n".join(beside_lines(both))
-    assert "not known: it takes the code of then" in text and "--was FILE:GRAPH" in text
+    assert "not known: it takes the recorded code" in text and "--was FILE:GRAPH" in text
 
 
 @given(st.integers(0, 23), st.integers(1, 30), st.integers(0, 12), st.sampled_from(["split", "step", "told", "last"]))

@@ -196,10 +196,10 @@ def test_the_lineage_of_then_is_told_where_now_there_is_no_item(tmp_path: Path, 
     (finding,) = [check.finding for check in audit.checks if check.finding is not None]
     assert finding.divergence.recomputed is None and finding.both is None
     assert isinstance(finding.lineage.item.payload, Failure) and finding.lineage.item.step == "told"
-    assert finding.recorded_lineage.item.payload == finding.divergence.recorded.payload and finding.by_then
+    assert finding.recorded_lineage.item.payload == finding.divergence.recorded.payload and finding.by_recorded
     text = "\n".join(finding_lines(finding))
-    assert "lineage of what is recorded, as the graph of then made it:" in text and "ZeroDivisionError" in text
-    assert "as the graph of then made it" in audit_page(audit)
+    assert "lineage of what is recorded, as the recorded graph made it:" in text and "ZeroDivisionError" in text
+    assert "as the recorded graph made it" in audit_page(audit)
 
 
 def test_a_change_that_is_not_behind_the_item_is_not_blamed(tmp_path: Path) -> None:

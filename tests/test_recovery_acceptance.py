@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 import drift
-from drift.engines.simulated import Simulation, Thing
+from drift.engines.simulated import Scheduled, Simulation
 from drift.machines.nodes.messages import Rewind
 from drift.machines.nodes.pieces import InMemory, Layer
 from drift.machines.worker import BARRIER
@@ -74,7 +74,7 @@ class Scripted(Simulation):
             self._awaited = next(self._steps, None)
         return super().step()
 
-    def _may_die(self, thing: Thing) -> None:
+    def _may_die(self, thing: Scheduled) -> None:
         """Only by script."""
 
     def _do(self, effects: Any) -> None:
@@ -88,13 +88,13 @@ class Scripted(Simulation):
         """Whether so many items have been released, by what the calling process has."""
         return self._feed_node.position >= items
 
-    def under_way_of(self, sender: int, kind: str) -> list[Thing]:
+    def under_way_of(self, sender: int, kind: str) -> list[Scheduled]:
         return [thing for thing in self.under_way if thing.sender == sender and thing.key.kind == kind]
 
-    def lose(self, things: Collection[Thing]) -> None:
+    def lose(self, things: Collection[Scheduled]) -> None:
         self.under_way = [thing for thing in self.under_way if thing not in things]
 
-    def kill(self, *roles: int, keep: Collection[Thing] = ()) -> None:
+    def kill(self, *roles: int, keep: Collection[Scheduled] = ()) -> None:
         """They die; of what they have sent that is on its way only so much comes."""
         for role in roles:
             own = [thing for thing in self.under_way if thing.sender == role and thing.then is None]

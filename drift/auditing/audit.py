@@ -183,7 +183,7 @@ def _reproduced(
 
 
 def _was(record: Record, was: Graph | Dataflow | str | None) -> Dataflow | None:
-    """The graph of then, if it is that."""
+    """The recorded graph, if it is that."""
     if was is None:
         return None
     dataflow = dataflow_of(record, was)
@@ -191,7 +191,7 @@ def _was(record: Record, was: Graph | Dataflow | str | None) -> Dataflow | None:
     if differ:
         raise SettingsError(
             f"was={was if isinstance(was, str) else dataflow.name!r} is not the graph that {record.path} was made "
-            f"with: {'; '.join(differ[:3])}; give the version of then, or leave it out"
+            f"with: {'; '.join(differ[:3])}; give the recorded version, or leave it out"
         )
     return dataflow
 

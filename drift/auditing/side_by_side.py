@@ -3,8 +3,8 @@
 Invariant: every item that is shown of either lineage stands in one row, beside the other's where there is one; where a
 first place is named, both lineages agree in all that was made before it.
 
-Why: what an item was made of is paired by its place in the order, and by its step where that has changed. The lineage
-of then takes the code of then. Where that is not at hand, an item is known to be the same if no step at fault had a
+Why: what an item was made of is paired by its place in the order, and by its step where that has changed. The recorded
+lineage takes the recorded code. Where that is not at hand, an item is known to be the same if no step at fault had a
 part in it, since the input is the same and functions are pure but for those; of the others it is only known what came
 out in the end.
 """
@@ -22,19 +22,19 @@ from drift_graph.functions import safe_text
 from drift_graph.item import Failure, Item
 
 _SHOWN_MAX = 6  # of what one item was made of, as in an outline
-NOT_KNOWN = "not known: it takes the code of then"
+NOT_KNOWN = "not known: it takes the recorded code"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A row: an item of then and one of now.
+    """A row: a recorded item and one of now.
 
     Attributes:
         depth: 0 for the output item; what an item was made of stands below it.
         old, new: either is None where the other has no counterpart.
         known: whether `old` is what it was then; where it is not, `old` is None and something was there.
         same: nothing is different in them.
-        parts: it is the first place where the lineages part; or, without the code of then, may part.
+        parts: it is the first place where the lineages part; or, without the recorded code, may part.
         again: it stands above, with what it was made of.
         left_out: so many more, of what an item was made of, are not shown; then it is no item.
     """
@@ -54,7 +54,7 @@ class Beside:
     """Two lineages.
 
     Attributes:
-        old: None where the code of then is not at hand.
+        old: None where the recorded code is not at hand.
         pairs: from the output items back to the input.
     """
 
@@ -296,6 +296,6 @@ def beside_lines(both: Beside) -> Iterator[str]:
         if new:
             yield f"{mark} + {new}"
     if both.old is None:
-        yield "of the recorded lineage more can be told with the code of then: drift audit --was FILE:GRAPH"
+        yield "of the recorded lineage more can be told with the recorded code: drift audit --was FILE:GRAPH"
     elif both.parting is None:
         yield "they part before what is shown"

@@ -77,7 +77,7 @@ def finding_lines(finding: Finding, *, sources: bool = True) -> Iterator[str]:
         yield from (f"    {line}" for line in change.diff.splitlines())
     if finding.both is not None:
         yield from beside_lines(finding.both)
-    by = "as the graph of then made it" if finding.by_then else "as the graph makes it now"
+    by = "as the recorded graph made it" if finding.by_recorded else "as the graph makes it now"
     for title, lineage in (
         ("lineage of what is computed", finding.lineage),
         (f"lineage of what is recorded, {by}", finding.recorded_lineage),

@@ -26,7 +26,7 @@ from drift.auditing.route import Relevant, behind, route_of
 from drift.auditing.side_by_side import Beside, beside, beside_recorded
 from drift.auditing.trace import Node, nodes_of
 from drift.purity import PurityCheck
-from drift.purity.observed import Seen
+from drift.purity.observed import Observed
 from drift.records.changes import Change
 from drift.records.environment import environment
 from drift.records.format import hash_file
@@ -95,10 +95,10 @@ class Finding:
 
     Attributes:
         lineage: of the item that the graph makes now, or of the call that failed in its place.
-        recorded_lineage: of the recorded item: by the graph of then, where that is at hand; else by the graph of now,
+        recorded_lineage: of the recorded item: by the recorded graph, where that is at hand; else by the graph of now,
             where the item has another place in the order and the graph makes one there.
-        by_then: whether that is by the graph of then.
-        both: these two side by side, or, without the graph of then, what of its lineage is known.
+        by_recorded: whether that is by the recorded graph.
+        both: these two side by side, or, without the recorded graph, what of its lineage is known.
         notes: why a lineage is missing.
         case: the divergence made small, where a folder for that was given.
     """
@@ -107,7 +107,7 @@ class Finding:
     verdict: Verdict
     lineage: Lineage | None = None
     recorded_lineage: Lineage | None = None
-    by_then: bool = False
+    by_recorded: bool = False
     both: Beside | None = None
     notes: tuple[str, ...] = field(default=())
     case: SmallCase | None = None
@@ -125,7 +125,7 @@ class Finding:
             "verdict": self.verdict.as_dict(),
             "lineage": self.lineage.as_dict() if self.lineage is not None else None,
             "recorded_lineage": self.recorded_lineage.as_dict() if self.recorded_lineage is not None else None,
-            "by_then": self.by_then,
+            "by_recorded": self.by_recorded,
             "both": self.both.as_dict() if self.both is not None else None,
             "notes": list(self.notes),
             "case": self.case.as_dict() if self.case is not None else None,
@@ -200,7 +200,7 @@ def _both_known(
     states: int,
     lineage: Lineage | None,
 ) -> tuple[Lineage | None, Lineage | None, Beside | None, tuple[str, ...]]:
-    """The lineages of then and of now, as far back as it takes to see where they part."""
+    """The recorded lineage and that of now, as far back as it takes to see where they part."""
     then = _Investigation(record, was, divergence, states)
     while True:
         recorded, notes = then.lineage(divergence.pair[0])
@@ -365,7 +365,7 @@ class _Investigation:
                 continue
             for made in nodes:
                 operator = self._dataflow[made.operator]
-                with Seen() as seen:
+                with Observed() as seen:
                     _call_again(operator, made)
                 for sight in seen.sights:
                     use = f"it uses {sight.what} at {sight.where}"

@@ -3,7 +3,7 @@
 Invariant: whatever the schedule says, minimal time never goes back, nothing below it is anywhere but in the barrier,
 and at the end nothing is held. Each is checked at the step that could break it; a breach is a DriftBug.
 
-Why it is the worst network there is: everything that is under way is a `Thing`, and any of them may come next, however
+Why it is the worst network there is: all that is under way is a `Scheduled`, and any of them may come next, however
 late. Only the acks of one source keep their order among themselves, because a heartbeat must not overtake the message
 before it. What comes over a link has been pickled, so nothing is the same object on both sides.
 
@@ -118,7 +118,7 @@ class _Message(NamedTuple):
     checksum: int
 
 
-class Thing:
+class Scheduled:
     """Something under way.
 
     Attributes:
@@ -189,7 +189,7 @@ class Schedule:
         """
         return 0
 
-    def pick(self, things: Sequence[Thing], turn: int) -> int:
+    def pick(self, things: Sequence[Scheduled], turn: int) -> int:
         """Which thing comes next, by its index; reads are the last."""
         for at, thing in enumerate(things):
             if thing.due <= turn:
@@ -200,7 +200,7 @@ class Schedule:
         """Whether a batch never comes."""
         return False
 
-    def fired(self, thing: Thing) -> None:
+    def fired(self, thing: Scheduled) -> None:
         """A thing has come."""
 
 
@@ -221,7 +221,7 @@ class Outcome:
     late: list[Late]
     tombstones: int
     handed: list[Handed] = field(default_factory=list)
-    log: list[Thing] = field(default_factory=list)
+    log: list[Scheduled] = field(default_factory=list)
     input_error: Exception | None = None
 
     def items(self) -> list[tuple[int, bytes, Any, str]]:
@@ -297,12 +297,12 @@ class Simulation:
         self.late: list[Late] = []
         self.pieces: list[Released] = []
         self.handed: list[Handed] = []
-        self.log: list[Thing] = []
+        self.log: list[Scheduled] = []
         self.error: Exception | None = None
         self.turn = 0
         self.now_ms = CLOCK_START_MS
-        self.under_way: list[Thing] = []
-        self.lost: list[Thing] = []
+        self.under_way: list[Scheduled] = []
+        self.lost: list[Scheduled] = []
         self.intake = (_FedByHand if fed_by_hand else Intake)(
             self.sources, batch_items=batch_items, in_flight_max=in_flight_max, now_s=CLOCK_START_MS / 1000
         )
@@ -323,7 +323,7 @@ class Simulation:
         self._dead: set[int] = set()
         self.died: list[str] = []
         self.refused = self.recovered = 0
-        self._released: deque[Thing] = deque()  # under way to who feeds; they come in order
+        self._released: deque[Scheduled] = deque()  # under way to who feeds; they come in order
         self._names = {to: f"worker {to}" for to in range(workers)}
         self._names |= {BARRIER: "barrier", ACKER: "acker", CALLER: "caller"}
         self._schedule = schedule or Schedule()
@@ -339,9 +339,9 @@ class Simulation:
         self._by_hand = fed_by_hand
         self._in_flight_max = in_flight_max
         self._credit_matters = fed_by_hand or in_flight_max < sum(map(len, self._inputs))
-        self._promises: list[deque[Thing]] = [deque() for _ in self.sources]
-        self._reads: list[Thing | None] = [None] * len(self.sources)
-        self._wakes: dict[int, Thing] = {}
+        self._promises: list[deque[Scheduled]] = [deque() for _ in self.sources]
+        self._reads: list[Scheduled | None] = [None] * len(self.sources)
+        self._wakes: dict[int, Scheduled] = {}
         self._first_read = [-1] * len(self.sources)  # the item that the last reading began with
         self._times = 0
         self._items: dict[bytes, tuple[str, int]] = {}
@@ -434,7 +434,7 @@ class Simulation:
             self.intake.inputs.error,
         )
 
-    def things(self) -> list[Thing]:
+    def things(self) -> list[Scheduled]:
         """All that could come next: what is under way, oldest first; who wishes to be woken; and reads, the source
         furthest behind first.
         """
@@ -447,11 +447,11 @@ class Simulation:
         return [*under_way, *self._wakes.values(), *map(self._read_of, ready)]
 
     @property
-    def wakes(self) -> list[Thing]:
+    def wakes(self) -> list[Scheduled]:
         """Of each node that wishes to be woken."""
         return list(self._wakes.values())
 
-    def fire(self, thing: Thing) -> None:
+    def fire(self, thing: Scheduled) -> None:
         """A thing comes.
 
         Raises:
@@ -511,24 +511,24 @@ class Simulation:
         self.late += self.intake.inputs.told()
         self._feed([fed])
 
-    def drop(self, place: str) -> list[Thing]:
+    def drop(self, place: str) -> list[Scheduled]:
         """A connection ("worker 0 > worker 1") ends: the batches under way on it are lost, as over ZeroMQ."""
         gone = [thing for thing in self.under_way if thing.key.kind == "batch" and thing.key.place == place]
         self.under_way = [thing for thing in self.under_way if thing not in gone]
         self.lost += gone
         return gone
 
-    def _thing(self, kind: str, place: str, source: str, number: int, to: int, sender: int = CALLER) -> Thing:
+    def _thing(self, kind: str, place: str, source: str, number: int, to: int, sender: int = CALLER) -> Scheduled:
         met = kind, place, source, number
         nth = self._met.get(met, 0)
         self._met[met] = nth + 1
         key = Key(*met, nth)
-        thing = Thing(key, self.turn, self._schedule.hold(key), to)
+        thing = Scheduled(key, self.turn, self._schedule.hold(key), to)
         thing.due = max(thing.due, self._still_until[to])
         thing.sender, thing.life, thing.generation = sender, self._lives[to], self._nodes[sender].generation
         return thing
 
-    def _send_thing(self, kind: str, place: str, source: str, number: int, send: Send, sender: int) -> Thing:
+    def _send_thing(self, kind: str, place: str, source: str, number: int, send: Send, sender: int) -> Scheduled:
         thing = self._thing(kind, place, source, number, send.to, sender)
         thing.carried = send.message
         return thing
@@ -566,7 +566,7 @@ class Simulation:
         elif to not in self._wakes:
             self._wakes[to] = self._thing("wake", self._names[to], "", 0, to)
 
-    def _wake(self, thing: Thing) -> None:
+    def _wake(self, thing: Scheduled) -> None:
         """A node is woken, at the moment that it wished for or later."""
         del self._wakes[thing.to]
         early_s = self._nodes[thing.to].wake_s - self._now_s(thing.to)
@@ -574,7 +574,7 @@ class Simulation:
             self._leapt_s += early_s + _TURN_S
         self._turn(thing.to, [])
 
-    def _stand_still(self, thing: Thing) -> None:
+    def _stand_still(self, thing: Scheduled) -> None:
         """Who has just had a thing may do nothing for a while, and then find all that has come."""
         turns = self._schedule.hold(thing.key._replace(kind="still"))
         if turns:
@@ -618,7 +618,7 @@ class Simulation:
         numbers = self._numbers[rank]
         return numbers[0] if numbers else -1
 
-    def _read_of(self, rank: int) -> Thing:
+    def _read_of(self, rank: int) -> Scheduled:
         thing = self._reads[rank]
         if thing is None:
             name = self.sources[rank].name
@@ -671,11 +671,11 @@ class Simulation:
 
     # Deaths, and the way back.
 
-    def _may_come(self, thing: Thing) -> bool:
+    def _may_come(self, thing: Scheduled) -> bool:
         """Whether it is told by a pipe, or its receiver takes turns."""
         return thing.then is not None or thing.to == CALLER or not self._nodes[thing.to].halted
 
-    def _is_taken(self, thing: Thing) -> bool:
+    def _is_taken(self, thing: Scheduled) -> bool:
         """Whether a message comes to the process that it was sent to, and in its generation."""
         if thing.life != self._lives[thing.to] or thing.to in self._dead:
             return False
@@ -684,7 +684,7 @@ class Simulation:
             return False
         return True
 
-    def _comes(self, thing: Thing) -> bool:
+    def _comes(self, thing: Scheduled) -> bool:
         """The same; what comes in order behind it may come next."""
         if thing.key.kind == "released":
             assert self._released[0] is thing
@@ -696,7 +696,7 @@ class Simulation:
             self.under_way += list(waiting)[:1]
         return self._is_taken(thing)
 
-    def _may_die(self, thing: Thing) -> None:
+    def _may_die(self, thing: Scheduled) -> None:
         """Who has just had a thing may die."""
         to, (kind, place, source, number, nth) = thing.to, thing.key
         name = self._names[to]
@@ -714,7 +714,7 @@ class Simulation:
         self.died.append(name)
         self._lives[to] += 1
         self._wakes.pop(to, None)
-        left: list[Thing] = []
+        left: list[Scheduled] = []
         for other in self.under_way:
             gone = other.to == to or (other.sender == to and other.then is None and other.to != CALLER)
             if not gone or (other.to != to and not self._pick_of("fate", other, 2)):
@@ -729,7 +729,7 @@ class Simulation:
                     self.under_way.remove(head)
         self._tell("told", name, CALLER, lambda: self._do(self._recovering.died([to])))
 
-    def _pick_of(self, kind: str, thing: Thing, count: int) -> int:
+    def _pick_of(self, kind: str, thing: Scheduled, count: int) -> int:
         _, place, source, number, nth = thing.key
         return self._pick(kind, f"{thing.key.kind} {place}".rstrip(), source, number, nth, count)
 
@@ -878,7 +878,7 @@ class Simulation:
         if len(waiting) == 1:
             self.under_way.append(thing)
 
-    def _receive(self, thing: Thing) -> None:
+    def _receive(self, thing: Scheduled) -> None:
         """A batch comes, and perhaps others that wait for the same receiver."""
         _, place, source, number, nth = thing.key
         to = thing.to
@@ -899,13 +899,13 @@ class Simulation:
             self._took_s[to] = _TURNS_S[self._pick("took", place, source, number, nth, len(_TURNS_S))]
         self._stand_still(thing)
 
-    def _fold(self, thing: Thing) -> None:
+    def _fold(self, thing: Scheduled) -> None:
         """An ack comes."""
         assert thing.carried is not None
         self._turn(ACKER, [thing.carried])
         self._stand_still(thing)
 
-    def items_of(self, thing: Thing) -> list[tuple[str, int]]:
+    def items_of(self, thing: Scheduled) -> list[tuple[str, int]]:
         """(source, index) of the input items that a thing is about: all those behind a batch."""
         if thing.message is None:
             return [thing.key[2:4]] if thing.key.source else []

@@ -64,7 +64,7 @@ class Sight(NamedTuple):
     where: str
 
 
-class Seen:
+class Observed:
     """Watches while it is entered.
 
     Attributes:
@@ -77,7 +77,7 @@ class Seen:
         self.executed: dict[CodeType, dict[str, Any]] = {}
         self._before: Any = None
 
-    def __enter__(self) -> Seen:
+    def __enter__(self) -> Observed:
         self._before = sys.getprofile()
         sys.setprofile(self._see)
         return self

@@ -22,7 +22,7 @@ import msgspec
 import xxhash
 
 from drift.purity.elsewhere import Place
-from drift.purity.observed import CLOCKS, Seen, Sight
+from drift.purity.observed import CLOCKS, Observed, Sight
 from drift.purity.watch import Shape, Subject, compared, shaped
 from drift_graph.canonical import NoCanonicalForm, form_of, stored
 from drift_graph.functions import pass_interrupts, safe_text
@@ -297,7 +297,7 @@ def check(subject: Subject, packed: bytes, *, closely: bool) -> Check:
     again = in_other_order(again, reversed_set) or again
     if not closely:
         return Check(called(subject, arguments), called(subject, again))
-    with Seen() as seen:
+    with Observed() as seen:
         first = called(subject, arguments)
     second = called(subject, again)
     found = ""
@@ -370,7 +370,7 @@ def explain(subject: Subject, packed: bytes) -> Facts:
     arguments = rebuilt(packed)
     owner = inspection.function_inside(subject.function)
     start = inspection.kept_by(owner, inspection.code_of(owner))
-    with Seen() as seen:
+    with Observed() as seen:
         first = outcome_of(subject, arguments)
     before = inspection.kept_by(owner, seen.executed)
     again = outcome_of(subject, rebuilt(packed))

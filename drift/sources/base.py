@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from drift.guarantees import SourcePromise
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.sizes import BATCH_BYTES, about_bytes
-from drift_graph.unchanged import Sampler, Seen
+from drift_graph.unchanged import Sample, Sampler
 
 _AT_ONCE_MAX = 128
 
@@ -161,7 +161,7 @@ class IterableReader:
         self._error: Exception | None = None
         self._at_once = 1  # items that are taken before their size is looked at
         self._sampler = None if isinstance(payloads, (list, tuple, range)) else Sampler()
-        self._last: list[Seen] = []  # of what was given last
+        self._last: list[Sample] = []  # of what was given last
 
     def read(self, items_max: int) -> list[Any] | None:
         if self._error is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from drift.engines.simulated import Simulation, Thing
+from drift.engines.simulated import Scheduled, Simulation
 from drift.streams import Graph
 from drift.testing.check import Case, NotDeterministic, Output, Row, equal_rows, reference
 from drift.testing.schedule import Schedule
@@ -123,15 +123,15 @@ class Driver:
 
     # What is under way.
 
-    def in_flight(self, place: str = "") -> list[Thing]:
+    def in_flight(self, place: str = "") -> list[Scheduled]:
         """Batches under way, oldest first; those on one link only, for example "worker 0 > worker 1"."""
         return [thing for thing in self._under_way("batch") if place in ("", thing.key.place)]
 
-    def control(self) -> list[Thing]:
+    def control(self) -> list[Scheduled]:
         """Acks, promises, and news of minimal time and of the pace under way."""
         return self._under_way("ack", "promise", "news", "pace", "break off")
 
-    def deliver(self, thing: Thing | None = None) -> Thing | None:
+    def deliver(self, thing: Scheduled | None = None) -> Scheduled | None:
         """One thing comes: a given one, or the oldest that is not delayed; returns it, None where there is none.
 
         Where nothing is under way, who wishes to be woken is: the acker tells what is new a little later.
@@ -168,7 +168,7 @@ class Driver:
         """The end of a delay."""
         self._delayed.discard(place)
 
-    def drop(self, place: str) -> list[Thing]:
+    def drop(self, place: str) -> list[Scheduled]:
         """A connection ends, and what was under way on it is lost: ZeroMQ sends nothing again.
 
         The run can not end well any more: minimal time waits for what was lost, nothing wrong is released, and `finish`
@@ -243,7 +243,7 @@ class Driver:
     def _machine(self, source: str) -> SourceMachine:
         return self.simulation.sources[self._rank(source)]
 
-    def _under_way(self, *kinds: str) -> list[Thing]:
+    def _under_way(self, *kinds: str) -> list[Scheduled]:
         return [thing for thing in self.simulation.under_way if thing.key.kind in kinds]
 
     def _rows(self) -> list[Row]:

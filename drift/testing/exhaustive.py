@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from drift.engines import simulated
-from drift.engines.simulated import Key, Thing
+from drift.engines.simulated import Key, Scheduled
 from drift.streams import Graph
 from drift.testing.case import place_of_graph, told
 from drift.testing.check import (
@@ -113,7 +113,7 @@ class _Search(Player):
         self._acks = acks
         self._at = 0
 
-    def pick(self, things: Sequence[Thing], turn: int) -> int:
+    def pick(self, things: Sequence[Scheduled], turn: int) -> int:
         if not self._acks:
             for at, thing in enumerate(things):
                 if thing.key.kind in _PROMPT:
@@ -130,7 +130,7 @@ class _Search(Player):
         return next(at for at, thing in enumerate(things) if thing.key == chosen.key)
 
 
-def _meets(thing: Thing) -> frozenset[str]:
+def _meets(thing: Scheduled) -> frozenset[str]:
     kind, place, source, _, _ = thing.key
     if kind == "batch":
         return frozenset((place.partition(" > ")[2],))

@@ -19,7 +19,7 @@ import xxhash
 
 from drift.engines import simulated
 from drift.engines.settings import checked, count, flag, setting
-from drift.engines.simulated import Key, Thing
+from drift.engines.simulated import Key, Scheduled
 
 #: What can be held up, for turns or until something has come; the other kinds of a deviation are numbers.
 HELD = (
@@ -197,7 +197,7 @@ class Player(simulated.Schedule):
             return True
         return False
 
-    def pick(self, things: Sequence[Thing], turn: int) -> int:
+    def pick(self, things: Sequence[Scheduled], turn: int) -> int:
         if not self._until:
             return super().pick(things, turn)
         free = [at for at, thing in enumerate(things) if self._until.get(thing.key) in (None, *self._came)]
@@ -206,7 +206,7 @@ class Player(simulated.Schedule):
             return due[0]
         return min(free, key=lambda at: things[at].due) if free else 0  # what all wait for does not come any more
 
-    def fired(self, thing: Thing) -> None:
+    def fired(self, thing: Scheduled) -> None:
         if self._until:
             self._came.add(thing.key)
 

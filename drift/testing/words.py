@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drift.engines.simulated import Key, Simulation, Thing
+from drift.engines.simulated import Key, Scheduled, Simulation
 from drift.testing.schedule import ARRIVE, EARLY, HELD, LOST, OUTBOX, STILL, Deviation
 
 _NAMED_MAX = 4
@@ -80,7 +80,7 @@ class Words:
     def _of_key(self, key: Key) -> str:
         return "the end" if key.number < 0 else self.items([(key.source, key.number)])
 
-    def _carried(self, thing: Thing) -> str:
+    def _carried(self, thing: Scheduled) -> str:
         """What a batch brings: a source's items, or what a worker made of them."""
         items = self.items(self._simulation.items_of(thing))
         sender = thing.key.place.partition(" > ")[0]
@@ -120,7 +120,7 @@ class Words:
             return f"{self._event(thing)} comes only after {until}"
         return f"{self._event(thing)} only after {until}"
 
-    def _all_carried(self, things: Sequence[Thing]) -> str:
+    def _all_carried(self, things: Sequence[Scheduled]) -> str:
         made: dict[str, list[tuple[str, int]]] = {}
         for thing in things:
             sender = thing.key.place.partition(" > ")[0]
@@ -131,7 +131,7 @@ class Words:
             told.append(f"what {sender} made of {shown}" if sender else shown)
         return " and ".join(told)
 
-    def _event(self, thing: Thing) -> str:
+    def _event(self, thing: Scheduled) -> str:
         key = thing.key
         if key.kind == "read":
             return f"{self._of_key(key)} is read" if key.number >= 0 else f"the end of {key.source!r} is read"

@@ -1,7 +1,8 @@
 """Where a source is to be read from again, so that what is at or above a time comes again as it came before.
 
 Invariant: a reading that begins where `at(cut)` says, with the machine as it says, gives every item at or above the
-cut the meta that it had, in the same order, with the heartbeats of then, and judges what is late as then.
+cut the meta that it had, in the same order, with the heartbeats of the first reading, which judged what is
+late in the same way.
 
 Why: it begins before a batch of the first reading, with what judged that batch; and every batch before it lies below
 the cut as a whole, late items and all. What a machine knows beside, how many items came at each place, matters for one

@@ -24,7 +24,7 @@ _APART_MAX = 16384  # items from one look to the next
 _APART_FOR_BYTE = 4
 
 
-class Seen(NamedTuple):
+class Sample(NamedTuple):
     """A value that was handed out, its bytes then, and what it looked like."""
 
     value: Any
@@ -62,13 +62,13 @@ class Sampler:
         """So many were handed out that nobody looks at, since none was due."""
         self._passed += count
 
-    def sample(self, values: Sequence[Any], *more: Any) -> list[Seen]:
+    def sample(self, values: Sequence[Any], *more: Any) -> list[Sample]:
         """Some of the values that are handed out now, and `more`; none where it is not yet time."""
         before = self._passed
         self._passed = before + len(values)
         if before < self._due:
             return []
-        seen: list[Seen] = []
+        seen: list[Sample] = []
         size = 0
         for value in (*more, *values[:SAMPLED_MAX]):
             each = _seen(value)
@@ -82,17 +82,17 @@ class Sampler:
         return seen
 
 
-def _seen(value: Any) -> Seen | None:
+def _seen(value: Any) -> Sample | None:
     if are_plain((value,)):
         return None
     try:
         data = stored(value)
     except NoCanonicalForm:
         return None
-    return Seen(value, data, safe_text(repr, value, 200) if len(data) <= _BYTES_MAX else "another value")
+    return Sample(value, data, safe_text(repr, value, 200) if len(data) <= _BYTES_MAX else "another value")
 
 
-def check_unchanged(operator: Operator, seen: Sequence[Seen], what: str = "a payload") -> None:
+def check_unchanged(operator: Operator, seen: Sequence[Sample], what: str = "a payload") -> None:
     """After an operator's function was called.
 
     Raises:
