@@ -218,6 +218,20 @@ def test_aggregates_of_windows_are_those_of_their_items(items: list[flows.Timed]
         assert row[3] == {name: plain(found) for name, (_, plain) in AGGREGATES.items()}
 
 
+@given(timed())
+@settings(max_examples=10)
+def test_a_batch_is_aggregated_as_its_items_one_by_one(items: list[flows.Timed]) -> None:
+    truths = [(*item[:2], bool(item[1] % 2)) for item in items]
+    for aggregate in (*(aggregate for aggregate, _ in AGGREGATES.values()), drift.agg.sum(value)):
+        known: dict[Any, Any] = {0: aggregate.begin((1, 2, True))}
+        expected = dict(known)
+        aggregate.add_each(known, [item[0] % 3 for item in truths], truths)
+        for item in truths:
+            key = item[0] % 3
+            expected[key] = aggregate.add(expected[key], item) if key in expected else aggregate.begin(item)
+        assert repr(known) == repr({key: expected[key] for key in known}) and known.keys() == expected.keys()
+
+
 def test_values_are_distinct_by_their_types_as_well() -> None:
     graph = flows.flow(lambda stream: stream.at_end(drift.agg.distinct()), "in")
     assert repr(flows.outputs(graph, {"in": [1, True, 1.0, 1, "1"]})) == "[(1, True, 1.0, '1')]"

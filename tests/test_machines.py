@@ -289,6 +289,41 @@ def test_the_fast_ways_to_canonical_bytes_give_the_same_bytes(given_values: list
     assert stored_each(given_values) == forms_of(given_values) == [stored(value) for value in given_values]
 
 
+@dataclasses.dataclass
+class Fields:
+    one: Any
+    other: Any = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlottedFields:
+    one: Any
+    other: Any = None
+
+
+def with_more(one: Any) -> Fields:
+    made = Fields(one)
+    made.more = 3  # type: ignore[attr-defined]
+    return made
+
+
+def without(one: Any) -> Fields:
+    made = Fields(one)
+    del made.one
+    return made
+
+
+@given(
+    st.sampled_from([Fields, SlottedFields]), st.lists(payloads | st.tuples(payloads, payloads), max_size=4), payloads
+)
+@example(Fields, [1.0, (1, "a"), (1, 1.0), "\ud800", 2**70, float("nan")], (1, float("nan")))
+@example(with_more, [1, 2], None)
+@example(without, [1, 2], None)
+def test_instances_of_one_class_have_the_bytes_that_each_has(kind: Any, fields: list[Any], other: Any) -> None:
+    for instances in ([kind(one) for one in fields], [SlottedFields(one, other) for one in fields]):
+        assert canonical_each(instances) == [canonical(each) for each in instances]
+
+
 @given(st.lists(st.tuples(st.text(max_size=2), payloads), unique_by=lambda pair: pair[0], max_size=5), st.data())
 def test_the_order_of_insertion_does_not_show(pairs: list[tuple[str, Any]], data: st.DataObject) -> None:
     shuffled = data.draw(st.permutations(pairs))

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Generic, TypeVar, overload
@@ -32,7 +33,8 @@ R = TypeVar("R")
 class Aggregate(Generic[T, V]):
     """How many payloads become one value; the functions of `drift.agg` make them.
 
-    A class of one's own has these four methods, takes and gives immutable values, and is a frozen dataclass.
+    A class of one's own has `begin`, `add`, `merge` and `result`, takes and gives immutable values, and is a frozen
+    dataclass.
     """
 
     __slots__ = ()
@@ -44,6 +46,12 @@ class Aggregate(Generic[T, V]):
     def add(self, accumulator: Any, payload: T) -> Any:
         """The accumulator of one payload more."""
         raise NotImplementedError
+
+    def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[T]) -> None:
+        """Into the accumulators by key, one payload of each of `keys`, in order; the same as `begin` and `add`."""
+        add, begin = self.add, self.begin
+        for key, payload in zip(keys, payloads):
+            known[key] = add(known[key], payload) if key in known else begin(payload)
 
     def merge(self, left: Any, right: Any) -> Any:
         """The accumulator of the payloads of two, those of `left` first."""
@@ -75,6 +83,9 @@ class _Then(_ByValue, Aggregate[Any, Any]):
     def add(self, accumulator: Any, payload: Any) -> Any:
         return self.before.add(accumulator, payload)
 
+    def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any]) -> None:
+        self.before.add_each(known, keys, payloads)
+
     def merge(self, left: Any, right: Any) -> Any:
         return self.before.merge(left, right)
 
@@ -91,6 +102,10 @@ class Count(_ByValue, Aggregate[Any, int]):
 
     def add(self, accumulator: int, payload: Any) -> int:
         return accumulator + 1
+
+    def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any]) -> None:
+        for key, count in Counter(keys).items():
+            known[key] = known.get(key, 0) + count
 
     def merge(self, left: int, right: int) -> int:
         return left + right
@@ -109,6 +124,10 @@ class _Sum(_ByValue, Aggregate[Any, Any]):
 
     def add(self, accumulator: Any, payload: Any) -> Any:
         return accumulator + self.user_function(payload)
+
+    def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any]) -> None:
+        for key, payload, value in zip(keys, payloads, map(self.user_function, payloads)):
+            known[key] = known[key] + value if key in known else self.begin(payload)
 
     def merge(self, left: Any, right: Any) -> Any:
         return left + right

@@ -9,6 +9,8 @@ has the meta of the timer that its first item sets. A sorted batch is cut into s
 all of its window adds to the accumulator; where one comes below others, or goes, the window is aggregated anew from
 there; one that had ended then is given anew, and the difference is sent.
 
+Where nothing will come below a batch, its items are added to what is settled, all of a key's at once.
+
 What is kept: the accumulator of what is settled, and of each item above that its payload and the accumulator after it.
 A window that has ended goes when minimal time has passed its end.
 """
@@ -41,6 +43,7 @@ from drift_graph.meta import (
     TIME_MIN,
     global_time,
     later_meta,
+    later_metas,
     moment_of,
     pack_time,
     time_of,
@@ -145,11 +148,13 @@ class WindowStage(Restoring):
         out, failures = Difference(), Difference()
         changes: dict[tuple[bytes, Any], list[tuple[bytes, Any, int]]] = {}
         in_order = diffs is None and not self._debts and not self._blocked
+        is_whole = in_order and metas[-1] < self.whole_below
         seen = self._sampler.sample(payloads, self._process.initial)
         for start, end, moment in self._stretches(metas):
             known = self._ends.get(moment)
             if in_order and (known is None or not known.has_come):
-                rows = self._append(moment, metas[start:end], keys[start:end], payloads[start:end])
+                stretch = metas[start:end], keys[start:end], payloads[start:end]
+                rows = () if is_whole and self._fold(moment, *stretch) else self._append(moment, *stretch)
                 for key, meta, payload in rows:
                     changes.setdefault((moment, key), []).append((meta, payload, 1))
                 continue
@@ -253,15 +258,50 @@ class WindowStage(Restoring):
         timer = later_meta(parent, self._timer_ending, until, self._process.phase)
         return parent + self._timer_ending if timer is None else timer
 
-    def _append(
-        self, moment: bytes, metas: Metas, keys: Sequence[Any], payloads: list[Any]
-    ) -> list[tuple[Any, bytes, Any]]:
-        """Add items of one moment to their windows, as far as they are above all of them; the rest."""
+    def _fold(self, moment: bytes, metas: Metas, keys: Sequence[Any], payloads: list[Any]) -> bool:
+        """Add items of one moment to their windows, where nothing will come below them; False where that cannot be."""
+        end = self._end_of(moment)
+        windows = end.windows
+        of_batch = dict.fromkeys(keys)
+        known: dict[Any, Any] = {}
+        for key in of_batch:
+            window = windows.get(key)
+            if window is not None:
+                if window.metas:
+                    return False
+                known[key] = window.accumulators[0]
+        opened = [key for key in of_batch if key not in known]
+        try:
+            notes = dict(zip(reversed(keys), reversed(payloads))) if opened else {}  # the first payload of each
+            for key in opened:
+                notes[key] = self._opens.key(notes[key])
+            self._opens.aggregate.add_each(known, keys, payloads)
+        except BaseException as error:  # met again in _append
+            pass_interrupts(error)
+            return False
+        if opened:
+            firsts = dict(zip(reversed(keys), reversed(metas)))
+            suffix, until = self._group_suffix, time_of(moment)
+            parents = [firsts[key] + suffix for key in opened]
+            timers = later_metas(parents, self._timer_ending, until, self._process.phase)
+            for key, timer in zip(opened, timers):
+                windows[key] = _Window(notes[key], timer, known[key])
+        for key in of_batch:
+            windows[key].accumulators[0] = known[key]
+        return True
+
+    def _end_of(self, moment: bytes) -> _End:
         end = self._ends.get(moment)
         if end is None:
             end = self._ends[moment] = _End(moment)
             heappush(self._to_come, moment)
-        windows = end.windows
+        return end
+
+    def _append(
+        self, moment: bytes, metas: Metas, keys: Sequence[Any], payloads: list[Any]
+    ) -> list[tuple[Any, bytes, Any]]:
+        """Add items of one moment to their windows, as far as they are above all of them; the rest."""
+        windows = self._end_of(moment).windows
         find = windows.get
         add, begin, key_of = self._opens.aggregate.add, self._opens.aggregate.begin, self._opens.key
         rest: list[tuple[Any, bytes, Any]] = []
@@ -300,10 +340,7 @@ class WindowStage(Restoring):
         failures: Difference,
     ) -> None:
         """Items and tombstones anywhere among those of a window."""
-        end = self._ends.get(moment)
-        if end is None:
-            end = self._ends[moment] = _End(moment)
-            heappush(self._to_come, moment)
+        end = self._end_of(moment)
         window = end.windows.get(key)
         if window is None:
             window = end.windows[key] = _Window(None, None, _NONE)

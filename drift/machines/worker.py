@@ -179,7 +179,8 @@ class Worker:
         Args:
             whole_below: every item below it that will ever come has been given here, or is now.
         """
-        if whole_below and not self.holds_later:
+        if whole_below and not self._pending:
+            whole_below = min(whole_below, self._heartbeat) if self._timed else whole_below  # timers below it come now
             for stage in self._in_order:
                 stage.whole_below = whole_below
         waiting: Ports = {}

@@ -24,7 +24,7 @@ import struct
 import uuid
 import zoneinfo
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from operator import countOf, ne
 from typing import Any
 
@@ -139,7 +139,34 @@ def canonical_each(values: Sequence[Any]) -> list[bytes]:
             return list(map(_encode, ready))
         except (OverflowError, UnicodeEncodeError):
             pass
-    return list(map(canonical, values))
+    return _of_one_class(values) or list(map(canonical, values))
+
+
+def _of_one_class(values: Sequence[Any]) -> list[bytes] | None:
+    """The forms of instances of one class with fields, all of them plain; None for others."""
+    kinds = types_of(values)
+    kind = next(iter(kinds), type(None))
+    shape = shape_of(kind) if len(kinds) == 1 and not issubclass(kind, enum.Enum) else None
+    if shape is None or shape.refused or 2 * len(shape.names) + 1 >= _SHORT:
+        return None
+    columns = shape.columns(values)
+    if columns is None or not all(map(_is_plain_column, columns)):
+        return None
+    parts = chain([repeat(kind.__qualname__)], *((repeat(name), each) for name, each in zip(shape.names, columns)))
+    code, extension = shape.code, msgspec.msgpack.Ext
+    try:
+        return [_encode(extension(code, _encode(row)[1:])) for row in zip(*parts)]
+    except (OverflowError, UnicodeEncodeError):
+        return None
+
+
+def _is_plain_column(values: list[Any]) -> bool:
+    """Whether the encoder's own form of each value, or of tuples of them, is the canonical one."""
+    kinds = set(map(type, values))
+    if float in kinds and not all(value == value for value in values if type(value) is float):
+        return False
+    tuples = [value for value in values if type(value) is tuple] if tuple in kinds else []
+    return kinds <= _looked_into and set(map(type, chain.from_iterable(tuples))) <= _exact
 
 
 def stored_plain(values: Sequence[Any]) -> bytes | None:

@@ -17,6 +17,7 @@ import types
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -75,6 +76,17 @@ class Shape:
         if self._has_dict and not value.__dict__.keys() <= self._known:
             found.append({name: value.__dict__[name] for name in sorted(value.__dict__.keys() - self._known)})
         return found
+
+    def columns(self, values: Sequence[Any]) -> list[list[Any]] | None:
+        """The values of each field of many instances; None where one is not set, or another attribute is."""
+        if self.code == 15 or not self.names:
+            return None
+        if self._has_dict and not all(value.__dict__.keys() <= self._known for value in values):
+            return None
+        try:
+            return [list(map(attrgetter(name), values)) for name in self.names]
+        except AttributeError:
+            return None
 
     def fits(self, value: Any) -> bool:
         """Whether a named tuple has as many entries as names."""

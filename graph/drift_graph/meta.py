@@ -214,6 +214,22 @@ def later_meta(parent: bytes, ending: bytes, time: int, phase: int, rounds: int 
     return moment + chain + xxhash.xxh3_128_digest(parent + ending) + ending
 
 
+def later_metas(parents: Sequence[bytes], ending: bytes, time: int, phase: int) -> list[bytes]:
+    """`later_meta` of many for one moment; that of the ordinary child where it is not later."""
+    moment = pack_time(time) + b"\xff" + varint(0) + _bytes[phase]
+    size, hops, digest = len(moment), varint(1), xxhash.xxh3_128_digest
+    found: list[bytes] = []
+    for parent in parents:
+        child = parent + ending
+        if parent[LATER_MARK_AT] == LATER_MARK:
+            found.append(later_meta(parent, ending, time, phase) or child)
+        elif moment <= parent[:size]:
+            found.append(child)
+        else:
+            found.append(moment + parent[: _input_end(parent, 0)] + hops + digest(child) + ending)
+    return found
+
+
 def place_of(meta: bytes) -> bytes:
     """The global time that a meta starts with, without its ordinal."""
     return meta[: _skip_varint(meta, _skip_varint(meta, 8))]
