@@ -12,8 +12,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 from drift.engines.base import Progress
@@ -73,7 +74,7 @@ class Status:
         self.error = ""
         self._lock = threading.Lock()
         self._sinks: Counter[str] = Counter({sink.name: 0 for sink in run.dataflow.sinks})
-        self._latest: deque[tuple[int, str, bytes, Any]] = deque(maxlen=_ROWS)
+        self._latest: deque[Released] = deque(maxlen=_ROWS)  # pieces, in which the latest items are
         self._looks: deque[_Look] = deque()
         self._history: deque[list[float]] = deque(maxlen=_HISTORY)
         self._bars: deque[tuple[int, list[Any]]] = deque()
@@ -87,18 +88,17 @@ class Status:
 
     def take(self, piece: Released) -> None:
         """A piece of the output."""
-        count = len(piece.metas)
+        count, sinks = len(piece.metas), piece.sinks
         if not count:
             return
-        first = max(count - _ROWS, 0)
-        metas, payloads, sinks = piece.metas[first:], piece.payloads[first:], piece.sinks
-        names: Sequence[str] = [sinks] * len(metas) if isinstance(sinks, str) else sinks[first:]
         with self._lock:
             if isinstance(sinks, str):
                 self._sinks[sinks] += count
             else:
                 self._sinks.update(sinks)
-            self._latest.extend(zip(range(piece.position + first, piece.position + count), names, metas, payloads))
+            if count >= _ROWS:
+                self._latest.clear()
+            self._latest.append(piece)
 
     def end(self, state: str, error: BaseException | None) -> None:
         self.state = state
@@ -213,14 +213,15 @@ class Status:
         """The latest items of the output, the last first."""
         with self._lock:
             latest = list(self._latest)
+        found = ((piece, at) for piece in reversed(latest) for at in reversed(range(len(piece.metas))))
         return [
             {
-                "position": position,
-                "sink": sink,
-                "time": time_of(meta),
-                "payload": safe_text(repr, payload, _PAYLOAD_CHARACTERS),
+                "position": piece.position + at,
+                "sink": piece.sinks if isinstance(piece.sinks, str) else piece.sinks[at],
+                "time": time_of(piece.metas[at]),
+                "payload": safe_text(repr, piece.payloads[at], _PAYLOAD_CHARACTERS),
             }
-            for position, sink, meta, payload in reversed(latest)
+            for piece, at in islice(found, _ROWS)
         ]
 
 
