@@ -3,14 +3,16 @@
     python tests/kills.py 500            so many kills, over as many runs as it takes
     python tests/kills.py 20 --seed 7    the same graphs, inputs and moments as another time, as far as clocks allow
 
-Who dies, when, and how (killed, or standing still as if it hung) is drawn; several may die at once, or one while the
-run goes back for another. The exit code is 1 where a digest differs or a run ends with an error.
+Who dies, when, and how (killed, or standing still as if it hung) is drawn; several may die at once, one while the run
+goes back for another, or the spare and the process that makes pieces of cuts one. At times the disk is full: no file
+can be written for a while. The exit code is 1 where a digest differs or a run ends with an error.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -20,7 +22,7 @@ from typing import Any
 import drift
 from drift.engines.zeromq.engine import ZeromqEngine
 
-ITEMS = 60_000
+ITEMS = 200_000
 KILLS_MAX = 4  # in one run: a process may not die so often that its run is given up
 
 
@@ -61,6 +63,9 @@ def strike(run: drift.Run, chosen: Random) -> int:
     engine = run._engine
     assert isinstance(engine, ZeromqEngine)
     children = [child for child in engine._children if child.process.poll() is None]
+    beside = [child for child in (engine._spare, engine._keeper) if child is not None]
+    if beside and chosen.random() < 0.3:
+        os.kill(chosen.choice(beside).process.pid, signal.SIGKILL)
     victims = chosen.sample(children, min(len(children), chosen.choice([1, 1, 1, 2, 3])))
     for child in victims:
         if chosen.random() < 0.2:
@@ -69,6 +74,17 @@ def strike(run: drift.Run, chosen: Random) -> int:
         else:
             os.kill(child.process.pid, signal.SIGKILL)
     return len(victims)
+
+
+def fill_disk(run: drift.Run, full: bool) -> None:
+    """No process can write files any more, as where the disk is full; or all can again."""
+    engine = run._engine
+    assert isinstance(engine, ZeromqEngine)
+    children = [*engine._children, *([engine._keeper] if engine._keeper is not None else [])]
+    limit = 0 if full else resource.RLIM_INFINITY
+    for child in children:
+        if child.process.poll() is None:
+            resource.prlimit(child.process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
 
 def main() -> int:
@@ -84,9 +100,13 @@ def main() -> int:
         make = chosen.choice(GRAPHS)
         settings: dict[str, Any] = {"workers": chosen.randint(1, 3), "batch_items": chosen.choice([64, 512, 4096])}
         run = drift.run(make(), {"numbers": range(ITEMS)}, engine="zeromq", recover=True, **settings)
-        at = sorted(chosen.sample(range(ITEMS), chosen.randint(1, KILLS_MAX)))
+        at = sorted(chosen.sample(range(ITEMS // 2), chosen.randint(1, KILLS_MAX)))
         struck = 0
+        fills = sorted(chosen.sample(range(ITEMS // 2), 2)) if chosen.random() < 0.3 else []
         for position, _ in enumerate(run):
+            while fills and position >= fills[0]:
+                fills.pop(0)
+                fill_disk(run, full=len(fills) == 1)
             while at and position >= at[0]:
                 at.pop(0)
                 struck += strike(run, chosen)

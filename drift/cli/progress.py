@@ -103,7 +103,7 @@ def line_text(progress: Progress, rates: tuple[float, float], seconds: float, co
     parts = [
         f"in {short(progress.items_in)} {short(rates[0])}/s",
         f"out {short(progress.items_out)} {short(rates[1])}/s",
-        f"replaced {', '.join(progress.died[-2:])}" if progress.died else "",
+        f"replaced {', '.join(progress.died[-2:])} in {progress.recovering_s:.1f} s" if progress.died else "",
         f"unsettled {short(progress.unsettled)}" if progress.unsettled else "",
         clock,
         f"late {short(progress.late_items)}" if progress.late_items else "",

@@ -8,11 +8,13 @@ calling process knows of the new one. It has the graph only for the classes of s
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
 import signal
 import sys
+from pathlib import Path
 
 from drift.engines.shipping import rebuilt
 from drift.engines.zeromq.control import Merged, write_upward
@@ -30,7 +32,7 @@ def main() -> None:
     number, folder, writer = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     orders = Orders(folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+    _be_nice()
     gc.disable()  # else it would look at all entries of a merge again and again
     order: Order
     surroundings, order, work = pickle.loads(orders.take())
@@ -47,6 +49,15 @@ def main() -> None:
                 write_upward(number, Merged(b"", 0))
     except BaseException as error:
         tell_fatal(number, error)
+
+
+def _be_nice() -> None:
+    """To all others: where Linux shares processors by sessions, as on desktops, a session has a niceness of its own."""
+    os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(_NICE))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Why: what a turn returns is given to the sockets in its order.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -128,7 +129,8 @@ class Loop:
         os.read(self._woken, 1)
         order, secret, peers = self._orders.get()
         if isinstance(order, Rewind) and order.watched and self.call_file is not None:
-            self._watch = Watch(self.call_file, order.refused)
+            with contextlib.suppress(OSError):  # without room for its file nothing is written down
+                self._watch = Watch(self.call_file, order.refused)
         if isinstance(order, Rewind) and peers is not None:
             self.codec.reseed(secret)
             let_go(self.carrier.boxes.values(), self.poller)

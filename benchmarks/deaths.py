@@ -1,0 +1,132 @@
+"""From the death of a worker to the next release, by how many keys it had.
+
+    python -m benchmarks.deaths --keys 10000 1000000 --kills 20
+
+Running counts by key over zeromq with two workers, from a live source: first every key once, then keys at random, at a
+rate. A worker is killed by SIGKILL, again and again, and the time is taken until the first item comes that was not
+released before: "seen" is when the calling process knows of it. Last it says how much of a core a loop gets that does
+nothing else: where that is well below 1, others are at work on the machine, and the times are theirs as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+from collections.abc import Sequence
+from random import Random
+from statistics import median, quantiles
+from typing import NamedTuple
+
+import drift
+from drift.engines.zeromq.engine import ZeromqEngine
+
+
+class Numbers:
+    """Every key once, as fast as they are taken; then keys at random, so many in a second, without end."""
+
+    live = True
+
+    def __init__(self, keys: int, rate: int) -> None:
+        self._keys, self._rate = keys, rate
+        self._random = Random(7)
+        self._given = 0
+        self._since_s = 0.0
+
+    def open(self) -> Numbers:
+        return self
+
+    def read(self, items_max: int) -> list[tuple[int, int]]:
+        first = self._given
+        if first < self._keys:
+            self._given = min(first + items_max, self._keys)
+            self._since_s = time.monotonic()
+            return [(number, number) for number in range(first, self._given)]
+        due = self._keys + int((time.monotonic() - self._since_s) * self._rate)
+        self._given = min(due, first + items_max)
+        return [(number, self._random.randrange(self._keys)) for number in range(first, self._given)]
+
+    def filenos(self) -> Sequence[int]:
+        return ()
+
+    def close(self) -> None:
+        """There is nothing to do."""
+
+
+class Death(NamedTuple):
+    """In seconds.
+
+    Attributes:
+        seen_s: until the calling process had seen it.
+        released_s: until the next release.
+    """
+
+    seen_s: float
+    released_s: float
+
+
+def counted() -> drift.Graph:
+    graph = drift.Graph("counted")
+    numbers = graph.source("numbers", time=drift.EventTime(lambda pair: pair[0]))
+    numbers.scan(lambda pair: pair[1], 0, lambda count, pair: (count + 1, (pair[1], count + 1))).sink("counts")
+    return graph
+
+
+def measured(keys: int, kills: int, rate: int, pause_s: float) -> list[Death]:
+    settings = {"workers": 2, "batch_items": 1024, "recover": True}
+    deaths: list[Death] = []
+    with drift.run(counted(), {"numbers": Numbers(keys, rate)}, engine="zeromq", **settings) as run:
+        engine = run._engine
+        assert isinstance(engine, ZeromqEngine)
+        pieces = run.pieces()
+        next_s = killed_s = 0.0
+        recoveries = 0
+        for piece in pieces:
+            now_s = time.monotonic()
+            if run.progress.items_out < keys or not piece:
+                continue
+            next_s = next_s or now_s + pause_s
+            if killed_s and run.progress.recoveries > recoveries:
+                deaths.append(Death(engine._going_back_since_s - killed_s, now_s - killed_s))
+                killed_s, next_s = 0.0, now_s + pause_s
+                if len(deaths) == kills:
+                    break
+            elif not killed_s and now_s >= next_s:
+                name = f"worker {len(deaths) % 2}"
+                victim = next(child for child in engine._children if child.name == name)
+                recoveries, killed_s = run.progress.recoveries, time.monotonic()
+                os.kill(victim.process.pid, signal.SIGKILL)
+    return deaths
+
+
+def share_of_a_core(seconds: float = 1.0) -> float:
+    """How much of a core a loop gets that does nothing else: others may be at work on the machine."""
+    end_s, began_s = time.monotonic() + seconds, time.process_time()
+    while time.monotonic() < end_s:
+        pass
+    return (time.process_time() - began_s) / seconds
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.deaths", description=__doc__.partition("\n")[0])
+    parser.add_argument("--keys", type=int, nargs="+", default=[10_000, 1_000_000])
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--rate", type=int, default=20_000, help="items a second, once every key is there")
+    parser.add_argument("--pause", type=float, default=2.0, help="seconds between a way back and the next kill")
+    given = parser.parse_args()
+    print(f"{'keys':>12} {'kills':>6} {'seen p50':>10} {'release p50':>12} {'p90':>8} {'max':>8}   (ms)")
+    shares = [share_of_a_core()]
+    for keys in given.keys:
+        deaths = measured(keys, given.kills, given.rate, given.pause)
+        seen, released = ([1000 * each[at] for each in deaths] for at in (0, 1))
+        p90 = quantiles(released, n=10)[-1] if len(released) > 1 else released[0]
+        told = f"{median(seen):>10.0f} {median(released):>12.0f} {p90:>8.0f} {max(released):>8.0f}"
+        print(f"{keys:>12,} {len(deaths):>6} {told}", flush=True)
+        shares.append(share_of_a_core())
+    print(f"a loop beside it gets {min(shares):.2f} to {max(shares):.2f} of a core")
+
+
+if __name__ == "__main__":
+    main()
