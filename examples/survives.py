@@ -1,13 +1,14 @@
-"""Flights, live, into a table of Postgres, by a process that is killed ten times: every row is there once, and right.
+"""Flights, live, over zeromq into Postgres, while processes are killed ten times: every row is there once, and right.
 
 Flights come one after the other, as they depart, for nine days in a few seconds. For each airport and hour of the
-timetable the graph counts them and adds up their delays. The process that runs it keeps its state in a folder. Another
-kills it, at any moment, and starts it again with the very same call; in the end the table is what DuckDB makes of the
-file.
+timetable the graph counts them and adds up their delays. The run goes on by itself where a worker, the acker or the
+barrier is killed, at any moment. It keeps its state in a folder: where the process is killed that made the call, it is
+made once more, and the run goes on from there. In the end the table is what DuckDB makes of the file.
 
     python examples/survives.py postgresql://me@localhost/postgres [10]
 """
 
+import os
 import random
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from drift.guarantees import SourcePromise
 
 TABLE = "delays"
 KILLS = 10
+VICTIMS = ["caller", "worker 1", "acker", "barrier", "worker 0"]
 
 
 def delay(flight: Flight) -> int:
@@ -82,7 +84,19 @@ def run(url: str, folder: str) -> None:
     """What is killed, and called again with the same arguments."""
     sink = drift.sinks.postgres(url, TABLE)
     state = drift.Cuts(folder, every_s=0.05)
-    drift.run(graph, {"flights": Departing()}, sinks={"hours": sink}, state=state).finish()
+    settings: dict[str, Any] = {"engine": "zeromq", "workers": 2, "recover": True}
+    drift.run(graph, {"flights": Departing()}, sinks={"hours": sink}, state=state, **settings).finish()
+
+
+def kill(caller: int, victim: str) -> bool:
+    """The caller, or a process of its run, where it has one by that name."""
+    if victim != "caller":
+        found = subprocess.run(["pgrep", "-P", str(caller), "-f", f"drift {victim} of"], capture_output=True, text=True)
+        if not found.stdout.split():
+            return False
+        caller = int(found.stdout.split()[0])
+    os.kill(caller, signal.SIGKILL)
+    return True
 
 
 def rows_in(url: str) -> list[tuple[Any, ...]]:
@@ -113,17 +127,19 @@ def main(url: str, kills: int = KILLS) -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, url, folder]
         killed = 0
-        while True:
-            process = subprocess.Popen(command)
-            if killed < kills:
-                wanted = len(rows_in(url)) + choose.randrange(1, 40)
-                while process.poll() is None and len(rows_in(url)) < wanted:
-                    time.sleep(choose.uniform(0.0, 0.05))
-                process.send_signal(signal.SIGKILL)
-            if process.wait() == 0:
-                break
-            killed += 1
-            print(f"killed {killed:2} times, {len(rows_in(url)):3} rows", flush=True)
+        process = subprocess.Popen(command)
+        while process.poll() != 0:
+            if process.poll() is not None:  # the caller was killed
+                process = subprocess.Popen(command)
+            wanted = len(rows_in(url)) + choose.randrange(1, 40)
+            while process.poll() is None and (killed == kills or len(rows_in(url)) < wanted):
+                time.sleep(choose.uniform(0.0, 0.05))
+            victim = VICTIMS[killed % len(VICTIMS)]
+            if process.poll() is None and kill(process.pid, victim):
+                killed += 1
+                print(f"{victim + ' killed':15} {len(rows_in(url)):3} rows", flush=True)
+                if victim == "caller":
+                    process.wait()
     found, expected = rows_in(url), rows_of_duckdb()
     print(f"{len(found)} rows, each once, and equal to DuckDB's: {found == expected}")
     if found != expected:
