@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.console import Console
@@ -23,6 +25,9 @@ ENGINES: dict[str, dict[str, Any]] = {
     "zeromq": {"engine": "zeromq", "workers": 2},
     "spark": {"engine": "spark"},
 }
+#: Besides these with cuts four times a second, of which the folder has what is kept.
+WITH_CUTS = {name: {**ENGINES[name.removesuffix(" cuts")], "state": True} for name in ("local cuts", "zeromq cuts")}
+_CUTS_EVERY_S = 0.25
 _CAPTION = (
     "Seconds from the events in memory to the last row, and events a second; DuckDB's are of one query over tables. "
     "Every answer is that of DuckDB, row by row, and every engine's digest is that of local."
@@ -33,12 +38,19 @@ class Different(Exception):
     """An answer is not what it is compared with."""
 
 
-def run_query(name: str, arrived: list[Event], settings: dict[str, Any]) -> tuple[list[Any], str, float]:
-    """Rows, digest and seconds of a query on an engine."""
-    started = time.perf_counter()
-    run = drift.run(graph_of(QUERIES[name]), {"events": arrived}, **settings)
-    rows = [payload for piece in run.pieces() for payload in piece.payloads]
-    return rows, run.digest, time.perf_counter() - started
+def run_query(name: str, arrived: list[Event], settings: dict[str, Any]) -> tuple[list[Any], str, float, int]:
+    """Rows, digest and seconds of a query on an engine, and how many bytes its cuts have."""
+    with ExitStack() as closing:
+        folder = None
+        if settings.get("state"):
+            folder = Path(closing.enter_context(TemporaryDirectory()))
+            settings = {**settings, "state": drift.Cuts(folder, every_s=_CUTS_EVERY_S)}
+        started = time.perf_counter()
+        run = drift.run(graph_of(QUERIES[name]), {"events": arrived}, **settings)
+        rows = [payload for piece in run.pieces() for payload in piece.payloads]
+        seconds = time.perf_counter() - started
+        kept = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if folder is not None else 0
+        return rows, run.digest, seconds, kept
 
 
 def compare(name: str, engine: str, rows: Sequence[Any], expected: Sequence[Any]) -> None:
@@ -57,10 +69,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--events", type=int, default=100_000, metavar="N", help="(100,000)")
     parser.add_argument("--engine", action="append", choices=list(ENGINES), help="(all); may be given again")
     parser.add_argument("--query", action="append", choices=list(QUERIES), help="(all); may be given again")
+    parser.add_argument("--cuts", action="store_true", help="local and zeromq, without and with cuts")
     given = parser.parse_args(argv)
-    engines = given.engine or list(ENGINES)
+    engines = given.engine or (["local", "local cuts", "zeromq", "zeromq cuts"] if given.cuts else list(ENGINES))
     with ExitStack() as closing:
-        settings = dict(ENGINES)
+        settings = ENGINES | WITH_CUTS
         if "spark" in engines:  # one session for all queries
             settings["spark"] = {"engine": "spark", "spark": closing.enter_context(drift.spark.session())}
         return run_all(given.query or list(QUERIES), engines, settings, given.events)
@@ -71,7 +84,8 @@ def run_all(queries: Sequence[str], engines: Sequence[str], settings: dict[str, 
     console = Console(width=None if sys.stdout.isatty() else 120)
     arrived = events(count)
     connection = database(arrived)
-    columns = ("", "rows", "DuckDB s", *(title for engine in engines for title in (f"{engine} s", "events/s")))
+    titles = [(f"{engine} s", "MB" if engine in WITH_CUTS else "events/s") for engine in engines]
+    columns = ("", "rows", "DuckDB s", *(title for pair in titles for title in pair))
     made = table(f"Nexmark, {count:,} events", columns, _CAPTION)
     different: list[str] = []
     for name in queries:
@@ -80,8 +94,8 @@ def run_all(queries: Sequence[str], engines: Sequence[str], settings: dict[str, 
         cells = [name, whole(len(expected)), decimals(time.perf_counter() - started)]
         digests: dict[str, str] = {}
         for engine in engines:
-            rows, digests[engine], seconds = run_query(name, arrived, settings[engine])
-            cells += [decimals(seconds), whole(count / seconds)]
+            rows, digests[engine], seconds, kept = run_query(name, arrived, settings[engine])
+            cells += [decimals(seconds), decimals(kept / 1e6) if engine in WITH_CUTS else whole(count / seconds)]
             try:
                 compare(name, engine, rows, expected)
             except Different as error:
