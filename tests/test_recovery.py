@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_zeromq import child
+from test_zeromq import child, engine_of
 
 import drift
 
@@ -125,6 +125,19 @@ def test_a_function_that_hangs_is_a_process_that_hangs(tmp_path: Path) -> None:
     run = drift.run(graph, {"numbers": range(1000)}, engine="zeromq", recover=True, call_max_s=0.3)
     assert [item.payload for item in run] == list(range(1000))
     assert run.progress.died == ["worker 0"]
+
+
+@pytest.mark.parametrize("recover", [False, True])
+def test_pieces_of_cuts_go_when_a_store_has_them_and_nobody_needs_them(recover: bool, tmp_path: Path) -> None:
+    run = run_of(state=drift.Cuts(tmp_path, every_s=0.0), recover=recover)
+    written: set[str] = set()
+    there = 0
+    for _ in run.pieces():
+        found = {path.name for path in Path(engine_of(run)._folder).glob("*.piece")}
+        written |= found
+        there = len(found)
+    assert len(written) > 16
+    assert recover or there <= 4 < len(written)
 
 
 def test_without_recovery_a_death_ends_the_run() -> None:

@@ -200,7 +200,6 @@ class ZeromqEngine:
         self._keeper: _Child | None = None
         self._merging: tuple[int, list[PieceName]] | None = None
         self._no_room_at = BEGINNING  # the cut at which pieces could not be made one; it is tried again at the next
-        self._unneeded: list[bytes] = []  # pieces that go when nobody may be about to take them
         self._tombstones_before = 0
         self._started = 0
         self._began_s = 0.0
@@ -228,7 +227,7 @@ class ZeromqEngine:
         self._settings = replace(self._settings, recover=True)
         self._keep()
         assert self._node.keeping is not None
-        self._node.keeping.keep_for_others()
+        self._node.keeping.keep_for_others(replaces=self._recovers)
         self._begin = begin
         if begin is None:
             return
@@ -515,7 +514,12 @@ class ZeromqEngine:
     def _keep_house(self, ready: Container[object]) -> None:
         """Pieces of cuts are made one where several have come, and go where nobody asks for them any more."""
         keeper, keeping = self._keeper, self._node.keeping
-        if keeper is None or keeping is None or self._recovery is None:
+        if keeping is None or self._recovery is None:
+            return
+        if not self._recovery.going_back:
+            for name in keeping.take_unneeded():
+                self._shelf.drop(name)
+        if keeper is None:
             return
         if any(number in ready for number in keeper.numbers):
             keeper.listen()
@@ -524,7 +528,7 @@ class ZeromqEngine:
             for merged in keeper.merged:
                 assert self._merging is not None
                 if merged.name:
-                    self._unneeded += keeping.merged(*self._merging, merged.name, merged.size)
+                    keeping.merged(*self._merging, merged.name, merged.size)
                 else:
                     self._no_room_at = keeping.since
                 self._merging = None
@@ -536,10 +540,6 @@ class ZeromqEngine:
         if self._merging is None and keeping.since != self._no_room_at and (due := keeping.due_to_merge()) is not None:
             self._merging = due
             keeper.order(pickle.dumps([piece.name for piece in due[1]]))
-        if self._unneeded and not self._recovery.going_back:
-            unneeded, self._unneeded = self._unneeded, []
-            for name in unneeded:
-                self._shelf.drop(name)
 
     def _check_for_losses(self) -> None:
         """Every process waits, and yet the acker waits for a message: it will not come."""

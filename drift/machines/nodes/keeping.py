@@ -71,6 +71,8 @@ class Keeping:
         self._given: dict[int, CutPiece] = {}
         self._pieces = [PiecesKept() for _ in range(workers)]
         self._begun_with: Piece | None = None  # by a run that goes on
+        self._replaces = True  # processes that die: others begin anew with pieces
+        self._unneeded: list[bytes] = []  # pieces that nobody asks for any more
         self.links = LinkLogs(parts_by(opened))
         self.position = 0
         self.last = BEGINNING
@@ -99,9 +101,13 @@ class Keeping:
             return
         self._begun_with = piece
 
-    def keep_for_others(self) -> None:
-        """Before anything is fed: cuts will be asked for."""
-        self._untaken = [[] for _ in self._pieces]
+    def keep_for_others(self, *, replaces: bool) -> None:
+        """Before anything is fed: cuts will be asked for.
+
+        Args:
+            replaces: others begin anew in place of processes that die; else pieces go when they were handed over.
+        """
+        self._untaken, self._replaces = [[] for _ in self._pieces], replaces
 
     @property
     def holds(self) -> bool:
@@ -126,7 +132,8 @@ class Keeping:
         self._handed_over = self.since
         self._is_asked_for = False
         self.let_go()
-        self.keep_for_others()
+        taken, self._untaken = self._untaken, [[] for _ in self._pieces]
+        self._let_go_of([piece.name for untaken in taken for piece in untaken])
         return Complete(self.since, output, pieces)
 
     def awaits_cut(self, minimal_time: bytes) -> bool:
@@ -231,7 +238,8 @@ class Keeping:
         self.since = piece.cut
         for sender, each in self._given.items():
             if sender >= 0:
-                self._pieces[sender].add(each.pieces or ())
+                if self._replaces:
+                    self._pieces[sender].add(each.pieces or ())
                 if self._untaken is not None:
                     last = max([self._handed_over, *(known.cut for known in self._untaken[sender][-1:])])
                     self._untaken[sender] += [new for new in each.pieces or () if new.cut > last]
@@ -266,12 +274,20 @@ class Keeping:
         """Pieces of a worker that are to be made one, where there are some."""
         return next(((worker, several) for worker, kept in enumerate(self._pieces) if (several := kept.due())), None)
 
-    def merged(self, worker: int, several: Sequence[PieceName], name: bytes, size: int) -> list[bytes]:
-        """Pieces have been made one; the names of what nobody asks for any more."""
+    def merged(self, worker: int, several: Sequence[PieceName], name: bytes, size: int) -> None:
+        """Pieces have been made one."""
         self._pieces[worker].replace(several, PieceName(several[-1].cut, name, size, merged=True))
+        self._let_go_of([piece.name for piece in several])
+
+    def _let_go_of(self, names: Iterable[bytes]) -> None:
         kept = {piece.name for pieces in self._pieces for piece in pieces.all()}
         kept |= {piece.name for untaken in self._untaken or () for piece in untaken}
-        return [piece.name for piece in several if piece.name not in kept]
+        self._unneeded += [name for name in names if name not in kept]
+
+    def take_unneeded(self) -> list[bytes]:
+        """Pieces that nobody asks for any more, but for who has just been told to begin anew with them."""
+        unneeded, self._unneeded = self._unneeded, []
+        return unneeded
 
     @property
     def kept_bytes(self) -> int:
