@@ -29,7 +29,7 @@ from drift.machines.windowing import WindowStage
 from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, in_rounds, reached, varint
-from drift_graph.metas import are_computed, known_to_increase, may_be_later
+from drift_graph.metas import are_computed, are_looked_up_slowly, known_to_increase, listed_metas, may_be_later
 from drift_graph.operators import Group
 
 #: A batch of items and where it goes: a source's program, a grouping, a sink, or FAILURES.
@@ -81,6 +81,14 @@ class Router:
             if name not in self._groups:
                 sends.setdefault(BARRIER, []).extend((name, columns) for columns in batches)
         return sends
+
+
+def _looked_at(part: Part, whole_below: bytes) -> Part:
+    """A part with its metas in a list, where each of them may be looked at: what is to be taken back is found by it."""
+    name, columns = part
+    if not are_looked_up_slowly(columns.metas) or columns.metas[-1] < whole_below:
+        return part
+    return name, columns._replace(metas=listed_metas(columns.metas))
 
 
 def _gathered(parts: list[Part]) -> list[Part]:
@@ -183,6 +191,9 @@ class Worker:
             whole_below = min(whole_below, self._heartbeat) if self._timed else whole_below  # timers below it come now
             for stage in self._in_order:
                 stage.whole_below = whole_below
+        else:
+            whole_below = BEGINNING
+        parts = [_looked_at(part, whole_below) for part in parts]
         waiting: Ports = {}
         sends: dict[int, list[Part]] = {}
         ports: Ports = {}
@@ -230,7 +241,7 @@ class Worker:
         An engine that calls this first and `handle` later can let older items of other workers go before.
         """
         ports: Ports = {}
-        for name, columns in parts:
+        for name, columns in (_looked_at(part, BEGINNING) for part in parts):
             if name in self._stages:
                 ports.setdefault(name, []).append(columns)
             else:

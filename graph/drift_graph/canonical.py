@@ -125,7 +125,7 @@ def plain_forms(values: Sequence[Any]) -> Forms | None:
 def encode_metas(metas: Metas) -> bytes:
     """encode_many of metas."""
     if are_computed(metas):
-        return metas.joined(canonical(metas[0])[: -len(metas[0])]) if metas else b""
+        return metas.joined_behind(_bytes_header) if metas else b""
     return _encode(metas)[len(_array_header(len(metas))) :]
 
 
@@ -357,6 +357,12 @@ def _array_header(length: int) -> bytes:
     if length < 16:
         return bytes((0x90 | length,))
     return struct.pack(">BH", 0xDC, length) if length < 0x10000 else struct.pack(">BI", 0xDD, length)
+
+
+def _bytes_header(length: int) -> bytes:
+    if length < 0x100:
+        return bytes((0xC4, length))
+    return struct.pack(">BH", 0xC5, length) if length < 0x10000 else struct.pack(">BI", 0xC6, length)
 
 
 def _map_header(length: int) -> bytes:

@@ -15,7 +15,17 @@ import msgspec
 from drift_graph import payloads
 from drift_graph.content import identified_by
 from drift_graph.meta import time_of
-from drift_graph.metas import ComputedMetas, Metas, are_computed, chosen_metas, interleaved, is_increasing, joined_metas
+from drift_graph.metas import (
+    ComputedMetas,
+    Metas,
+    are_computed,
+    chosen_metas,
+    interleaved,
+    is_increasing,
+    joined_metas,
+    metas_in_order,
+    order_of,
+)
 
 T = TypeVar("T")
 
@@ -41,10 +51,11 @@ class Columns(NamedTuple):
         diffs = None if self.diffs is None else list(compress(self.diffs, wanted))
         return Columns(chosen_metas(self.metas, wanted), payloads.chosen(self.payloads, wanted), diffs)
 
-    def in_order(self, order: Sequence[int]) -> Columns:
-        """The items at these places, in this order."""
+    def in_order(self, order: Sequence[int], *, increasing: bool = False) -> Columns:
+        """The items at these places, in this order, which may be known to be that of their metas, all different."""
         diffs = None if self.diffs is None else list(map(self.diffs.__getitem__, order))
-        return Columns(list(map(self.metas.__getitem__, order)), payloads.in_order(self.payloads, order), diffs)
+        metas = metas_in_order(self.metas, order, increasing=increasing)
+        return Columns(metas, payloads.in_order(self.payloads, order), diffs)
 
 
 def sorted_by_meta(columns: Columns) -> Columns:
@@ -52,7 +63,7 @@ def sorted_by_meta(columns: Columns) -> Columns:
     metas = columns.metas
     if is_increasing(metas):
         return columns
-    return columns.in_order(sorted(range(len(metas)), key=metas.__getitem__))
+    return columns.in_order(order_of(metas), increasing=are_computed(metas))
 
 
 def joined(batches: Sequence[Columns]) -> Columns:

@@ -10,7 +10,6 @@ how many came before, and being equal it does not matter which is which.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -38,8 +37,17 @@ from drift_graph.meta import (
     time_of,
     varint,
 )
-from drift_graph.metas import Metas, NumberedMetas, known_to_increase, least_meta
+from drift_graph.metas import (
+    EventMetas,
+    Metas,
+    NumberedMetas,
+    are_looked_up_slowly,
+    known_to_increase,
+    least_meta,
+    metas_from_on,
+)
 from drift_graph.moments import Field, Span, span_from, time_from, zone_from
+from drift_graph.places import Places
 
 
 @dataclass(frozen=True)
@@ -168,8 +176,7 @@ class Arrived(NamedTuple):
     error: Exception | None
 
 
-_other_sign = bytes(value ^ 0x80 for value in range(0x100))
-_ONCE = 1, None  # how many came at a place, and what a tie function told apart, where there is none
+_FIRST = varint(0)  # the ordinal of what is the first of its place
 _LOOK_ITEMS = 64  # whose least and greatest time are looked at, before each of them is
 
 
@@ -254,9 +261,7 @@ class SourceMachine:
         self._stamp = (TIME_MIN, 0)  # live arrival: time and ordinal of the next item at that time
         self._max_seen: int | None = None
         self._promised = TIME_MIN  # event time: nothing below is accepted any more
-        #: By the first global time of a place: the next ordinal, and what a tie function told apart.
-        self._ordinals: dict[bytes, tuple[int, Any]] = {}
-        self._ordinals_kept = 4096
+        self._places = Places()
         self._unsettled = 0
         self._batches = 0
         self._sent: list[tuple[bytes, int, Metas, int]] = []  # a heap: next unsettled meta, number, metas, its index
@@ -305,16 +310,16 @@ class SourceMachine:
     def remembered(self) -> Remembered:
         """What `recall` takes; not for live sources."""
         least = pack_time(self._promised)
-        ordinals = [
-            (time_of(first), tie_of(first), *known) for first, known in sorted(self._ordinals.items()) if first >= least
-        ]
+        places = sorted(self._places.listed().items())
+        ordinals = [(time_of(first), tie_of(first), *known) for first, known in places if first >= least]
         return Remembered(self.heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, ordinals)
 
     def recall(self, remembered: Remembered) -> None:
         """Go on, before any item, where another machine was."""
         self.heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, ordinals = remembered
-        firsts = self._firsts([time for time, *_ in ordinals], [tie for _, tie, *_ in ordinals])
-        self._ordinals = {first: (count, payload) for first, (_, _, count, payload) in zip(firsts, ordinals)}
+        rank = varint(self._rank)
+        firsts = EventMetas([time for time, *_ in ordinals], [tie for _, tie, *_ in ordinals], rank, _FIRST)
+        self._places = Places({first: (count, payload) for first, (_, _, count, payload) in zip(firsts, ordinals)})
 
     @property
     def promised(self) -> int:
@@ -333,7 +338,7 @@ class SourceMachine:
         self._stamp = stamp[0], stamp[1]
         if place is not None:
             hashed = _Hashed(place.payload) if isinstance(self.policy, EventTime) and self.policy.tie else None
-            self._ordinals = {place.first: (place.came, hashed)}
+            self._places = Places({place.first: (place.came, hashed)})
 
     def place_in(self, moment: bytes) -> bytes | None:
         """The place of this source that a time lies in, without ordinal; None where it is between places."""
@@ -346,7 +351,7 @@ class SourceMachine:
     def place_before(self, place: bytes, count: int | None) -> Place | None:
         """What a machine knows of a place when so many came there, or all until now; None where nothing did."""
         first = place + varint(0)
-        now, payload = self._ordinals.get(first, (0, None))
+        now, payload = self._places.listed().get(first, (0, None))
         count = now if count is None else count
         if not count:
             return None
@@ -411,10 +416,10 @@ class SourceMachine:
         while sent and sent[0][0] < minimal_time:
             _, number, metas, settled = heappop(sent)
             if settled < 0:  # not sorted: most often little is left to be
-                left = sorted(filter(minimal_time.__le__, metas))
+                left = metas_from_on(metas, minimal_time)
                 self._unsettled -= len(metas) - len(left)
                 if left:
-                    heappush(sent, (left[0], number, left, 0))
+                    heappush(sent, (least_meta(left), number, left, -1 if are_looked_up_slowly(left) else 0))
                 continue
             end = bisect_left(metas, minimal_time, settled)
             self._unsettled -= end - settled
@@ -582,7 +587,7 @@ class SourceMachine:
 
     def _event_metas(
         self, payloads: list[Any], times: list[int], policy: EventTime
-    ) -> tuple[list[bytes], Exception | None]:
+    ) -> tuple[Metas, Exception | None]:
         """Global times in event time, up to the first payload that cannot have one."""
         error: Exception | None = None
         ties: Sequence[int]
@@ -594,15 +599,15 @@ class SourceMachine:
                 error = error or none
         else:
             ties, error = self._ties_of(payloads, policy.tie)
+        every = EventMetas(times[: len(ties)], ties, varint(self._rank), _FIRST)
+        if self._places.are_new(every, payloads if policy.tie is not None else None):
+            return every, error
         told_apart = payloads if policy.tie is not None else repeat(None)
-        firsts = self._firsts(times, ties)
-        new = dict.fromkeys(firsts, _ONCE) if policy.tie is None else dict(zip(firsts, zip(repeat(1), payloads)))
-        if len(new) == len(firsts) and self._ordinals.keys().isdisjoint(new.keys()):
-            self._ordinals.update(new)
-            return firsts, error
+        firsts = every.listed()
         metas: list[bytes] = []
+        ordinals = self._places.listed()
         for first_meta, payload in zip(firsts, told_apart):
-            ordinal, first = self._ordinals.get(first_meta, (0, payload))
+            ordinal, first = ordinals.get(first_meta, (0, payload))
             if type(first) is _Hashed:
                 first, agrees = payload, first.may_be(payload)
             else:
@@ -612,40 +617,9 @@ class SourceMachine:
                     f"the tie function of source {self.name!r} gave one value for two different payloads at time "
                     f"{time_of(first_meta)}: {_short(first)} and {_short(payload)}; make it unique, or leave tie out"
                 )
-            self._ordinals[first_meta] = ordinal + 1, first
+            ordinals[first_meta] = ordinal + 1, first
             metas.append(first_meta[:-1] + varint(ordinal))
         return metas, error
-
-    def _firsts(self, times: list[int], ties: Sequence[int]) -> list[bytes]:
-        """Global times with ordinal 0, which stand for their places.
-
-        Most ties take as many bytes as the greatest: so all are made as if they did, column by column, and others anew.
-        """
-        rank, count = varint(self._rank), min(len(times), len(ties))
-        greatest = varint(max(ties, default=0))
-        ending = len(greatest) - 1  # bytes of a tie behind the one that says how many
-        if len(rank) > 1 or ending < 2 or count < _LOOK_ITEMS:
-            return [pack_time(time) + rank + varint(tie) + b"\0" for time, tie in zip(times, ties)]
-        packed_times = struct.pack(f">{count}q", *times[:count])
-        packed_ties = struct.pack(f">{count}Q", *ties)
-        highest = packed_ties[8 - ending :: 8]
-        if 2 * highest.count(0) > count:
-            return [pack_time(time) + rank + varint(tie) + b"\0" for time, tie in zip(times, ties)]
-        each = 11 + ending
-        whole = bytearray(each * count)
-        whole[0::each] = packed_times[0::8].translate(_other_sign)
-        for at in range(1, 8):
-            whole[at::each] = packed_times[at::8]
-        whole[8::each] = rank * count
-        whole[9::each] = greatest[:1] * count
-        for at in range(ending):
-            whole[10 + at :: each] = packed_ties[8 - ending + at :: 8]
-        firsts = [first for (first,) in struct.iter_unpack(f"{each}s", whole)]
-        at = highest.find(0)
-        while at >= 0:
-            firsts[at] = pack_time(times[at]) + rank + varint(ties[at]) + b"\0"
-            at = highest.find(0, at + 1)
-        return firsts
 
     def _ties_of(self, payloads: list[Any], tie: Callable[[Any], Any]) -> tuple[list[int], Exception | None]:
         """The user's ties, up to the first payload that has none."""
@@ -686,10 +660,7 @@ class SourceMachine:
             return
         self._promised = max(self._promised, seen - policy.lateness, TIME_MIN)
         self.heartbeat = max(self.heartbeat, pack_time(self._promised))
-        if len(self._ordinals) > self._ordinals_kept:
-            least = pack_time(self._promised)
-            self._ordinals = {first: known for first, known in self._ordinals.items() if first >= least}
-            self._ordinals_kept = max(4096, 2 * len(self._ordinals))
+        self._places.settle(self._promised)
 
 
 def _hash_of(payload: Any) -> bytes:

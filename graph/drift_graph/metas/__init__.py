@@ -16,12 +16,14 @@ from drift_graph.meta import TIME_MIN
 from drift_graph.metas.children import ChildMetas
 from drift_graph.metas.chosen import ChosenMetas
 from drift_graph.metas.computed import ComputedMetas
+from drift_graph.metas.event import EventMetas
 from drift_graph.metas.numbered import NumberedMetas
 
 __all__ = [
-    "ChildMetas", "ChosenMetas", "ComputedMetas", "Metas", "NumberedMetas", "are_computed", "chosen_metas",
-    "count_upto", "greatest_meta", "interleaved", "is_increasing", "joined_metas", "known_to_increase", "least_meta",
-    "may_be_later", "metas_of_children", "numbers_of", "split_out_of", "times_of", "with_suffix",
+    "ChildMetas", "ChosenMetas", "ComputedMetas", "EventMetas", "Metas", "NumberedMetas", "are_computed",
+    "are_looked_up_slowly", "chosen_metas", "count_upto", "greatest_meta", "interleaved", "is_increasing",
+    "joined_metas", "known_to_increase", "least_meta", "listed_metas", "may_be_later", "metas_from_on",
+    "metas_in_order", "metas_of_children", "numbers_of", "order_of", "split_out_of", "times_of", "with_suffix",
 ]  # fmt: skip
 
 #: Metas of a batch, in a list or computed when looked at.
@@ -34,7 +36,9 @@ _CHOSEN_OF_MAX = 32
 def chosen_metas(metas: Metas, chosen: bytes) -> Metas:
     """Those metas for which `chosen` has a 1 and not a 0."""
     few = chosen.count(1) * _CHOSEN_OF_MAX < len(chosen)
-    if few or isinstance(metas, ChosenMetas) or not isinstance(metas, ComputedMetas) or not metas.increasing:
+    if few or isinstance(metas, ChosenMetas) or not isinstance(metas, ComputedMetas):
+        return list(compress(metas, chosen))
+    if not metas.increasing or not metas.one_length:
         return list(compress(metas, chosen))
     return ChosenMetas(metas, chosen)
 
@@ -93,7 +97,36 @@ def known_to_increase(metas: Metas) -> bool:
 
 def is_increasing(metas: Metas) -> bool:
     """Whether every meta is above the one before it."""
-    return known_to_increase(metas) or all(map(lt, metas, islice(metas, 1, None)))
+    if isinstance(metas, ComputedMetas):
+        return metas.are_increasing()
+    return all(map(lt, metas, islice(metas, 1, None)))
+
+
+def order_of(metas: Metas) -> Sequence[int]:
+    """The places of metas in their order; equal ones keep theirs."""
+    return metas.order() if isinstance(metas, ComputedMetas) else sorted(range(len(metas)), key=metas.__getitem__)
+
+
+def metas_in_order(metas: Metas, order: Sequence[int], *, increasing: bool = False) -> Metas:
+    """Those at these places; they are known to be increasing, or are not."""
+    if isinstance(metas, ComputedMetas):
+        return metas.in_order(order, increasing=increasing)
+    return list(map(metas.__getitem__, order))
+
+
+def metas_from_on(metas: Metas, bound: bytes) -> Metas:
+    """Those at or above a bound; in their order where they are in a list."""
+    return metas.from_on(bound) if isinstance(metas, ComputedMetas) else sorted(filter(bound.__le__, metas))
+
+
+def are_looked_up_slowly(metas: Metas) -> bool:
+    """Whether a list is better for who looks up one here and one there."""
+    return isinstance(metas, ComputedMetas) and not metas.one_length
+
+
+def listed_metas(metas: Metas) -> list[bytes]:
+    """In a list, for who looks at each of them."""
+    return metas.listed() if isinstance(metas, ComputedMetas) else metas
 
 
 def may_be_later(metas: Metas) -> bool:

@@ -10,24 +10,28 @@ does not do better than a list it need not define.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from operator import lt
 from typing import overload
 
 from drift_graph.meta import time_of
 
 
 class ComputedMetas(Sequence[bytes]):
-    """Metas that are computed when looked at; of a kind that is written down, all of one length.
+    """Metas that are computed when looked at.
 
     Attributes:
         increasing: whether each is known to be above the one before it.
         some_later: whether some may be of later items.
+        one_length: whether all have as many bytes.
     """
 
     __slots__ = ("_list",)
 
     increasing = True
     some_later = False
+    one_length = True
     _list: list[bytes] | None
 
     def __iter__(self) -> Iterator[bytes]:
@@ -79,6 +83,22 @@ class ComputedMetas(Sequence[bytes]):
         """Of one or more."""
         return self[-1] if self.increasing else max(self.listed())
 
+    def are_increasing(self) -> bool:
+        """Whether each is above the one before it."""
+        return self.increasing or all(map(lt, self.listed(), islice(self.listed(), 1, None)))
+
+    def order(self) -> Sequence[int]:
+        """The places of the metas in the order of these; no two are equal."""
+        return sorted(range(len(self)), key=self.listed().__getitem__)
+
+    def in_order(self, order: Sequence[int], *, increasing: bool) -> ComputedMetas | list[bytes]:
+        """Those at these places; they are known to be increasing, or are not."""
+        return list(map(self.listed().__getitem__, order))
+
+    def from_on(self, bound: bytes) -> ComputedMetas | list[bytes]:
+        """Those at or above a bound."""
+        return sorted(filter(bound.__le__, self.listed()))
+
     def times(self) -> Sequence[int]:
         """The time of each."""
         return [time_of(meta) for meta in self.listed()]
@@ -102,3 +122,7 @@ class ComputedMetas(Sequence[bytes]):
     @abstractmethod
     def joined(self, head: bytes) -> bytes:
         """head + meta of every item, joined, in few calls into C."""
+
+    def joined_behind(self, head_of: Callable[[int], bytes]) -> bytes:
+        """The same, of one item or more, with a head that goes by the length of the meta."""
+        return self.joined(head_of(len(self[0])))

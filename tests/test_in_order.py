@@ -1,0 +1,171 @@
+"""What is not done where nothing can come out of order, and how items in event time come into order as columns."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import drift
+from drift.machines.nodes.intake import Fed
+from drift.machines.nodes.ordering import Ordering
+from drift.machines.plan import Plan
+from drift.machines.rows import called_in_a_row
+from drift.machines.worker import BARRIER, Worker
+from drift_graph.canonical import encode_metas, encode_plain
+from drift_graph.item import Columns, joined, sorted_by_meta
+from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time, varint
+from drift_graph.metas import EventMetas, NumberedMetas, is_increasing, least_meta, metas_from_on, with_suffix
+from drift_graph.places import Places
+from drift_graph.times import Arrived, SourceMachine
+
+TIMES = st.one_of(st.integers(-5, 5), st.integers(2**24 - 3, 2**24 + 3), st.integers(-(2**63), 2**63 - 1))
+TIES = st.one_of(st.integers(0, 300), st.integers(2**32 - 2, 2**32 + 2), st.integers(0, 2**64 - 1))
+PLACES = st.lists(st.tuples(TIMES, TIES), min_size=1, max_size=40, unique=True)
+
+
+def listed(places: list[tuple[int, int]], rank: bytes, ending: bytes) -> list[bytes]:
+    return [pack_time(time) + rank + varint(tie) + ending for time, tie in places]
+
+
+@given(PLACES, st.sampled_from([1, 5]), st.sampled_from([0, 300]), st.integers(0, 60))
+def test_metas_in_event_time_are_as_in_a_list(places: list[tuple[int, int]], copies: int, source: int, at: int) -> None:
+    places = [(time, tie) for time, tie in places for _ in range(copies)]  # enough to be written by column
+    rank, ending = varint(source), b"\0\1\2"
+    metas = EventMetas(*map(list, zip(*places)), rank, b"\0")
+    kind, expected = with_suffix(metas, b"\1\2"), listed(places, rank, ending)
+    assert list(kind) == expected and [kind[each] for each in range(len(kind))] == expected
+    assert list(kind[at : at + 7]) == expected[at : at + 7]
+    assert encode_metas(kind) == encode_plain(expected)
+    assert is_increasing(kind) == is_increasing(expected) and least_meta(kind) == min(expected)
+    bound = expected[at % len(expected)]
+    for each in (bound, bound[:8], BEGINNING, END_OF_TIME):
+        assert sorted(metas_from_on(kind, each)) == [meta for meta in sorted(expected) if meta >= each]
+    payloads = list(range(len(places)))
+    together = joined([Columns(kind[:at], payloads[:at], None), Columns(kind[at:], payloads[at:], None)])
+    assert (list(together.metas), together.payloads) == (expected, payloads)
+    if copies == 1:
+        ordered = sorted_by_meta(together)
+        assert is_increasing(ordered.metas) and list(ordered.metas) == sorted(expected)
+        assert [expected[payload] for payload in ordered.payloads] == sorted(expected)
+
+
+def test_ties_that_differ_only_in_their_lowest_bits_are_told_apart() -> None:
+    ties = [2**63 + tie for tie in range(100)][::-1]
+    metas = EventMetas([7] * 100, ties, b"\0", b"\0")
+    ordered = sorted_by_meta(Columns(metas, ties, None))
+    assert ordered.payloads == sorted(ties) and list(ordered.metas) == sorted(metas)
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6), max_size=6), st.data()
+)
+def test_places_are_new_where_none_of_them_has_come(batches: list[list[tuple[int, int]]], data: st.DataObject) -> None:
+    places, known = Places(), set[tuple[int, int]]()
+    for batch in batches:
+        metas = EventMetas(*map(list, zip(*batch)), b"\0", b"\0")
+        are_new = len(set(batch)) == len(batch) and known.isdisjoint(batch)
+        assert places.are_new(metas, None) == are_new
+        if are_new:
+            known.update(batch)
+        if data.draw(st.booleans()):
+            assert set(places.listed()) == set(listed(sorted(known), b"\0", b"\0"))
+
+
+def test_equal_items_in_event_time_have_ordinals_whenever_they_come() -> None:
+    machine = SourceMachine("in", 0, drift.EventTime(itemgetter(0), lateness=10))
+    first, second, third = (machine.take(given).metas for given in ([(1, "a"), (2, "b")], [(3, "c")], [(2, "b")]))
+    assert first[1][:-1] == third[0][:-1] and (first[1][-1], third[0][-1]) == (0, 1)
+    assert len({*first, *second, *third}) == 4
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 1000), max_size=8), st.integers(0, 1000)), max_size=8), st.integers(1, 4)
+)
+def test_what_waits_is_given_once_in_order_and_as_soon_as_it_is_asked_for(
+    steps: list[tuple[list[int], int]], items_max: int
+) -> None:
+    ordering, given_before, came, bound = Ordering(items_max), list[bytes](), set[int](), 0
+    for times, ahead in steps:
+        times = [time for time in dict.fromkeys(times) if time >= bound and time not in came]
+        came.update(times)
+        metas = [pack_time(time) + b"\0\0\0" for time in times]
+        ordering.add([Fed("in", 0, Arrived(metas, list(times), BEGINNING, [], None))])
+        bound = max(bound, ahead)
+        while ordering.least < pack_time(bound):
+            for _, columns in ordering.take(pack_time(bound)):
+                assert [pack_time(time) for time in columns.payloads] == [meta[:8] for meta in columns.metas]
+                assert len(columns.metas) <= items_max
+                given_before += columns.metas
+        assert given_before == sorted(given_before)
+        assert len(given_before) == sum(time < bound for time in came)
+    assert bool(ordering) == (len(given_before) < len(came))
+
+
+@given(st.integers(0, 9), st.lists(st.integers(0, 5), max_size=5))
+def test_functions_in_a_row_are_called_as_one_after_the_other(count: int, payloads: list[int]) -> None:
+    functions = [lambda value, each=each: (value, each) for each in range(count)]
+    expected: list[Any] = list(payloads)
+    for function in functions:
+        expected = list(map(function, expected))
+    assert called_in_a_row(functions, payloads) == expected
+
+
+def chain() -> drift.Graph:
+    graph = drift.Graph("chain")
+    graph.source("in").map(lambda n: n + 1).map(lambda n: 10 // (n - 50)).map(str).sink("out")
+    return graph
+
+
+def test_a_call_that_raises_in_a_row_of_maps_names_its_step() -> None:
+    for engine in ("local", "reference"):
+        run = drift.run(chain(), {"in": range(100)}, engine=engine)
+        with pytest.raises(drift.StepError, match="modulo by zero"):
+            run.finish()
+        assert run.report.items_out == 49
+
+
+def test_a_map_in_a_row_that_changes_its_payload_is_found() -> None:
+    def spoil(row: list[int]) -> list[int]:
+        row.append(1)
+        return row
+
+    graph = drift.Graph("spoilt")
+    graph.source("in").map(lambda n: [n]).map(spoil).map(len).sink("out")
+    with pytest.raises(drift.ImpureStep, match="in place"):
+        drift.run(graph, {"in": range(10)}).finish()
+
+
+def stateful() -> drift.Graph:
+    graph = drift.Graph("stateful")
+    numbers = graph.source("in")
+    numbers.scan(lambda n: n % 3, 0, lambda total, n: (total + n, total + n)).sink("sums")
+    numbers.group(lambda n: n % 3, 2).sink("pairs")
+    return graph
+
+
+@pytest.mark.parametrize("split", [3, 8])
+def test_what_is_whole_is_not_held_and_gives_what_it_gives_otherwise(split: int) -> None:
+    """Up to a split everything has come; the rest comes with an item in between, which corrects it."""
+    metas = NumberedMetas(0, 10, b"\0\0\0")
+    early, between, late = metas[:split], [metas[split]], metas[split + 1 :]
+    outputs: list[list[tuple[str, bytes, str, int]]] = []
+    for whole_below in (BEGINNING, metas[split]):
+        worker = Worker(Plan(stateful().build()))
+        sent: list[tuple[str, bytes, str, int]] = []
+        for batch, start in ((early, 0), (late, split + 1), (between, split)):
+            payloads = list(range(start, start + len(batch)))
+            made = worker.handle([("in", Columns(batch, payloads, None))] if batch else [], whole_below)
+            if batch is early:
+                assert (worker.held == 0) == bool(whole_below)
+            for name, columns in made.get(BARRIER, ()):
+                diffs = columns.diffs or [1] * len(columns.metas)
+                sent += zip([name] * len(diffs), columns.metas, map(repr, columns.payloads), diffs)
+        net: dict[tuple[str, bytes, str], int] = {}
+        for *item, diff in sent:
+            net[tuple(item)] = net.get(tuple(item), 0) + diff  # type: ignore[index]
+        outputs.append(sorted((*item, count) for item, count in net.items() if count))
+    assert outputs[0] == outputs[1] and len(outputs[0]) == 20
