@@ -864,7 +864,7 @@ def test_metas_of_a_batch_are_the_global_times_of_its_items(
         assert arrived.error is None and not arrived.late
         metas += arrived.metas
     assert metas == [global_time(time, rank, tie, 0) for time, tie in pairs]
-    assert [global_time(time, rank, tie, 1) for time, tie in pairs] == machine.take(pairs).metas
+    assert [global_time(time, rank, tie, 1) for time, tie in pairs] == list(machine.take(pairs).metas)
     for bound in sorted([pack_time(minimal), *metas]):
         assert machine.unsettled(bound) == sum(meta >= bound for meta in metas) + sum(
             meta[:-1] + b"\1" >= bound for meta in metas
