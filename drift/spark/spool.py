@@ -19,7 +19,7 @@ from drift.engines.feed import Feed
 from drift.spark.batches import BATCH_ITEMS, Cutter, Row, record_batch
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import END_OF_TIME
-from drift_graph.metas import Metas, numbers_of
+from drift_graph.metas import Metas, listed_metas, numbers_of
 
 _ROWS_BYTES = 1 << 20
 
@@ -38,7 +38,7 @@ class _Sorter:
         if numbers_of(metas) is not None:
             return Columns(metas, payloads, None)
         if metas:
-            self._batches.append(Columns(metas, payloads, None))
+            self._batches.append(Columns(listed_metas(metas), payloads, None))
             self._items += len(metas)
         if not self._items or (self._items < self._due and heartbeat != END_OF_TIME):
             return None
