@@ -20,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from waiting import HANG_S
@@ -76,6 +77,12 @@ def test_python_in_a_document_runs(document: Path, folder: Path) -> None:
             assert runner.run(test, clear_globs=False).failed == 0
         else:
             exec(compile("\n" * line + text, document, "exec"), names)
+
+
+def test_every_public_name_is_in_an_example_that_is_run() -> None:
+    shown = "\n".join(text for document in DOCUMENTS for _, text in blocks(document, "python"))
+    names = [name for name in drift.__all__ if not isinstance(getattr(drift, name), ModuleType)]
+    assert [name for name in names if not re.search(rf"\bdrift\.{name}\b", shown)] == []
 
 
 @documents
