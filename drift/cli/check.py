@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -10,16 +11,26 @@ from drift.cli.errors import to_json
 from drift.cli.specs import by_name, sink_of, source_of
 from drift.guarantees import SinkPromise, SourcePromise, guarantee
 from drift.load import load_dataflow
+from drift.records.fingerprint import fingerprint
+from drift.state.cut import Cut, check_fits
+from drift.state.keeping import steps_with_state, store_of
+from drift_graph.graph import Dataflow
 
 
 @click.command("check", short_help="Check a graph, and tell what a run promises.")
 @click.argument("graph", metavar="FILE:GRAPH")
 @click.option("--source", "source_specs", multiple=True, metavar="[NAME=]SPEC", help="As of drift run.")
 @click.option("--sink", "sink_specs", multiple=True, metavar="[NAME=]SPEC", help="As of drift run.")
-@click.option("--state", is_flag=True, help="For a run that keeps its state.")
+@click.option(
+    "--state",
+    is_flag=False,
+    flag_value="",
+    metavar="[WHERE]",
+    help="For a run that keeps its state, and from which cut it would go on there.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check_command(
-    graph: str, source_specs: Sequence[str], sink_specs: Sequence[str], state: bool, as_json: bool
+    graph: str, source_specs: Sequence[str], sink_specs: Sequence[str], state: str | None, as_json: bool
 ) -> None:
     """Check a graph without running it, and tell what its sources and sinks promise for a run that is broken off.
 
@@ -27,6 +38,7 @@ def check_command(
     drift check wordcount.py:graph
     drift check wordcount.py:graph --source hamlet.txt --sink counts.jsonl
     drift check flights.py:graph --source tcp://127.0.0.1:7000 --sink text:- --state
+    drift check flights.py:graph --state kept
     """
     dataflow = load_dataflow(graph)
     specs = by_name("--source", source_specs, "source", [source.name for source in dataflow.sources])
@@ -36,22 +48,50 @@ def check_command(
         sinks = {name: sink_of(spec, "continue", name) for name, spec in kinds.items()}
         policies = {source.name: source.time for source in dataflow.sources}
         sources = {name: (source, policies[name]) for name, source in given.items()}
-        promised = guarantee(sources, sinks, with_state=state)
+        promised = guarantee(sources, sinks, with_state=state is not None)
     finally:
         for source in given.values():
             if hasattr(source, "close"):  # it listens
                 source.close()
     lines = [f"source {name!r}: {_of_source(source)}" for name, source in given.items()]
     lines += [f"sink {name!r}: {_of_sink(sink)}" for name, sink in sinks.items()]
+    cut = _cut_to_go_on_from(dataflow, state) if state else None
     if as_json:
+        goes_on = None if cut is None else {"cut": cut.number, "reached": cut.reached, "position": cut.output.position}
         told = {"graph": dataflow.name, "guarantee": promised.level, "because": promised.because, "of_each": lines}
-        click.echo(to_json(told))
+        click.echo(to_json({**told, "goes_on_from": goes_on} if state else told))
         return
     click.echo(f"graph {dataflow.name!r} is sound")
     for line in lines:
         click.echo(line)
     if given or sinks:
-        click.echo(f"a run {'that keeps its state ' if state else ''}has each item {promised}")
+        click.echo(f"a run {'that keeps its state ' if state is not None else ''}has each item {promised}")
+    if cut is not None:
+        click.echo(f"it goes on from cut {cut.number} at {cut.reached}, position {cut.output.position:,}")
+    elif state:
+        click.echo(f"{state} has no cut: it begins at the beginning")
+
+
+def _cut_to_go_on_from(dataflow: Dataflow, where: str) -> Cut | None:
+    """The last cut there.
+
+    Raises:
+        GraphError: this graph cannot go on from it.
+    """
+    if "://" not in where and not Path(where.removeprefix("files:")).exists():
+        return None
+    store = store_of(where)
+    store.look()
+    try:
+        cuts = store.cuts()
+        if not cuts:
+            return None
+        cut = cuts[-1]
+        steps = steps_with_state(dataflow, fused=True)
+        check_fits(cut, fingerprint(dataflow, {}), steps, cut.output.algorithm, store.where, changed_code="refuse")
+        return cut
+    finally:
+        store.close()
 
 
 def _of_source(source: object) -> str:
