@@ -724,8 +724,13 @@ def _purity_check(dataflow: Dataflow, times: Mapping[str, TimePolicy], settings:
 
 
 def _check_state(record: Any, until: int | None) -> None:
-    if record is not None or until is not None:
-        raise SettingsError("a run keeps a record or its state, not both: leave out record=, or state=")
+    if until is not None:
+        raise SettingsError("a run that repeats a record up to a position keeps no state: leave out state=")
+    if record is not None:
+        raise SettingsError(
+            "a run keeps a record or its state, not both: a record begins where its run does, and a run that goes on "
+            "begins in the middle. Leave out one of record= and state=; two runs, one with each, have one digest"
+        )
 
 
 def _check_names(

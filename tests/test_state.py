@@ -23,6 +23,7 @@ from strategies import cases
 from test_cuts import later_steps, rows, with_later
 
 import drift
+import drift.state.files
 import drift.state.store
 from drift.machines.nodes.barrier import BarrierNode
 from drift.machines.nodes.messages import Batch, CutPiece, MinimalTime, ReleasedMessage
@@ -555,6 +556,54 @@ def test_a_state_that_could_not_be_read_again_is_refused_at_the_first_cut(tmp_pa
     graph.source("numbers").scan(key_of, None, lambda state, row: (Hidden(1), 1), name="sums").sink("out")
     with pytest.raises(drift.PayloadError, match="could be written and not be read again"):
         some_cuts(tmp_path, graph)
+
+
+@pytest.mark.parametrize("written", ["half a piece", "all but the manifest"])
+def test_a_cut_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, written: str) -> None:
+    """`recovery.md` D 10, for a store."""
+    given = {"numbers": [{"n": number} for number in range(5000)]}
+    run = drift.run(counted(), given, state=drift.Cuts(tmp_path, every_s=0), batch_items=100)
+    assert run._keeper is not None
+    pieces = run.pieces()
+    for _ in range(4):
+        next(pieces)
+        run._keeper._store._wait()
+    before = run._keeper.cut
+    write, half = drift.state.files._write, 0
+
+    def fails(path: Path, data: bytes) -> None:
+        nonlocal half
+        if path.parent.name == "cuts" or written == "half a piece":
+            half += path.write_bytes(data[: len(data) // 2])
+            raise OSError(28, "No space left on device")
+        write(path, data)
+
+    with (
+        mock.patch.object(drift.state.files, "_write", fails),
+        pytest.raises(drift.SettingsError, match=r"cannot be written to .*: No space left"),
+    ):
+        for _ in pieces:
+            pass
+    assert half
+    run = drift.run(counted(), given, state=drift.Cuts(tmp_path, every_s=0), batch_items=100)
+    assert run.went_on_from is not None and before is not None and run.went_on_from.number == before.number
+    assert run.finish().digest == drift.run(counted(), given).finish().digest
+
+
+class Unpickled:
+    """A state that stays where it is."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("it stays where it is")
+
+
+def test_a_state_that_cannot_be_pickled_is_told_of_where_only_recovery_needs_it() -> None:
+    graph = drift.Graph("unpickled")
+    graph.source("numbers").scan(key_of, None, lambda state, row: (Unpickled(), row["n"]), name="sums").sink("out")
+    given = {"numbers": [{"n": number} for number in range(3000)]}
+    run = drift.run(graph, given, engine="zeromq", workers=1, recover=True, batch_items=30)
+    with pytest.warns(UserWarning, match="a state of graph 'unpickled' cannot be kept: .*it stays where it is"):
+        run.finish()
 
 
 def test_older_cuts_are_merged_and_nothing_is_left_of_them(where: str) -> None:

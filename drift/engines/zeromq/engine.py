@@ -214,6 +214,7 @@ class ZeromqEngine:
         self._sockets: list[zmq.Socket[bytes]] = []
         self._boxes: list[Outbox] = []
         self._watched: set[int] = set()
+        self._has_told_unkept = False
 
     # Its state.
 
@@ -301,6 +302,7 @@ class ZeromqEngine:
             if not came and self.awaits_cut:  # of a source that gives nothing, too
                 self._carry(node.turn([], time.monotonic()))
             self._note()
+            self._tell_unkept()
             if node.finished is not None and not node.has_released:
                 if node.error is not None:
                     raise node.error
@@ -313,6 +315,19 @@ class ZeromqEngine:
                 self._check_for_losses()
             else:
                 self._quiet_since_s = None
+
+    def _tell_unkept(self) -> None:
+        """Once, that going back to a cut will do the whole run again."""
+        keeping = self._node.keeping
+        if keeping is None or not keeping.unkept or self._has_told_unkept:
+            return
+        self._has_told_unkept = True
+        warnings.warn(
+            f"a state of graph {self._dataflow.name!r} cannot be kept: {keeping.unkept}; so no cut is taken: where a "
+            f"process dies everything is done again from the beginning, and what is kept for that grows. Let states be "
+            f"values that can be pickled, or run with recover=False",
+            stacklevel=2,
+        )
 
     @property
     def _stuck(self) -> bool:

@@ -54,6 +54,7 @@ class Keeping:
     Attributes:
         since: the last cut that was committed: who begins anew begins there.
         links: what was fed, by receiver, since the committed cut.
+        unkept: why there will never be a cut, where a state cannot be kept.
         position: of the next item to come from the barrier.
         last: the meta of the last that came.
     """
@@ -73,6 +74,7 @@ class Keeping:
         self._begun_with: Piece | None = None  # by a run that goes on
         self._replaces = True  # processes that die: others begin anew with pieces
         self._unneeded: list[bytes] = []  # pieces that nobody asks for any more
+        self.unkept = ""
         self.links = LinkLogs(parts_by(opened))
         self.position = 0
         self.last = BEGINNING
@@ -255,6 +257,7 @@ class Keeping:
             PayloadError: there will never be a cut.
         """
         if self._untaken is None:
+            self.unkept = self.unkept or piece.error
             return
         if piece.error:
             raise PayloadError(f"a state cannot be kept: {piece.error}; let states be values that can be pickled")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from drift.machines.cuts import GONE, Entries, Lookup
@@ -112,7 +113,10 @@ class LoadedLayer:
     def __init__(self, piece: Piece, timed: Collection[str]) -> None:
         self._piece = piece
         self._timed = timed
-        self._states = {step: dict(entries) for step, entries in piece.states.items()}
+
+    @cached_property
+    def _states(self) -> dict[str, dict[Any, Any]]:
+        return {step: dict(entries) for step, entries in self._piece.states.items()}
 
     @property
     def cut(self) -> bytes:
@@ -124,11 +128,11 @@ class LoadedLayer:
 
     @property
     def steps(self) -> Collection[str]:
-        return self._states
+        return self._piece.states
 
     def count(self, step: str) -> int:
         """See `Layer`."""
-        return len(self._states.get(step, ()))
+        return len(self._piece.states.get(step, ()))
 
     def timed(self, step: str) -> Iterable[Any]:
         """See `Layer`."""
@@ -217,6 +221,9 @@ def parted(entries: Iterable[tuple[Any, Any]]) -> tuple[list[tuple[Any, Any]], l
 
 def merged(pieces: Iterable[Piece]) -> Piece:
     """One piece of several that follow one another."""
+    pieces = list(pieces)
+    if len(pieces) == 1:  # each value is the newest of its key
+        return pieces[0]
     cut = b""
     states: dict[str, dict[Any, Any]] = {}
     later: list[LaterSent] = []
