@@ -176,6 +176,7 @@ class Run:
                 on_stored=self._recorder.arrived_stored if self._recorder is not None else None,
                 keeps_positions=state is not None,
                 log_folder=log_folder_of(state) if state is not None else None,
+                logs_on_disk=isinstance(state, Cuts) and state.logs_on_disk,
             )
         try:
             self._engine = engine.make(watched, self._feed, settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import select
 from collections.abc import Callable, Iterable, Iterator
@@ -268,3 +269,17 @@ def test_only_what_would_come_otherwise_is_logged(tmp_path: Path) -> None:
     inputs = {"file": sources.text(path), "list": [1, 2], "once": iter([1, 2]), "live": live([1, 2])}
     Taken(inputs, {}, tmp_path / "logs").to_the_end()
     assert sorted(each.name for each in (tmp_path / "logs").iterdir()) == ["live", "once"]
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_log_waits_for_the_disk_where_that_is_asked_for(
+    on_disk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: waited.append(os.fstat(file).st_ino))
+    graph = drift.Graph("logged")
+    graph.source("n").sink("out")
+    source = drift.sources.live(n for n in range(3))
+    drift.run(graph, {"n": source}, state=drift.Cuts(tmp_path, logs_on_disk=on_disk, every_s=1000)).finish()
+    (log,) = (tmp_path / "inputs").rglob("*.log")
+    assert (log.stat().st_ino in waited) == on_disk

@@ -44,6 +44,7 @@ class Feed:
         on_stored: is told what an engine reads of a source by itself, before it computes with it.
         keeps_positions: `positions_at` will be asked.
         log_folder: for logs of the sources that cannot be read again to the same effect, where positions are kept.
+        logs_on_disk: these wait for the disk.
 
     Attributes:
         intake: decides which source is read, and how much of it; an engine may set how much at once.
@@ -68,6 +69,7 @@ class Feed:
         on_stored: Callable[[Stored], None] | None = None,
         keeps_positions: bool = False,
         log_folder: Path | None = None,
+        logs_on_disk: bool = False,
     ) -> None:
         self._keeps_positions = keeps_positions
         self._logs: dict[int, ArrivalLog] = {}
@@ -91,7 +93,8 @@ class Feed:
                 machines.append(SourceMachine(source.name, rank, policy, live=given.live, sets_apart=source.sets_apart))
                 self._readers.append(given.open())
                 if keeps_positions and (why := why_logged(given, policy, self._readers[-1])):
-                    self._logs[rank] = ArrivalLog(_folder_of_logs(log_folder, source.name, why), source.name)
+                    folder = _folder_of_logs(log_folder, source.name, why)
+                    self._logs[rank] = ArrivalLog(folder, source.name, on_disk=logs_on_disk)
         except BaseException:
             self.close()
             raise

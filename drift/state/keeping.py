@@ -63,6 +63,8 @@ class Cuts:
         classes: of states, where the modules of the graph's functions do not know them by name.
         logs: a folder for logs of sources that cannot be read again; beside the cuts if not said, where these are in a
             folder.
+        logs_on_disk: wait for the disk with each batch that goes into a log, so that it is there after the machine lost
+            power, and not only after the process died.
         away_max_s: for so many seconds a server may not answer: no cuts are taken meanwhile, and then the run ends.
 
     Raises:
@@ -77,6 +79,7 @@ class Cuts:
     changed_code: Literal["refuse", "accept"] = "refuse"
     classes: Sequence[type] = ()
     logs: str | os.PathLike[str] | None = None
+    logs_on_disk: bool = False
     away_max_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -90,6 +93,8 @@ class Cuts:
                 continue
             if type(value) is not int or value < 1:
                 raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
+        if type(self.logs_on_disk) is not bool:
+            raise SettingsError(f"logs_on_disk={self.logs_on_disk!r} is neither True nor False")
         if self.changed_code not in ("refuse", "accept"):
             raise SettingsError(f"changed_code={self.changed_code!r} is neither 'refuse' nor 'accept'")
 
