@@ -105,6 +105,27 @@ BREAKAGES = [
         ONLY_SPEED,
     ),
     one(
+        "what waits is given as it came",
+        "drift/machines/nodes/ordering.py",
+        "sorted_by_meta(joined([before, *batches] if before is not None else batches))",
+        "joined([before, *batches] if before is not None else batches)",
+        ("tests/test_in_order.py",),
+    ),
+    one(
+        "an item that may be corrected is taken for one that is whole",
+        _SCAN,
+        "is_whole = metas[-1] < self.whole_below and self._log.is_above(metas[0])",
+        "is_whole = bool(self.whole_below) and self._log.is_above(metas[0])",
+        ("tests/test_in_order.py",),
+    ),
+    one(
+        "places of equal ties are taken for new",
+        "graph/drift_graph/places.py",
+        "if len(self._ties) == before + len(metas):",
+        "if len(self._ties) > before:",
+        ("tests/test_in_order.py",),
+    ),
+    one(
         "a run that breaks off before all below the error is through",
         _FEED_NODE,
         "settled = not self._gathering and self.minimal_time == min(self._heartbeats, default=END_OF_TIME)",
@@ -419,8 +440,8 @@ BREAKAGES = [
     one(
         "ordinals not counted in event time",
         _TIMES,
-        "self._ordinals[first_meta] = ordinal + 1, first",
-        "self._ordinals[first_meta] = ordinal, first",
+        "ordinals[first_meta] = ordinal + 1, first",
+        "ordinals[first_meta] = ordinal, first",
     ),
     one(
         "ties by arrival",
