@@ -81,10 +81,6 @@ class Base:
         """See `Reader`."""
         return self._rows("select key, value from state where step = ? and timed", (step,))
 
-    def every(self, step: str) -> Iterator[tuple[bytes, bytes]]:
-        """See `Reader`."""
-        return self._rows("select key, value from state where step = ? order by key", (step,))
-
     def later(self) -> list[LaterForm]:
         """See `Reader`."""
         return [LaterForm(*row) for row in self._base.execute("select * from later")]

@@ -76,10 +76,6 @@ class FilesReader:
         """See `Reader`."""
         return self._base.timed(step)
 
-    def every(self, step: str) -> Iterable[tuple[bytes, bytes]]:
-        """See `Reader`."""
-        return self._base.every(step)
-
     def later(self) -> list[LaterForm]:
         """See `Reader`."""
         return self._base.later()

@@ -69,9 +69,6 @@ class Reader(Protocol):
     def timed(self, step: str) -> Iterable[tuple[bytes, bytes]]:
         """Those that come with timers."""
 
-    def every(self, step: str) -> Iterable[tuple[bytes, bytes]]:
-        """All of a step."""
-
     def later(self) -> list[LaterForm]:
         """The later items of the base."""
 

@@ -106,11 +106,6 @@ class PostgresReader:
         sql = "select coalesce(key, id), value from drift_state_base where run = %s and step = %s and timed"
         return self._all(sql, step)
 
-    def every(self, step: str) -> Iterable[tuple[bytes, bytes]]:
-        """See `Reader`."""
-        sql = "select coalesce(key, id), value from drift_state_base where run = %s and step = %s order by id"
-        return self._all(sql, step)
-
     def later(self) -> list[LaterForm]:
         """See `Reader`."""
         sql = "select origin, target, meta, payload, diff from drift_state_later where run = %s"

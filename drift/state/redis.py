@@ -104,11 +104,6 @@ class RedisReader:
         """See `Reader`."""
         return self.find(step, sorted(self._ask(lambda client: client.smembers(f"{self._names}timed:{step}"))))
 
-    def every(self, step: str) -> Iterable[tuple[bytes, bytes]]:
-        """See `Reader`."""
-        rows = self._ask(lambda client: dict(client.hscan_iter(f"{self._names}base:{step}", count=_ASKED_AT_ONCE)))
-        return sorted(rows.items())
-
     def later(self) -> list[LaterForm]:
         """See `Reader`."""
         return [_as_later(each) for each in self._ask(lambda client: client.lrange(f"{self._names}later", 0, -1))]
