@@ -112,9 +112,9 @@ if _TYPE_CHECKING:
     from drift_graph.later import at as at
     from drift_graph.later import next_round as next_round
     from drift_graph.meta import END as END
+    from drift_graph.policies import ArrivalTime as ArrivalTime
+    from drift_graph.policies import EventTime as EventTime
     from drift_graph.restore import restored as restored
-    from drift_graph.times import ArrivalTime as ArrivalTime
-    from drift_graph.times import EventTime as EventTime
     from drift_graph.times import Late as Late
 
 #: Where each public name is from; it is imported when it is first asked for, so that `import drift` takes no time.
@@ -142,7 +142,8 @@ _NAMES = {
     "drift_graph.later": ("Later", "at", "next_round"),
     "drift_graph.meta": ("END",),
     "drift_graph.restore": ("restored",),
-    "drift_graph.times": ("ArrivalTime", "EventTime", "Late"),
+    "drift_graph.policies": ("ArrivalTime", "EventTime"),
+    "drift_graph.times": ("Late",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 _MODULES = ("sinks", "sources", "spark", "testing")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from drift_graph.times import ArrivalTime, TimePolicy
+from drift_graph.policies import ArrivalTime, TimePolicy
 
 Rereads = Literal["from a position", "from the start", "not at all"]
 Delivers = Literal["exactly once", "at least once"]

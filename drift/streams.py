@@ -82,7 +82,7 @@ from drift_graph.later import Later
 from drift_graph.meta import PHASE_ROUND_END, PHASE_TIMERS, PHASE_TIMERS_MAX, phase_of_loop, phase_of_timers
 from drift_graph.moments import Span, span_from
 from drift_graph.operators import Arity, Group, Map, Sink, Source
-from drift_graph.times import ArrivalTime, EventTime, TimePolicy
+from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 import drift
 from drift_graph.meta import time_of
 from drift_graph.moments import Field, span_from, time_from, zone_from
-from drift_graph.times import EventTime, SourceMachine
+from drift_graph.policies import EventTime
+from drift_graph.times import SourceMachine
 
 BERLIN = ZoneInfo("Europe/Berlin")
 #: 2026-03-01 12:00 in UTC.

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from drift import ArrivalTime, EventTime, InputError
 from drift.machines.nodes.intake import Intake
 from drift_graph.meta import BEGINNING, global_time_of, pack_time, time_of
+from drift_graph.policies import TimePolicy
 from drift_graph.rereading import Rereading, as_plain, from_plain
-from drift_graph.times import Arrived, SourceMachine, TimePolicy
+from drift_graph.times import Arrived, SourceMachine
 
 Payload = tuple[int, str]
 Made = Callable[[], SourceMachine]

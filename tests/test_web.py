@@ -32,7 +32,8 @@ from drift.machines.nodes.intake import Intake
 from drift.show.steps import columns_of
 from drift.web.address import as_address
 from drift_graph.meta import pack_time
-from drift_graph.times import ArrivalTime, SourceMachine
+from drift_graph.policies import ArrivalTime
+from drift_graph.times import SourceMachine
 
 WATCHED = ["local", "zeromq"]
 

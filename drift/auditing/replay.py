@@ -26,8 +26,9 @@ from drift_graph import errors
 from drift_graph.errors import GraphError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Source, function_of
+from drift_graph.policies import EventTime
 from drift_graph.restore import CannotRestore, Classes, classes_near
-from drift_graph.times import Arrived, EventTime, Late
+from drift_graph.times import Arrived, Late
 
 Pace = Literal["full", "recorded"]
 

@@ -21,7 +21,7 @@ from drift.sources.frames import FrameSource
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.moments import Field, span_from
-from drift_graph.times import ArrivalTime, EventTime, TimePolicy
+from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(_[0-9]+)*", re.ASCII)
 OnExisting = Literal["continue", "replace", "error"]

@@ -19,8 +19,9 @@ from drift.sources.base import Acknowledging, Positioned, Reader, SetsApart, Sou
 from drift.undisturbed import undisturbed
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.policies import TimePolicy
 from drift_graph.rereading import Position, as_plain, from_plain
-from drift_graph.times import Arrived, Late, SourceMachine, TimePolicy
+from drift_graph.times import Arrived, Late, SourceMachine
 
 if TYPE_CHECKING:
     from drift.records.messages import Stored

@@ -24,8 +24,8 @@ from drift.guarantees import why_not_again, why_otherwise
 from drift.records.storable import Storable, classes_at
 from drift.sources.base import Positioned, Reader, Source
 from drift_graph.errors import InputError, PayloadError
+from drift_graph.policies import TimePolicy
 from drift_graph.restore import restored_all
-from drift_graph.times import TimePolicy
 
 _SEGMENT_BYTES = 16 << 20
 _HEAD = Struct("<II")  # length and CRC of what follows

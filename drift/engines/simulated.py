@@ -68,7 +68,8 @@ from drift_graph.errors import DriftBug, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, global_time_of
 from drift_graph.metas import least_meta
-from drift_graph.times import Arrived, EventTime, Late, SourceMachine, TimePolicy
+from drift_graph.policies import EventTime, TimePolicy
+from drift_graph.times import Arrived, Late, SourceMachine
 
 #: A run of the simulator has an end: a machine that goes on for ever is broken.
 _TURNS_MAX = 1_000_000

@@ -26,7 +26,7 @@ from drift_graph.canonical import NoCanonicalForm, stored
 from drift_graph.errors import DriftError, GraphError, ImpureStep
 from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
-from drift_graph.times import TimePolicy
+from drift_graph.policies import TimePolicy
 
 #: The replicas' hash seeds are fixed, so that what is found is found again. Sets of two of the words "a" to "z" have
 #: another order in some of two such processes and a third for five in six.

@@ -16,7 +16,7 @@ from drift_graph.functions import line_of, name_of, user_function
 from drift_graph.graph import Dataflow
 from drift_graph.later import Later
 from drift_graph.operators import Group, Map, Operator, Source, as_sequence, label_of
-from drift_graph.times import EventTime, TimePolicy
+from drift_graph.policies import EventTime, TimePolicy
 
 #: What a function gives: a payload or a key; a truth; payloads; (state, output); (state, outputs and timers).
 Shape = Literal["one", "keep", "many", "pair", "process"]

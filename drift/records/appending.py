@@ -30,8 +30,9 @@ from drift_graph.canonical import stored, stored_each, stored_plain
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.metas import Metas
+from drift_graph.policies import EventTime
 from drift_graph.restore import restored
-from drift_graph.times import EventTime, Remembered, SourceMachine
+from drift_graph.times import Remembered, SourceMachine
 
 _STATES = "stream"
 _LATENESS_MAX = 2**64

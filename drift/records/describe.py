@@ -16,7 +16,7 @@ from drift.sources.frames import FrameSource
 from drift_barrier.digest import Algorithm
 from drift_graph.functions import line_of, name_of
 from drift_graph.graph import Dataflow
-from drift_graph.times import EventTime, TimePolicy
+from drift_graph.policies import EventTime, TimePolicy
 
 #: Before the name of a graph that was made in a notebook, at a prompt, or by `python -c`.
 MAIN = "__main__"

@@ -19,7 +19,7 @@ from drift.records.code import print_of, python_tag
 from drift_graph.canonical import canonical
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Group, Map, Operator, Sink, Source
-from drift_graph.times import EventTime, TimePolicy
+from drift_graph.policies import EventTime, TimePolicy
 
 #: {"format", "name", "python", "digest", "structure", "code", "source", "operators": [...], "edges": [...]}: of dicts,
 #: lists, text, ints and None only.

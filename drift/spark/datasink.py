@@ -30,7 +30,7 @@ from drift.records.reader import restored_many
 from drift.spark.frames import Reading
 from drift_graph.canonical import stored_each
 from drift_graph.errors import SettingsError
-from drift_graph.times import ArrivalTime
+from drift_graph.policies import ArrivalTime
 
 _STAGED = pa.schema([("source", pa.string()), ("payload", pa.binary())])
 _STAGING = ".staged"

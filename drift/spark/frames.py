@@ -40,7 +40,8 @@ from drift_graph.errors import DriftError, InputError, ProcessError, SettingsErr
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, TIME_MIN, pack_time, varint
-from drift_graph.times import ArrivalTime, EventTime, SourceMachine, TimePolicy
+from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
+from drift_graph.times import SourceMachine
 
 #: The column of times, where one is given; behind those of the payload.
 TIME = "__drift_time"

@@ -22,7 +22,7 @@ from drift.spark.kernels import Work
 from drift.spark.pieces import overlapping
 from drift.spark.tasks import task
 from drift_graph.meta import pack_time
-from drift_graph.times import EventTime
+from drift_graph.policies import EventTime
 
 _LOOKED_AT = 0.01
 _KEPT_MAX = 1000  # of one task

@@ -53,7 +53,7 @@ from drift_graph.errors import DriftError, LateItem, SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, TIME_MIN, pack_time
-from drift_graph.times import ArrivalTime, EventTime, TimePolicy
+from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
 
 #: Raised with what workers remember of a grouping, so that a checkpoint of another kind is refused.
 _REMEMBERED = 2

@@ -37,7 +37,7 @@ from drift_barrier.digest import Algorithm
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
-from drift_graph.times import TimePolicy
+from drift_graph.policies import TimePolicy
 
 #: Machines whose states come with timers: these are known from the beginning, since they hold minimal time.
 _TIMED = frozenset({ProcessStage.__name__, WindowStage.__name__})

@@ -33,8 +33,8 @@ from drift_graph.errors import InputError, SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.operators import function_of
+from drift_graph.policies import EventTime
 from drift_graph.restore import classes_near, restored
-from drift_graph.times import EventTime
 
 FORMAT = "drift case 1"
 #: In place of a file and a name: the graph is generated, and the case holds its recipe.

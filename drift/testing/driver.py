@@ -19,7 +19,8 @@ from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
 from drift_graph.meta import END_OF_TIME, MetaParts
-from drift_graph.times import EventTime, Late, SourceMachine
+from drift_graph.policies import EventTime
+from drift_graph.times import Late, SourceMachine
 
 
 class Driver:

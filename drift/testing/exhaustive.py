@@ -39,7 +39,7 @@ from drift.testing.schedule import ARRIVE, Deviation, Player, Schedule
 from drift.testing.shrink import shrunk
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
-from drift_graph.times import EventTime
+from drift_graph.policies import EventTime
 
 SCHEDULES_MAX = 10_000
 _PROMPT = frozenset(("ack", "promise", "news", "pace", "break off", "wake"))

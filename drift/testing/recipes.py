@@ -19,7 +19,7 @@ from drift.streams import Feedback, Graph, Stream
 from drift_graph import later
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END
-from drift_graph.times import ArrivalTime, EventTime, TimePolicy
+from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
 
 NAN = float("nan")
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from drift_graph.functions import line_of, name_of, same_function, user_function
 from drift_graph.later import Later, Undeclared
-from drift_graph.times import TimePolicy
+from drift_graph.policies import TimePolicy
 
 Arity = Literal["many", "one", "keep"]
 

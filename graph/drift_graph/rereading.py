@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from drift_graph.errors import InputError
 from drift_graph.meta import pack_time, read_varint
 from drift_graph.metas import Metas
-from drift_graph.times import Arrived, EventTime, Judging, Place, SourceMachine
+from drift_graph.policies import EventTime
+from drift_graph.times import Arrived, Judging, Place, SourceMachine
 
 _FORM = 1
 

@@ -13,8 +13,9 @@ from drift_graph.errors import SettingsError
 from drift_graph.inputs import Inputs
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.metas import least_meta
+from drift_graph.policies import EventTime
 from drift_graph.rereading import Position, Rereading
-from drift_graph.times import Arrived, EventTime, SourceMachine
+from drift_graph.times import Arrived, SourceMachine
 
 
 class Fed(NamedTuple):

@@ -1,0 +1,119 @@
+"""Time policies: what the items of a source are ordered by, and how late they may be.
+
+Invariant: a policy that exists means something: what cannot be a time function, a span or a zone is refused when it is
+made, in the words that it was given in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Any, Literal
+
+from drift_graph.errors import SettingsError
+from drift_graph.functions import same_function
+from drift_graph.moments import Field, Span, span_from, time_from, zone_from
+
+
+@dataclass(frozen=True)
+class ArrivalTime:
+    """Items are ordered as they come: item n of a finite source has time n; a live source's items are stamped.
+
+    A live source's stamps are milliseconds since 1970 and never go back.
+    """
+
+    @property
+    def label(self) -> str:
+        return "arrival time"
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class EventTime:
+    """Items are ordered by a time that is in them; they may arrive in any order within `lateness`.
+
+    Times are ints; the unit is yours, milliseconds by custom. A datetime with a zone, or ISO text with one, is a time
+    in milliseconds since 1970. Spans are ints in the unit of the times, or, where that is milliseconds, a timedelta or
+    text such as "10s" or "1h 30m".
+
+    Args:
+        time: gives a payload's time; or the name of the field that has it: "at", "trip.at", of tuples "0".
+        lateness: how far an item may be behind the greatest time seen before it, 0 or more.
+        tie: gives what separates items of one time, unique among them, or names the field: an int, 0 <= n < 2**64,
+            orders them; anything else is hashed. Without it they are separated by the hash of their payload, in no
+            order you would know.
+        late: what to do with an item older than the heartbeat, or beyond `future_max`: "error" ends the run with a
+            LateItem, "divert" hands it to the run's late output and counts it.
+        idle_after_ms: a live source that gives nothing for so long promises what it has seen, and what the other
+            sources promise, so that they go on; an older item it brings afterwards is late. None: they wait.
+        future_max: how far an item may be ahead of the greatest time seen before it, and, of a live source, of the
+            clock. Without it one wrong stamp makes all items after it late. A gap in the data that is longer would be
+            taken for such a stamp where no clock says otherwise. None: any time is taken.
+        zone: of datetimes and texts that have none, as a tzinfo or "Europe/Berlin"; None: these are no times.
+    """
+
+    time: Callable[[Any], Any]
+    lateness: int
+    tie: Callable[[Any], Any] | None
+    late: Literal["error", "divert"]
+    idle_after_ms: int | None
+    future_max: int | None
+    zone: tzinfo | None
+
+    def __init__(
+        self,
+        time: Callable[[Any], Any] | str,
+        lateness: Span = 0,
+        tie: Callable[[Any], Any] | str | None = None,
+        late: Literal["error", "divert"] = "error",
+        idle_after_ms: Span | None = None,
+        future_max: Span | None = None,
+        zone: tzinfo | str | None = None,
+    ) -> None:
+        functions = {"time": time, "tie": tie}
+        for name, function in functions.items():
+            if isinstance(function, str) and function:
+                functions[name] = Field(function)
+            elif not callable(function) and not (name == "tie" and function is None):
+                raise SettingsError(
+                    f"{name}={function!r:.80} is not a function of the payload, nor the name of a field"
+                )
+        spans: dict[str, int | None] = {}
+        for name, given in (("lateness", lateness), ("idle_after_ms", idle_after_ms), ("future_max", future_max)):
+            span = span_from(given)
+            if (given is not None or name == "lateness") and (span is None or span < 0):
+                raise SettingsError(
+                    f"{name}={given!r:.80} is not an int of 0 or more, a timedelta or a text such as '10s', in whole "
+                    f"milliseconds"
+                )
+            spans[name] = span
+        if late not in ("error", "divert"):
+            raise SettingsError(f"late={late!r} is neither 'error' nor 'divert'")
+        known = zone_from(zone)
+        if zone is not None and known is None:
+            raise SettingsError(f"zone={zone!r:.80} is not a tzinfo, nor the name of a time zone that is known here")
+        for name, value in {**functions, **spans, "late": late, "zone": known}.items():
+            object.__setattr__(self, name, value)
+
+    def time_of(self, value: Any) -> int | None:
+        """What the time function gave as an int of 64 bits; None for what is no time."""
+        return time_from(value, self.zone)
+
+    @property
+    def label(self) -> str:
+        return f"event time, lateness {self.lateness}, late {self.late}"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, EventTime)
+            and (self.lateness, self.late, self.idle_after_ms) == (other.lateness, other.late, other.idle_after_ms)
+            and (self.future_max, self.zone) == (other.future_max, other.zone)
+            and same_function(self.time, other.time)
+            and same_function(self.tie, other.tie)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.lateness, self.late, self.idle_after_ms))
+
+
+TimePolicy = ArrivalTime | EventTime
