@@ -89,7 +89,12 @@ def is_odd(trip: Any) -> bool:
     return not is_even(trip)
 
 
-GRAPHS = {"processed": processed, "joined": joined, **{kind: partial(windowed, kind) for kind in WINDOWS}}
+GRAPHS = {
+    "processed": processed,
+    "later": trips,
+    "joined": joined,
+    **{kind: partial(windowed, kind) for kind in WINDOWS},
+}
 
 
 @pytest.mark.parametrize("name", GRAPHS)
