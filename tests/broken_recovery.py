@@ -14,6 +14,9 @@ _RECOVERY, _WORKER, _PIECES = f"{_NODES}/recovery.py", f"{_NODES}/worker.py", f"
 _SIMULATED = "drift/engines/simulated.py"
 
 
+_SHELF = ("tests/test_shelf.py",)
+
+
 def broken(name: str, file: str, old: str, new: str) -> Breakage:
     return one(name, file, old, new, DEATHS, NO_DEATHS)
 
@@ -122,6 +125,30 @@ BREAKAGES = [
         _WORKER,
         "            self._pieces = [*self._pieces, PieceName(cut, *self._shelf.put(piece))]\n",
         "            self._pieces = [PieceName(cut, *self._shelf.put(piece))]\n",
+    ),
+    one(
+        "an older piece hides a newer one",
+        _PIECES,
+        "    newest_first = list(reversed(layers))\n",
+        "    newest_first = list(layers)\n",
+        _SHELF,
+        NO_DEATHS,
+    ),
+    one(
+        "a key that is gone is looked for in older pieces",
+        _PIECES,
+        "                    keys = [key for key in keys if key not in values]\n",
+        "                    keys = [key for key in keys if values.get(key, GONE) is GONE]\n",
+        _SHELF,
+        NO_DEATHS,
+    ),
+    one(
+        "who begins anew has no timers",
+        _PIECES,
+        "            at_once[step] = Entries.of(lookup(step)(keys))\n",
+        "            at_once[step] = Entries.of(())\n",
+        _SHELF,
+        NO_DEATHS,
     ),
     broken(
         "later items of survivors are not sent again",
