@@ -24,7 +24,7 @@ def pieces(seed: int, count: int, keys: int) -> list[Piece]:
     for nth in range(count):
         values = {key: GONE if chosen.random() < 0.2 else (nth, chosen.random()) for key in chosen.sample(KEYS, keys)}
         timed = {key: (nth, ["timer"] if chosen.random() < 0.3 else []) for key in chosen.sample(KEYS, keys // 9)}
-        later = [LaterSent(b"\x01", "out", bytes([10 * nth + due]), None, 1) for due in (5, 15)]
+        later = [LaterSent(b"\x01", "out", bytes([10 * nth + due]), None, 1) for due in (15, 25)]
         made.append(
             Piece(
                 bytes([10 * nth + 10]), {"sums": Entries.of(values.items()), "late": Entries.of(timed.items())}, later
