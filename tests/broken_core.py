@@ -107,8 +107,8 @@ BREAKAGES = [
     one(
         "what waits is given as it came",
         "drift/machines/nodes/ordering.py",
-        "sorted_by_meta(joined([before, *batches] if before is not None else batches))",
-        "joined([before, *batches] if before is not None else batches)",
+        "_Run(sorted_by_meta(joined(batches[::-1])))",
+        "_Run(joined(batches[::-1]))",
         ("tests/test_in_order.py",),
     ),
     one(
