@@ -275,10 +275,10 @@ def test_wordcount_of_shakespeare_has_one_digest_in_any_order_of_arrival(setting
     for arrivals in (lines, shuffled(lines)):
         report = drift.run(numbered_wordcount(), {"lines": arrivals}, **settings).finish()
         assert report.digest == reference_digest()
-        if arrivals is not lines:
-            assert report.tombstones
-        elif settings["engine"] == "local":  # over zeromq one worker may run ahead of the other
+        if settings["engine"] == "local":  # nothing is done before its turn while there is more to read
             assert not report.tombstones
+        elif arrivals is not lines:
+            assert report.tombstones
 
 
 @cache

@@ -269,7 +269,7 @@ def test_what_spark_does_not_run_is_refused(spark: Any) -> None:
         drift.run(sums(), {"pairs": drift.sources.live(iter(()))}, engine="spark", spark=spark)
     with pytest.raises(drift.SettingsError, match="partitions=0"):
         drift.run(sums(), {"pairs": []}, engine="spark", spark=spark, partitions=0)
-    with pytest.raises(drift.SettingsError, match="are settings of engine='spark'"):
+    with pytest.raises(drift.SettingsError, match="is a setting of engine='spark'"):
         drift.run(sums(), {"pairs": []}, spark=spark)
 
 

@@ -26,6 +26,7 @@ from waiting import HANG_S, wait_until
 from zmq.utils.monitor import recv_monitor_message
 
 import drift
+from drift.engines.zeromq.control import STOP
 from drift.engines.zeromq.engine import ZeromqEngine, _Child
 from drift.engines.zeromq.process import _Signs
 from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Refused
@@ -167,6 +168,17 @@ def test_the_first_process_is_not_hung_where_the_last_was_slow_to_start(monkeypa
 
     monkeypatch.setattr(_Child, "listen", late)
     assert run.finish().items_out == 10 and next(slow, None) is None
+
+
+def test_what_a_process_said_last_is_heard_though_it_has_ended() -> None:
+    run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=1)
+    next(run)
+    children = list(engine_of(run)._children)
+    for each in children:
+        each.order(STOP)
+        each.process.wait()
+    run.close()
+    assert all(each.sign.last for each in children)
 
 
 def spin_at_7(number: int) -> int:

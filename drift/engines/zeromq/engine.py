@@ -165,6 +165,7 @@ class _Child:
         while not self.has_ended and time.monotonic() < deadline:
             zmq.select([self.reader.number], [], [], 0.05)
             self.listen()
+        self.listen()  # it may have ended since, after its last sign
         self.kill()
 
     def kill(self) -> None:
