@@ -129,15 +129,17 @@ def test_a_function_that_hangs_is_a_process_that_hangs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("recover", [False, True])
 def test_pieces_of_cuts_go_when_a_store_has_them_and_nobody_needs_them(recover: bool, tmp_path: Path) -> None:
-    run = run_of(state=drift.Cuts(tmp_path, every_s=0.0), recover=recover)
+    settings: dict[str, Any] = {"workers": 2, "batch_items": 256, "recover": recover}
+    state = drift.Cuts(tmp_path, every_s=0.0)
+    run = drift.run(summed(), {"numbers": range(10**9)}, engine="zeromq", state=state, **settings)
     written: set[str] = set()
-    there = 0
     for _ in run.pieces():
-        found = {path.name for path in Path(engine_of(run)._folder).glob("*.piece")}
-        written |= found
-        there = len(found)
-    assert len(written) > 8
-    assert recover or there <= 4
+        there = {path.name for path in Path(engine_of(run)._folder).glob("*.piece")}
+        written |= there
+        if len(written) > 16:
+            break
+    run.close()
+    assert recover or len(there) < len(written)
 
 
 def test_without_recovery_a_death_ends_the_run() -> None:
