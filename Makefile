@@ -17,7 +17,7 @@ test: .venv/test
 	$(BIN)/mypy
 	$(BIN)/mypy examples/*.py
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 4
+	$(BIN)/pytest -n 3
 
 docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -52,7 +52,7 @@ if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
     raise RuntimeError(f"the tests are to run on the copy in {_tree}, and drift was imported from {drift.__file__}")
 
 
-# In four processes (`make test`; many tests wait), files stay whole, and those of Spark are one, which goes first: it
+# In three processes (`make test`; some tests wait), files stay whole, and those of Spark are one, which goes first: it
 # takes longest, and its tests share a session.
 
 
