@@ -105,6 +105,13 @@ def test_what_waits_is_given_once_in_order_and_as_soon_as_it_is_asked_for(
     assert bool(ordering) == (len(given_before) < len(came))
 
 
+def test_what_waits_long_is_sorted_anew_only_where_its_run_doubles() -> None:
+    ordering = Ordering(10)
+    for time in range(1000):
+        ordering.add([Fed("in", 0, Arrived([pack_time(time) + b"\0\0\0"], [time], BEGINNING, [], None))])
+        assert len(ordering._runs["in"]) == (time + 1).bit_count()
+
+
 @given(st.integers(0, 9), st.lists(st.integers(0, 5), max_size=5))
 def test_functions_in_a_row_are_called_as_one_after_the_other(count: int, payloads: list[int]) -> None:
     functions = [lambda value, each=each: (value, each) for each in range(count)]

@@ -560,7 +560,6 @@ def test_a_state_that_could_not_be_read_again_is_refused_at_the_first_cut(tmp_pa
 
 @pytest.mark.parametrize("written", ["half a piece", "all but the manifest"])
 def test_a_cut_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, written: str) -> None:
-    """`recovery.md` D 10, for a store."""
     given = {"numbers": [{"n": number} for number in range(5000)]}
     run = drift.run(counted(), given, state=drift.Cuts(tmp_path, every_s=0), batch_items=100)
     assert run._keeper is not None

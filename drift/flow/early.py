@@ -32,11 +32,11 @@ def _marked(window: Window[Any, Any]) -> Window[Any, Any]:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class EarlyItem(_ByValue):
-    """An item of a window that is told early; the state is (how many items since it was, the window's state).
+class _Telling(_ByValue):
+    """An item of a window that is told early.
 
     Args:
-        item: what a process of such windows does with an item; see `drift.flow.windows.TumblingItem`.
+        item: what the process of such windows does with an item.
     """
 
     item: Any
@@ -45,6 +45,11 @@ class EarlyItem(_ByValue):
     @property
     def user_function(self) -> Callable[..., Any]:
         return self.item.user_function  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class EarlyItem(_Telling):
+    """Of a window that a timer ends, see `drift.flow.windows.TumblingItem`; the state is (items since, its state)."""
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         count, inside = (0, EMPTY) if state is EMPTY else state
@@ -251,19 +256,8 @@ class CountedEnd(_ByValue):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class RuledEarly(_ByValue):
-    """An item of a window by a rule; the state is (items since it was told, is a timer set, the window's state).
-
-    Args:
-        item: what the process does with an item; see `drift.flow.windows.RuledItem`.
-    """
-
-    item: Any
-    early: Early
-
-    @property
-    def user_function(self) -> Callable[..., Any]:
-        return self.item.user_function  # type: ignore[no-any-return]
+class RuledEarly(_Telling):
+    """By a rule, see `drift.flow.windows.RuledItem`; the state is (items since, is a timer set, its state)."""
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         count, is_timed, before = (0, False, EMPTY) if state is EMPTY else state

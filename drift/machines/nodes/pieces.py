@@ -207,18 +207,6 @@ def unpacked(data: bytes | memoryview) -> Piece:
     return Piece(cut, {name: Entries(*columns) for name, columns in states.items()}, later)
 
 
-def parted(entries: Iterable[tuple[Any, Any]]) -> tuple[list[tuple[Any, Any]], list[Any]]:
-    """The keys that have states, and those that are gone."""
-    kept: list[tuple[Any, Any]] = []
-    gone: list[Any] = []
-    for key, value in entries:
-        if value is GONE:
-            gone.append(key)
-        else:
-            kept.append((key, value))
-    return kept, gone
-
-
 def merged(pieces: Iterable[Piece]) -> Piece:
     """One piece of several that follow one another."""
     pieces = list(pieces)
