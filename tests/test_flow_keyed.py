@@ -86,22 +86,22 @@ reveal_type(words.at_end(drift.agg.top(2, by=length)))
 """
 
 TYPES = [
-    "drift.streams.Stream[str]",
-    "drift.streams.KeyedStream[int, str]",
-    "drift.streams.KeyedStream[int, str]",
-    "drift.streams.Stream[tuple[int, int]]",
-    "drift.streams.Stream[tuple[int, str]]",
-    "drift.streams.Stream[bytes]",
-    "drift.streams.Stream[tuple[str, ...]]",
-    "drift.streams.Stream[str]",
-    "drift.streams.Stream[drift.flow.opened.Window[int, int]]",
-    "drift.streams.Stream[drift.flow.opened.Window[int, int]]",
-    "drift.streams.Stream[drift.flow.opened.Window[int, str]]",
-    "drift.streams.Stream[drift.flow.opened.Window[int, dict[str, Any]]]",
-    "drift.streams.Stream[drift.flow.opened.Window[None, float]]",
-    "drift.streams.Stream[tuple[int, tuple[str, ...]]]",
-    "drift.streams.Stream[int]",
-    "drift.streams.Stream[tuple[str, ...]]",
+    "drift.streams.stream.Stream[str]",
+    "drift.streams.keyed.KeyedStream[int, str]",
+    "drift.streams.keyed.KeyedStream[int, str]",
+    "drift.streams.stream.Stream[tuple[int, int]]",
+    "drift.streams.stream.Stream[tuple[int, str]]",
+    "drift.streams.stream.Stream[bytes]",
+    "drift.streams.stream.Stream[tuple[str, ...]]",
+    "drift.streams.stream.Stream[str]",
+    "drift.streams.stream.Stream[drift.flow.opened.Window[int, int]]",
+    "drift.streams.stream.Stream[drift.flow.opened.Window[int, int]]",
+    "drift.streams.stream.Stream[drift.flow.opened.Window[int, str]]",
+    "drift.streams.stream.Stream[drift.flow.opened.Window[int, dict[str, Any]]]",
+    "drift.streams.stream.Stream[drift.flow.opened.Window[None, float]]",
+    "drift.streams.stream.Stream[tuple[int, tuple[str, ...]]]",
+    "drift.streams.stream.Stream[int]",
+    "drift.streams.stream.Stream[tuple[str, ...]]",
 ]
 
 
@@ -109,6 +109,6 @@ def test_types_follow_through_keys(tmp_path: Path) -> None:
     file = tmp_path / "typed.py"
     file.write_text(REVEALED)
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", f"--cache-dir={tmp_path}", str(file)]
-    told_types = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1]).stdout
-    revealed = [row.split('"')[1].replace("builtins.", "") for row in told_types.splitlines() if "Revealed" in row]
-    assert revealed == TYPES, told_types
+    printed = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1]).stdout
+    revealed = [row.split('"')[1].replace("builtins.", "") for row in printed.splitlines() if "Revealed" in row]
+    assert revealed == TYPES, printed

@@ -1,0 +1,231 @@
+"""How operators are added to a graph: what all steps that people write come down to.
+
+Invariant: a step of the catalogue is maps and groupings of one `step`, each with the line that declared it.
+
+Why: `_part`, `_with_state`, `_process` and `_map` are the only ways to the draft, and each takes both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from drift.diverting import ErrorsOnly, OnError, Tried, WithoutErrors, diverts
+from drift.flow.aggregates import check_aggregate
+from drift.flow.choosing import all_items, itself, payloads_of
+from drift.flow.windows import EMPTY, Step
+from drift.operators import (
+    LoopFunction,
+    Process,
+    ProcessOutput,
+    ProcessState,
+    ProcessTimers,
+    ScanKey,
+    ScanOutput,
+    ScanState,
+)
+from drift_graph.errors import GraphError
+from drift_graph.functions import caller, name_of, user_function
+from drift_graph.meta import PHASE_ROUND_END, PHASE_TIMERS_MAX, phase_of_timers
+from drift_graph.moments import Span, span_from
+from drift_graph.operators import Arity, Group, Map, Sink
+
+if TYPE_CHECKING:
+    from drift.streams.graph import Graph
+    from drift.streams.stream import Stream
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+#: The sink of what sources and steps set apart.
+ERRORS = "errors"
+
+
+class Steps(Generic[T]):
+    """What all streams have below their public methods."""
+
+    def __init__(self, graph: Graph, origins: tuple[str, ...], timed_steps: int = 0, depth: int = 0) -> None:
+        self._graph = graph
+        self._origins = origins
+        self._timed_steps = timed_steps  # so many steps with timers are before this, in its loop, one after the other
+        self._depth = depth  # it is in so many loops
+
+    def _behind(
+        self, origins: tuple[str, ...], timed_steps: int | None = None, depth: int | None = None
+    ) -> Stream[Any]:
+        """A stream of other operators: in the same loop, behind as many steps with timers, unless said otherwise."""
+        raise NotImplementedError
+
+    def _go_into(self, depth: int) -> None:
+        """Items of this stream are to come to a loop within a loop within ..., which is to begin behind them."""
+        loops = self._graph._loops
+        if depth > len(loops):
+            if depth == self._depth:
+                return
+            raise GraphError(
+                f"{self!r} meets a stream from inside an iteration, which is over (at {caller()}); what leaves it is "
+                f"what iterate or replay returned"
+            )
+        if self._depth < depth:
+            loops[self._depth] = max(loops[self._depth], self._timed_steps)
+
+    def _part(
+        self,
+        step: str,
+        suffix: str,
+        function: Callable[..., Any],
+        arity: Arity,
+        *,
+        optional: bool = False,
+        later: bool = False,
+    ) -> Stream[Any]:
+        """A map that is a part of a step, or all of it where there is no suffix."""
+        draft, name = self._graph._draft, f"{step}.{suffix}" if suffix else step
+        add = draft.add_optional if optional else draft.add
+        added = add(Map(name, step, caller(), function, arity, later), self._origins)
+        return self._behind((added.name,))
+
+    def _chosen(
+        self, key: Callable[[T], Any], initial: Any, step: Callable[..., Any], name: str, shown: Callable[..., Any]
+    ) -> Stream[Any]:
+        """A scan whose outputs are tuples, and their members."""
+        return self._scan(key, initial, step, name, shown)._part(name, "given", payloads_of, "many")
+
+    def _scan(
+        self,
+        key: Callable[[T], Any],
+        initial: Any,
+        step: Callable[[Any, T], tuple[Any, U]],
+        name: str,
+        shown: Callable[..., Any],
+    ) -> Stream[U]:
+        return self._with_state(key, ScanState(key, initial, step, shown), ScanOutput(initial, step, shown), name)
+
+    def _with_state(self, key: Callable[[T], Any], state: LoopFunction, output: LoopFunction, name: str) -> Stream[Any]:
+        """A grouping by key that carries a state: what `state` gives goes back to it, what `output` gives goes on."""
+        draft, where = self._graph._draft, caller()
+        if not callable(key):
+            raise GraphError(f"step {name!r} (at {where}) takes a function that gives the key, not {key!r:.80}")
+        loop = draft.open_loop(f"{name}.states", where)
+        group = draft.add(Group(name, name, where, ScanKey(key), 2), (*self._origins, loop))
+        states = draft.add(Map(f"{name}.state", name, where, state, "many"), (group.name,))
+        draft.close_loop(loop, (states.name,))
+        out = draft.add(Map(f"{name}.output", name, where, output, "many"), (group.name,))
+        return self._behind((out.name,))
+
+    def _step(self, step: Step, name: str) -> Stream[Any]:
+        if step.key is None:
+            return self._map(step.on_item, "many", name, "flat_map", True)
+        if step.on_time is None:
+            return self._chosen(step.key, EMPTY, step.on_item, name, user_function(step.on_item))
+        phase = phase_of_timers(self._timed_steps)
+        return self._process(Process(step.key, EMPTY, step.on_item, step.on_time, phase), name)
+
+    def _steps(self, steps: Sequence[Step], whole: str, part: str) -> Stream[Any]:
+        """Several, one behind the other; the last has the name of the whole."""
+        stream: Steps[Any] = self
+        for step in steps[:-1]:
+            stream = stream._step(step, f"{whole}.{'items' if step.key is None else part}")
+        return stream._step(steps[-1], whole)
+
+    def _process(self, process: Process, name: str) -> Stream[Any]:
+        draft, where = self._graph._draft, caller()
+        if process.phase > PHASE_TIMERS_MAX and process.phase != PHASE_ROUND_END:
+            raise GraphError(
+                f"step {name!r} (at {where}) is behind {self._timed_steps} steps with timers; 126 is the most"
+            )
+        states, timers = draft.open_loop(f"{name}.states", where), draft.open_loop(f"{name}.notes", where)
+        key = ScanKey(process.key)
+        group = draft.add(Group(name, name, where, key, 2), (*self._origins, states, timers))
+        for loop, suffix, function, later in (
+            (states, "state", ProcessState(process), False),
+            (timers, "timers", ProcessTimers(process), True),
+        ):
+            added = draft.add(Map(f"{name}.{suffix}", name, where, function, "many", later, True), (group.name,))
+            draft.close_loop(loop, (added.name,))
+        out = draft.add(Map(f"{name}.output", name, where, ProcessOutput(process), "many", False, True), (group.name,))
+        return self._behind((out.name,), self._timed_steps + 1)
+
+    def _map(
+        self,
+        function: Callable[..., Any],
+        arity: Arity,
+        name: str | None,
+
+        kind: str,
+        with_time: bool = False,
+        later: bool = False,
+        on_error: OnError = "error",
+    ) -> Stream[Any]:
+        where, named = caller(), self._name(name, kind, function)
+        if not diverts(on_error, f"{kind} {named!r}", where):
+            return self._add(Map(named, "", where, function, arity, later, with_time))
+        tried = Map(
+            named, "", where, Tried(named, function, arity), "one" if arity == "one" else "many", later, with_time
+        )
+        return self._add(tried)._without_errors(named, where)
+
+    def _without_errors(self, step: str, where: str) -> Stream[T]:
+        """The same without what a step has set apart, which goes to the sink of all errors."""
+        graph, draft = self._graph, self._graph._draft
+        good = draft.add(Map(f"{step}.good", step, where, WithoutErrors(), "keep"), self._origins)
+        errors = draft.add(Map(f"{step}.errors", step, where, ErrorsOnly(), "many"), self._origins)
+        if not graph._has_errors:
+            graph._has_errors = True
+            draft.add(Sink(ERRORS, ERRORS, where))
+        draft.connect(errors.name, ERRORS)
+        return self._behind((good.name,))
+
+    def _add(self, operator: Map | Group) -> Stream[Any]:
+        added = self._graph._draft.add(dataclasses.replace(operator, step=operator.name), self._origins)
+        return self._behind((added.name,))
+
+    def _name(self, name: str | None, kind: str, function: Callable[..., Any]) -> str:
+        if not callable(function):
+            raise GraphError(f"{kind} takes a function, not {function!r} (at {caller()})")
+        if name is not None:
+            check_name("step", name, caller())
+            return name
+        return self._graph._draft.fresh_name(f"{kind} {name_of(function)}")
+
+    def _named(self, name: str | None, kind: str, key: Callable[..., Any] = all_items) -> str:
+        """The name of a step that may go without a function of the user."""
+        if name is None and key in (all_items, itself):
+            return self._graph._draft.fresh_name(kind)
+        return self._name(name, kind, key)
+
+    def _check_graph(self, other: Steps[Any]) -> None:
+        if not isinstance(other, Steps) or other._graph is not self._graph:
+            raise GraphError(
+                f"a stream of graph {self._graph.name!r} meets {other!r}, which is not a stream of it (at {caller()})"
+            )
+
+    def __repr__(self) -> str:
+        return f"<Stream {', '.join(self._origins)} of graph {self._graph.name!r}>"
+
+
+def check_name(kind: str, name: object, where: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise GraphError(f"a {kind} is named {name!r:.80} (at {where}); a name is a text that is not empty")
+
+
+def parts_of(aggregate: object, parts: Span | None) -> int | None:
+    """The length of the stretches in which something is aggregated at the end."""
+    check_aggregate(aggregate, "at_end:")
+    if parts is None:
+        return None
+    span = span_of("at_end: parts", parts, caller())
+    if not span:
+        raise GraphError(f"at_end: parts={parts!r} (at {caller()}) is no stretch of time; give 1 or more")
+    return span
+
+
+def span_of(what: str, given: object, where: str) -> int:
+    span = span_from(given)
+    if span is None or span < 0:
+        raise GraphError(
+            f"{what}={given!r:.80} (at {where}) is not an int of 0 or more, in the unit of the items' time, nor where "
+            f"that is milliseconds a timedelta or a text such as '10s'"
+        )
+    return span

@@ -1,0 +1,121 @@
+"""Which items go on, and where to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from drift.flow.choosing import (
+    FirstWithin,
+    Inspect,
+    LimitStep,
+    OnSide,
+    Unless,
+    all_items,
+    first_of_key,
+    forget,
+    itself,
+    payloads_of,
+    value_of,
+    zipped,
+)
+from drift.operators import Process
+from drift.streams.adding import Steps, span_of
+from drift_graph.errors import GraphError
+from drift_graph.functions import caller
+from drift_graph.meta import phase_of_timers
+from drift_graph.moments import Span
+
+if TYPE_CHECKING:
+    from drift.streams.stream import Stream
+
+T = TypeVar("T")
+U = TypeVar("U")
+V = TypeVar("V")
+
+
+class Choosing(Steps[T]):
+    """What a stream has to choose items with."""
+
+    def route(self, *predicates: Callable[[T], object], name: str | None = None) -> tuple[Stream[T], ...]:
+        """A stream for each predicate, of the items for which it is the first that is true, and one of the rest.
+
+        Args:
+            predicates: pure, one or more; `route(p)` is (those with p, those without). The rest may be left alone,
+                and is dropped then.
+        """
+        if not predicates:
+            raise GraphError(f"route takes one predicate or more (at {caller()})")
+        step, routes, rest = self._name(name, "route", predicates[0]), [], self._behind(self._origins)
+        for index, predicate in enumerate(predicates):
+            if not callable(predicate):
+                raise GraphError(f"route takes predicates, not {predicate!r:.80} (at {caller()})")
+            routes.append(rest._part(step, str(index), predicate, "keep"))
+            last = index == len(predicates) - 1
+            rest = rest._part(step, f"after {index}", Unless(predicate), "keep", optional=last)
+        return (*routes, rest)
+
+    def split(self, count: int) -> tuple[Stream[T], ...]:
+        """So many streams of all the items. A stream may be used any number of times anyway: these are it."""
+        if type(count) is not int or count < 1:
+            raise GraphError(f"split takes an int of 1 or more, not {count!r:.80} (at {caller()})")
+        return (self._behind(self._origins),) * count
+
+    def zip(self, other: Stream[U], *, name: str | None = None) -> Stream[tuple[T, U]]:
+        """Pairs (left, right) by order: the n-th item of this stream with the n-th of the other.
+
+        A pair comes where the later one of it does. What one stream has more of waits, and gives nothing.
+        """
+        self._check_graph(other)
+        step = self._named(name, "zip")
+        left = self._part(step, "left", OnSide(0), "one")
+        both = left.merge(other._part(step, "right", OnSide(1), "one"))
+        return both._chosen(all_items, None, zipped, step, zipped)
+
+    def limit(
+        self, count: int, offset: int = 0, *, key: Callable[[T], Any] = all_items, name: str | None = None
+    ) -> Stream[T]:
+        """The first `count` items in order after the first `offset`, of each key if there is one. The run goes on.
+
+        Args:
+            count: 0 or more.
+            offset: 0 or more.
+            key: pure; see `group`.
+        """
+        for what, given in (("count", count), ("offset", offset)):
+            if type(given) is not int or given < 0:
+                raise GraphError(f"limit takes {what}= an int of 0 or more, not {given!r:.80} (at {caller()})")
+        return self._chosen(key, 0, LimitStep(count, offset), self._named(name, "limit", key), key)
+
+    def dedup(
+        self, key: Callable[[T], Any] = itself, *, within: Span | None = None, name: str | None = None
+    ) -> Stream[T]:
+        """The first item of each key, in order.
+
+        Args:
+            key: pure; see `group`. Without it equal payloads are one.
+            within: an item that was given stands for its key for so long, in the unit of its time, bound included;
+                the next one after it is given again, and memory follows the keys of that span. None: for ever, and
+                every key is remembered.
+        """
+        step = self._named(name, "dedup", key)
+        if within is None:
+            return self._chosen(key, False, first_of_key, step, key)
+        first = FirstWithin(span_of("within", within, caller()), key)
+        return self._process(Process(key, False, first, forget, phase_of_timers(self._timed_steps)), step)
+
+    def inspect(self, function: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
+        """The same items; `function` is called with each, as it is processed, to look at it while developing.
+
+        It is called wherever the step runs, in no certain order, and again for what is corrected. What must happen once
+        for each item is for a sink.
+        """
+        return self._part(self._name(name, "inspect", function), "", Inspect(function), "one")
+
+    def flatten(self: Steps[Iterable[U]], *, name: str | None = None) -> Stream[U]:
+        """The members of each payload, a list, a tuple or another iterable, but no text, dict or set."""
+        return self._part(self._named(name, "flatten"), "", payloads_of, "many")
+
+    def drop_key(self: Steps[tuple[Any, V]], *, name: str | None = None) -> Stream[V]:
+        """The value of each pair (key, value)."""
+        return self._part(self._named(name, "drop_key"), "", value_of, "one")

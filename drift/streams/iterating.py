@@ -1,0 +1,203 @@
+"""Iterations: rounds of a body, with a state that goes with them.
+
+Invariant: a loop's rounds come behind all timers of its body: the phase it is entered at is known once that is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from drift.flow.aggregates import Aggregate, check_aggregate
+from drift.flow.choosing import all_items
+from drift.flow.ends import EndItem
+from drift.flow.rounds import (
+    Again,
+    Enter,
+    Folding,
+    Gate,
+    LeaveLoop,
+    PartEnd,
+    Replayed,
+    ReplayedBegin,
+    RoundEnd,
+    Tell,
+    gate_key,
+    is_begun,
+    pairs,
+    share_of,
+)
+from drift.flow.windows import EMPTY
+from drift.operators import Process
+from drift.streams.adding import Steps
+from drift_graph.errors import GraphError
+from drift_graph.functions import caller
+from drift_graph.meta import PHASE_ROUND_END, PHASE_TIMERS, PHASE_TIMERS_MAX, phase_of_loop, phase_of_timers
+
+if TYPE_CHECKING:
+    from drift.streams.stream import Stream
+
+T = TypeVar("T")
+S = TypeVar("S")
+V = TypeVar("V")
+
+
+@dataclasses.dataclass
+class _Loop:
+    """What a loop is given.
+
+    Attributes:
+        told: the feedback edge by which its gate hears how the rounds go on.
+        timed_steps: it comes behind so many, once its body is written.
+    """
+
+    step: str
+    where: str
+    told: str
+    max_rounds: int
+    initial: Any
+    body: Callable[[Stream[Any]], Stream[Any]]
+    fold: Callable[[Any, Any], Any]
+    until: Callable[[Any], object] | None
+    aggregate: Aggregate[Any, Any] | None
+    timed_steps: int = 0
+
+
+class Iterating(Steps[T]):
+    """What a stream has to be iterated with."""
+
+    def iterate(
+        self,
+        max_rounds: int,
+        state: S,
+        body: Callable[[Stream[tuple[S, T]]], Stream[T]],
+        fold: Callable[[S, Any], S],
+        until: Callable[[S], object] | None = None,
+        *,
+        aggregate: Aggregate[T, Any] | None = None,
+        name: str | None = None,
+    ) -> tuple[Stream[S], Stream[T]]:
+        """Rounds of `body`, each over what the one before gave, when all input has ended.
+
+        A state goes with them: all items of a round meet the one that it begins with, and the next begins with what
+        `fold` makes of it and of all that the body gave. There is one round or more; it is the last one that gives
+        nothing, or behind which `until` is true. Where no item comes in, nothing comes out.
+
+        Args:
+            max_rounds: 1 or more.
+            state: of the first round. It must not be changed in place.
+            body: given the stream of a round's pairs (state, item), it returns the stream of the items of the next
+                round. It may have any steps, loops among them. What comes at the end, and windows that are open, come
+                at the end of each round; scans go on through the rounds. A side input is a stream from outside that
+                the items are joined with; where it is whole before the rounds begin, by `join_table`.
+            fold: pure; (state, item that the body gave) -> state, called with each in order.
+            until: pure; of the state after a round, whether it was the last.
+            aggregate: what the body gives in a round is aggregated first, in shares, and `fold` is called once, with
+                (state, value), if there was anything.
+
+        Returns:
+            A stream of the last state, and one of what the last round gave.
+        """
+        loop = self._loop("iterate", max_rounds, state, body, fold, until, aggregate, name)
+        draft, step = self._graph._draft, loop.step
+        returning = draft.open_loop(f"{step}.again", loop.where)
+        before = self._entering(loop, returning)
+        gate = before._scan(gate_key, None, Gate(state, body), f"{step}.gate", body)
+        given, folded = self._turned(loop, gate, 0, goes_on_empty=False)
+        draft.close_loop(returning, given._part(step, "again", Again(), "one", later=True)._origins)
+        return self._left(loop, folded, "state"), self._left(loop, gate, "items")
+
+    def replay(
+        self,
+        max_rounds: int,
+        state: S,
+        body: Callable[[Stream[tuple[S, T]]], Stream[V]],
+        fold: Callable[[S, Any], S],
+        until: Callable[[S], object] | None = None,
+        *,
+        aggregate: Aggregate[V, Any] | None = None,
+        name: str | None = None,
+    ) -> Stream[S]:
+        """As `iterate`, but that each round has the items that came in. The stream of the last state.
+
+        A round that gives nothing is not the last.
+        """
+        loop = self._loop("replay", max_rounds, state, body, fold, until, aggregate, name)
+        replayed = Replayed(state, body)
+        process = Process(gate_key, (), replayed, ReplayedBegin(replayed), PHASE_TIMERS)
+        gate = self._entering(loop)._process(process, f"{loop.step}.gate")
+        _, folded = self._turned(loop, gate, 1, goes_on_empty=True)
+        return self._left(loop, folded, "state")
+
+    def _loop(
+        self,
+        kind: str,
+        max_rounds: int,
+        initial: Any,
+        body: Callable[..., Any],
+        fold: Callable[..., Any],
+        until: Callable[..., Any] | None,
+        aggregate: Aggregate[Any, Any] | None,
+        name: str | None,
+    ) -> _Loop:
+        where, step = caller(), self._name(name, kind, body)
+        if type(max_rounds) is not int or max_rounds < 1:
+            raise GraphError(f"{kind} takes max_rounds= an int of 1 or more, not {max_rounds!r:.80} (at {where})")
+        for what, function in (("fold", fold), ("until", until)):
+            if not callable(function) and not (function is None and what == "until"):
+                raise GraphError(f"{kind} takes {what}= a function, not {function!r:.80} (at {where})")
+        if aggregate is not None:
+            check_aggregate(aggregate, "aggregate=")
+        told = self._graph._draft.open_loop(f"{step}.told", where)
+        return _Loop(step, where, told, max_rounds, initial, body, fold, until, aggregate)
+
+    def _entering(self, loop: _Loop, *more: str) -> Stream[Any]:
+        """The items that come in, and what comes back, before the gate."""
+        entering = self._part(loop.step, "enter", Enter(0), "one", later=True)  # which phase hangs on the body
+        return self._behind((*entering._origins, *more, loop.told), 0, self._depth + 1)
+
+    def _turned(
+        self, loop: _Loop, gate: Stream[Any], timed_steps: int, *, goes_on_empty: bool
+    ) -> tuple[Stream[Any], Stream[Any]]:
+        """What the body gives, and the states folded."""
+        graph, draft, step = self._graph, self._graph._draft, loop.step
+        begun = gate._part(step, "begun", is_begun, "keep")
+        inside = gate._part(step, "round", pairs, "many")
+        graph._loops.append(self._timed_steps)
+        try:
+            given = loop.body(inside._behind(inside._origins, timed_steps))
+            self._check_graph(given)
+            given._go_into(self._depth + 1)
+        finally:
+            loop.timed_steps = graph._loops.pop()
+        phase = phase_of_loop(loop.timed_steps)
+        if phase + 1 > PHASE_TIMERS_MAX:
+            raise GraphError(
+                f"step {step!r} (at {loop.where}) is behind {loop.timed_steps} steps with timers or loops; 124 is the "
+                f"most"
+            )
+        draft.replace_function(f"{step}.enter", Enter(phase))
+        folding = Folding(loop.initial, loop.fold, loop.aggregate)
+        deltas = given
+        if loop.aggregate is not None:
+            item = EndItem(share_of, loop.aggregate)
+            process = Process(share_of, EMPTY, item, PartEnd(), phase_of_timers(given._timed_steps))
+            deltas = given._process(process, f"{step}.shares")
+        process = Process(
+            all_items,
+            None,
+            folding,
+            RoundEnd(folding, loop.max_rounds, loop.until, goes_on_empty),
+            PHASE_ROUND_END,
+        )
+        folded = begun.merge(deltas)._process(process, f"{step}.fold")
+        telling = folded._part(step, "tell", Tell(not goes_on_empty), "many", later=True)
+        draft.close_loop(loop.told, telling._origins)
+        return given, folded
+
+    def _left(self, loop: _Loop, given: Stream[Any], what: str) -> Stream[Any]:
+        """What of a stream in a loop leaves it."""
+        leave = LeaveLoop(phase_of_loop(loop.timed_steps) + 1)
+        leaving = given._part(loop.step, what, leave, "many", optional=True, later=True)
+        return self._behind(leaving._origins, loop.timed_steps + 2)

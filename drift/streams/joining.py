@@ -1,0 +1,234 @@
+"""Joins: pairs of items of two streams, or of a stream and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from drift.flow.joins import (
+    EVER,
+    HOWS,
+    AsOfJoin,
+    ExistsJoin,
+    How,
+    InnerJoin,
+    Lookup,
+    OfSide,
+    PairJoin,
+    TableJoin,
+    WindowJoin,
+    key_of,
+    rows_of,
+)
+from drift.flow.joins import value_of as value_of_window
+from drift.flow.windows import Windows
+from drift.operators import Process
+from drift.streams.adding import Steps, span_of
+from drift.streams.windowed import WindowedStream
+from drift_graph.errors import GraphError, PayloadError
+from drift_graph.functions import caller
+from drift_graph.meta import phase_of_timers
+from drift_graph.moments import Span, span_from
+
+if TYPE_CHECKING:
+    from drift.streams.stream import Stream
+
+T = TypeVar("T")
+U = TypeVar("U")
+V = TypeVar("V")
+
+#: How near in time a pair of a join is; see `Stream.join`.
+Within = tuple[Span, Span] | Windows | None
+
+
+class Joining(Steps[T]):
+    """What a stream has to be joined with."""
+
+    # fmt: off
+    @overload
+    def join(
+        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        within: Within = None, how: Literal["inner"] = "inner", name: str | None = None,
+    ) -> Stream[tuple[T, U]]: ...
+    @overload
+    def join(
+        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        within: Within = None, how: Literal["left"], name: str | None = None,
+    ) -> Stream[tuple[T, U | None]]: ...
+    @overload
+    def join(
+        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        within: Within = None, how: Literal["right"], name: str | None = None,
+    ) -> Stream[tuple[T | None, U]]: ...
+    @overload
+    def join(
+        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        within: Within = None, how: Literal["full"], name: str | None = None,
+    ) -> Stream[tuple[T | None, U | None]]: ...
+    @overload
+    def join(
+        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        within: Within = None, how: Literal["semi", "anti"], name: str | None = None,
+    ) -> Stream[T]: ...
+    def join(
+        self, other: Stream[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | None = None, *,
+        within: Within = None, how: How = "inner", name: str | None = None,
+    ) -> Stream[Any]:
+        """Pairs (left, right) of items of this stream and the other with one key, each where its later item comes.
+
+        Args:
+            other: the right side.
+            key: pure; see `group`.
+            other_key: of the right side; `key` for both if None.
+            within: (before, after): a left item at t pairs with right ones in [t - before, t + after], bounds included,
+                in the unit of the items' time. What can match nothing more is forgotten. Or windows, such as
+                `drift.windows.tumbling(60)`: with those of one window, at its end. None: with every one, and
+                everything is kept.
+            how: "inner" gives pairs alone. "left", "right" and "full" give (left, None), (None, right) and both for
+                items without match, when it is certain: all items up to the last that it could match have come, or
+                without `within` at drift.END. "semi" gives left items that have a match, each once, where the first
+                match is; "anti" those that have none, when it is certain.
+        """
+        join: PairJoin | ExistsJoin
+        where = caller()
+        if how not in HOWS:
+            raise GraphError(f"join takes how= one of {', '.join(HOWS)}, not {how!r:.80} (at {where})")
+        if isinstance(within, Windows):
+            step = self._name(name, "join", key)
+            windowed: WindowedStream[Any, Any] = WindowedStream(self._both(other, key, other_key, step), key_of, within)
+            return windowed.aggregate(WindowJoin(how), name=step)._part(step, "pairs", value_of_window, "many")
+        before, after = (EVER, EVER) if within is None else _bounds_of(within, where)
+        if how in ("semi", "anti"):
+            join = ExistsJoin(before, after, how == "anti", key)
+        elif how == "inner" and before >= 0 and after >= 0:
+            join = InnerJoin(before, after, (False, False), key)
+        else:
+            join = PairJoin(before, after, (how in ("left", "full"), how in ("right", "full")), key)
+        return self._joined(other, key, other_key, join, (), name, "join")
+
+    @overload
+    def join_as_of(
+        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        within: Span | None = None, how: Literal["left"] = "left", name: str | None = None,
+    ) -> Stream[tuple[T, U | None]]: ...
+    @overload
+    def join_as_of(
+        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        within: Span | None = None, how: Literal["inner"], name: str | None = None,
+    ) -> Stream[tuple[T, U]]: ...
+    def join_as_of(
+        self, other: Stream[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | None = None, *,
+        within: Span | None = None, how: Literal["left", "inner"] = "left", name: str | None = None,
+    ) -> Stream[Any]:
+        """Each item with the last of the other stream at or before its time, of its key: pandas' merge_asof.
+
+        A pair comes after all items of the left item's time, so that one of the same time is found. Of each key the
+        last right item is kept.
+
+        Args:
+            other, key, other_key: as for `join`.
+            within: the right item is at most so much before; older ones are no match, and are forgotten.
+            how: "left" gives (left, None) where there is none, "inner" nothing.
+        """
+        where = caller()
+        span = EVER if within is None else span_of("within", within, where)
+        if how not in ("left", "inner"):
+            raise GraphError(f"join_as_of takes how= left or inner, not {how!r:.80} (at {where})")
+        join = AsOfJoin(span, how == "left", key)
+        return self._joined(other, key, other_key, join, (), name, "join_as_of")
+
+    @overload
+    def join_table(
+        self, table: Stream[U], key: Callable[[T], Any], table_key: Callable[[U], Any], *,
+        how: Literal["left"] = "left", name: str | None = None,
+    ) -> Stream[tuple[T, U | None]]: ...
+    @overload
+    def join_table(
+        self, table: Stream[U], key: Callable[[T], Any], table_key: Callable[[U], Any], *,
+        how: Literal["inner"], name: str | None = None,
+    ) -> Stream[tuple[T, U]]: ...
+    @overload
+    def join_table(
+        self, table: Mapping[Any, V], key: Callable[[T], Any], *,
+        how: Literal["left"] = "left", name: str | None = None,
+    ) -> Stream[tuple[T, V | None]]: ...
+    @overload
+    def join_table(
+        self, table: Mapping[Any, V], key: Callable[[T], Any], *,
+        how: Literal["inner"], name: str | None = None,
+    ) -> Stream[tuple[T, V]]: ...
+    @overload
+    def join_table(
+        self, table: Any, key: Callable[[T], Any], *,
+        on: str, how: Literal["left", "inner"] = "left", name: str | None = None,
+    ) -> Stream[tuple[T, Any]]: ...
+    def join_table(
+        self, table: Any, key: Callable[[T], Any], table_key: Callable[[Any], Any] | None = None, *,
+        on: str | None = None, how: Literal["left", "inner"] = "left", name: str | None = None,
+    ) -> Stream[Any]:
+        """Each item with the row of a table that has its key, or with every one of them.
+
+        Args:
+            table: a mapping from keys to rows, a DataFrame of pandas or Polars, whose rows are dicts, or a stream of
+                `graph.table(name)`, which comes before everything else; in the body of an iteration any stream from
+                outside. The first two become a part of the graph.
+            key: of an item; pure, see `group`.
+            table_key: of a row of a stream; `key` if None.
+            on: the column of a DataFrame that is the key.
+            how: "left" gives (item, None) where the table has none, "inner" nothing.
+        """
+        where = caller()
+        if how not in ("left", "inner"):
+            raise GraphError(f"join_table takes how= left or inner, not {how!r:.80} (at {where})")
+        if isinstance(table, Steps):
+            whole = table._depth < self._depth  # of a side input
+            return self._joined(table, key, table_key, TableJoin(how == "left", whole, key), (), name, "join_table")
+        step = self._name(name, "join_table", key)
+        try:
+            rows = rows_of(table, on)
+        except (TypeError, PayloadError) as error:
+            raise GraphError(f"step {step!r} (at {where}): {error}") from None
+        return self._part(step, "", Lookup(rows, how == "left", key), "many")
+
+    # fmt: on
+
+    def _joined(
+        self,
+        other: Steps[Any],
+        key: Callable[[T], Any],
+        other_key: Callable[[Any], Any] | None,
+        join: PairJoin | ExistsJoin | AsOfJoin | TableJoin,
+        initial: Any,
+        name: str | None,
+        kind: str,
+    ) -> Stream[Any]:
+        """A process over the items of both sides."""
+        step = self._name(name, kind, key)
+        both = self._both(other, key, other_key, step)
+        timers = phase_of_timers(both._timed_steps)
+        return both._process(Process(key_of, initial, join, join.on_time, timers), step)
+
+    def _both(
+        self, other: Steps[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | None, step: str
+    ) -> Stream[Any]:
+        """The items of both sides, each with its side and key."""
+        self._check_graph(other)
+        if other_key is not None and not callable(other_key):
+            raise GraphError(f"{step!r} takes a function that gives the key, not {other_key!r:.80} (at {caller()})")
+        return self._part(step, "left", OfSide(0, key), "one").merge(
+            other._part(step, "right", OfSide(1, other_key or key), "one")
+        )
+
+
+def _bounds_of(within: object, where: str) -> tuple[int, int]:
+    bounds = [span_from(bound) for bound in within] if isinstance(within, tuple) and len(within) == 2 else [None]
+    before, after = bounds[0], bounds[-1]
+    if before is None or after is None:
+        raise GraphError(
+            f"within={within!r:.80} (at {where}) is not a pair of ints (before, after), timedeltas or texts such as "
+            f"'10s': how long before a left item, and how long after it, a right one may be; nor windows, such as "
+            f"drift.windows.tumbling(60)"
+        )
+    if before + after < 0:
+        raise GraphError(f"within={within!r} (at {where}) is empty: before + after is to be 0 or more")
+    return before, after

@@ -1,0 +1,160 @@
+"""Streams with a key: their operators need none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+from drift.flow.aggregates import Aggregate
+from drift.flow.ends import at_end
+from drift.flow.windows import Early, Windows
+from drift.streams.adding import parts_of
+from drift.streams.joining import Within
+from drift.streams.windowed import WindowedStream
+from drift_graph.errors import GraphError
+from drift_graph.functions import caller, name_of
+from drift_graph.later import Later
+from drift_graph.moments import Span
+
+if TYPE_CHECKING:
+    from drift.streams.stream import Stream
+
+T = TypeVar("T")
+U = TypeVar("U")
+S = TypeVar("S")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class KeyedStream(Generic[K, T]):
+    """A stream and what tells whose each item is; its operators need no key again. `Stream.key_by` makes it.
+
+    It is no step of the graph: nothing is moved or kept until an operator needs the key.
+    """
+
+    def __init__(self, stream: Stream[T], key: Callable[[T], K]) -> None:
+        self._stream = stream
+        self._key = key
+
+    def drop_key(self) -> Stream[T]:
+        """The items, without regard to keys."""
+        return self._stream
+
+    def filter(
+        self, predicate: Callable[..., object], *, name: str | None = None, with_time: bool = False
+    ) -> KeyedStream[K, T]:
+        """As `Stream.filter`; what is left has the key it had."""
+        return KeyedStream(self._stream._map(predicate, "keep", name, "filter", with_time), self._key)
+
+    def group(self, window: int, *, name: str | None = None) -> Stream[tuple[T, ...]]:
+        """As `Stream.group`: each item becomes the tuple of the last `window` payloads with its key."""
+        return self._stream.group(self._key, window, name=name)
+
+    def scan(self, initial: S, step: Callable[[S, T], tuple[S, U]], *, name: str | None = None) -> Stream[U]:
+        """As `Stream.scan`: a running state for each key; `step` is (state, payload) -> (next state, output)."""
+        return self._stream.scan(self._key, initial, step, name=name)
+
+    def process(
+        self,
+        initial: S,
+        on_item: Callable[[S, T, int], tuple[S, Sequence[U | Later[Any]]]],
+        on_time: Callable[[S, Any, int], tuple[S, Sequence[U | Later[Any]]]],
+        *,
+        name: str | None = None,
+    ) -> Stream[U]:
+        """As `Stream.process`: a state for each key, with timers."""
+        return self._stream.process(self._key, initial, on_item, on_time, name=name)
+
+    def count(self, *, name: str | None = None) -> Stream[tuple[K, int]]:
+        """For each item (its key, how many items of that key so far, itself included)."""
+        return self._stream.count(self._key, name=name)
+
+    def reduce(self, function: Callable[[T, T], T], *, name: str | None = None) -> Stream[tuple[K, T]]:
+        """For each item (its key, the key's payloads so far folded by `function`)."""
+        return self._stream.reduce(self._key, function, name=name)
+
+    def window(self, windows: Windows, *, early: Early | None = None) -> WindowedStream[K, T]:
+        """Windows of each key; see `Stream.window`."""
+        return WindowedStream(self._stream, self._key, windows, early)
+
+    def at_end(
+        self, aggregate: Aggregate[T, V], *, parts: Span | None = None, name: str | None = None
+    ) -> Stream[tuple[K, V]]:
+        """(key, value) of all items of each key, when the input has ended.
+
+        They come in the order of the input items that keys first came from.
+
+        Args:
+            aggregate: one of `drift.agg`, such as `drift.agg.count()`.
+            parts: in two steps, as `Stream.at_end` has it: for few keys that have many items each.
+        """
+        steps = at_end(self._key, aggregate, keyed=True, parts=parts_of(aggregate, parts))
+        return self._stream._steps(steps, self._stream._named(name, "at end by", self._key), "parts")
+
+    # fmt: off
+    @overload
+    def join(
+        self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["inner"] = "inner",
+        name: str | None = None,
+    ) -> Stream[tuple[T, U]]: ...
+    @overload
+    def join(
+        self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["left"],
+        name: str | None = None,
+    ) -> Stream[tuple[T, U | None]]: ...
+    @overload
+    def join(
+        self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["right"],
+        name: str | None = None,
+    ) -> Stream[tuple[T | None, U]]: ...
+    @overload
+    def join(
+        self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["full"],
+        name: str | None = None,
+    ) -> Stream[tuple[T | None, U | None]]: ...
+    @overload
+    def join(
+        self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["semi", "anti"],
+        name: str | None = None,
+    ) -> Stream[T]: ...
+    def join(
+        self, other: KeyedStream[K, Any], *, within: Within = None, how: Any = "inner",
+        name: str | None = None,
+    ) -> Stream[Any]:
+        """As `Stream.join`, by the keys of both."""
+        right, right_key = _keyed_other(other)
+        return self._stream.join(right, self._key, right_key, within=within, how=how, name=name)
+
+    @overload
+    def join_as_of(
+        self, other: KeyedStream[K, U], *, within: Span | None = None, how: Literal["left"] = "left",
+        name: str | None = None,
+    ) -> Stream[tuple[T, U | None]]: ...
+    @overload
+    def join_as_of(
+        self, other: KeyedStream[K, U], *, within: Span | None = None, how: Literal["inner"], name: str | None = None,
+    ) -> Stream[tuple[T, U]]: ...
+    def join_as_of(
+        self, other: KeyedStream[K, Any], *, within: Span | None = None, how: Any = "left", name: str | None = None,
+    ) -> Stream[Any]:
+        """As `Stream.join_as_of`, by the keys of both."""
+        right, right_key = _keyed_other(other)
+        return self._stream.join_as_of(right, self._key, right_key, within=within, how=how, name=name)
+
+    # fmt: on
+    def limit(self, count: int, offset: int = 0, *, name: str | None = None) -> Stream[T]:
+        """As `Stream.limit`, of each key."""
+        return self._stream.limit(count, offset, key=self._key, name=name)
+
+    def dedup(self, *, within: Span | None = None, name: str | None = None) -> Stream[T]:
+        """As `Stream.dedup`: the first item of each key."""
+        return self._stream.dedup(self._key, within=within, name=name)
+
+    def __repr__(self) -> str:
+        return f"<{self._stream!r} by {name_of(self._key)}>"
+
+
+def _keyed_other(other: object) -> tuple[Stream[Any], Callable[[Any], Any]]:
+    if not isinstance(other, KeyedStream):
+        raise GraphError(f"a keyed stream is joined with one that has keys too, not {other!r:.80} (at {caller()})")
+    return other._stream, other._key

@@ -1,0 +1,249 @@
+"""A stream: the core's operations, the sugar nearest to them, and a family of the catalogue a base class.
+
+Invariant: a stream is the names of operators whose items it has, and never changes; every method gives another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeGuard, TypeVar, overload
+
+from drift.diverting import OnError, TriedStep, diverts
+from drift.flow.aggregates import Aggregate
+from drift.flow.choosing import all_items
+from drift.flow.ends import at_end
+from drift.flow.windows import Early, Windows
+from drift.operators import CountStep, Process, ReduceStep
+from drift.streams.adding import check_name, parts_of
+from drift.streams.choosing import Choosing
+from drift.streams.iterating import Iterating
+from drift.streams.joining import Joining
+from drift.streams.keyed import KeyedStream
+from drift.streams.windowed import WindowedStream
+from drift_graph.errors import GraphError
+from drift_graph.functions import caller
+from drift_graph.later import Later
+from drift_graph.meta import phase_of_timers
+from drift_graph.moments import Span
+from drift_graph.operators import Group, Sink
+
+T = TypeVar("T")
+U = TypeVar("U")
+S = TypeVar("S")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Stream(Choosing[T], Joining[T], Iterating[T]):
+    """Items of one or more steps of a graph. Every method adds a step and returns its stream."""
+
+    # The core.
+
+    def flat_map(
+        self,
+        function: Callable[..., Iterable[U | Later[U]]],
+        *,
+        name: str | None = None,
+        with_time: bool = False,
+        later: bool = False,
+        on_error: OnError = "error",
+    ) -> Stream[U]:
+        """The core map: each payload becomes any number of payloads, in the order `function` gives them.
+
+        Args:
+            function: pure; returns a list, a tuple or another iterable, but no text, dict or set.
+            with_time: `function` takes the item's time as well: `function(payload, time)`.
+            later: it may return `drift.at(time, payload)` in place of a payload, for a child at a later time.
+            on_error: "error" ends the run where the function raises; "divert" sends the payload to the sink "errors"
+                in place of what would become of it: {"place": step, "error": what was raised, "payload": the payload}.
+        """
+        return self._map(function, "many", name, "flat_map", with_time, later, on_error)
+
+    def group(self, key: Callable[[T], Any], window: int, *, name: str | None = None) -> Stream[tuple[T, ...]]:
+        """The core grouping: each item becomes the tuple of the last `window` payloads with its key, itself the last.
+
+        Args:
+            key: pure; anything with canonical bytes. 1, 1.0 and True are three keys.
+            window: in items, 1 or more; the first items of a key give shorter tuples.
+        """
+        where = caller()
+        group = Group(self._name(name, "group", key), "", where, key, window)
+        return self._add(group)
+
+    def key_by(self, key: Callable[[T], K]) -> KeyedStream[K, T]:
+        """The same items, each with the key that `key` gives: what comes next needs no key again.
+
+        Args:
+            key: pure; anything with canonical bytes. 1, 1.0 and True are three keys.
+        """
+        if not callable(key):
+            raise GraphError(f"key_by takes a function that gives the key, not {key!r:.80} (at {caller()})")
+        return KeyedStream(self, key)
+
+    def merge(self, *others: Stream[T]) -> Stream[T]:
+        """The items of several streams, each where its meta puts it."""
+        for other in others:
+            self._check_graph(other)
+        depth = max(stream._depth for stream in (self, *others))
+        for stream in (self, *others):
+            stream._go_into(depth)
+        timed_steps = max(stream._timed_steps for stream in (self, *others) if stream._depth == depth)
+        return Stream(self._graph, sum((other._origins for other in others), self._origins), timed_steps, depth)
+
+    def feed(self, loop: Feedback[T]) -> None:
+        """Close a feedback edge: the items of this stream come back as those of `loop`."""
+        self._check_graph(loop)
+        if not isinstance(loop, Feedback):
+            raise GraphError(f"feed takes what graph.feedback(...) returned, not {loop!r} (at {caller()})")
+        self._graph._draft.close_loop(loop._origins[0], self._origins)
+
+    def sink(self, name: str) -> None:
+        """Release the items of this stream through the output barrier, under this name."""
+        where = caller()
+        check_name("sink", name, where)
+        self._graph._draft.add(Sink(name, name, where), self._origins)
+
+    # Sugar.
+
+    def map(
+        self,
+        function: Callable[..., U | Later[U]],
+        *,
+        name: str | None = None,
+        with_time: bool = False,
+        later: bool = False,
+        on_error: OnError = "error",
+    ) -> Stream[U]:
+        """Each payload becomes one: a core map with one child. The rest is as for `flat_map`."""
+        return self._map(function, "one", name, "map", with_time, later, on_error)
+
+    @overload
+    def filter(
+        self,
+        predicate: Callable[[T], TypeGuard[U]],
+        *,
+        name: str | None = ...,
+        with_time: Literal[False] = ...,
+        on_error: OnError = ...,
+    ) -> Stream[U]: ...
+
+    @overload
+    def filter(
+        self,
+        predicate: Callable[[T], object],
+        *,
+        name: str | None = ...,
+        with_time: Literal[False] = ...,
+        on_error: OnError = ...,
+    ) -> Stream[T]: ...
+
+    @overload
+    def filter(
+        self,
+        predicate: Callable[[T, int], object],
+        *,
+        name: str | None = ...,
+        with_time: Literal[True],
+        on_error: OnError = ...,
+    ) -> Stream[T]: ...
+
+    def filter(
+        self,
+        predicate: Callable[..., object],
+        *,
+        name: str | None = None,
+        with_time: bool = False,
+        on_error: OnError = "error",
+    ) -> Stream[Any]:
+        """Payloads for which `predicate` is true: a core map with one child or none. The rest is as for `flat_map`."""
+        return self._map(predicate, "keep", name, "filter", with_time, on_error=on_error)
+
+    def scan(
+        self,
+        key: Callable[[T], Any],
+        initial: S,
+        step: Callable[[S, T], tuple[S, U]],
+        *,
+        name: str | None = None,
+        on_error: OnError = "error",
+    ) -> Stream[U]:
+        """A running state for each key: a core cycle of a grouping of window 2 over states and items, and two maps.
+
+        Args:
+            key: pure; see `group`.
+            initial: the state before a key's first item. It must not be changed in place.
+            step: pure; (state, payload) -> (next state, output). It returns a new state and leaves the old as it is.
+            on_error: where the step raises; see `flat_map`. The state stays as it was before a payload set apart.
+        """
+        named, where = self._name(name, "scan", step), caller()
+        if not diverts(on_error, f"scan {named!r}", where):
+            return self._scan(key, initial, step, named, step)
+        return self._scan(key, initial, TriedStep(named, step), named, step)._without_errors(named, where)
+
+    def process(
+        self,
+        key: Callable[[T], Any],
+        initial: S,
+        on_item: Callable[[S, T, int], tuple[S, Sequence[U | Later[Any]]]],
+        on_time: Callable[[S, Any, int], tuple[S, Sequence[U | Later[Any]]]],
+        *,
+        name: str | None = None,
+    ) -> Stream[U]:
+        """A state for each key, with timers: what Flink calls a keyed process function.
+
+        A core cycle of a grouping of window 2 over states, items and notes, and three maps, run as one loop. A state
+        that equals `initial` is forgotten, so memory follows the keys that live.
+
+        Args:
+            key: pure; see `group`.
+            initial: the state of a key that has none. It must not be changed in place.
+            on_item: pure; (state, payload, time of the item) -> (next state, outputs). Outputs is a list or a tuple;
+                `drift.at(time, note)` in it is no output but a timer: the key's `on_time` is called with the note when
+                all items up to that time have come.
+            on_time: pure; (state, note, time) -> (next state, outputs), timers among them.
+        """
+        given = Process(key, initial, on_item, on_time, phase_of_timers(self._timed_steps))
+        return self._process(given, self._name(name, "process", on_item))
+
+    def count(self, key: Callable[[T], K], *, name: str | None = None) -> Stream[tuple[K, int]]:
+        """For each item (its key, how many items of that key so far, itself included): a scan."""
+        return self._scan(key, 0, CountStep(key), self._name(name, "count", key), key)
+
+    def reduce(
+        self, key: Callable[[T], K], function: Callable[[T, T], T], *, name: str | None = None
+    ) -> Stream[tuple[K, T]]:
+        """For each item (its key, the key's payloads so far folded by `function`): a scan."""
+        return self._scan(key, (), ReduceStep(key, function), self._name(name, "reduce", function), function)
+
+    # Windows, and the end.
+
+    def window(self, windows: Windows, *, early: Early | None = None) -> WindowedStream[None, T]:
+        """Windows over all items; `key_by(f).window(...)` for those of each key.
+
+        Args:
+            windows: one of `drift.windows`, such as `drift.windows.tumbling(60)`.
+            early: see `drift.windows.every`: results before the end, marked `early=True`.
+        """
+        return WindowedStream(self, all_items, windows, early)
+
+    def at_end(self, aggregate: Aggregate[T, V], *, parts: Span | None = None, name: str | None = None) -> Stream[V]:
+        """One value of all items, when the input has ended; nothing if there was no item.
+
+        Args:
+            aggregate: one of `drift.agg`, such as `drift.agg.count()`.
+            parts: in two steps, so that workers share the work: first what lies in each stretch of so much time (of so
+                many items where they are numbered), then what these gave, in order. Sums of floats are added up by
+                stretches then, the same everywhere; `reduce` has to be associative.
+        """
+        steps = at_end(all_items, aggregate, keyed=False, parts=parts_of(aggregate, parts))
+        return self._steps(steps, self._named(name, "at end"), "parts")
+
+    def _behind(
+        self, origins: tuple[str, ...], timed_steps: int | None = None, depth: int | None = None
+    ) -> Stream[Any]:
+        timed_steps = self._timed_steps if timed_steps is None else timed_steps
+        return Stream(self._graph, origins, timed_steps, self._depth if depth is None else depth)
+
+
+class Feedback(Stream[T]):
+    """A stream that comes from a later step; see `Graph.feedback`."""
