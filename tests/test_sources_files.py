@@ -42,7 +42,7 @@ def test_text_gives_the_lines_that_python_gives_however_the_file_is_cut(
     data = content.encode(encoding, "ignore")
     expected = [line.rstrip("\n") for line in io.TextIOWrapper(io.BytesIO(data), encoding)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("drift.sources.files._CHUNK_BYTES", chunk_bytes)
+        patch.setattr("drift.sources.chunks._CHUNK_BYTES", chunk_bytes)
         with temporary(gzip.compress(data) if zipped else data) as path:
             assert all_of(sources.text(path, encoding), items_max) == expected
 
@@ -75,7 +75,7 @@ def test_bytes_that_are_not_text_are_named_after_the_lines_before_them(
 ) -> None:
     data = "".join(f"{line}\n" for line in before).encode() + b"ok" + bad + after
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("drift.sources.files._CHUNK_BYTES", chunk_bytes)
+        patch.setattr("drift.sources.chunks._CHUNK_BYTES", chunk_bytes)
         with temporary(data) as path:
             payloads, fault = fault_of(sources.text(path))
             assert payloads == before
@@ -209,7 +209,7 @@ def test_json_lines_come_back_as_they_were_written(
 ) -> None:
     data = "".join(json.dumps(value) + newline for value in values).encode("utf-8-sig" if mark else "utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("drift.sources.files._CHUNK_BYTES", chunk_bytes)
+        patch.setattr("drift.sources.chunks._CHUNK_BYTES", chunk_bytes)
         with temporary(gzip.compress(data) if zipped else data) as path:
             assert all_of(sources.jsonl(path), 3) == values
 
@@ -272,7 +272,7 @@ def test_csv_rows_come_back_as_they_were_written(
     writer = csv.writer(out, delimiter=delimiter, lineterminator=end, quoting=csv.QUOTE_ALL)
     writer.writerows([("a", "b", "c"), *rows])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("drift.sources.files._CHUNK_BYTES", chunk_bytes)
+        patch.setattr("drift.sources.chunks._CHUNK_BYTES", chunk_bytes)
         with temporary(out.getvalue().encode("utf-8-sig")) as path:
             source = sources.csv(path, delimiter=delimiter)
             assert all_of(source, items_max) == [dict(zip("abc", row)) for row in rows]

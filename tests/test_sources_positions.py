@@ -73,7 +73,7 @@ class chunks:
         self._size = size
 
     def __enter__(self) -> None:
-        self._patch.setattr("drift.sources.files._CHUNK_BYTES", self._size)
+        self._patch.setattr("drift.sources.chunks._CHUNK_BYTES", self._size)
 
     def __exit__(self, *error: object) -> None:
         self._patch.undo()

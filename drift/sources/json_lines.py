@@ -1,0 +1,88 @@
+"""Lines as JSON values.
+
+Invariant: the values before a line that is none are given before it is refused, or set apart in its place.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from drift.sources.chunks import File
+from drift.sources.lines import BytesDecoder, lines_of
+from drift_graph.errors import InputError
+
+
+def values_of(file: File, decode: Callable[[bytes], Any], *, typed: bool) -> Iterator[list[Any]]:
+    """The JSON values of a file, in batches."""
+    lines_before = file.place.lines
+    for lines in lines_of(file, BytesDecoder(), b"\n"):
+        if not lines_before:
+            lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
+        values: list[Any] = []
+        fault: InputError | None = None
+        try:
+            values = list(map(decode, lines))
+        except _NOT_JSON:
+            values, fault = _values_one_by_one(file, decode, lines, lines_before, typed=typed)
+        else:
+            if not typed and _may_repeat_keys(lines, values):
+                values, fault = _values_one_by_one(file, decode, lines, lines_before, typed=typed)
+        if values:
+            yield values
+        if fault is not None:
+            raise fault
+        lines_before += len(lines)
+
+
+def _values_one_by_one(
+    file: File, decode: Callable[[bytes], Any], lines: list[bytes], lines_before: int, *, typed: bool
+) -> tuple[list[Any], InputError | None]:
+    """The values of lines, of which some are blank or bad: up to the first bad one, or with these set apart."""
+    values: list[Any] = []
+    for number, line in enumerate(lines, lines_before + 1):
+        try:
+            value = decode(line)
+            if not typed and _may_repeat_keys([line], [value]):
+                json.loads(line, object_pairs_hook=_without_repeated_keys)
+        except _NOT_JSON as error:
+            if not line.strip():
+                continue
+            if not file.apart:
+                return values, InputError(
+                    f"{file.name}, line {number}: cannot be decoded as JSON: {error}; the line is {line!r:.80}; "
+                    f"correct it or take it out"
+                )
+            value = file.set_apart(number, f"cannot be decoded as JSON: {error}", line)
+        values.append(value)
+    return values, None
+
+
+def _may_repeat_keys(lines: list[bytes], values: list[Any]) -> bool:
+    """Whether some object may have a key twice; False only where none has.
+
+    A colon follows a key or is in a text. So there are as many as keys where no key got lost and no text has one; and
+    as many as in what is written again of the values, unless a text has one as an escape.
+    """
+    data = b"".join(lines)
+    colons = data.count(b":")
+    if set(map(type, values)) == {dict} and sum(map(len, values)) == colons:
+        return False
+    return bool(colons) and (b"\\u003" in data or msgspec.json.encode(values).count(b":") != colons)
+
+
+class _RepeatedKey(ValueError):
+    pass
+
+
+_NOT_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, _RepeatedKey)
+
+
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        raise _RepeatedKey(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")

@@ -1,0 +1,144 @@
+"""Chunks of bytes as whole lines, decoded.
+
+Invariant: what is given does not depend on how the file was cut into chunks, and lines before a fault come before it.
+
+Why: chunks are cut into whole lines before anything else is done with them; what a decoder holds back of one is a part
+of the place.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import zlib
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeVar
+
+from drift.sources.chunks import CHECK_BYTES, File
+from drift_graph.errors import InputError, SettingsError
+
+Chars = TypeVar("Chars", str, bytes)
+Decoded = TypeVar("Decoded", str, bytes, covariant=True)
+
+
+def lines_of(file: File, decode: _Decoder[Chars], newline: Chars) -> Iterator[list[Chars]]:
+    """The lines of a file without their newlines, in batches, from its place on, which goes along."""
+    nothing = newline[:0]
+    unended: list[Chars] = []  # pieces of a line whose end has not come
+    begins = file.place  # where that line does
+    offset, skip, given = begins.offset, begins.skip, begins.lines
+    decode.go_to(begins.state)
+    while True:
+        chunk = begins._replace(offset=offset, check=zlib.crc32(file.before), state=decode.state())
+        data, fault = file.chunk()
+        offset += len(data)
+        file.before = data[-CHECK_BYTES:] if len(data) >= CHECK_BYTES else (file.before + data)[-CHECK_BYTES:]
+        try:
+            decoded = decode(data, not data and not fault)
+        except UnicodeDecodeError as error:
+            bad = error.object[error.start : error.end]
+            fault = f"{bad!r:.40} is not {error.encoding} ({error.reason}); pass the encoding that the file has"
+            sound = error.start - (len(error.object) - len(data))  # the decoder may hold bytes of the chunk before
+            decoded = decode(data[: max(sound, 0)], False)
+        lines = decoded.split(newline)
+        ended = len(lines) - 1
+        if skip:  # lines that were given before
+            skip, lines = skip - min(skip, ended), lines[skip:] or [nothing]
+        unended.append(lines[0])
+        if ended:
+            begins = chunk._replace(skip=ended)
+        if len(lines) > 1:
+            lines[0] = nothing.join(unended)
+            unended = [lines.pop()]
+        else:
+            lines = []
+        if not data and not fault and (last := nothing.join(unended)):
+            lines.append(last)
+            begins = chunk._replace(state=None, skip=0)
+        if lines:
+            given += len(lines)
+            file.place = begins._replace(lines=given, counted=file.place.counted, header=file.place.header)
+            yield lines
+        if fault:
+            raise InputError(f"{file.name}, line {given + 1}: {fault}")
+        if not data:
+            return
+
+
+def lines_or_errors(file: File, encoding: str, *, translate: bool) -> Iterator[list[Any]]:
+    """The lines of a file, those that cannot be decoded set apart; for encodings in which ASCII is itself.
+
+    Args:
+        translate: whether "\\r" ends a line as well.
+    """
+    if "\r\n".encode(encoding.removesuffix("-sig")) != b"\r\n":
+        raise SettingsError(
+            f"source {file.apart!r} is to set lines apart that are not {encoding}, but in that encoding a line's end "
+            f"cannot be seen before it is decoded; leave on_error='error'"
+        )
+    given = file.place.counted
+    for chunk in lines_of(file, BytesDecoder(), b"\n"):
+        if not given and encoding.endswith("-sig"):
+            chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
+        data = b"\n".join(line.removesuffix(b"\r") for line in chunk) if translate else b"\n".join(chunk)
+        data = data.replace(b"\r", b"\n") if translate else data
+        lines: list[Any]
+        try:
+            lines = data.decode(encoding.removesuffix("-sig")).split("\n")
+        except UnicodeDecodeError:
+            lines = [_decoded(file, given + at, line, encoding) for at, line in enumerate(data.split(b"\n"), 1)]
+        given += len(lines)
+        file.place = file.place._replace(counted=given)
+        yield lines
+
+
+def _decoded(file: File, number: int, line: bytes, encoding: str) -> Any:
+    try:
+        return line.decode(encoding.removesuffix("-sig"))
+    except UnicodeDecodeError as error:
+        bad = error.object[error.start : error.end]
+        return file.set_apart(number, f"{bad!r:.40} is not {error.encoding} ({error.reason})", line)
+
+
+class _Decoder(Protocol[Decoded]):
+    """Decodes bytes as they come; its state is what it knows of those before."""
+
+    def __call__(self, data: bytes, final: bool) -> Decoded:
+        """What the bytes stand for, and those that were held back; `final` where they are the last."""
+
+    def state(self) -> list[Any]: ...
+
+    def go_to(self, state: list[Any] | None) -> None: ...
+
+
+class BytesDecoder:
+    """Bytes stand for themselves."""
+
+    def __call__(self, data: bytes, final: bool) -> bytes:
+        return data
+
+    def state(self) -> list[Any]:
+        return []
+
+    def go_to(self, state: list[Any] | None) -> None:
+        pass
+
+
+class TextDecoder:
+    """Of an encoding of Python; newlines are "\n" where they are translated."""
+
+    def __init__(self, encoding: str, *, translate: bool) -> None:
+        # The signature in typeshed wants a str, which is only one of the two things this class takes.
+        self._newlines: Any = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(), translate)
+
+    def __call__(self, data: bytes, final: bool) -> str:
+        text: str = self._newlines.decode(data, final=final)
+        return text
+
+    def state(self) -> list[Any]:
+        held, number = self._newlines.getstate()
+        return [held.hex(), number]
+
+    def go_to(self, state: list[Any] | None) -> None:
+        if state is not None:
+            self._newlines.setstate((bytes.fromhex(state[0]), state[1]))
