@@ -239,6 +239,10 @@ class OpensWindows:
         """
         raise NotImplementedError
 
+    def given(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
+        """What each of these windows gives, all of which end at this time: of each the one output of `on_time`."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Process(_ByValue):

@@ -151,6 +151,11 @@ class TumblingItem(_Item, OpensWindows):
             return self.aggregate.begin(payload), (due(end, self.key(payload)),)
         return self.aggregate.add(state, payload), ()
 
+    def given(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Window[Any, Any]]:
+        start = self.start(None, time)
+        end = start + self.size
+        return [Window(key, start, end, value) for key, value in zip(notes, map(self.aggregate.result, accumulators))]
+
     def told(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
         """The open window as it is."""
         start = self.start(state, time)
@@ -243,6 +248,10 @@ class SliceItem(_Item, OpensWindows):
         cut = self.size if self.size < self.every else self.size % self.every
         begin = time - into
         return (begin, begin + cut) if into < cut else (begin + cut, begin + self.every)
+
+    def given(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Slice]:
+        start, end = self.bounds(time)
+        return [Slice(key, start, end, accumulator) for key, accumulator in zip(notes, accumulators)]
 
     def until(self, time: int) -> int | None:
         if self.size < self.every and (time - self.offset) % self.every >= self.size:

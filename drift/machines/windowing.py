@@ -9,7 +9,8 @@ has the meta of the timer that its first item sets. A sorted batch is cut into s
 all of its window adds to the accumulator; where one comes below others, or goes, the window is aggregated anew from
 there; one that had ended then is given anew, and the difference is sent.
 
-Where nothing will come below a batch, its items are added to what is settled, all of a key's at once.
+Where nothing will come below a batch, its items are added to what is settled, all of a batch at once, and a window is
+no object, but an accumulator and the meta of its end.
 
 What is kept: the accumulator of what is settled, and of each item above that its payload and the accumulator after it.
 A window that has ended goes when minimal time has passed its end.
@@ -20,6 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -49,7 +51,7 @@ from drift_graph.meta import (
     time_of,
     varint,
 )
-from drift_graph.metas import Metas, may_be_later
+from drift_graph.metas import Metas, may_be_later, metas_in_order, with_suffix
 from drift_graph.operators import Group, Map
 from drift_graph.unchanged import Sampler, check_unchanged
 
@@ -67,7 +69,7 @@ _FIRST_OF_MOMENT = global_time(TIME_MIN, 0, 0, 0) + varint(0) + bytes(16)
 
 
 class _Window:
-    """One window of a key.
+    """One window of a key that has, or had, items that are not settled.
 
     Attributes:
         note: the key, as the step gives it.
@@ -95,14 +97,39 @@ class _Window:
 
 
 class _End:
-    """The windows of one end, by key; and whether that has come."""
+    """The windows of one end, by key; and whether that has come.
 
-    __slots__ = ("moment", "windows", "has_come")
+    Attributes:
+        settled: accumulators of those that have settled items only.
+        timers: of these, the metas of their ends.
+        notes: of these, the keys as the step gives them, where the identities are others.
+        windows: the others.
+    """
+
+    __slots__ = ("moment", "settled", "timers", "notes", "windows", "has_come")
 
     def __init__(self, moment: bytes) -> None:
         self.moment = moment
+        self.settled: dict[Any, Any] = {}
+        self.timers: dict[Any, bytes] = {}
+        self.notes: dict[Any, Any] = {}
         self.windows: dict[Any, _Window] = {}
         self.has_come = False
+
+    @property
+    def until(self) -> int:
+        return time_of(self.moment)
+
+    def settle(self, key: Any, note: Any, timer: bytes, accumulator: Any) -> None:
+        """A window has settled items only."""
+        self.settled[key] = accumulator
+        self.timers[key] = timer
+        if type(key) is bytes:  # of what is not identified by itself; see `identities`
+            self.notes[key] = note
+
+    def pop_settled(self, key: Any) -> _Window:
+        """A window that had settled items only, since it is to change."""
+        return _Window(self.notes.pop(key, key), self.timers.pop(key), self.settled.pop(key))
 
 
 class WindowStage(Restoring):
@@ -183,26 +210,22 @@ class WindowStage(Restoring):
 
     def _end(self, end: _End, out: Difference, failures: Difference) -> None:
         """All windows of an end give what they give."""
-        on_time, head, note_one = self._process.on_time, self._output_head + varint(0), self._touched.note_one
-        send_meta, send_payload, send_diff = out.metas.append, out.payloads.append, out.diffs.append
-        until = time_of(end.moment)
+        keys = sorted(end.settled, key=end.timers.__getitem__)
+        timers = list(map(end.timers.__getitem__, keys))
+        try:
+            notes = list(map(end.notes.get, keys, keys)) if end.notes else keys
+            given = self._opens.given(notes, list(map(end.settled.__getitem__, keys)), end.until)
+        except BaseException as error:  # met again in _give, which says where
+            pass_interrupts(error)
+            for key in keys:
+                end.windows[key] = end.pop_settled(key)
+        else:
+            head = self._output_head + varint(0)
+            out.metas += [timer + head for timer in timers]
+            out.payloads += given
+            out.diffs += [1] * len(given)
+            self._touched.note(timers, keys)
         for key, window in end.windows.items():
-            accumulator = window.accumulators[-1]
-            if not window.given and accumulator is not _BLOCKED:
-                timer = window.timer or self._timer(window.metas[0], until)
-                try:
-                    result = on_time(accumulator, window.note, until)
-                    if type(result) is tuple and len(result) == 2 and type(result[1]) is tuple and len(result[1]) == 1:
-                        meta = timer + head
-                        output = result[1][0]
-                        window.given = [(meta, output)]
-                        send_meta(meta)
-                        send_payload(output)
-                        send_diff(1)
-                        note_one(timer, key)
-                        continue
-                except BaseException as error:  # met again in _give, which says where
-                    pass_interrupts(error)
             self._give(end, key, window, out, failures)
 
     @property
@@ -261,34 +284,45 @@ class WindowStage(Restoring):
     def _fold(self, moment: bytes, metas: Metas, keys: Sequence[Any], payloads: list[Any]) -> bool:
         """Add items of one moment to their windows, where nothing will come below them; False where that cannot be."""
         end = self._end_of(moment)
-        windows = end.windows
         of_batch = dict.fromkeys(keys)
-        known: dict[Any, Any] = {}
-        for key in of_batch:
-            window = windows.get(key)
-            if window is not None:
-                if window.metas:
-                    return False
-                known[key] = window.accumulators[0]
+        if end.windows and not self._settle_below(end, of_batch, metas[0]):
+            return False
+        settled = end.settled
+        known = {key: settled[key] for key in of_batch if key in settled}
         opened = [key for key in of_batch if key not in known]
+        notes: dict[Any, Any] = {}
         try:
-            notes = dict(zip(reversed(keys), reversed(payloads))) if opened else {}  # the first payload of each
-            for key in opened:
-                notes[key] = self._opens.key(notes[key])
+            if opened:
+                places = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1)))  # the first of each
+                firsts = list(map(places.__getitem__, opened))
+                notes = {key: self._opens.key(payloads[at]) for key, at in zip(opened, firsts) if type(key) is bytes}
             self._opens.aggregate.add_each(known, keys, payloads)
         except BaseException as error:  # met again in _append
             pass_interrupts(error)
             return False
+        settled.update(known)
         if opened:
-            firsts = dict(zip(reversed(keys), reversed(metas)))
-            suffix, until = self._group_suffix, time_of(moment)
-            parents = [firsts[key] + suffix for key in opened]
-            timers = later_metas(parents, self._timer_ending, until, self._process.phase)
-            for key, timer in zip(opened, timers):
-                windows[key] = _Window(notes[key], timer, known[key])
-        for key in of_batch:
-            windows[key].accumulators[0] = known[key]
+            parents = with_suffix(metas_in_order(metas, firsts, increasing=True), self._group_suffix)
+            end.timers.update(
+                zip(opened, later_metas(parents, self._timer_ending, end.until, self._process.phase))
+            )
+            end.notes.update(notes)
         return True
+
+    def _settle_below(self, end: _End, keys: Iterable[Any], bound: bytes) -> bool:
+        """Those windows of keys that have items below a bound only, and nothing will come there; False where not."""
+        for key in keys:
+            window = end.windows.get(key)
+            if window is not None:
+                if window.metas and window.metas[-1] >= bound:
+                    return False
+                self._kept -= len(window.metas)
+                self._settle(end, key, end.windows.pop(key))
+        return True
+
+    def _settle(self, end: _End, key: Any, window: _Window) -> None:
+        """A window has settled items only."""
+        end.settle(key, window.note, self._timer_of(end, window), window.accumulators[-1])
 
     def _end_of(self, moment: bytes) -> _End:
         end = self._ends.get(moment)
@@ -301,13 +335,16 @@ class WindowStage(Restoring):
         self, moment: bytes, metas: Metas, keys: Sequence[Any], payloads: list[Any]
     ) -> list[tuple[Any, bytes, Any]]:
         """Add items of one moment to their windows, as far as they are above all of them; the rest."""
-        windows = self._end_of(moment).windows
+        end = self._end_of(moment)
+        windows, settled = end.windows, end.settled
         find = windows.get
         add, begin, key_of = self._opens.aggregate.add, self._opens.aggregate.begin, self._opens.key
         rest: list[tuple[Any, bytes, Any]] = []
         for key, meta, payload in zip(keys, metas, payloads):
             window = find(key)
             try:
+                if window is None and key in settled:
+                    window = windows[key] = end.pop_settled(key)
                 if window is None:
                     accumulator = begin(payload)
                     window = windows[key] = _Window(key_of(payload), None, _NONE)
@@ -343,7 +380,7 @@ class WindowStage(Restoring):
         end = self._end_of(moment)
         window = end.windows.get(key)
         if window is None:
-            window = end.windows[key] = _Window(None, None, _NONE)
+            window = end.windows[key] = self._opened(end, key)
         first = len(window.metas)
         for meta, payload, diff in changes:
             first = min(first, self._apply(window, meta, payload, diff))
@@ -354,6 +391,15 @@ class WindowStage(Restoring):
             self._give(end, key, window, out, failures)
         if window.is_empty:
             del end.windows[key]
+
+    def _opened(self, end: _End, key: Any) -> _Window:
+        """A new window, or one that had settled items only, and is to change."""
+        if key not in end.settled:
+            return _Window(None, None, _NONE)
+        window = end.pop_settled(key)
+        if end.has_come:
+            window.given = self._given(end, key, window)
+        return window
 
     def _apply(self, window: _Window, meta: bytes, payload: Any, diff: int) -> int:
         """One item or tombstone; where it is, or would be, among the window's items."""
@@ -401,20 +447,9 @@ class WindowStage(Restoring):
 
     def _give(self, end: _End, key: Any, window: _Window, out: Difference, failures: Difference) -> None:
         """What a window that has ended gives, in place of what it gave before."""
-        given: list[tuple[bytes, Any]] = []
-        accumulator = window.accumulators[-1]
-        if accumulator is not _NONE and accumulator is not _BLOCKED:
-            timer = self._timer_of(end, window)
-            try:
-                result = self._process.on_time(accumulator, window.note, time_of(timer))
-                _, outputs = state_and_outputs(result)
-                head = timer + self._output_head
-                given = [(head + varint(index), output) for index, output in enumerate(outputs)]
-            except BaseException as error:
-                pass_interrupts(error)
-                last = State(None, accumulator), Timer(key, window.note)
-                given = [(timer + self._failure_suffix, failed_step(self._state_map, error, last))]
-            self._touched.note_one(timer, key)
+        given = self._given(end, key, window)
+        if given:
+            self._touched.note_one(self._timer_of(end, window), key)
         if not window.given:
             for meta, payload in given:
                 into = failures if type(payload) is Failure else out
@@ -429,8 +464,23 @@ class WindowStage(Restoring):
                 _replace(old, new, into)
         window.given = given
 
+    def _given(self, end: _End, key: Any, window: _Window) -> list[tuple[bytes, Any]]:
+        """What a window gives that has ended, with metas."""
+        accumulator = window.accumulators[-1]
+        if accumulator is _NONE or accumulator is _BLOCKED:
+            return []
+        timer = self._timer_of(end, window)
+        try:
+            result = self._process.on_time(accumulator, window.note, end.until)
+            _, outputs = state_and_outputs(result)
+            return [(timer + self._output_head + varint(index), output) for index, output in enumerate(outputs)]
+        except BaseException as error:
+            pass_interrupts(error)
+            last = State(None, accumulator), Timer(key, window.note)
+            return [(timer + self._failure_suffix, failed_step(self._state_map, error, last))]
+
     def _timer_of(self, end: _End, window: _Window) -> bytes:
-        return window.timer or self._timer(window.metas[0], time_of(end.moment))
+        return window.timer or self._timer(window.metas[0], end.until)
 
     # What is kept.
 
@@ -452,13 +502,16 @@ class WindowStage(Restoring):
         settled = self._settled
         kept = windows = 0
         for end in self._ends.values():
-            windows += len(end.windows)
-            for window in end.windows.values():
+            for key, window in list(end.windows.items()):
                 at = bisect_left(window.metas, settled)
+                if at == len(window.metas) and window.failure is None and not end.has_come:
+                    self._settle(end, key, end.windows.pop(key))
+                    continue
                 if at:
                     window.timer = self._timer_of(end, window)
                     del window.metas[:at], window.payloads[:at], window.accumulators[:at]
                 kept += len(window.metas)
+                windows += 1
         self._kept = kept
         self._sweep_at = max(_ITEMS_KEPT_MIN, 2 * kept, windows)
 
@@ -472,18 +525,21 @@ class WindowStage(Restoring):
         """See `Stage`; in the form of `ProcessStage`."""
         found: dict[Any, Any] = dict.fromkeys(self._touched.take(cut), GONE)
         for end in self._ends.values():
-            for key in found if len(found) < len(end.windows) else end.windows:
-                window = end.windows.get(key)
-                if window is None or key not in found:
-                    continue
-                at = bisect_left(window.metas, cut)
-                accumulator = window.accumulators[at]
-                if accumulator is _NONE:
-                    continue
-                timer = self._timer_of(end, window)
-                if timer >= cut:
-                    found[key] = accumulator, [(timer, Timer(key, window.note))]
+            for windows in (end.settled, end.windows):
+                for key in found if len(found) < len(windows) else windows:
+                    if key in windows and key in found:
+                        accumulator, timer, note = self._as_of(end, key, cut)
+                        if accumulator is not _NONE and timer >= cut:
+                            found[key] = accumulator, [(timer, Timer(key, note))]
         return Entries.of(entry for entry in found.items() if entry[1] is GONE or entry[1][0] is not _BLOCKED)
+
+    def _as_of(self, end: _End, key: Any, cut: bytes) -> tuple[Any, bytes, Any]:
+        """The accumulator, the meta of the end and the note of a window; no items, where it has none below the cut."""
+        if key in end.settled:
+            return end.settled[key], end.timers[key], end.notes.get(key, key)
+        window = end.windows[key]
+        accumulator = window.accumulators[bisect_left(window.metas, cut)]
+        return accumulator, cut if accumulator is _NONE else self._timer_of(end, window), window.note
 
     def rewind(self, cut: bytes) -> None:
         """Forget all that is at or above a cut; see `Stage`."""
@@ -502,12 +558,14 @@ class WindowStage(Restoring):
                 if window.is_empty:
                     del end.windows[key]
             if end.has_come and end.moment + END_OF_TIME > cut:
+                for key in [key for key, timer in end.timers.items() if timer < cut]:
+                    end.windows[key] = self._opened(end, key)  # which has given what it gives
                 end.has_come = False
                 heappush(self._to_come, end.moment)
                 for window in end.windows.values():
                     if self._timer_of(end, window) >= cut:
                         window.given = []
-            if not end.windows:
+            if not end.windows and not end.settled:
                 del self._ends[end.moment]
         self._to_come = [moment for moment in self._to_come if moment in self._ends]
         heapify(self._to_come)
@@ -517,31 +575,26 @@ class WindowStage(Restoring):
 
     def remembered(self) -> list[tuple[Any, Any]]:
         """Of each key what later items need, once everything is settled: its open window, and when that ends."""
-        return [
-            (key, (window.accumulators[-1], [(self._timer_of(end, window), Timer(key, window.note))]))
+        kept = [
+            (key, *self._as_of(end, key, END_OF_TIME))
             for end in self._ends.values()
             if not end.has_come
-            for key, window in end.windows.items()
-            if window.accumulators[-1] is not _BLOCKED
+            for key in chain(end.settled, end.windows)
         ]
+        return [(key, (last, [(timer, Timer(key, note))])) for key, last, timer, note in kept if last is not _BLOCKED]
 
     def recall(self, remembered: Iterable[tuple[Any, Any]]) -> None:
         """Go on, before any item, where a machine ended that remembered this."""
         for key, (accumulator, timers) in remembered:
             for timer, note in timers:
-                moment = moment_of(timer)
-                end = self._ends.get(moment)
-                if end is None:
-                    end = self._ends[moment] = _End(moment)
-                    heappush(self._to_come, moment)
-                end.windows[key] = _Window(note.note, timer, accumulator)
+                self._end_of(moment_of(timer)).settle(key, note.note, timer, accumulator)
 
     @property
     def held(self) -> int:
         """Items that are not settled, windows that have not ended, and tombstones that wait for their items."""
         held = len(self._debts)
         for end in self._ends.values():
-            held += 0 if end.has_come else len(end.windows)
+            held += 0 if end.has_come else len(end.windows) + len(end.settled)
             for window in end.windows.values():
                 held += len(window.metas) - bisect_left(window.metas, self._settled)
         return held

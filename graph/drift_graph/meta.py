@@ -51,6 +51,7 @@ _IDENTITY_BYTES = 16
 _ONE_BYTE_MAX = 0xF7
 _SHOWN_MAX = 30
 _bytes = [bytes((value,)) for value in range(0x100)]
+_lengths = bytes(1 + max(first - _ONE_BYTE_MAX, 0) for first in range(0x100))  # of a varint, by its first byte
 _is_loop = [phase % 2 == 1 and PHASE_ITEMS < phase < PHASE_ROUND_END for phase in range(0x100)]
 
 
@@ -75,8 +76,7 @@ def read_varint(data: bytes, start: int) -> tuple[int, int]:
 
 
 def _skip_varint(data: bytes, start: int) -> int:
-    first = data[start]
-    return start + 1 if first <= _ONE_BYTE_MAX else start + 1 + first - _ONE_BYTE_MAX
+    return start + _lengths[data[start]]
 
 
 def pack_time(time: int) -> bytes:
@@ -157,10 +157,11 @@ def hops_of(meta: bytes) -> int:
 
 def _input_end(meta: bytes, start: int) -> int:
     """Where the global time of an input item ends that begins at `start`."""
+    lengths = _lengths
     at = start + 8
-    if meta[at] <= _ONE_BYTE_MAX and meta[at + 1] <= _ONE_BYTE_MAX and meta[at + 2] <= _ONE_BYTE_MAX:
-        return at + 3  # most often of all
-    return _skip_varint(meta, _skip_varint(meta, _skip_varint(meta, start + 8)))
+    at += lengths[meta[at]]
+    at += lengths[meta[at]]
+    return at + lengths[meta[at]]
 
 
 def _round_start(meta: bytes) -> int:
