@@ -58,6 +58,7 @@ from drift_graph.meta import BEGINNING
 
 _TICK_MS = 1  # while a live source may need its promise moved
 _WAIT_MS = 100
+_LOOK_INTERVAL_S = 0.02
 _STOP_S = 2.0
 _START_S = 60.0
 #: A shorter run has no spare process: to start one takes as long as such a run.
@@ -215,6 +216,8 @@ class ZeromqEngine:
         self._sockets: list[zmq.Socket[bytes]] = []
         self._boxes: list[Outbox] = []
         self._watched: set[int] = set()
+        self._said: set[int] = set()  # descriptors that can be read where a process has said something, or ended
+        self._next_look_s = 0.0
         self._has_told_unkept = False
 
     # Its state.
@@ -302,20 +305,32 @@ class ZeromqEngine:
                     self._do(self._recovery.came())
             if not came and self.awaits_cut:  # of a source that gives nothing, too
                 self._carry(node.turn([], time.monotonic()))
-            self._note()
-            self._tell_unkept()
             if node.finished is not None and not node.has_released:
+                self._note()
                 if node.error is not None:
                     raise node.error
                 return
-            self._check_children(ready)
-            self._have_spare()
-            self._keep_house(ready)
+            self._look_around(ready, busy=came or bool(fed))
             if not came and not fed:
                 yield Released(progress.items_out, [], [], "")
                 self._check_for_losses()
             else:
                 self._quiet_since_s = None
+
+    def _look_around(self, ready: Container[object], *, busy: bool) -> None:
+        """After the processes and the house, at once where one of them has said something or nothing else is to do.
+
+        Else now and then: it takes as long as to carry a small batch.
+        """
+        now_s = time.monotonic()
+        if busy and now_s < self._next_look_s and not any(number in ready for number in self._said):
+            return
+        self._next_look_s = now_s + _LOOK_INTERVAL_S
+        self._note()
+        self._tell_unkept()
+        self._check_children(ready)
+        self._have_spare()
+        self._keep_house(ready)
 
     def _tell_unkept(self) -> None:
         """Once, that going back to a cut will do the whole run again."""
@@ -505,10 +520,12 @@ class ZeromqEngine:
         self._listen_to(child)
 
     def _listen_to(self, child: _Child) -> None:
+        self._said.update(child.numbers)
         for number in child.numbers:
             self._poller.register(number, zmq.POLLIN)
 
     def _let_go_of(self, child: _Child) -> None:
+        self._said.difference_update(child.numbers)
         for number in child.numbers:
             self._poller.unregister(number)
         child.kill()

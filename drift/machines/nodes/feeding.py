@@ -275,7 +275,8 @@ class FeedNode(Node):
         """Whether the workers are near enough to the end of what they were given to be given more."""
         if self.halted or self._restored_at != BEGINNING:
             return False
-        return not stuck and len(self._sent) < self._batches_ahead_max
+        ahead = sum(granule >= self.minimal_time for _, granule in self._sent)  # others were released before a notice
+        return not stuck and ahead < self._batches_ahead_max
 
     def _notice(self, notice: MinimalTime) -> None:
         self.minimal_time = max(self.minimal_time, notice.time)
