@@ -54,10 +54,9 @@ BREAKAGES = [
     ),
     broken(
         "a piece has the latest states",
-        _WORKER,
-        "        piece = self.machine.piece(cut)\n",
-        "        piece = self.machine.piece(cut)\n"
-        "        piece = piece._replace(states=dict(self.machine.remembered()))\n",
+        "drift/machines/cuts.py",
+        "        return self.as_of(cut, list(self._touched.take(cut)))\n",
+        "        return self.as_of(b'\\xff' * 9, list(self._touched.take(cut)))\n",
     ),
     broken(
         "a new table keeps the heartbeats",

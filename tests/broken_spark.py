@@ -14,7 +14,7 @@ NO_SPARK = "the harness runs nothing on Spark"
 
 _BATCHES, _KERNELS, _LEVELS = "drift/spark/batches.py", "drift/spark/kernels.py", "drift/spark/levels.py"
 _BLOCKS, _GANG = "drift/spark/blocks.py", "drift/spark/gang_task.py"
-_KEPT = "drift/spark/recording.py"
+_KEPT, _STATES = "drift/spark/recording.py", "drift/spark/states.py"
 _STREAM, _STREAM_KERNELS = "drift/spark/streaming.py", "drift/spark/streaming_kernels.py"
 
 BREAKAGES = [
@@ -184,17 +184,17 @@ BREAKAGES = [
     ),
     one(
         "an older version of a key's state counts",
-        _LEVELS,
-        "            if known.get(key, _NEVER)[0] < number:\n",
-        "            if True:\n",
+        _STATES,
+        "sorted((*self._given, *more), key=itemgetter(0))",
+        "[*self._given, *more]",
         STREAMED,
         NO_SPARK,
     ),
     one(
         "a key that is remembered no more is as it was remembered last",
-        _LEVELS,
-        "            forgotten = [] if remembering.everything else [(key,) for key in known if key not in kept]\n",
-        "            forgotten: list[Any] = []\n",
+        _STATES,
+        "            known = {} if everything or self._laid is None else self._laid.of(name)\n",
+        "            known: dict[object, object] = {}\n",
         STREAMED,
         NO_SPARK,
     ),

@@ -303,8 +303,9 @@ def test_an_item_at_the_cut_is_not_below_it(kind: str) -> None:
     for stage in (one, other):
         stage.track()
     one.process(Columns([first, at_cut, above], ["a", "b", "c"], None), {})
-    assert list(one.changed(at_cut)) == other.remembered() != one.remembered()
+    below = list(other.as_of(at_cut, [None]))
+    assert list(one.changed(at_cut)) == below != list(one.as_of(END_OF_TIME, [None]))
     one.process(Columns([at_cut], ["overtaken"], [-1]), {})
     assert one.held > other.held + 2
     one.rewind(at_cut)
-    assert one.remembered() == other.remembered() and one.held == other.held
+    assert list(one.as_of(END_OF_TIME, [None])) == below and one.held == other.held

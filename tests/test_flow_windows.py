@@ -393,13 +393,14 @@ def test_states_of_windows_that_have_closed_are_forgotten() -> None:
     for windows in (drift.windows.tumbling(10), drift.windows.session(10), drift.windows.sliding(10, 5)):
         graph = drift.Graph("forgets")
         graph.source("in", time=flows.event_time()).key_by(value).window(windows).count().sink("out")
-        worker = Worker(Plan(graph.build()))
+        worker = Worker(Plan(graph.build()), tracks=True)
         metas = [global_time(time, 7, 0, 0) for time in range(1000)]
         worker.handle([("in", Columns(metas, [(time, time, time) for time in range(1000)], None))])
         worker.settle(END_OF_TIME, END_OF_TIME)
         worker.handle([])
         worker.settle(END_OF_TIME, END_OF_TIME)
-        assert all(not kept for _, kept in worker.remembered()), windows
+        changed = worker.changed(END_OF_TIME).values()
+        assert len(changed) and not any(entries.identities for entries in changed), windows
 
 
 # What is refused.

@@ -258,7 +258,7 @@ def test_a_key_that_is_as_if_it_had_never_been_is_forgotten() -> None:
     stage.heartbeat = END_OF_TIME
     assert len(stage.fire({}).metas) == 5 and stage.least_timer is None
     stage.settle(END_OF_TIME)
-    assert not stage.held and not stage.remembered()
+    assert not stage.held and not stage._nodes
 
 
 def test_a_process_is_shown_as_what_it_is_made_of() -> None:

@@ -331,4 +331,4 @@ def test_a_commit_has_a_version_and_names_no_class_of_ours() -> None:
     body = commit_bytes(commit)
     assert commit_of(body) == commit and b"Commit" not in body
     with pytest.raises(drift.SettingsError, match=r"begins with b'drift stream 0.n.*, and this drift reads"):
-        commit_of(body.replace(b"stream 1", b"stream 0"))
+        commit_of(body.replace(b"stream 2", b"stream 0"))

@@ -175,15 +175,40 @@ class Unasked:
         return list(self._lookup(new))
 
 
-class Restoring(ABC):
-    """A stage that may go on from a cut: it recalls the states that it is given, and asks for others as keys come.
+class KeyedState(ABC):
+    """What a stage keeps by key: got and put as it steps, as of a cut, and what has changed since the cut before.
+
+    How a state is kept is the stage's own, since it may have to be taken back; where its keys have been, and which of
+    them a store may still have, is here.
 
     Attributes:
         whole_below: what comes below it comes in this call at the latest, so that nothing there is ever taken back.
     """
 
     whole_below: bytes = BEGINNING
+    _touched: Touched | None = None
     _unasked: Unasked | None = None
+
+    def get(self, metas: Metas, keys: Sequence[Any]) -> None:
+        """Before the items of a batch are stepped through, sorted by meta: have the states of their keys."""
+        if self._touched is not None:
+            self._touched.note(metas, keys)
+        if self._unasked is not None:
+            self.put(self._unasked.of(keys))
+
+    def track(self) -> None:
+        """Before any item: cuts will be taken of this stage."""
+        self._touched = self._touched or Touched()
+        self._touched.tracks = True
+
+    def changed(self, cut: bytes) -> Entries:
+        """The keys that have changed since the last cut, and what items above this one need of each, or GONE.
+
+        Taken when minimal time has come to the cut, before the stage is told of a greater one. A key whose step raised
+        below the cut is left out: nothing goes on from there.
+        """
+        assert self._touched is not None
+        return self.as_of(cut, list(self._touched.take(cut)))
 
     def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
         """Go on, before any item, from a cut that had this of keys; of others `lookup` knows, and is asked once.
@@ -191,12 +216,23 @@ class Restoring(ABC):
         Those with timers, or with windows that are open, have to be among the entries.
         """
         entries = list(entries)
-        self.recall(entries)
+        self.put(entries)
         if lookup is not None:
             self._unasked = self._unasked or Unasked(lookup)
         if self._unasked is not None:
             self._unasked.know(key for key, _ in entries)
 
     @abstractmethod
-    def recall(self, remembered: Iterable[tuple[Any, Any]]) -> None:
-        """Go on, before any item, where a machine ended that remembered this."""
+    def put(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        """Have this of keys, none of which has had an item here."""
+
+    @abstractmethod
+    def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
+        """Of these keys, whatever they have, what items above a cut need, or GONE; see `changed`."""
+
+    @abstractmethod
+    def rewind(self, cut: bytes) -> None:
+        """Forget all that is at or above a cut, which is not below the minimal time that was told last.
+
+        The stage is then as one that was given what is below the cut, and nothing else.
+        """

@@ -18,7 +18,7 @@ from itertools import repeat
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE, Entries, Restoring, Touched
+from drift.machines.cuts import GONE, Entries, KeyedState
 from drift.machines.keys import identities
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports, called
@@ -81,7 +81,7 @@ def keyed(
         return good.columns(), keys
 
 
-class GroupStage(Restoring):
+class GroupStage(KeyedState):
     """The machine of one grouping on one worker."""
 
     def __init__(self, group: Group, rank: int, *, cyclic: bool = False) -> None:
@@ -95,7 +95,6 @@ class GroupStage(Restoring):
         self._log = Log()
         self._buckets: dict[Any, _Bucket] = {}
         self._debts = Debts(group.step)
-        self._touched: Touched | None = None
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Take a batch sorted by meta; the windows to send and take back, whose metas still lack the suffix."""
@@ -103,10 +102,7 @@ class GroupStage(Restoring):
         metas, payloads, diffs = columns
         if not metas:
             return columns
-        if self._touched is not None:
-            self._touched.note(metas, keys)
-        if self._unasked is not None:
-            self.recall(self._unasked.of(keys))
+        self.get(metas, keys)
         self._plain = self._plain and are_plain(payloads)
         batch = Keyed(metas, keys, payloads)
         is_whole = metas[-1] < self.whole_below and self._log.is_above(metas[0])
@@ -236,17 +232,8 @@ class GroupStage(Restoring):
         if self._touched is not None:
             self._touched.settle(minimal_time)
 
-    def track(self) -> None:
-        """Before any item: cuts will be taken of this stage."""
-        self._touched = Touched(tracks=True)
-
-    def changed(self, cut: bytes) -> Entries:
-        """The keys that have changed since the last cut, and their last `window - 1` payloads below this one, or GONE.
-
-        Taken when minimal time has come to the cut, before the stage is told of a greater one.
-        """
-        assert self._touched is not None
-        keys = list(self._touched.take(cut))
+    def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
+        """Their last `window - 1` payloads below the cut, or GONE."""
         befores = self._befores(cut) if keys else {}
         windows, kept = self._windows, self._kept
         lasts = [window[kept:] for window in map(windows.get, keys, repeat(()))]
@@ -280,14 +267,8 @@ class GroupStage(Restoring):
             befores.setdefault(key, window[:-1])
         return befores
 
-    def remembered(self) -> list[tuple[Any, Any]]:
-        """Of each key what later items need, once everything is settled: its last `window - 1` payloads."""
-        lasts = [(key, window[self._kept :]) for key, window in self._windows.items()]
-        return [(key, payloads) for key, payloads in lasts if payloads]
-
-    def recall(self, remembered: Iterable[tuple[Any, Any]]) -> None:
-        """Go on, before any item, where a machine ended that remembered this."""
-        windows = dict(remembered)
+    def put(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        windows = dict(entries)
         self._windows.update(windows)
         self._plain = self._plain and are_plain(windows.values())
 

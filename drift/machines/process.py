@@ -21,7 +21,7 @@ from itertools import zip_longest
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE, Entries, Restoring, Touched
+from drift.machines.cuts import GONE, Entries, KeyedState, Touched
 from drift.machines.grouping import keyed
 from drift.machines.maps import Ports
 from drift.operators import Process, State, Timer, state_and_outputs
@@ -63,7 +63,7 @@ class _Due:
         return self.meta < other.meta
 
 
-class ProcessStage(Restoring):
+class ProcessStage(KeyedState):
     """The machine of one process on one worker.
 
     Args:
@@ -108,7 +108,7 @@ class ProcessStage(Restoring):
         self._debts = Debts(group.step)
         self._sampler = Sampler()
         self._settled = BEGINNING
-        self._touched = Touched()
+        self._touched: Touched = Touched()
 
     # What comes.
 
@@ -116,9 +116,7 @@ class ProcessStage(Restoring):
         """Take a batch sorted by meta; the outputs to send and take back, in any order, with their whole metas."""
         columns, keys = keyed(self._keys, self._group_suffix, columns, ports, endless=self._cyclic)
         metas, payloads, diffs = columns
-        self._touched.note(metas, keys)
-        if self._unasked is not None:
-            self.recall(self._unasked.of(keys))
+        self.get(metas, keys)
         out, failures = Difference(), Difference()
         if diffs is None and not self._debts:
             changes = self._append(metas, keys, payloads, out, failures)
@@ -404,19 +402,11 @@ class ProcessStage(Restoring):
 
     # As of a cut.
 
-    def track(self) -> None:
-        """Before any item: cuts will be taken of this stage."""
-        self._touched.tracks = True
-
-    def changed(self, cut: bytes) -> Entries:
-        """The keys that have changed since the last cut, and what later items need of each as of this one, or GONE.
-
-        Taken when minimal time has come to the cut, before the stage is told of a greater one. A key whose step raised
-        below the cut is left out: nothing goes on from there.
-        """
+    def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
+        """Their states and their timers in order, or GONE."""
         initial = self._process.initial
         found: list[tuple[Any, Any]] = []
-        for key in self._touched.take(cut):
+        for key in keys:
             node, undone = self._parted(key, cut)
             if node is None:
                 found.append((key, GONE))
@@ -453,18 +443,8 @@ class ProcessStage(Restoring):
         undone.reverse()
         return node, undone
 
-    def remembered(self) -> list[tuple[Any, Any]]:
-        """Of each key what later items need, once everything is settled: its state, and its timers in order."""
-        kept = []
-        for key, node in self._nodes.items():
-            timers = [(due.meta, due.timer) for due in sorted(_alive(node[_HEAP]))]
-            if node[_STATE] is not _BLOCKED and (timers or not same(node[_STATE], self._process.initial)):
-                kept.append((key, (node[_STATE], timers)))
-        return kept
-
-    def recall(self, remembered: Iterable[tuple[Any, Any]]) -> None:
-        """Go on, before any item, where a machine ended that remembered this."""
-        for key, (state, timers) in remembered:
+    def put(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        for key, (state, timers) in entries:
             self._nodes[key] = node = [BEGINNING, None, state, (), (), None, None]
             for meta, timer in timers:
                 self._set(key, node, _Due(meta, timer))

@@ -20,7 +20,7 @@ from operator import eq
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE, Entries, Restoring, Touched
+from drift.machines.cuts import GONE, Entries, KeyedState
 from drift.machines.grouping import keyed
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports
@@ -56,7 +56,7 @@ class _History:
         self.drawn_to = 0
 
 
-class ScanStage(Restoring):
+class ScanStage(KeyedState):
     """The machine of one scan on one worker.
 
     Args:
@@ -84,7 +84,6 @@ class ScanStage(Restoring):
         self._debts = Debts(group.step)
         self._sampler = Sampler()
         self._blocked_keys: dict[Any, None] = {}
-        self._touched: Touched | None = None
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Take a batch sorted by meta; the outputs to send and take back, whose metas still lack the suffix."""
@@ -92,10 +91,7 @@ class ScanStage(Restoring):
         metas, payloads, diffs = columns
         if not metas:
             return columns
-        if self._touched is not None:
-            self._touched.note(metas, keys)
-        if self._unasked is not None:
-            self.recall(self._unasked.of(keys))
+        self.get(metas, keys)
         batch = Keyed(metas, keys, payloads)
         is_whole = metas[-1] < self.whole_below and self._log.is_above(metas[0])
         if is_whole and diffs is None and not self._debts and not self._blocked_keys:
@@ -272,18 +268,8 @@ class ScanStage(Restoring):
         if self._touched is not None:
             self._touched.settle(minimal_time)
 
-    def track(self) -> None:
-        """Before any item: cuts will be taken of this stage."""
-        self._touched = Touched(tracks=True)
-
-    def changed(self, cut: bytes) -> Entries:
-        """The keys that have changed since the last cut, and their states as of this one, or GONE.
-
-        Taken when minimal time has come to the cut, before the stage is told of a greater one. A key whose step raised
-        below the cut is left out: nothing goes on from there.
-        """
-        assert self._touched is not None
-        keys = list(self._touched.take(cut))
+    def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
+        """Their states, or GONE."""
         befores = self._befores(cut) if keys else {}
         initial, kind = self._initial, type(self._initial)
         states = list(map(self._states.get, keys, repeat(initial)))
@@ -329,13 +315,8 @@ class ScanStage(Restoring):
             befores.setdefault(key, before)
         return befores
 
-    def remembered(self) -> list[tuple[Any, Any]]:
-        """Of each key what later items need, once everything is settled: its state."""
-        return [(key, state) for key, state in self._states.items() if state is not _BLOCKED]
-
-    def recall(self, remembered: Iterable[tuple[Any, Any]]) -> None:
-        """Go on, before any item, where a machine ended that remembered this."""
-        self._states.update(remembered)
+    def put(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        self._states.update(entries)
 
     @property
     def held(self) -> int:

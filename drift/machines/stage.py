@@ -11,7 +11,7 @@ from drift_graph.item import Columns
 
 
 class Stage(Protocol):
-    """The machine of one grouping on one worker.
+    """The machine of one grouping on one worker; what it keeps by key is a `KeyedState`.
 
     Attributes:
         suffix: what the metas of its output lack.
@@ -29,29 +29,10 @@ class Stage(Protocol):
     def settle(self, minimal_time: bytes) -> None:
         """Nothing below minimal time will change any more: forget what only a change there would need."""
 
-    def track(self) -> None:
-        """Before any item: cuts will be taken of this stage."""
-
-    def changed(self, cut: bytes) -> Entries:
-        """The keys that have changed since the last cut, and what later items need of each as of this one, or GONE.
-
-        Taken when minimal time has come to the cut, before the stage is told of a greater one.
-        """
-
-    def rewind(self, cut: bytes) -> None:
-        """Forget all that is at or above a cut, which is not below the minimal time that was told last.
-
-        The stage is then as one that was given what is below the cut, and nothing else.
-        """
-
-    def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
-        """Go on, before any item, from a cut that had this of keys; of others `lookup` knows, and is asked once."""
-
-    def remembered(self) -> list[tuple[Any, Any]]:
-        """By key, what later items need once everything is settled."""
-
-    def recall(self, remembered: Iterable[tuple[Any, Any]]) -> None:
-        """Go on, before any item, where a machine ended that remembered this."""
+    def track(self) -> None: ...
+    def changed(self, cut: bytes) -> Entries: ...
+    def rewind(self, cut: bytes) -> None: ...
+    def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None: ...
 
     @property
     def held(self) -> int:

@@ -21,12 +21,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 from drift.machines.changes import Debts, Difference
-from drift.machines.cuts import GONE, Entries, Restoring, Touched
+from drift.machines.cuts import GONE, Entries, KeyedState, Touched
 from drift.machines.grouping import keyed
 from drift.machines.maps import Ports
 from drift.machines.process import difference
@@ -132,7 +131,7 @@ class _End:
         return _Window(self.notes.pop(key, key), self.timers.pop(key), self.settled.pop(key))
 
 
-class WindowStage(Restoring):
+class WindowStage(KeyedState):
     """The machine of such a process on one worker; see `ProcessStage`, whose arguments and attributes it has."""
 
     suffix = b""
@@ -161,7 +160,7 @@ class WindowStage(Restoring):
         self._debts = Debts(group.step)
         self._sampler = Sampler()
         self._settled = BEGINNING
-        self._touched = Touched()
+        self._touched: Touched = Touched()
 
     # What comes.
 
@@ -169,9 +168,7 @@ class WindowStage(Restoring):
         """Take a batch sorted by meta; the outputs to send and take back, in any order, with their whole metas."""
         columns, keys = keyed(self._keys, self._group_suffix, columns, ports)
         metas, payloads, diffs = columns
-        self._touched.note(metas, keys)
-        if self._unasked is not None:
-            self.recall(self._unasked.of(keys))
+        self.get(metas, keys)
         out, failures = Difference(), Difference()
         changes: dict[tuple[bytes, Any], list[tuple[bytes, Any, int]]] = {}
         in_order = diffs is None and not self._debts and not self._blocked
@@ -517,13 +514,9 @@ class WindowStage(Restoring):
 
     # As of a cut.
 
-    def track(self) -> None:
-        """Before any item: cuts will be taken of this stage."""
-        self._touched.tracks = True
-
-    def changed(self, cut: bytes) -> Entries:
-        """See `Stage`; in the form of `ProcessStage`."""
-        found: dict[Any, Any] = dict.fromkeys(self._touched.take(cut), GONE)
+    def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
+        """In the form of `ProcessStage`: their windows that are open, and when these end."""
+        found: dict[Any, Any] = dict.fromkeys(keys, GONE)
         for end in self._ends.values():
             for windows in (end.settled, end.windows):
                 for key in found if len(found) < len(windows) else windows:
@@ -573,19 +566,8 @@ class WindowStage(Restoring):
         self._debts.rewind(cut)
         self.heartbeat = cut
 
-    def remembered(self) -> list[tuple[Any, Any]]:
-        """Of each key what later items need, once everything is settled: its open window, and when that ends."""
-        kept = [
-            (key, *self._as_of(end, key, END_OF_TIME))
-            for end in self._ends.values()
-            if not end.has_come
-            for key in chain(end.settled, end.windows)
-        ]
-        return [(key, (last, [(timer, Timer(key, note))])) for key, last, timer, note in kept if last is not _BLOCKED]
-
-    def recall(self, remembered: Iterable[tuple[Any, Any]]) -> None:
-        """Go on, before any item, where a machine ended that remembered this."""
-        for key, (accumulator, timers) in remembered:
+    def put(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        for key, (accumulator, timers) in entries:
             for timer, note in timers:
                 self._end_of(moment_of(timer)).settle(key, note.note, timer, accumulator)
 

@@ -11,7 +11,7 @@ and is given a turn when some are due (`is_due`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -175,8 +175,7 @@ class Worker:
         self._sent = SentLater() if plan.puts_later and (rewinds or tracks) else None
         self._cut = BEGINNING  # the last that was taken
         if tracks:
-            for stage in self._stages.values():
-                stage.track()
+            self.track()
         self._cyclic = {component: plan.is_cyclic(component) for component in plan.components}
         self._in_order = [self._stages[name] for names, cyclic in self._cyclic.items() if not cyclic for name in names]
         self.tombstones = 0
@@ -288,15 +287,23 @@ class Worker:
 
     # As of a cut.
 
+    def track(self) -> None:
+        """Before any item: of `changed` there will be asked."""
+        for stage in self._stages.values():
+            stage.track()
+
     def piece(self, cut: bytes) -> Piece:
         """What has changed since the last cut, as of this one.
 
         Taken when minimal time has come to the cut, before the worker is told of a greater one.
         """
-        states = {name: stage.changed(cut) for name, stage in self._stages.items()}
         later = self._sent.since(self._cut, cut) if self._sent is not None else []
         self._cut = cut
-        return Piece(cut, {name: entries for name, entries in states.items() if entries}, later)
+        return Piece(cut, {name: entries for name, entries in self.changed(cut).items() if entries}, later)
+
+    def changed(self, cut: bytes) -> dict[str, Entries]:
+        """The states of a piece, of each grouping."""
+        return {name: stage.changed(cut) for name, stage in self._stages.items()}
 
     def rewind(self, cut: bytes) -> dict[int, list[Part]]:
         """Forget all that is at or above a cut, which is not below the minimal time that was told last.
@@ -360,18 +367,10 @@ class Worker:
         assert not waiting
         return {receiver: _gathered(parts) for receiver, parts in sends.items()}
 
-    def remembered(self) -> list[tuple[str, list[tuple[Any, Any]]]]:
-        """For each grouping, by key, what items above all that came so far need, once everything is settled."""
-        return [(name, stage.remembered()) for name, stage in self._stages.items()]
-
     def waiting(self) -> Iterator[Part]:
         """Later items of the stages that have not come to their time."""
         for name, pending in self._pending.items():
             yield from ((name, columns) for columns in pending.held())
-
-    def recall(self, name: str, remembered: Iterable[tuple[Any, Any]]) -> None:
-        """Go on, before any item, where a worker ended that remembered this of a grouping; it may come in pieces."""
-        self._stages[name].recall(remembered)
 
     @property
     def held(self) -> int:

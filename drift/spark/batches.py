@@ -125,18 +125,6 @@ def _fitting(item_bytes: int) -> int:
     return max(min(_BATCH_BYTES // max(item_bytes, 1), BATCH_ITEMS), 1)
 
 
-def later_rows(last_level: int, level: int, target: int, port: str, columns: Columns) -> Iterator[Row]:
-    """Rows of LATER with items that are sorted by meta."""
-    for row in Cutter().rows(level, target, port, columns):
-        yield Row(last_level, target, row.first, LATER, level, pickle.dumps((port, row.body), 5))
-
-
-def opened_later(row: Row) -> tuple[str, Columns]:
-    """The port and the items of a row of LATER."""
-    port, body = pickle.loads(row.body)
-    return port, unpacked_columns(*pickle.loads(body))
-
-
 def error_row(level: int, error: DriftError, key: bytes = b"") -> Row:
     """A row that ends the run."""
     return Row(level, 0, BEGINNING, ERROR, 0, pickle.dumps((key, error), 5))

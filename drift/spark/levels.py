@@ -8,25 +8,19 @@ The groupings of a level do not feed each other, so they share that shuffle.
 
 from __future__ import annotations
 
-import pickle
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from xxhash import xxh3_128_digest
 
 from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER, Part, Router, Worker
-from drift.spark.batches import STATE, Outbox, Row, later_rows, opened_later
-from drift_graph.errors import PayloadError
+from drift.machines.worker import BARRIER, Part, Router, Worker, timed_steps
+from drift.spark.batches import Outbox, Row
+from drift.spark.states import KeptRows
+from drift.state.pieces import Forms
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.operators import Group
-
-_STATE_KEYS = 4096  # keys in one row of what is remembered
-_NEVER = (-1, b"")
 
 
 @dataclass(frozen=True)
@@ -35,14 +29,16 @@ class Remembering:
 
     Attributes:
         number: of the micro-batch; a later one counts.
-        everything: those of all keys, not only of those whose state is another than was recalled; and all later items
-            that are still to come, not only new ones.
+        everything: those of all keys, not only of those that were changed; and all later items that are still to come,
+            not only new ones.
         heartbeat: of all sources after the micro-batch before: later items below it have come.
+        classes: of states, where the modules of the graph's functions do not know them by name.
     """
 
     number: int
     everything: bool
     heartbeat: bytes = BEGINNING
+    classes: tuple[type, ...] = ()
 
 
 class Levels:
@@ -119,19 +115,20 @@ class LevelWorker:
         self._worker = Worker(Plan(levels.dataflow, fused=levels.fused, only=groups))
         self._settled = BEGINNING
         self._due_below = due_below
-        self._recalled: dict[str, dict[Any, tuple[int, bytes]]] = {}  # by key: the version, and a hash of it
-        self._versions: dict[str, dict[Any, list[Any]]] = {}  # of these, until the worker is given them
-        self._remembering = remembering if levels.puts_later else None
+        if remembering is not None:
+            classes, timed = remembering.classes, timed_steps(self._plan)
+            self._kept = KeptRows(levels.last, level, lambda: Forms(levels.dataflow, timed, classes))
+            self._settled = remembering.heartbeat
+            self._worker.track()
+        self._remembering = remembering
         self._waiting: dict[tuple[int, int, str], list[Columns]] = {}
         self.cuts_at_times = any(name in levels.alone for name in groups)
 
     def handle(self, parts: Sequence[Part], outbox: Outbox, settled: bytes) -> None:
         """Process pieces that are complete below `settled`, and all above what was handled before."""
         worker = self._worker
-        if self._versions:
-            for name, versions in self._versions.items():
-                worker.recall(name, [(key, *kept) for key, kept in versions.items() if kept])
-            self._versions = {}
+        if self._remembering is not None:
+            self._kept.restore(worker, self._remembering.heartbeat)
         worker.settle(self._settled, min(settled, self._due_below))
         self.leave(worker.handle(parts).get(BARRIER, ()), outbox)
         while (least := worker.least_later) is not None and least < min(settled, self._due_below):
@@ -141,47 +138,22 @@ class LevelWorker:
         worker.settle(settled)
 
     def recall(self, row: Row) -> None:
-        """Go on, before any item, with what was remembered; of several versions of a key the last one counts."""
-        number, name, bodies = pickle.loads(row.body)
-        known = self._recalled.setdefault(name, {})
-        versions = self._versions.setdefault(name, {})
-        for body in bodies:
-            key, *kept = pickle.loads(body)  # nothing of a key that was forgotten
-            if known.get(key, _NEVER)[0] < number:
-                known[key] = number, xxh3_128_digest(body)
-                versions[key] = kept
+        """Go on, before any item, with what was remembered."""
+        self._kept.add(row)
 
     def remembered(self, target: int, remembering: Remembering) -> Iterator[Row]:
         """What a later worker for the same keys needs, once everything is settled.
 
         Raises:
-            PayloadError: a state cannot be pickled.
+            PayloadError: a state cannot be kept.
         """
-        for name, pairs in self._worker.remembered():
-            known = self._recalled.get(name, {})
-            kept = {key for key, _ in pairs}
-            forgotten = [] if remembering.everything else [(key,) for key in known if key not in kept]
-            try:
-                bodies = [(pair[0], pickle.dumps(pair, 5)) for pair in (*pairs, *forgotten)]
-            except Exception as error:
-                raise PayloadError(
-                    f"what {name!r} remembers of its keys cannot be kept ({type(error).__name__}: {error}); states "
-                    f"and payloads have to be picklable: no lambdas, open files or locks",
-                    step=name,
-                ) from error
-            changed = [
-                body
-                for key, body in bodies
-                if remembering.everything or known.get(key, _NEVER)[1] != xxh3_128_digest(body)
-            ]
-            for start in range(0, len(changed), _STATE_KEYS):
-                part = pickle.dumps((remembering.number, name, changed[start : start + _STATE_KEYS]), 5)
-                yield Row(self._levels.last, target, BEGINNING, STATE, self._level, part)
+        changed = self._worker.changed(self._due_below)
+        return self._kept.rows(target, remembering.number, changed, everything=remembering.everything)
 
     def recall_later(self, row: Row) -> tuple[str, Columns]:
         """Of later items that waited for a micro-batch those that are due in this one, and where they go."""
         assert self._remembering is not None
-        name, columns = opened_later(row)
+        name, columns = self._kept.later_of(row)
         begin = bisect_left(columns.metas, self._remembering.heartbeat)
         end = bisect_left(columns.metas, self._due_below, begin)
         if end < len(columns.metas) and self._remembering.everything:
@@ -203,14 +175,14 @@ class LevelWorker:
         for name, columns in self._worker.waiting():
             self._wait(self._level, target, name, columns)
         for (level, of_task, port), several in self._waiting.items():
-            yield from later_rows(self._levels.last, level, of_task, port, sorted_by_meta(joined(several)))
+            yield from self._kept.later_rows(level, of_task, port, sorted_by_meta(joined(several)))
 
     def _wait(self, level: int, target: int, name: str, columns: Columns) -> None:
         self._waiting.setdefault((level, target, name), []).append(columns)
 
     def _due(self, level: int, target: int, name: str, columns: Columns) -> Columns:
         """What is due in this micro-batch; the rest waits."""
-        if self._remembering is None:
+        if self._remembering is None or not self._levels.puts_later:
             return columns
         columns = sorted_by_meta(columns)
         end = bisect_left(columns.metas, self._due_below)

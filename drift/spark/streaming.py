@@ -54,9 +54,10 @@ from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, TIME_MIN, pack_time
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
+from drift_graph.restore import restored
 
-#: Raised with what workers remember of a grouping, so that a checkpoint of another kind is refused.
-_REMEMBERED = 2
+#: Raised with what is kept of a grouping, so that a checkpoint of another kind is refused.
+_REMEMBERED = 3
 _GOES_ON = (STATE, LATER)  # ports of what a later micro-batch goes on from
 _QUANTILES = [number / 100 for number in range(1, 100)]
 _TARGET, _PORT, _POSITION, _BODY = KEPT[1], KEPT[3], KEPT[4], KEPT[5]
@@ -422,7 +423,7 @@ class Stream:
                 first = arrived.where(f"late AND rank = {rank}").orderBy("place", "payload").first()
                 return LateItem(
                     f"source {name!r} got an item at {first.time} after a micro-batch that promised nothing below "
-                    f"{promise}; payload {safe_text(repr, pickle.loads(first.payload), 200)}; set lateness to "
+                    f"{promise}; payload {safe_text(repr, restored(first.payload), 200)}; set lateness to "
                     f"{policy.lateness + promise - first.time} or more, or pass late='divert' to keep such items"
                 )
         return None

@@ -19,13 +19,14 @@ from drift.spark.batches import COUNT, DDL, LATER, ROWS, STATE, Row, record_batc
 from drift.spark.frames import Counter, Reading, placed
 from drift.spark.kernels import OutputRange, RangeEnd, Work, through_maps
 from drift.spark.output import output_rows
-from drift_graph.canonical import canonical, form_of
+from drift_graph.canonical import canonical, form_of, stored
 from drift_graph.errors import DriftError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, read_varint, time_of
+from drift_graph.restore import restored, restored_all
 
 #: An item of a source that has arrived: the source's rank, its time, its place (a global time without the ordinal) and
-#: its pickled payload; or an error, and in place of the payload the key by which the first of several is known.
+#: its payload in stored form; or an error, and in place of the payload the key by which the first of several is known.
 ARRIVED = pa.schema(
     [
         ("rank", pa.int32()),
@@ -61,7 +62,7 @@ def arrive_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch])
             [reading.rank] * len(places),
             [time_of(place) if place else None for place in places],
             places,
-            [pickle.dumps(payload, 5) for payload in payloads],
+            [stored(payload) if place else BEGINNING for place, payload in zip(places, payloads)],
             errors,
         ]
         yield pa.RecordBatch.from_arrays(
@@ -88,10 +89,11 @@ def _numbered(
 
 def _by_source(batch: pa.RecordBatch) -> dict[int, tuple[list[bytes], list[Any]]]:
     found: dict[int, tuple[list[bytes], list[Any]]] = {}
-    for place, payload in zip(batch.column("place").to_pylist(), batch.column("payload").to_pylist()):
-        places, payloads = found.setdefault(read_varint(place, 8)[0], ([], []))
+    payloads = restored_all(b"".join(batch.column("payload").to_pylist()))
+    for place, payload in zip(batch.column("place").to_pylist(), payloads):
+        places, of_source = found.setdefault(read_varint(place, 8)[0], ([], []))
         places.append(place)
-        payloads.append(pickle.loads(payload))
+        of_source.append(payload)
     return found
 
 
@@ -158,6 +160,6 @@ def late_rows(
             pa.array([promises[rank][0] for rank in ranks], pa.string()),
             batch.column("time"),
             pa.array([promises[rank][1] for rank in ranks], pa.int64()),
-            pa.array([canonical(pickle.loads(payload)) for payload in payloads], pa.binary()),
+            pa.array([canonical(restored(payload)) for payload in payloads], pa.binary()),
         ]
         yield pa.RecordBatch.from_arrays(arrays, names=["source", "time", "heartbeat", "payload"])

@@ -29,7 +29,7 @@ LATE_DDL = "source string, time long, heartbeat long, payload binary"
 SLOTS = 32
 _COMMIT_DDL = "body binary"
 #: What a commit begins with; another number is another format.
-_FORMAT = b"drift stream 1\n"
+_FORMAT = b"drift stream 2\n"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The states of a cut that a run goes on from, by key: looked up when a key is first asked for.
+"""The states that a run goes on from, by key: of pieces, and of a base below; read when they are asked for.
 
 Invariant: a key that is asked for the first time has the state of the cut, also where the base has gone further.
 
@@ -8,8 +8,8 @@ it had asked for before. Each row begins with a hash of its key and state, and i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -20,10 +20,61 @@ from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.worker import Piece
 from drift.state.cut import Cut, StateDamaged
 from drift.state.patience import Patience
-from drift.state.pieces import Forms, StoredPiece
+from drift.state.pieces import Forms, LaterForm, States, StoredPiece, states_of
 from drift.state.place import Reader
 
 _HASH_BYTES = 8
+_PART_KEYS = 4096
+
+
+class Laid:
+    """Pieces laid over each other: of each key what the newest has.
+
+    Args:
+        pieces: the oldest first.
+    """
+
+    def __init__(self, pieces: Iterable[StoredPiece], forms: Forms) -> None:
+        self._pieces = list(pieces)
+        self._forms = forms
+        self._laid: dict[str, tuple[dict[Any, msgspec.Raw | None], dict[Any, None]]] = {}
+
+    def of(self, step: str) -> Mapping[Any, msgspec.Raw | None]:
+        """By identity the value of each key of a step, None where it is gone."""
+        return self._both(step)[0]
+
+    def _both(self, step: str) -> tuple[dict[Any, msgspec.Raw | None], dict[Any, None]]:
+        """These, and the keys that have timers."""
+        if step not in self._laid:
+            values: dict[Any, msgspec.Raw | None] = {}
+            timed: dict[Any, None] = {}
+            for piece in self._pieces:
+                if (states := piece.states.get(step)) is not None:
+                    found = dict(states.by_identity())
+                    values.update(found)
+                    timed = {key: None for key in timed if key not in found} if timed else timed
+                    timed.update((identity_of(key), None) for key in states.with_timers())
+            self._laid[step] = values, timed
+        return self._laid[step]
+
+    def found(self, step: str, identities: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Of these keys those that are there, with their states."""
+        values = self.of(step)
+        return ((key, self._forms.value(bytes(raw))) for key in identities if (raw := values.get(key)) is not None)
+
+    def timed(self, step: str) -> list[tuple[Any, Any]]:
+        """The states of the keys that have timers."""
+        return list(self.found(step, self._both(step)[1]))
+
+    def later(self) -> Iterator[LaterForm]:
+        return chain.from_iterable(piece.later for piece in self._pieces)
+
+    def parts(self, step: str, gone: Container[Any] = ()) -> Iterator[States]:
+        """All that is known of the keys of a step, as it was written; and of the keys in `gone`, which are that."""
+        values, timed = self._both(step)
+        entries = ((key, raw) for key, raw in values.items() if raw is not None or key in gone)
+        while part := list(islice(entries, _PART_KEYS)):
+            yield states_of(part, timed)
 
 
 def row_of(key: bytes, state: bytes) -> bytes:
@@ -47,49 +98,27 @@ class Kept:
         self._forms = forms
         self._where = where
         self._patience = patience
-        self._pieces = list(pieces)
-        self._changed: dict[str, Mapping[Any, msgspec.Raw | None]] = {}
+        self._changed = Laid(pieces, forms)
 
     def at_once(self, cut: Cut) -> Piece:
         """What has to be known from the beginning: the states of keys with timers, and all later items."""
         states: dict[str, Entries] = {}
         for step in cut.steps:
             rows = self._forms.entries(self._verified(step, self._reader.timed(step)))
-            timed = [piece.states[step] for piece in self._pieces if step in piece.states and piece.states[step].timed]
+            timed = self._changed.timed(step)
             if rows or timed:
-                changed = self._changed_of(step)
-                entries = [entry for entry in rows if entry[0] not in changed]
-                keys = dict.fromkeys(identity_of(key) for its_states in timed for key in its_states.with_timers())
-                entries += [(key, self._value(raw)) for key in keys if (raw := changed[key]) is not None]
-                states[step] = Entries.of(entries)
-        later = chain(self._reader.later(), *(piece.later for piece in self._pieces))
+                changed = self._changed.of(step)
+                states[step] = Entries.of([*(entry for entry in rows if entry[0] not in changed), *timed])
+        later = chain(self._reader.later(), self._changed.later())
         return Piece(cut.at, states, self._forms.later(each for each in later if each.meta >= cut.at))
-
-    def _changed_of(self, step: str) -> Mapping[Any, msgspec.Raw | None]:
-        """By identity what pieces have of the keys of a step: the newest value, None where the key is gone."""
-        changed = self._changed.get(step)
-        if changed is None:
-            found: dict[Any, msgspec.Raw | None] = {}
-            for piece in self._pieces:
-                if step in piece.states:
-                    found.update(piece.states[step].by_identity())
-            changed = self._changed[step] = found
-        return changed
-
-    def _value(self, raw: msgspec.Raw) -> Any:
-        return self._forms.value(bytes(raw))
 
     def lookup(self, step: str) -> Lookup:
         """What is found when a key is first asked for."""
-        changed = self._changed_of(step)
+        changed = self._changed.of(step)
 
         def found(identities: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-            asked: dict[bytes, Any] = {}
-            for identity in identities:
-                if identity not in changed:
-                    asked[form_of_identity(identity)] = identity
-                elif (raw := changed[identity]) is not None:
-                    yield identity, self._value(raw)
+            yield from self._changed.found(step, identities)
+            asked = {form_of_identity(identity): identity for identity in identities if identity not in changed}
             forms = list(asked)
             rows = self._patience.call(lambda: list(self._reader.find(step, forms)))
             for key, form in self._verified(step, rows):

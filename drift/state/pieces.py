@@ -9,7 +9,7 @@ and not when the run is to go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import chain, repeat
 from struct import Struct
@@ -112,11 +112,15 @@ class Forms:
         Raises:
             PayloadError: a state has no stored form, or could not be read again.
         """
+        return _encode(self.stored(piece))
+
+    def stored(self, piece: Piece) -> StoredPiece:
+        """The same, not joined yet."""
         states = {name: self._states(name, Entries.of(entries)) for name, entries in piece.states.items()}
         later = [LaterForm(*each[:3], self._form(each.target, each.payload), each.diff) for each in piece.later]
         for each in later[:1]:
             self._check(each.target, each.payload)
-        return _encode(StoredPiece(states, later))
+        return StoredPiece(states, later)
 
     def _states(self, name: str, entries: Entries) -> States:
         keys, values = entries.identities, entries.values
@@ -173,6 +177,21 @@ class Forms:
 
     def later(self, forms: Iterable[LaterForm]) -> list[LaterSent]:
         return [LaterSent(*each[:3], self.value(each.payload), each.diff) for each in forms]
+
+
+def states_of(entries: Iterable[tuple[Any, msgspec.Raw | None]], timed: Container[Any]) -> States:
+    """Of identities of keys and stored forms, None for those that are gone; those in `timed` have timers."""
+    keys: list[Any] = []
+    forms: list[msgspec.Raw] = []
+    gone: list[Any] = []
+    for key, form in entries:
+        if form is None:
+            gone.append(key)
+        else:
+            keys.append(key)
+            forms.append(form)
+    indices = [at for at, key in enumerate(keys) if key in timed] if timed else []
+    return States(_keys(keys), _array(len(keys), b"".join(forms)), _keys(gone), indices)
 
 
 def _keys(keys: Sequence[Any]) -> bytes:

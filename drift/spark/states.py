@@ -1,0 +1,109 @@
+"""What a level of a stream keeps between micro-batches: rows of STATE and of LATER, each a piece of a cut.
+
+Invariant: of several versions of a key's state the newest counts, in whatever order rows come; one that no item asks
+for is not looked into, and is written again as it was.
+
+Why: a row begins with the version of its form and says which micro-batch wrote it; rows are laid over each other in
+that order. Keys, states and payloads are in their canonical and stored forms, which name classes and no modules, so a
+program may be moved, or be another version, between two starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
+
+import msgspec
+
+from drift.machines.cuts import Entries
+from drift.machines.sent import LaterSent
+from drift.machines.worker import Piece, Worker
+from drift.spark.batches import LATER, STATE, Cutter, Row
+from drift.state.kept import Laid
+from drift.state.pieces import Forms, StoredPiece
+from drift_graph.errors import SettingsError
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING
+
+#: What a row begins with; another number is another form.
+_FORMAT = b"drift row 1\n"
+
+_decode = msgspec.msgpack.Decoder(tuple[int, StoredPiece]).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class KeptRows:
+    """The rows that a task of one level was given, and those that it gives.
+
+    Args:
+        last_level: of the graph, where rows wait for the end of a micro-batch.
+        make_forms: of the graph's states; called when there are some.
+    """
+
+    def __init__(self, last_level: int, level: int, make_forms: Callable[[], Forms]) -> None:
+        self._last_level = last_level
+        self._level = level
+        self._make_forms = make_forms
+        self._made: Forms | None = None
+        self._given: list[tuple[int, StoredPiece]] = []
+        self._laid: Laid | None = None
+
+    @property
+    def _forms(self) -> Forms:
+        self._made = self._made or self._make_forms()
+        return self._made
+
+    def add(self, row: Row) -> None:
+        """A version of some keys."""
+        self._given.append(_opened(row))
+
+    def restore(self, worker: Worker, cut: bytes) -> None:
+        """Before any item: the worker goes on from there, and looks up the keys that have no timers as items come."""
+        if self._given and self._laid is None:
+            laid = self._laid = self._laid_over()
+            steps = sorted({name for _, piece in self._given for name in piece.states})
+            timed = {name: Entries.of(laid.timed(name)) for name in steps}
+            worker.restore(Piece(cut, timed, []), lambda step: lambda keys: laid.found(step, keys))
+
+    def _laid_over(self, *more: tuple[int, StoredPiece]) -> Laid:
+        pieces = [piece for _, piece in sorted((*self._given, *more), key=itemgetter(0))]
+        return Laid(pieces, self._forms)
+
+    def rows(self, target: int, number: int, changed: Mapping[str, Entries], *, everything: bool) -> Iterator[Row]:
+        """What micro-batch `number` has changed, or all that is known behind it.
+
+        Raises:
+            PayloadError: a state cannot be kept.
+        """
+        of_this = number, self._forms.stored(Piece(BEGINNING, dict(changed), []))
+        laid = self._laid_over(of_this) if everything else Laid([of_this[1]], self._forms)
+        for name in changed:
+            known = {} if everything or self._laid is None else self._laid.of(name)
+            for states in laid.parts(name, known):
+                yield self._row(target, BEGINNING, STATE, self._level, number, StoredPiece({name: states}, ()))
+
+    def later_rows(self, level: int, target: int, port: str, columns: Columns) -> Iterator[Row]:
+        """Later items that wait, sorted by meta."""
+        metas, payloads, _ = columns
+        at_once = Cutter().items_at_once(port, payloads)
+        for start in range(0, len(metas), at_once):
+            part = zip(metas[start : start + at_once], payloads[start : start + at_once])
+            later = [LaterSent(BEGINNING, port, meta, payload, 1) for meta, payload in part]
+            yield self._row(target, metas[start], LATER, level, 0, self._forms.stored(Piece(BEGINNING, {}, later)))
+
+    def later_of(self, row: Row) -> tuple[str, Columns]:
+        """The port and the items of a row of LATER."""
+        later = self._forms.later(_opened(row)[1].later)
+        return later[0].target, Columns([each.meta for each in later], [each.payload for each in later], None)
+
+    def _row(self, target: int, first: bytes, port: str, level: int, number: int, piece: StoredPiece) -> Row:
+        return Row(self._last_level, target, first, port, level, _FORMAT + _encode((number, piece)))
+
+
+def _opened(row: Row) -> tuple[int, StoredPiece]:
+    if not row.body.startswith(_FORMAT):
+        raise SettingsError(
+            f"what the stream keeps begins with {row.body[:16]!r}, and this drift reads {_FORMAT!r}: another version "
+            f"has written it; go on with that one, or start anew with another checkpoint"
+        )
+    return _decode(row.body[len(_FORMAT) :])
