@@ -481,17 +481,25 @@ def test_places_that_cannot_be_opened_say_so(tmp_path: Path, kafka: Kafka) -> No
         (sinks.postgres("postgresql://nobody@localhost:1/none", "t"), "cannot be opened"),
         (sinks.redis("redis://localhost:1", "t"), "cannot be opened"),
         (sinks.kafka(kafka.servers, "there_is_no_such_topic"), "cannot be opened: Broker: Unknown topic"),
+        (sinks.postgres("postgresql://nobody:hunter2@[localhost/none", "t"), r"cannot be opened: .*nobody:\*\*\*@"),
     ):
-        with pytest.raises(SinkError, match=said):
+        with pytest.raises(SinkError, match=said) as raised:
             drift.run(echo(), {"rows": rows_of(1)}, sinks={"out": sink}).finish()
+        assert "hunter2" not in str(raised.value)
     for source, said in (
         (sources.redis("redis://localhost:1", "t"), "stream 't' of Redis cannot be read"),
         (sources.kafka(kafka.servers, "there_is_no_such_topic"), "cannot be read: Broker: Unknown topic"),
         (sources.parquet(tmp_path / "file"), "cannot be read as Parquet"),
         (sources.parquet(tmp_path / "none.parquet"), "cannot be read as Parquet"),
+        (sources.redis("redys://:hunter2@localhost", "t"), "stream 't' of Redis cannot be read"),
+        (
+            sources.postgres("postgresql://nobody:hunter2@[localhost/none", "t", key="k"),
+            r"nobody:\*\*\*@.*check the URL",
+        ),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=said) as refused:
             drift.run(echo(), {"rows": source}).finish()
+        assert "hunter2" not in str(refused.value)
 
 
 # Sources.

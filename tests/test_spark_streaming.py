@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
@@ -27,6 +28,7 @@ from drift.engines.surroundings import surroundings
 from drift.spark.batches import LATER, ROWS, STATE, Row, record_batch, row_of, rows_in
 from drift.spark.kernels import RangeEnd, Work, release_later, run_level
 from drift.spark.levels import Remembering
+from drift.spark.states import KeptRows
 from drift.spark.streaming import Stream
 from drift.spark.streaming_kernels import END, KEPT, release
 from drift.spark.streaming_store import Commit, Store, commit_bytes, commit_of
@@ -107,6 +109,61 @@ def test_micro_batches_that_are_cut_anywhere_give_the_output_of_the_reference(da
     cuts = sorted(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=4))) if count else []
     whole = data.draw(st.lists(st.booleans(), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
     assert in_micro_batches(case, cuts, data.draw(st.integers(1, 3)), whole) == in_reference(case)
+
+
+MOVED = """
+import dataclasses
+import drift
+
+@dataclasses.dataclass(frozen=True)
+class Sum:
+    trips: int
+    last: str
+
+def add(state, trip, time):
+    state = Sum(state.trips + 1, trip["taxi"])
+    return state, [state.trips, drift.at(time + 50, state)]
+
+def end(state, note, time):
+    return state, [(note.trips, note.last, state.trips)]
+
+def made():
+    graph = drift.Graph("sums")
+    trips = graph.source("trips", time=drift.EventTime(lambda trip: trip["time"], lateness=40))
+    sums = trips.process(lambda trip: trip["taxi"], Sum(0, ""), add, end, name="sums")
+    sums.flat_map(lambda n: [n, drift.at(drift.END, Sum(1, str(n)))], name="last", later=True).sink("out")
+    return graph.build()
+"""
+
+
+def test_a_program_may_be_moved_between_two_micro_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    flows = []
+    for module in ("before_it_moved", "after_it_moved"):
+        (tmp_path / f"{module}.py").write_text(MOVED)
+        flows.append(importlib.import_module(module).made())
+    rows = trips(60)
+    arrived = SourceMachine("trips", 0, flows[0].sources[0].time).take(rows)
+    items = sorted(zip(arrived.metas, ["trips"] * 60, arrived.payloads), key=lambda item: item[0])
+    states: list[Row] = []
+    ends: list[tuple[int, RangeEnd]] = []
+    position, before = 0, BEGINNING
+    for number, (flow, part, upto) in enumerate(zip(flows, (items[:40], items[40:]), (items[40][0], END_OF_TIME))):
+        remembers, before = Remembering(number, False, before), upto
+        work = Work(packed(flow), surroundings(), True, 2, (), heartbeat=upto, remembers=remembers)
+        states, more, position = micro_batch(work, part, states, position)
+        ends += more
+        assert all(b"moved" not in row.body for row in states) and (number == 1 or states)
+        sys.modules.pop("before_it_moved", None)
+    assert digest_and_error([end for _, end in ends]) == (drift.run(flows[1], {"trips": rows}).finish().digest, "")
+
+
+def test_a_row_of_another_version_is_refused_with_what_to_do() -> None:
+    row = Row(1, 0, BEGINNING, STATE, 1, b"drift row 0\nwhatever")
+    with pytest.raises(
+        drift.SettingsError, match=r"begins with b'drift row 0.nwha.*start anew with another checkpoint"
+    ):
+        KeptRows(1, 1, pytest.fail).add(row)
 
 
 # On Spark.

@@ -462,6 +462,9 @@ def test_what_cannot_be_a_place_is_refused_without_telling_secrets() -> None:
         ("ftp://me:secret@there", "no such place is known"),
         ("redis://:secret@localhost:1", "cannot be kept"),
         ("postgresql://me:secret@localhost:1/none", "cannot be kept"),
+        ("ftp://there/none?password=secret&x=1", "no such place is known"),
+        ("ftp://there/none?x=1&sslpassword=secret", "no such place is known"),
+        ("ftp://me:secret@[there/none", "no such place is known"),
     ):
         with pytest.raises(drift.SettingsError, match=told) as refused:
             drift.run(counted(), {"numbers": []}, state=wrong)

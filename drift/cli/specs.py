@@ -18,6 +18,7 @@ from drift.load import load_function
 from drift.sinks.base import Sink
 from drift.sources.base import Source
 from drift.sources.frames import FrameSource
+from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.moments import Field, span_from
@@ -62,7 +63,8 @@ def by_name(option: str, values: Iterable[str], kind: str, known: Sequence[str])
     for value in values:
         name, rest = _named(option, value, kind, known)
         if name in given:
-            raise SettingsError(f"{option} is given twice for {kind} {name!r}: {given[name]!r} and {rest!r}")
+            both = f"{without_secrets(given[name])!r} and {without_secrets(rest)!r}"
+            raise SettingsError(f"{option} is given twice for {kind} {name!r}: {both}")
         given[name] = rest
     return given
 
@@ -74,9 +76,11 @@ def _named(option: str, value: str, kind: str, known: Sequence[str]) -> tuple[st
         return name, value[len(name) + 1 :]
     names = ", ".join(map(repr, known))
     if "=" in value and "://" not in value.partition("=")[0] and not Path(value).exists():
-        raise SettingsError(f"{option} {value}: the graph has no {kind} {value.split('=')[0]!r}; it has {names}")
+        shown = without_secrets(value)
+        raise SettingsError(f"{option} {shown}: the graph has no {kind} {value.split('=')[0]!r}; it has {names}")
     if len(known) != 1:
-        raise SettingsError(f"{option} {value}: say which {kind}, as NAME={value}; the graph has {names}")
+        shown = without_secrets(value)
+        raise SettingsError(f"{option} {shown}: say which {kind}, as NAME={shown}; the graph has {names}")
     return known[0], value
 
 
@@ -137,7 +141,7 @@ def _source_of_url(spec: str, name: str) -> Source:
         return sources.redis(f"redis://{rest}", told or name, decode="json")
     if kind in ("redis", "rediss"):
         return sources.redis(url, told or name)
-    raise SettingsError(f"{spec} is where a sink writes; a source is {SOURCE_FORMS}")
+    raise SettingsError(f"{without_secrets(spec)} is where a sink writes; a source is {SOURCE_FORMS}")
 
 
 def sink_of(spec: str, on_existing: OnExisting, name: str = "") -> Sink:
@@ -181,7 +185,7 @@ def _sink_of_url(spec: str, on_existing: OnExisting, name: str) -> Sink:
     if kind in ("redis", "rediss"):
         return sinks.redis(url, told or name, resume=on_existing)
     if kind != "kafka" or on_existing == "replace":
-        raise SettingsError(f"sink {spec} is none of {SINK_FORMS}; what Kafka has cannot be replaced")
+        raise SettingsError(f"sink {without_secrets(spec)} is none of {SINK_FORMS}; what Kafka has cannot be replaced")
     return sinks.kafka(rest, told or name, resume=on_existing)
 
 
@@ -200,7 +204,9 @@ def refuse_one_file(specs: Mapping[str, str]) -> None:
             path = place = spec if "#" in spec else f"{spec}#{name}"
         other = writer.setdefault(place, name)
         if other != name:
-            raise SettingsError(f"sinks {other!r} and {name!r} are given one file, {path}; give each its own")
+            raise SettingsError(
+                f"sinks {other!r} and {name!r} are given one file, {without_secrets(str(path))}; give each its own"
+            )
 
 
 def writes_to_stdout(spec: str) -> bool:

@@ -20,6 +20,7 @@ from drift.extras import need
 from drift.guarantees import SinkPromise
 from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift.sinks.rows import Rows
+from drift.urls import without_secrets
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.metas import Metas
 
@@ -115,9 +116,9 @@ class PostgresSink(ResumingSink):
                     last = None
         except psycopg.Error as error:
             raise SinkError(
-                f"{self._place} cannot be opened: {str(error).strip()}; nothing was written; check the URL, and what "
-                f"the user may do there"
-            ) from error
+                f"{self._place} cannot be opened: {without_secrets(str(error).strip())}; nothing was written; check the "
+                f"URL, and what the user may do there"
+            ) from None
         return last
 
     def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last:

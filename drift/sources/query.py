@@ -15,6 +15,7 @@ from drift.extras import need
 from drift.guarantees import SourcePromise
 from drift.sources.base import Reader, position_of, where_in
 from drift.sources.frames import Payload
+from drift.urls import without_secrets
 from drift_graph.errors import InputError, SettingsError
 
 _ROWS = 4096
@@ -144,7 +145,9 @@ def _open_postgres(what: str, url: str, rows: str, key: str) -> tuple[Fetch, Cal
         found = connection.execute(f"select pg_typeof({key})::text from {rows} limit 1".encode()).fetchone()
         null = connection.execute(f"select 1 from {rows} where {key} is null limit 1".encode()).fetchone()
     except psycopg.Error as error:
-        raise InputError(f"{what} cannot be read: {str(error).strip()}; check the URL, the query and the key") from None
+        raise InputError(
+            f"{what} cannot be read: {without_secrets(str(error).strip())}; check the URL, the query and the key"
+        ) from None
     _refuse_null(what, key, null, connection.close)
     by = f'{key} collate "C"' if found is not None and found[0] in ("text", "character varying", "character") else key
 

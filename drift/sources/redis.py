@@ -64,11 +64,10 @@ class RedisSource:
     def open(self) -> Reader:
         import redis
 
-        client = redis.Redis.from_url(self._url)
         try:
+            client = redis.Redis.from_url(self._url)
             found: Any = client.xrevrange(self._stream, count=1)
         except (redis.RedisError, ValueError) as error:
-            client.close()
             raise InputError(f"stream {self._stream!r} of Redis cannot be read: {error}; check the URL") from None
         newest = found[0][0].decode() if found else "0"
         start = newest if self._start == "$" else self._start

@@ -5,7 +5,7 @@ Nothing here imports pyspark before it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -111,6 +111,7 @@ def stream(
     times: Mapping[str, Any] | None = None,
     partitions: int | None = None,
     changed_code: Literal["refuse", "accept"] = "refuse",
+    classes: Sequence[type] = (),
     **more: Any,
 ) -> Stream:
     """A graph over streaming DataFrames: `start` it, `finish` it, read its `items`.
@@ -122,13 +123,14 @@ def stream(
     Args:
         graph: its sources are in event time.
         sources: for each source what `spark.readStream` made, or `source` of it.
-        checkpoint: a folder that driver and executors can write to, of this stream alone. What is in it is unpickled.
+        checkpoint: a folder that driver and executors can write to, of this stream alone.
         output: a folder for the items, as Parquet; `checkpoint`/output if None.
         sink, columns: as for `dataframe`.
         times: time policies by source, in place of those of the graph.
         partitions: tasks that share the keys, for the whole life of the stream; None for as many as run at once.
         changed_code: what to do where functions are not those that the stream has run with before: "refuse" to start,
             or "accept" it, where a function that raised was mended.
+        classes: of states, where the modules of the graph's functions do not know them by name.
         more: other settings of engine "spark".
     """
     need("spark", "drift.spark.stream")
@@ -145,5 +147,6 @@ def stream(
         columns=columns,
         times=times or {},
         changed_code=changed_code,
+        classes=tuple(classes),
         settings=SPARK.settings_of({"partitions": partitions, **more}),
     )

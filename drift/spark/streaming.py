@@ -77,6 +77,7 @@ class Stream:
         columns: str | None,
         times: Mapping[str, TimePolicy],
         changed_code: Literal["refuse", "accept"],
+        classes: tuple[type, ...],
         settings: SparkSettings,
     ) -> None:
         check_sources(dataflow, sources, times)
@@ -105,6 +106,7 @@ class Stream:
         policies = {reading.name: reading.policy for reading in self._readings.values()}
         self._graph = fingerprint(dataflow, policies)
         self._changed_code = changed_code
+        self._classes = classes
         self._settings = settings
         self._around = surroundings()  # of this thread; micro-batches are begun in another
         self._error: Exception | None = None
@@ -291,7 +293,7 @@ class Stream:
         waiting += [store.pending(before.slot)] if before.number >= 0 else []
         rows = reduce(lambda one, other: one.unionAll(other), waiting)
         slot = before.next_slot
-        remembering = Remembering(number, before.writes_everything, before.heartbeat)
+        remembering = Remembering(number, before.writes_everything, before.heartbeat, self._classes)
         work = replace(self._work(before.partitions, bounds, remembering), heartbeat=upto)
         ready = functions.col("place") < functions.lit(bytearray(upto))
         fed = rows.where(ready).select("place", "payload").repartition(before.partitions, "place")

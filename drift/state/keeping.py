@@ -29,10 +29,11 @@ from drift.state.folding import pieces_of
 from drift.state.kept import Kept
 from drift.state.patience import Patience
 from drift.state.pieces import Forms
-from drift.state.place import Place, without_secrets
+from drift.state.place import Place
 from drift.state.postgres import PostgresPlace
 from drift.state.redis import RedisPlace
 from drift.state.store import Store
+from drift.urls import without_secrets
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 from drift.state.pieces import LaterForm
 from drift_graph.errors import SettingsError
@@ -132,11 +131,3 @@ def named(url: str) -> tuple[str, str]:
     """The URL of a server, and the name that a run has there: what is behind #, or else "drift"."""
     server, _, name = url.partition("#")
     return server, name or "drift"
-
-
-def without_secrets(url: str) -> str:
-    """A URL without its password."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return url.replace(f":{parts.password}@", ":***@", 1)

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from drift.extras import need
 from drift.state.pieces import LaterForm
-from drift.state.place import Away, Changes, Held, TakenOver, named, without_secrets
+from drift.state.place import Away, Changes, Held, TakenOver, named
+from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -311,11 +312,11 @@ class _Connection:
             yield self._connection
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             self.close()
-            raise Away(str(error).strip()) from error
+            raise Away(without_secrets(str(error).strip())) from error
         except psycopg.Error as error:
             raise SettingsError(
-                f"the state in {self._where} cannot be read or written: {str(error).strip()}"
-            ) from error
+                f"the state in {self._where} cannot be read or written: {without_secrets(str(error).strip())}"
+            ) from None
 
     def close(self) -> None:
         if self._connection is not None:

@@ -28,7 +28,8 @@ import msgspec
 
 from drift.extras import need
 from drift.state.pieces import LaterForm
-from drift.state.place import Away, Changes, Held, TakenOver, named, without_secrets
+from drift.state.place import Away, Changes, Held, TakenOver, named
+from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 
 if TYPE_CHECKING:
