@@ -300,9 +300,7 @@ class WindowStage(KeyedState):
         settled.update(known)
         if opened:
             parents = with_suffix(metas_in_order(metas, firsts, increasing=True), self._group_suffix)
-            end.timers.update(
-                zip(opened, later_metas(parents, self._timer_ending, end.until, self._process.phase))
-            )
+            end.timers.update(zip(opened, later_metas(parents, self._timer_ending, end.until, self._process.phase)))
             end.notes.update(notes)
         return True
 

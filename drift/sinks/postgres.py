@@ -116,8 +116,8 @@ class PostgresSink(ResumingSink):
                     last = None
         except psycopg.Error as error:
             raise SinkError(
-                f"{self._place} cannot be opened: {without_secrets(str(error).strip())}; nothing was written; check the "
-                f"URL, and what the user may do there"
+                f"{self._place} cannot be opened: {without_secrets(str(error).strip())}; nothing was written; check "
+                f"the URL, and what the user may do there"
             ) from None
         return last
 

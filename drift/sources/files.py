@@ -111,9 +111,7 @@ class FileSource:
     promise = SourcePromise("from a position", "a place in the file, as long as it is there")
     live = False
 
-    def __init__(
-        self, kind: str, path: str | os.PathLike[str], batches: Callable[[File], Iterator[list[Any]]]
-    ) -> None:
+    def __init__(self, kind: str, path: str | os.PathLike[str], batches: Callable[[File], Iterator[list[Any]]]) -> None:
         try:
             self._path = os.fsdecode(path)
         except TypeError:

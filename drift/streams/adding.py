@@ -152,7 +152,6 @@ class Steps(Generic[T]):
         function: Callable[..., Any],
         arity: Arity,
         name: str | None,
-
         kind: str,
         with_time: bool = False,
         later: bool = False,
