@@ -108,6 +108,7 @@ if _TYPE_CHECKING:
     from drift_graph.errors import StepError as StepError
     from drift_graph.graph import Dataflow as Dataflow
     from drift_graph.item import Item as Item
+    from drift_graph.lateness import Late as Late
     from drift_graph.later import Later as Later
     from drift_graph.later import at as at
     from drift_graph.later import next_round as next_round
@@ -115,7 +116,6 @@ if _TYPE_CHECKING:
     from drift_graph.policies import ArrivalTime as ArrivalTime
     from drift_graph.policies import EventTime as EventTime
     from drift_graph.restore import restored as restored
-    from drift_graph.times import Late as Late
 
 #: Where each public name is from; it is imported when it is first asked for, so that `import drift` takes no time.
 _NAMES = {
@@ -143,7 +143,7 @@ _NAMES = {
     "drift_graph.meta": ("END",),
     "drift_graph.restore": ("restored",),
     "drift_graph.policies": ("ArrivalTime", "EventTime"),
-    "drift_graph.times": ("Late",),
+    "drift_graph.lateness": ("Late",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 _MODULES = ("sinks", "sources", "spark", "testing")

@@ -39,9 +39,9 @@ from drift_barrier.digest import Digest
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item, items
+from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
-from drift_graph.times import Late
 from drift_graph.unchanged import Sample, Sampler
 
 if TYPE_CHECKING:

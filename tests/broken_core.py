@@ -12,7 +12,7 @@ ONLY_SPEED = "it changes how much is on its way, and nothing that comes out"
 _ACKER, _LEDGER = "acker/drift_acker/table.py", "acker/drift_acker/ledger.py"
 _BARRIER, _DIGEST = "barrier/drift_barrier/barrier.py", "barrier/drift_barrier/digest.py"
 _CANONICAL, _META = "graph/drift_graph/canonical.py", "graph/drift_graph/meta.py"
-_RANKS, _TIMES = "graph/drift_graph/ranks.py", "graph/drift_graph/times.py"
+_RANKS, _TIMES, _LATENESS = (f"graph/drift_graph/{name}.py" for name in ("ranks", "times", "lateness"))
 _REFERENCE = "graph/drift_graph/reference.py"
 _LOG = "drift/machines/log.py"
 _SIMULATED, _NODE = "drift/engines/simulated.py", "drift/machines/nodes/node.py"
@@ -451,20 +451,20 @@ BREAKAGES = [
     ),
     one(
         "lateness judged by batch",
-        _TIMES,
-        "list(islice(accumulate(times, max, initial=seen_before), len(times)))",
-        "[seen_before] * len(times)",
+        _LATENESS,
+        "list(islice(accumulate(times, max, initial=before), len(times)))",
+        "[before] * len(times)",
     ),
     one(
-        "a promise one too high",
-        _TIMES,
-        "max(self._promised, seen - policy.lateness, TIME_MIN)",
-        "max(self._promised, seen - policy.lateness + 1, TIME_MIN)",
+        "a heartbeat one too high",
+        _LATENESS,
+        "max(self.least, self.greatest - lateness, TIME_MIN)",
+        "max(self.least, self.greatest - lateness + 1, TIME_MIN)",
     ),
     one(
-        "an idle source that takes items older than its promise",
+        "an idle source that takes items older than its heartbeat",
         _TIMES,
-        "            self._promised = promise\n",
+        "            self._lateness.least = least\n",
         "",
         ("tests/test_testing.py", "-k", "live_sources"),
     ),

@@ -19,9 +19,9 @@ import drift
 from drift import ArrivalTime, EventTime, InputError, sources
 from drift.engines.feed import Feed
 from drift.engines.logged import ArrivalLog
+from drift_graph.lateness import Late
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.meta import time_of as drift_time
-from drift_graph.times import Late
 
 
 class Taken:

@@ -894,7 +894,7 @@ def test_a_source_lets_go_of_what_is_settled_where_an_item_of_the_batch_is_far_a
     for start in range(0, 2000, 20):
         machine.take([*range(start, start + 20), 10**6 + start])
         assert machine.unsettled(global_time(start + 20, 0, 0, 0)) == start // 20 + 1
-    assert sum(len(metas) for _, _, metas, _ in machine._sent) == 100
+    assert sum(len(metas) for _, _, metas, _ in machine._unsettled._sent) == 100
 
 
 def test_a_scan_takes_back_several_items_of_a_key_though_the_state_after_the_first_is_the_same() -> None:

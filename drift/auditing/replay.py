@@ -25,10 +25,11 @@ from drift.streams import Graph
 from drift_graph import errors
 from drift_graph.errors import GraphError, SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.lateness import Late
 from drift_graph.operators import Source, function_of
 from drift_graph.policies import EventTime
 from drift_graph.restore import CannotRestore, Classes, classes_near
-from drift_graph.times import Arrived, Late
+from drift_graph.times import Arrived
 
 Pace = Literal["full", "recorded"]
 

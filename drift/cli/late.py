@@ -8,7 +8,7 @@ from typing import IO
 from drift.cli.errors import to_json
 from drift.cli.specs import OnExisting
 from drift_graph.errors import SinkError
-from drift_graph.times import Late
+from drift_graph.lateness import Late
 
 
 class LateOutput:

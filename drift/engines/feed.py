@@ -19,9 +19,10 @@ from drift.sources.base import Acknowledging, Positioned, Reader, SetsApart, Sou
 from drift.undisturbed import undisturbed
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.lateness import Late
 from drift_graph.policies import TimePolicy
 from drift_graph.rereading import Position, as_plain, from_plain
-from drift_graph.times import Arrived, Late, SourceMachine
+from drift_graph.times import Arrived, SourceMachine
 
 if TYPE_CHECKING:
     from drift.records.messages import Stored
@@ -325,10 +326,10 @@ class Feed:
             log.end()
         given = None
         if payloads or refused is None:
-            promised = machine.promised
+            least = machine.least_time
             given = self.intake.give(rank, payloads, now_ms, time.monotonic(), before)
-            if log is not None and not payloads and machine.promised > promised:  # the idle policy has decided
-                log.promise(machine.promised)
+            if log is not None and not payloads and machine.least_time > least:  # the idle policy has decided
+                log.promise(machine.least_time)
         if refused is not None and (given is None or given.arrived.error is None):
             self.intake.inputs.fail(rank, refused)
         return given
@@ -339,7 +340,7 @@ class Feed:
         if before is not None:
             before = before._replace(entry=entry.number)
         if entry.promise is not None:
-            return self.intake.beat(rank, machine.promise(entry.promise))
+            return self.intake.beat(rank, machine.advance(entry.promise))
         if entry.payloads is not None:
             self._sought[rank] = entry.reader
         return self.intake.give(rank, entry.payloads, entry.at_ms, time.monotonic(), before)

@@ -17,9 +17,10 @@ from drift.engines.feed import Feed
 from drift.machines.nodes.intake import Fed
 from drift_graph.errors import InputError
 from drift_graph.graph import Dataflow
+from drift_graph.lateness import Late
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.policies import ArrivalTime
-from drift_graph.times import Arrived, Late, SourceMachine
+from drift_graph.times import Arrived, SourceMachine
 
 
 class RecordedBatch(NamedTuple):

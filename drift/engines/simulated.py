@@ -66,10 +66,11 @@ from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import DriftBug, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME, global_time_of
 from drift_graph.metas import least_meta
 from drift_graph.policies import EventTime, TimePolicy
-from drift_graph.times import Arrived, Late, SourceMachine
+from drift_graph.times import Arrived, SourceMachine
 
 #: A run of the simulator has an end: a machine that goes on for ever is broken.
 _TURNS_MAX = 1_000_000

@@ -33,7 +33,7 @@ class Begin(msgspec.Struct, array_like=True, tag=1):
 
 
 class LateRow(msgspec.Struct, array_like=True):
-    """A diverted item; see `drift_graph.times.Late`."""
+    """A diverted item; see `drift_graph.lateness.Late`."""
 
     time: int
     heartbeat: int

@@ -34,10 +34,10 @@ from drift.sinks.typed import Tables
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
 from drift_graph.item import Item
+from drift_graph.lateness import Late
 from drift_graph.meta import TIME_MAX, TIME_MIN, time_of
 from drift_graph.metas import Metas, NumberedMetas
 from drift_graph.restore import CannotRestore, Classes, named_classes, restored, restored_all
-from drift_graph.times import Late
 
 Table = Literal["output", "input", "late", "arrivals", "blocks"]
 #: Rows that are made into Python objects at once.

@@ -41,6 +41,7 @@ from drift_graph.functions import safe_text
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, TIME_MIN, pack_time, varint
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
+from drift_graph.stamps import ties_one_by_one, times_of
 from drift_graph.times import SourceMachine
 
 #: The column of times, where one is given; behind those of the payload.
@@ -66,14 +67,14 @@ class FrameMachine(SourceMachine):
         policy = self.policy
         if times is None:
             assert isinstance(policy, EventTime)
-            times, error = self._times(payloads, policy)
+            times, error = times_of(payloads, policy, self.name)
             payloads = payloads[: len(times)]
         rank = varint(self._rank)
         if isinstance(policy, ArrivalTime):
             rest = rank + varint(0) + ending
             return [pack_time(time) + rest for time in times], error
         if policy.tie is not None:
-            ties, tie_error = self._ties_one_by_one(payloads, policy.tie)
+            ties, tie_error = ties_one_by_one(payloads, policy.tie, self.name)
             return [pack_time(time) + rank + varint(tie) + ending for time, tie in zip(times, ties)], tie_error or error
         hashes, tie_error = self._hashes(payloads, forms)
         return _hashed_places(times[: len(hashes) // 8], rank, hashes, ending), tie_error or error
@@ -84,11 +85,8 @@ class FrameMachine(SourceMachine):
             forms = canonical_each(payloads) if forms is None else forms[: len(payloads)]
             return b"".join(map(xxhash.xxh64_digest, forms)), None
         except NoCanonicalForm:
-            ties, error = self._ties_one_by_one(payloads, hash64)
+            ties, error = ties_one_by_one(payloads, hash64, self.name)
             return b"".join(tie.to_bytes(8, "big") for tie in ties), error
-
-    def _nth(self, index: int) -> str:
-        return ""  # a row of a DataFrame has no number
 
 
 def _hashed_places(times: list[int], rank: bytes, hashes: bytes, ending: bytes) -> list[bytes]:

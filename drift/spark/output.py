@@ -25,9 +25,9 @@ from drift_barrier.barrier import Released
 from drift_graph.canonical import canonical_each
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.lateness import Late
 from drift_graph.meta import global_time_of, time_of
 from drift_graph.policies import TimePolicy
-from drift_graph.times import Late
 
 PLACE_DDL = "position long, time long, global_time binary, meta binary"
 PAYLOAD_DDL = "sink string, payload binary"

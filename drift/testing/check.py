@@ -26,10 +26,11 @@ from drift_graph.failures import no_form_error
 from drift_graph.graph import Dataflow
 from drift_graph.inputs import told_at_last
 from drift_graph.item import Item
+from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME
 from drift_graph.policies import EventTime, TimePolicy
 from drift_graph.reference import Reference
-from drift_graph.times import Arrived, Late, SourceMachine
+from drift_graph.times import Arrived, SourceMachine
 
 #: What fails where the run is the reference's, and the test under `deterministic` wants more of it.
 OF_TEST = "the test's own words"

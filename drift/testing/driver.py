@@ -18,9 +18,10 @@ from drift.testing.schedule import Schedule
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
+from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME, MetaParts
 from drift_graph.policies import EventTime
-from drift_graph.times import Late, SourceMachine
+from drift_graph.times import SourceMachine
 
 
 class Driver:
@@ -101,7 +102,7 @@ class Driver:
         machine = self._machine(source)
         if not isinstance(machine.policy, EventTime):
             raise SettingsError(f"source {source!r} is in arrival time: its clock makes its promises; see tick")
-        self.simulation.promise(self._rank(source), machine.promise(time))
+        self.simulation.promise(self._rank(source), machine.advance(time))
 
     def tick(self, source: str) -> None:
         """A live source in arrival time has nothing now: it promises the time on its clock."""

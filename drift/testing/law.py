@@ -47,7 +47,7 @@ from drift.testing.strategies import schedules
 from drift_graph.errors import ImpureStep, InputError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
-from drift_graph.times import Late
+from drift_graph.lateness import Late
 
 #: Each example's input is run under several schedules, the smaller it is the more, so that shrinking it does not hang
 #: on one of them. How many depends on the input alone: what failed once fails when Hypothesis tries it again.

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from operator import itemgetter
 
+from drift_graph.lateness import Late
 from drift_graph.meta import pack_time
-from drift_graph.times import Late, SourceMachine
+from drift_graph.times import SourceMachine
 
 #: Heartbeat and rank.
 Place = tuple[bytes, int]

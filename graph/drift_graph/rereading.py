@@ -82,7 +82,7 @@ class Rereading:
         """A batch was read, behind a position that `here` gave."""
         seen = None
         if isinstance(self._machine.policy, EventTime):
-            greatest = self._machine.judging.max_seen
+            greatest = self._machine.judging.greatest
             seen = b"" if greatest is None else pack_time(greatest)
         late = max((pack_time(each.heartbeat) for each in arrived.late), default=b"")
         self._batches.append(_Batch(before, arrived.metas, seen, late))

@@ -10,25 +10,18 @@ how many came before, and being equal it does not matter which is which.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from datetime import UTC
-from heapq import heappop, heappush
-from itertools import accumulate, islice, repeat
-from operator import lt, sub
+from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import xxhash
 
 from drift_graph.canonical import NoCanonicalForm, canonical, canonical_each, hash64, same
-from drift_graph.diverted import diverted, diverted_by, is_diverted
-from drift_graph.errors import DriftError, InputError, LateItem, PayloadError, StepError
-from drift_graph.functions import line_of, name_of, pass_interrupts, safe_text
+from drift_graph.errors import InputError
+from drift_graph.lateness import Late, Lateness, short
 from drift_graph.meta import (
     BEGINNING,
     END_OF_TIME,
-    TIME_MAX,
     TIME_MIN,
     global_time,
     pack_time,
@@ -41,28 +34,15 @@ from drift_graph.metas import (
     EventMetas,
     Metas,
     NumberedMetas,
-    are_looked_up_slowly,
-    known_to_increase,
-    least_meta,
-    metas_from_on,
 )
-from drift_graph.moments import time_from
 from drift_graph.places import Places
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
-
-
-class Late(NamedTuple):
-    """A diverted item: it had `time` when its source had promised nothing below `heartbeat`."""
-
-    source: str
-    payload: Any
-    time: int
-    heartbeat: int
-    reason: str
+from drift_graph.stamps import ties_of, ties_one_by_one, times_of, times_or_apart
+from drift_graph.unsettled import Unsettled
 
 
 class Arrived(NamedTuple):
-    """What a source hands to the dataflow at once, its promise after it, and what did not go in.
+    """What a source hands to the dataflow at once, its heartbeat after it, and what did not go in.
 
     `error` ends the run, once the items before it, which are all here, are on their way.
     """
@@ -75,7 +55,6 @@ class Arrived(NamedTuple):
 
 
 _FIRST = varint(0)  # the ordinal of what is the first of its place
-_LOOK_ITEMS = 64  # whose least and greatest time are looked at, before each of them is
 
 
 class Judging(NamedTuple):
@@ -83,14 +62,15 @@ class Judging(NamedTuple):
 
     Attributes:
         heartbeat: as of items, where the source has ended.
+        greatest, least: time so far, and that is accepted; see `Lateness`.
         stamp_time, stamp_ordinal: of the next item of a live source in arrival time.
     """
 
     heartbeat: bytes
     items_in: int
     late_items: int
-    max_seen: int | None
-    promised: int
+    greatest: int | None
+    least: int
     stamp_time: int
     stamp_ordinal: int
 
@@ -122,14 +102,15 @@ class Remembered(NamedTuple):
     """What a later machine of a source needs, to go on as this one would.
 
     Attributes:
+        greatest, least: time so far, and that is accepted; see `Lateness`.
         ordinals: time, tie, how many came with these, and where the policy has a tie function, the payload.
     """
 
     heartbeat: bytes
     items_in: int
     late_items: int
-    max_seen: int | None
-    promised: int
+    greatest: int | None
+    least: int
     ordinals: list[tuple[int, int, int, Any]]
 
 
@@ -157,12 +138,9 @@ class SourceMachine:
         self.late_items = 0
         self._rank = rank
         self._stamp = (TIME_MIN, 0)  # live arrival: time and ordinal of the next item at that time
-        self._max_seen: int | None = None
-        self._promised = TIME_MIN  # event time: nothing below is accepted any more
+        self._lateness = Lateness(name)  # in event time
         self._places = Places()
-        self._unsettled = 0
-        self._batches = 0
-        self._sent: list[tuple[bytes, int, Metas, int]] = []  # a heap: next unsettled meta, number, metas, its index
+        self._unsettled = Unsettled()
 
     @property
     def finished(self) -> bool:
@@ -174,24 +152,24 @@ class SourceMachine:
         error: Exception | None = None
         metas: Metas
         if isinstance(self.policy, EventTime):
-            seen_before = self._max_seen
+            before = self._lateness.greatest
             clock = now_ms if self.live else TIME_MIN
             if self._sets_apart:
-                payloads, times = self._all_times(payloads, self.policy, clock)
+                payloads, times = times_or_apart(payloads, self.policy, self._lateness, clock)
             else:
-                times, error = self._times(payloads, self.policy)
-            kept, late, too_late = self._judge(payloads, times, self.policy, clock)
+                times, error = times_of(payloads, self.policy, self.name, self.items_in + self.late_items)
+            kept, late, too_late = self._lateness.judge(payloads, times, self.policy, clock)
             if kept is not None:
                 payloads, times = [payloads[index] for index in kept], [times[index] for index in kept]
             metas, tie_error = self._event_metas(payloads[: len(times)], times, self.policy)
             if tie_error is not None:  # what came after that item counts as not seen, neither its time nor as late
                 bad = len(metas) if kept is None else kept[len(metas)]
                 late = late[: bad - len(metas)]
-                seen = times[: len(metas)] if seen_before is None else [*times[: len(metas)], seen_before]
-                self._max_seen = max(seen, default=None)
+                seen = times[: len(metas)] if before is None else [*times[: len(metas)], before]
+                self._lateness.greatest = max(seen, default=None)
             payloads = payloads[: len(metas)]
             error = tie_error or too_late or error
-            self._promise(self._max_seen, self.policy)
+            self._follow(self.policy)
         elif self.live:
             metas = self._stamped_metas(len(payloads), now_ms)
         else:
@@ -207,33 +185,35 @@ class SourceMachine:
 
     def remembered(self) -> Remembered:
         """What `recall` takes; not for live sources."""
-        least = pack_time(self._promised)
+        least = pack_time(self._lateness.least)
         places = sorted(self._places.listed().items())
         ordinals = [(time_of(first), tie_of(first), *known) for first, known in places if first >= least]
-        return Remembered(self.heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, ordinals)
+        return Remembered(self.heartbeat, self.items_in, self.late_items, *self._lateness.known, ordinals)
 
     def recall(self, remembered: Remembered) -> None:
         """Go on, before any item, where another machine was."""
-        self.heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, ordinals = remembered
+        self.heartbeat, self.items_in, self.late_items = remembered[:3]
+        self._lateness.known, ordinals = (remembered.greatest, remembered.least), remembered.ordinals
         rank = varint(self._rank)
         firsts = EventMetas([time for time, *_ in ordinals], [tie for _, tie, *_ in ordinals], rank, _FIRST)
         self._places = Places({first: (count, payload) for first, (_, _, count, payload) in zip(firsts, ordinals)})
 
     @property
-    def promised(self) -> int:
+    def least_time(self) -> int:
         """In event time, nothing below is accepted any more."""
-        return self._promised
+        return self._lateness.least
 
     @property
     def judging(self) -> Judging:
         """What judges the next item; `go_on` takes it, in this form for as long as there are cuts."""
         heartbeat = self._before_end if self.finished else self.heartbeat
-        return Judging(heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, *self._stamp)
+        return Judging(heartbeat, self.items_in, self.late_items, *self._lateness.known, *self._stamp)
 
     def go_on(self, judging: Judging, place: Place | None) -> None:
         """Go on, before any item, where another machine was; of places one at most is of any account."""
-        self.heartbeat, self.items_in, self.late_items, self._max_seen, self._promised, *stamp = judging
-        self._stamp = stamp[0], stamp[1]
+        self.heartbeat, self.items_in, self.late_items = judging[:3]
+        self._lateness.known = judging.greatest, judging.least
+        self._stamp = judging.stamp_time, judging.stamp_ordinal
         if place is not None:
             hashed = _Hashed(place.payload) if isinstance(self.policy, EventTime) and self.policy.tie else None
             self._places = Places({place.first: (place.came, hashed)})
@@ -266,15 +246,12 @@ class SourceMachine:
         self.items_in += len(metas)
         self.late_items += len(late)
         if metas:
-            self._batches += 1
-            self._unsettled += len(metas)
-            heappush(self._sent, (least_meta(metas), self._batches, metas, 0 if known_to_increase(metas) else -1))
+            self._unsettled.add(metas)
 
     def above_all_seen(self) -> bytes:
-        """A promise past every item so far, which a source that ends could have made."""
-        if self._max_seen is None or self._max_seen == TIME_MAX:
-            return self.heartbeat
-        return max(self.heartbeat, pack_time(self._max_seen + 1))
+        """A heartbeat past every item so far, as that of a source that ends could have been."""
+        past = self._lateness.past_all()
+        return self.heartbeat if past is None else max(self.heartbeat, pack_time(past))
 
     def finish(self) -> bytes:
         """The input has ended: the last heartbeat, above every time."""
@@ -291,41 +268,26 @@ class SourceMachine:
         return self.heartbeat
 
     def idle(self, others: bytes) -> bytes:
-        """The idle policy has decided: promise what was seen, and what the other sources promise at least."""
+        """The idle policy has decided: the heartbeat is past all items so far, and not below that of the others."""
         if isinstance(self.policy, EventTime) and not self.finished:
-            promise = self._promised
-            if self._max_seen is not None:
-                promise = max(promise, min(self._max_seen + 1, TIME_MAX))
+            least, past = self._lateness.least, self._lateness.past_all()
+            if past is not None:
+                least = max(least, past)
             if len(others) >= 8 and others != END_OF_TIME:
-                promise = max(promise, int.from_bytes(others[:8], "big") - 2**63)
-            self._promised = promise
-            self.heartbeat = max(self.heartbeat, pack_time(promise))
+                least = max(least, time_of(others))
+            self._lateness.least = least
+            self.heartbeat = max(self.heartbeat, pack_time(least))
         return self.heartbeat
 
-    def promise(self, time: int) -> bytes:
-        """Somebody who knows promises, in event time, that nothing below `time` will come."""
-        self._promised = max(self._promised, time)
-        self.heartbeat = max(self.heartbeat, pack_time(self._promised))
+    def advance(self, time: int) -> bytes:
+        """Somebody knows, in event time, that nothing below `time` will come."""
+        self._lateness.least = max(self._lateness.least, time)
+        self.heartbeat = max(self.heartbeat, pack_time(self._lateness.least))
         return self.heartbeat
 
     def unsettled(self, minimal_time: bytes) -> int:
         """How many accepted items are at or above minimal time, which must not go back from call to call."""
-        sent = self._sent
-        while sent and sent[0][0] < minimal_time:
-            _, number, metas, settled = heappop(sent)
-            if settled < 0:  # not sorted: most often little is left to be
-                left = metas_from_on(metas, minimal_time)
-                self._unsettled -= len(metas) - len(left)
-                if left:
-                    heappush(sent, (least_meta(left), number, left, -1 if are_looked_up_slowly(left) else 0))
-                continue
-            end = bisect_left(metas, minimal_time, settled)
-            self._unsettled -= end - settled
-            if end < len(metas):
-                if 2 * end > len(metas):  # else one far ahead would keep what was settled with it
-                    metas, end = metas[end:], 0
-                heappush(sent, (metas[end], number, metas, end))
-        return self._unsettled
+        return self._unsettled.at(minimal_time)
 
     def _stamped_metas(self, count: int, now_ms: int) -> list[bytes]:
         time, ordinal = self._stamp
@@ -337,152 +299,6 @@ class SourceMachine:
         self.heartbeat = global_time(time, self._rank, 0, ordinal + count)
         return metas
 
-    def _times(self, payloads: list[Any], policy: EventTime) -> tuple[list[int], Exception | None]:
-        """The payloads' times, up to the first that has none."""
-        times: list[int] = []
-        try:
-            times.extend(map(policy.time, payloads))
-            if len(times) != len(payloads):  # it raised StopIteration, which is taken for the end
-                policy.time(payloads[len(times)])
-        except BaseException as error:
-            pass_interrupts(error)
-            if isinstance(error, DriftError) and error.ends_the_run:
-                raise
-            bad = payloads[len(times)]
-            where = line_of(policy.time) or name_of(policy.time)
-            return times, StepError(
-                f"the time function of source {self.name!r} ({where}) raised {_said(error)}; "
-                f"payload {_short(bad)}{self._nth(len(times))}",
-                step=self.name,
-                where=where,
-            )
-        if set(map(type, times)) <= {int} and (not times or TIME_MIN <= min(times) <= max(times) <= TIME_MAX):
-            return times, None
-        whole: list[int] = []
-        for index, time in enumerate(times):
-            number = policy.time_of(time)
-            if number is None:
-                return whole, InputError(
-                    f"the time function of source {self.name!r} gave {time!r} for payload {_short(payloads[index])}; "
-                    f"a time is an int of 64 bits, or a moment with a zone: {_how_to_time(time)}"
-                )
-            whole.append(number)
-        return whole, None
-
-    def _all_times(self, payloads: list[Any], policy: EventTime, clock: int) -> tuple[list[Any], list[int]]:
-        """The payloads, with those set apart that have no time, and the times of all of them."""
-        taken: list[Any] = []
-        times: list[int] = []
-        seen = self._max_seen
-        for payload in payloads:
-            time: Any = None
-            if not is_diverted(payload):
-                try:
-                    time = policy.time(payload)
-                except Exception as error:
-                    payload = diverted_by(self.name, error, payload)
-                else:
-                    given, time = time, policy.time_of(time)
-                    if time is None:
-                        text = f"its time is {_short(given)}, and no int of 64 bits, nor a moment with a zone"
-                        payload = diverted(self.name, text, payload)
-            if time is None:
-                time = max(TIME_MIN if seen is None else seen, self._promised)
-            if not _is_ahead(time, seen, clock, policy.future_max):
-                seen = time if seen is None else max(seen, time)
-            taken.append(payload)
-            times.append(time)
-        return taken, times
-
-    def _nth(self, index: int) -> str:
-        return f", item {self.items_in + self.late_items + index} of the source"
-
-    def _judge(
-        self, payloads: list[Any], times: list[int], policy: EventTime, clock: int
-    ) -> tuple[list[int] | None, list[Late], Exception | None]:
-        """Indices of the items to take, where not all are; the late ones; and the late one that ends the run."""
-        if not times:
-            return None, [], None
-        if policy.future_max is not None and self._some_ahead(times, clock, policy.future_max):
-            return self._judge_ahead(payloads, times, policy, clock, policy.future_max)
-        if self._max_seen is None:
-            self._max_seen = times[0]
-        seen_before = self._max_seen
-        self._max_seen = max(seen_before, max(times))
-        if min(times) >= self._promised and _none_behind(times, seen_before, policy.lateness):
-            return None, [], None
-        seen_befores = list(islice(accumulate(times, max, initial=seen_before), len(times)))
-        heartbeats = [max(seen - policy.lateness, self._promised) for seen in seen_befores]
-        is_late = list(map(lt, times, heartbeats))
-        late = [
-            Late(self.name, payload, time, heartbeat, f"{heartbeat - time} behind the heartbeat")
-            for payload, time, heartbeat, yes in zip(payloads, times, heartbeats, is_late)
-            if yes
-        ]
-        if late and policy.late == "error":
-            first = is_late.index(True)
-            _, payload, time, heartbeat, _ = late[0]
-            self._max_seen = max(seen_before, max(times[:first], default=seen_before))
-            behind = policy.lateness + heartbeat - time
-            return (
-                list(range(first)),
-                [],
-                LateItem(
-                    f"source {self.name!r} got an item at {time} after promising nothing below {heartbeat}; payload "
-                    f"{_short(payload)}; set lateness to {behind} or more, or pass late='divert' to keep such items"
-                ),
-            )
-        return [index for index, yes in enumerate(is_late) if not yes], late, None
-
-    def _some_ahead(self, times: list[int], clock: int, future_max: int) -> bool:
-        """Whether an item may be too far ahead: a glance, that looks closer only where one may be."""
-        known = clock if self._max_seen is None else max(clock, self._max_seen)
-        if known == TIME_MIN:
-            known = times[0]
-        return max(times) > known + future_max
-
-    def _judge_ahead(
-        self, payloads: list[Any], times: list[int], policy: EventTime, clock: int, future_max: int
-    ) -> tuple[list[int] | None, list[Late], Exception | None]:
-        """`_judge`, where some items may be too far ahead: those are out before it is asked who is behind."""
-        seen = self._max_seen
-        ahead: dict[int, int] = {}  # by index what it may not be above
-        for at, time in enumerate(times):
-            if _is_ahead(time, seen, clock, future_max):
-                ahead[at] = max(clock, TIME_MIN if seen is None else seen) + future_max
-                if policy.late == "error":
-                    break
-            else:
-                seen = time if seen is None else max(seen, time)
-        if not ahead:
-            return self._judge(payloads, times, replace(policy, future_max=None), clock)
-        rest = [at for at in range(min(ahead) if policy.late == "error" else len(times)) if at not in ahead]
-        kept, late, error = self._judge(
-            [payloads[at] for at in rest], [times[at] for at in rest], replace(policy, future_max=None), clock
-        )
-        taken = rest if kept is None else [rest[at] for at in kept]
-        if policy.late == "error":
-            at, most = next(iter(ahead.items()))
-            return (
-                taken,
-                late,
-                error
-                or LateItem(
-                    f"source {self.name!r} got an item at {times[at]}, {times[at] - most} beyond what future_max="
-                    f"{future_max} allows; payload {_short(payloads[at])}; raise it, or pass late='divert'"
-                ),
-            )
-        left, behind = set(taken), iter(late)
-        apart: list[Late] = []
-        for at in range(len(times)):
-            if at in ahead:
-                by = times[at] - ahead[at]
-                reason = f"{by} beyond what future_max allows"
-                apart.append(Late(self.name, payloads[at], times[at], ahead[at], reason))
-            elif at not in left:
-                apart.append(next(behind))
-        return taken, apart, None
-
     def _event_metas(
         self, payloads: list[Any], times: list[int], policy: EventTime
     ) -> tuple[Metas, Exception | None]:
@@ -493,10 +309,10 @@ class SourceMachine:
             try:
                 ties = list(map(xxhash.xxh64_intdigest, canonical_each(payloads)))
             except NoCanonicalForm as none:
-                ties, error = self._ties_one_by_one(payloads, hash64)
+                ties, error = ties_one_by_one(payloads, hash64, self.name, sets_apart=self._sets_apart)
                 error = error or none
         else:
-            ties, error = self._ties_of(payloads, policy.tie)
+            ties, error = ties_of(payloads, policy.tie, self.name, sets_apart=self._sets_apart)
         every = EventMetas(times[: len(ties)], ties, varint(self._rank), _FIRST)
         if self._places.are_new(every, payloads if policy.tie is not None else None):
             return every, error
@@ -513,52 +329,19 @@ class SourceMachine:
             if not agrees:
                 return metas, InputError(
                     f"the tie function of source {self.name!r} gave one value for two different payloads at time "
-                    f"{time_of(first_meta)}: {_short(first)} and {_short(payload)}; make it unique, or leave tie out"
+                    f"{time_of(first_meta)}: {short(first)} and {short(payload)}; make it unique, or leave tie out"
                 )
             ordinals[first_meta] = ordinal + 1, first
             metas.append(first_meta[:-1] + varint(ordinal))
         return metas, error
 
-    def _ties_of(self, payloads: list[Any], tie: Callable[[Any], Any]) -> tuple[list[int], Exception | None]:
-        """The user's ties, up to the first payload that has none."""
-        if not self._sets_apart:
-            try:
-                ties = list(map(tie, payloads))
-                if set(map(type, ties)) == {int} and len(ties) == len(payloads) and 0 <= min(ties) <= max(ties) < 2**64:
-                    return ties, None
-            except BaseException as error:  # met again, and told with its payload
-                pass_interrupts(error)
-        return self._ties_one_by_one(payloads, tie)
-
-    def _ties_one_by_one(self, payloads: list[Any], tie: Callable[[Any], Any]) -> tuple[list[int], Exception | None]:
-        ties: list[int] = []
-        for payload in payloads:
-            try:
-                value = payload if self._sets_apart and is_diverted(payload) else tie(payload)
-                ties.append(value if type(value) is int and 0 <= value < 2**64 else hash64(value))
-            except NoCanonicalForm as none:
-                return ties, PayloadError(
-                    f"source {self.name!r}: {none}; or give the time policy a tie function", step=self.name
-                )
-            except BaseException as error:
-                pass_interrupts(error)
-                if isinstance(error, DriftError) and error.ends_the_run:
-                    raise
-                where = line_of(tie) or name_of(tie)
-                return ties, StepError(
-                    f"the tie function of source {self.name!r} ({where}) raised {_said(error)}; "
-                    f"payload {_short(payload)}",
-                    step=self.name,
-                    where=where,
-                )
-        return ties, None
-
-    def _promise(self, seen: int | None, policy: EventTime) -> None:
-        if seen is None:
+    def _follow(self, policy: EventTime) -> None:
+        """The heartbeat follows the items that were taken."""
+        if self._lateness.greatest is None:
             return
-        self._promised = max(self._promised, seen - policy.lateness, TIME_MIN)
-        self.heartbeat = max(self.heartbeat, pack_time(self._promised))
-        self._places.settle(self._promised)
+        self._lateness.follow(policy.lateness)
+        self.heartbeat = max(self.heartbeat, pack_time(self._lateness.least))
+        self._places.settle(self._lateness.least)
 
 
 def _hash_of(payload: Any) -> bytes:
@@ -567,44 +350,3 @@ def _hash_of(payload: Any) -> bytes:
         return xxhash.xxh3_128_digest(canonical(payload))
     except NoCanonicalForm:
         return b""
-
-
-def _is_ahead(time: int, seen: int | None, clock: int, future_max: int | None) -> bool:
-    """Whether an item is too far ahead of the greatest time before it, and of the clock; the first of all is not."""
-    if future_max is None or (seen is None and clock == TIME_MIN):
-        return False
-    return time > max(clock, TIME_MIN if seen is None else seen) + future_max
-
-
-def _none_behind(times: list[int], seen: int, lateness: int) -> bool:
-    """Whether no time is further than `lateness` behind the greatest before it, of which the first is `seen`."""
-    for start in range(0, len(times), _LOOK_ITEMS):
-        some = times[start : start + _LOOK_ITEMS]
-        before, seen = seen, max(seen, max(some))
-        if min(some) < seen - lateness and max(map(sub, accumulate(some, max, initial=before), some)) > lateness:
-            return False
-    return True
-
-
-def _how_to_time(time: Any) -> str:
-    if time_from(time, UTC) is not None:
-        return "this one has no zone; name it, EventTime(..., zone='Europe/Berlin'), or give it one in the function"
-    if isinstance(time, str):
-        return "this is text, which int(...) or the source's convert= makes a number"
-    if hasattr(time, "timestamp"):
-        return "by custom milliseconds, int(moment.timestamp() * 1000)"
-    if time is None:
-        return "give every item a time, or filter such items out before they come here"
-    if isinstance(time, bool) or type(time).__name__ in ("bool", "bool_"):
-        return "this is a yes or no, which says of no item when it was"
-    if hasattr(type(time), "__index__"):
-        return f"this is beyond {TIME_MIN} to {TIME_MAX}; choose a coarser unit"
-    return "choose a unit in which it is whole, and round"
-
-
-def _short(payload: Any) -> str:
-    return safe_text(repr, payload, 200)
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {safe_text(str, error, 500)}"

@@ -1,0 +1,171 @@
+"""Which items of a source in event time are late, and which are too far ahead.
+
+Invariant: whether an item is late depends on the items before it in arrival order (and, for a live source, on the clock
+readings and idle decisions that are passed in), never on how they were cut into batches.
+
+Why: each item is judged against the greatest time before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate, islice
+from operator import lt, sub
+from typing import Any, NamedTuple
+
+from drift_graph.errors import LateItem
+from drift_graph.functions import safe_text
+from drift_graph.meta import TIME_MAX, TIME_MIN
+from drift_graph.policies import EventTime
+
+_LOOK_ITEMS = 64  # whose least and greatest time are looked at, before each of them is
+
+
+class Late(NamedTuple):
+    """A diverted item: it had `time` below the `heartbeat` of its source."""
+
+    source: str
+    payload: Any
+    time: int
+    heartbeat: int
+    reason: str
+
+
+class Lateness:
+    """The times of a source, judged.
+
+    Attributes:
+        greatest: time so far; None before the first item.
+        least: time that is accepted: the heartbeat.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.greatest: int | None = None
+        self.least = TIME_MIN
+
+    @property
+    def known(self) -> tuple[int | None, int]:
+        """Greatest and least, for another machine to go on from."""
+        return self.greatest, self.least
+
+    @known.setter
+    def known(self, known: tuple[int | None, int]) -> None:
+        self.greatest, self.least = known
+
+    def past_all(self) -> int | None:
+        """The time past every item so far, TIME_MAX at most; None before the first item."""
+        return None if self.greatest is None else min(self.greatest + 1, TIME_MAX)
+
+    def follow(self, lateness: int) -> None:
+        """The heartbeat follows the greatest time, as far behind as items may be."""
+        if self.greatest is not None:
+            self.least = max(self.least, self.greatest - lateness, TIME_MIN)
+
+    def judge(
+        self, payloads: list[Any], times: list[int], policy: EventTime, clock: int
+    ) -> tuple[list[int] | None, list[Late], Exception | None]:
+        """Indices of the items to take, where not all are; the late ones; and the late one that ends the run."""
+        if not times:
+            return None, [], None
+        if policy.future_max is not None and self._some_ahead(times, clock, policy.future_max):
+            return self._judge_ahead(payloads, times, policy, clock, policy.future_max)
+        if self.greatest is None:
+            self.greatest = times[0]
+        before = self.greatest
+        self.greatest = max(before, max(times))
+        if min(times) >= self.least and _none_behind(times, before, policy.lateness):
+            return None, [], None
+        befores = list(islice(accumulate(times, max, initial=before), len(times)))
+        heartbeats = [max(seen - policy.lateness, self.least) for seen in befores]
+        is_late = list(map(lt, times, heartbeats))
+        late = [
+            Late(self.source, payload, time, heartbeat, f"{heartbeat - time} behind the heartbeat")
+            for payload, time, heartbeat, yes in zip(payloads, times, heartbeats, is_late)
+            if yes
+        ]
+        if late and policy.late == "error":
+            first = is_late.index(True)
+            _, payload, time, heartbeat, _ = late[0]
+            self.greatest = max(before, max(times[:first], default=before))
+            behind = policy.lateness + heartbeat - time
+            return (
+                list(range(first)),
+                [],
+                LateItem(
+                    f"source {self.source!r} got an item at {time} below its heartbeat {heartbeat}; payload "
+                    f"{short(payload)}; set lateness to {behind} or more, or pass late='divert' to keep such items"
+                ),
+            )
+        return [index for index, yes in enumerate(is_late) if not yes], late, None
+
+    def _some_ahead(self, times: list[int], clock: int, future_max: int) -> bool:
+        """Whether an item may be too far ahead: a glance, that looks closer only where one may be."""
+        known = clock if self.greatest is None else max(clock, self.greatest)
+        if known == TIME_MIN:
+            known = times[0]
+        return max(times) > known + future_max
+
+    def _judge_ahead(
+        self, payloads: list[Any], times: list[int], policy: EventTime, clock: int, future_max: int
+    ) -> tuple[list[int] | None, list[Late], Exception | None]:
+        """`_judge`, where some items may be too far ahead: those are out before it is asked who is behind."""
+        seen = self.greatest
+        ahead: dict[int, int] = {}  # by index what it may not be above
+        for at, time in enumerate(times):
+            if is_ahead(time, seen, clock, future_max):
+                ahead[at] = max(clock, TIME_MIN if seen is None else seen) + future_max
+                if policy.late == "error":
+                    break
+            else:
+                seen = time if seen is None else max(seen, time)
+        if not ahead:
+            return self.judge(payloads, times, replace(policy, future_max=None), clock)
+        rest = [at for at in range(min(ahead) if policy.late == "error" else len(times)) if at not in ahead]
+        kept, late, error = self.judge(
+            [payloads[at] for at in rest], [times[at] for at in rest], replace(policy, future_max=None), clock
+        )
+        taken = rest if kept is None else [rest[at] for at in kept]
+        if policy.late == "error":
+            at, most = next(iter(ahead.items()))
+            return (
+                taken,
+                late,
+                error
+                or LateItem(
+                    f"source {self.source!r} got an item at {times[at]}, {times[at] - most} beyond what future_max="
+                    f"{future_max} allows; payload {short(payloads[at])}; raise it, or pass late='divert'"
+                ),
+            )
+        left, behind = set(taken), iter(late)
+        apart: list[Late] = []
+        for at in range(len(times)):
+            if at in ahead:
+                by = times[at] - ahead[at]
+                reason = f"{by} beyond what future_max allows"
+                apart.append(Late(self.source, payloads[at], times[at], ahead[at], reason))
+            elif at not in left:
+                apart.append(next(behind))
+        return taken, apart, None
+
+
+def is_ahead(time: int, seen: int | None, clock: int, future_max: int | None) -> bool:
+    """Whether an item is too far ahead of the greatest time before it, and of the clock; the first of all is not."""
+    if future_max is None or (seen is None and clock == TIME_MIN):
+        return False
+    return time > max(clock, TIME_MIN if seen is None else seen) + future_max
+
+
+def _none_behind(times: list[int], seen: int, lateness: int) -> bool:
+    """Whether no time is further than `lateness` behind the greatest before it, of which the first is `seen`."""
+    for start in range(0, len(times), _LOOK_ITEMS):
+        some = times[start : start + _LOOK_ITEMS]
+        before, seen = seen, max(seen, max(some))
+        if min(some) < seen - lateness and max(map(sub, accumulate(some, max, initial=before), some)) > lateness:
+            return False
+    return True
+
+
+def short(payload: Any) -> str:
+    """For a message."""
+    return safe_text(repr, payload, 200)

@@ -1,0 +1,148 @@
+"""Times and ties, as users' functions give them for payloads.
+
+Invariant: where a function raises, or gives what is no time or tie, the error names the source, the function and the
+payload; what is before it in the batch stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC
+from typing import Any
+
+from drift_graph.canonical import NoCanonicalForm, hash64
+from drift_graph.diverted import diverted, diverted_by, is_diverted
+from drift_graph.errors import DriftError, InputError, PayloadError, StepError
+from drift_graph.functions import line_of, name_of, pass_interrupts, safe_text
+from drift_graph.lateness import Lateness, is_ahead, short
+from drift_graph.meta import TIME_MAX, TIME_MIN
+from drift_graph.moments import time_from
+from drift_graph.policies import EventTime
+
+
+def times_of(
+    payloads: list[Any], policy: EventTime, source: str, items_before: int | None = None
+) -> tuple[list[int], Exception | None]:
+    """The payloads' times, up to the first that has none.
+
+    Args:
+        items_before: of the source, where its items have numbers.
+    """
+    times: list[int] = []
+    try:
+        times.extend(map(policy.time, payloads))
+        if len(times) != len(payloads):  # it raised StopIteration, which is taken for the end
+            policy.time(payloads[len(times)])
+    except BaseException as error:
+        pass_interrupts(error)
+        if isinstance(error, DriftError) and error.ends_the_run:
+            raise
+        bad = payloads[len(times)]
+        nth = "" if items_before is None else f", item {items_before + len(times)} of the source"
+        where = line_of(policy.time) or name_of(policy.time)
+        return times, StepError(
+            f"the time function of source {source!r} ({where}) raised {_described(error)}; "
+            f"payload {short(bad)}{nth}",
+            step=source,
+            where=where,
+        )
+    if set(map(type, times)) <= {int} and (not times or TIME_MIN <= min(times) <= max(times) <= TIME_MAX):
+        return times, None
+    whole: list[int] = []
+    for index, time in enumerate(times):
+        number = policy.time_of(time)
+        if number is None:
+            return whole, InputError(
+                f"the time function of source {source!r} gave {time!r} for payload {short(payloads[index])}; "
+                f"a time is an int of 64 bits, or a moment with a zone: {_how_to_time(time)}"
+            )
+        whole.append(number)
+    return whole, None
+
+
+def times_or_apart(
+    payloads: list[Any], policy: EventTime, lateness: Lateness, clock: int
+) -> tuple[list[Any], list[int]]:
+    """The payloads, with those set apart that have no time, and the times of all of them."""
+    taken: list[Any] = []
+    times: list[int] = []
+    seen = lateness.greatest
+    for payload in payloads:
+        time: Any = None
+        if not is_diverted(payload):
+            try:
+                time = policy.time(payload)
+            except Exception as error:
+                payload = diverted_by(lateness.source, error, payload)
+            else:
+                value, time = time, policy.time_of(time)
+                if time is None:
+                    text = f"its time is {short(value)}, and no int of 64 bits, nor a moment with a zone"
+                    payload = diverted(lateness.source, text, payload)
+        if time is None:
+            time = max(TIME_MIN if seen is None else seen, lateness.least)
+        if not is_ahead(time, seen, clock, policy.future_max):
+            seen = time if seen is None else max(seen, time)
+        taken.append(payload)
+        times.append(time)
+    return taken, times
+
+
+def ties_of(
+    payloads: list[Any], tie: Callable[[Any], Any], source: str, *, sets_apart: bool
+) -> tuple[list[int], Exception | None]:
+    """The user's ties, up to the first payload that has none."""
+    if not sets_apart:
+        try:
+            ties = list(map(tie, payloads))
+            if set(map(type, ties)) == {int} and len(ties) == len(payloads) and 0 <= min(ties) <= max(ties) < 2**64:
+                return ties, None
+        except BaseException as error:  # met again below, which names its payload
+            pass_interrupts(error)
+    return ties_one_by_one(payloads, tie, source, sets_apart=sets_apart)
+
+
+def ties_one_by_one(
+    payloads: list[Any], tie: Callable[[Any], Any], source: str, *, sets_apart: bool = False
+) -> tuple[list[int], Exception | None]:
+    ties: list[int] = []
+    for payload in payloads:
+        try:
+            value = payload if sets_apart and is_diverted(payload) else tie(payload)
+            ties.append(value if type(value) is int and 0 <= value < 2**64 else hash64(value))
+        except NoCanonicalForm as none:
+            return ties, PayloadError(
+                f"source {source!r}: {none}; or give the time policy a tie function", step=source
+            )
+        except BaseException as error:
+            pass_interrupts(error)
+            if isinstance(error, DriftError) and error.ends_the_run:
+                raise
+            where = line_of(tie) or name_of(tie)
+            return ties, StepError(
+                f"the tie function of source {source!r} ({where}) raised {_described(error)}; "
+                f"payload {short(payload)}",
+                step=source,
+                where=where,
+            )
+    return ties, None
+
+
+def _how_to_time(time: Any) -> str:
+    if time_from(time, UTC) is not None:
+        return "this one has no zone; name it, EventTime(..., zone='Europe/Berlin'), or give it one in the function"
+    if isinstance(time, str):
+        return "this is text, which int(...) or the source's convert= makes a number"
+    if hasattr(time, "timestamp"):
+        return "by custom milliseconds, int(moment.timestamp() * 1000)"
+    if time is None:
+        return "give every item a time, or filter such items out before they come here"
+    if isinstance(time, bool) or type(time).__name__ in ("bool", "bool_"):
+        return "this is a yes or no, which says of no item when it was"
+    if hasattr(type(time), "__index__"):
+        return f"this is beyond {TIME_MIN} to {TIME_MAX}; choose a coarser unit"
+    return "choose a unit in which it is whole, and round"
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {safe_text(str, error, 500)}"
