@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import drift
+from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.barrier import BarrierNode
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.intake import Intake
 from drift.machines.nodes.messages import AckMessage, Batch, BreakOff, Finished, MinimalTime, ReleasedMessage
 from drift.machines.nodes.node import ACKER, CALLER, Send
+from drift.machines.nodes.together import WithAcker
+from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER
+from drift_barrier.barrier import Released
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
@@ -128,3 +132,30 @@ def test_a_barrier_that_breaks_off_releases_what_it_had_not_heard_of_and_answers
     assert isinstance(released.message, ReleasedMessage) and released.message.released.payloads == [1, 2]
     assert isinstance(finished.message, Finished) and finished.message.digest == node.machine.digest.hexdigest()
     assert node.turn([MinimalTime(metas[3], metas[3], 0)], 0.0) == []
+
+
+def test_with_the_acker_in_its_process_a_barrier_releases_in_the_turn_in_which_the_last_ack_has_come() -> None:
+    node, intake = feeding()
+    worker = WorkerNode(Plan(mapped()), 0, 1)
+    both = WithAcker(BarrierNode(mapped(), "xxh3_128"), BARRIER, AckerNode(1, [0, CALLER], [CALLER]))
+    assert set(both.receivers) == {0, CALLER}
+    sends = [*fed(node, intake, [3, 1, 2]), *fed(node, intake, None)]
+    worked = worker.turn([send.message for send in sends if send.to == 0], 0.0)
+    before = both.turn([send.message for send in sends if send.to == ACKER], 0.0)
+    last = both.turn([send.message for send in worked], 0.0)
+    assert {send.to for send in (*before, *last)} == {0, CALLER}
+    (piece,) = [send.message for send in last if isinstance(send.message, ReleasedMessage)]
+    assert piece.released.payloads == [1, 2, 3]
+    assert [send.message.time for send in last if isinstance(send.message, MinimalTime)] == [END_OF_TIME] * 2
+    assert [send.to for send in last if isinstance(send.message, Finished)] == [CALLER]
+
+
+def test_what_was_released_is_on_its_way_no_more_though_no_notice_has_come() -> None:
+    node, intake = feeding()
+    granules = []
+    while node.may_read():
+        granules += [batch.granule for batch in batches(fed(node, intake, [len(granules)]))]
+    node.turn([ReleasedMessage(Released(0, [], [], "out"), granules[1])], 0.0)
+    assert node.may_read()
+    fed(node, intake, [len(granules)])
+    assert not node.may_read()

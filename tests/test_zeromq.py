@@ -131,7 +131,7 @@ def test_items_come_out_as_from_the_local_engine() -> None:
     assert list(drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=2)) == local
 
 
-@pytest.mark.parametrize("name", ["worker 1", "acker", "barrier"])
+@pytest.mark.parametrize("name", ["worker 1", "barrier"])
 def test_a_killed_process_ends_the_run_with_its_name_and_what_was_released_stands(name: str) -> None:
     run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=2)
     released: list[Any] = []
@@ -144,7 +144,7 @@ def test_a_killed_process_ends_the_run_with_its_name_and_what_was_released_stand
     assert released == [item for item, _ in zip(expected, released)]
 
 
-@pytest.mark.parametrize("name", ["worker 0", "acker", "barrier"])
+@pytest.mark.parametrize("name", ["worker 0", "barrier"])
 def test_a_stopped_process_ends_the_run_as_hung(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drift.engines.zeromq.engine._STOP_S", 0.1)
     run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=2, silence_max_s=HANG_S)
@@ -365,7 +365,7 @@ def test_foreign_and_broken_frames_are_refused_and_counted_and_the_run_goes_on()
         if sent and run.progress.refused_frames >= sent:
             counted_all.set()
     assert payloads == [item.payload for item in drift.run(wordcount(), {"lines": 2 * WORDS})]
-    assert run.report.refused_frames == sent == 8 * 5  # two workers, acker, barrier, caller
+    assert run.report.refused_frames == sent == 8 * 4  # two workers, the barrier with the acker, caller
 
 
 def test_over_tcp_a_peer_without_the_keys_gets_nothing_in() -> None:

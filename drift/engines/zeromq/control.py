@@ -59,8 +59,9 @@ class SignOfLife(msgspec.Struct, tag=True):
 
 
 class Answered(msgspec.Struct, tag=True):
-    """The process has done what it was told on the way back from a death."""
+    """The node of a role has done what it was told on the way back from a death."""
 
+    role: int
     answer: Halted | Rewound
 
 

@@ -1,4 +1,4 @@
-"""The engine over ZeroMQ: workers, acker and barrier in processes of their own, fed and read by the calling one.
+"""The engine over ZeroMQ: workers in processes of their own, and acker and barrier in one; the caller feeds and reads.
 
 Invariant: whatever ends a run, the processes, sockets and the folder it made are gone when `close` returns; and the
 output that came before stands.
@@ -34,7 +34,7 @@ from drift.engines.zeromq.calls import last_call
 from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Merged, Ready, SignOfLife, UpwardReader, block_of
 from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.process import Order, Role
-from drift.engines.zeromq.roles import Carrier, Peers, Told
+from drift.engines.zeromq.roles import Carrier, Peers, Told, connected
 from drift.engines.zeromq.shelf import PieceFiles
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
 from drift.engines.zeromq.wire import Codec, opened
@@ -45,7 +45,7 @@ from drift.machines.nodes.messages import Answer, Finished, Restart, Rewind
 from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Send
 from drift.machines.nodes.pacing import needs_pace
 from drift.machines.nodes.pieces import PieceName
-from drift.machines.nodes.recovery import Call, Effect, RecoveryNode, Replace, Tell, role_name
+from drift.machines.nodes.recovery import TOGETHER, Call, Effect, RecoveryNode, Replace, Tell, role_name
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Piece, timed_steps
 from drift.state.cut import Output
@@ -99,10 +99,15 @@ class _Child:
         self.bars: deque[Bar] = deque(maxlen=_BARS_MAX)
         self.last_sign_s = awake.now_s()
         self.fatal: Fatal | None = None
-        self.answers: list[Answer] = []
+        self.answers: list[tuple[int, Answer]] = []
         self.merged: list[Merged] = []
         self._end = self.process.watched()
         self.numbers = [self.reader.number, *([] if self._end is None else [self._end])]
+
+    @property
+    def roles(self) -> tuple[int, ...]:
+        """Of the nodes in it."""
+        return TOGETHER if self.role in TOGETHER else (self.role,)
 
     def order(self, block: bytes) -> None:
         self.process.write(block_of(block))
@@ -117,7 +122,7 @@ class _Child:
                 self.sign = message
                 self.bars.extend(message.bars)
             elif isinstance(message, Answered):
-                self.answers.append(message.answer)
+                self.answers.append((message.role, message.answer))
             elif isinstance(message, Merged):
                 self.merged.append(message)
             else:
@@ -383,7 +388,7 @@ class ZeromqEngine:
         self._transport, self._secret = transport, secret
         kept = None if self._begin is None else shipping.packed(self._dataflow, self._begin.at)
         self._first_block = pickle.dumps((surroundings(), Order(transport, settings, kept), work))
-        for role in (ACKER, BARRIER, *range(settings.workers)):
+        for role in (BARRIER, *range(settings.workers)):
             self._children.append(self._new_child(role_name(role), role))
         for child in self._children:
             child.order(self._first_block)
@@ -417,7 +422,7 @@ class ZeromqEngine:
     def _give_role(self, child: _Child) -> None:
         """Tell a process what it is; its inbox has a name that no other ever had."""
         self._started += 1
-        role = {ACKER: "acker", BARRIER: "barrier"}.get(child.role, str(child.role))
+        role = "barrier" if child.role == BARRIER else str(child.role)
         child.inbox = f"{role}-{self._started}"
         child.order(pickle.dumps(Role(role, child.inbox, self._secret)))
 
@@ -425,17 +430,17 @@ class ZeromqEngine:
     def _peers(self) -> Peers:
         address = {child.role: child.address for child in self._children}
         workers = [address[index] for index in range(self._settings.workers)]
-        return Peers(workers, address[ACKER], address[BARRIER], self._inbox.address)
+        return Peers(workers, address[BARRIER], self._inbox.address)
 
     def _connect(self) -> None:
         """To all others, anew; what waited for them is gone."""
         assert self._context is not None
         let_go(self._carrier.boxes.values(), self._poller)
-        peers = self._peers
-        addresses = {**dict(enumerate(peers.workers)), BARRIER: peers.barrier, ACKER: peers.acker}
-        boxes = {to: Outbox(self._context, self._transport, address) for to, address in addresses.items()}
-        self._carrier.boxes = boxes
-        self._boxes = list(boxes.values())
+        context, transport = self._context, self._transport
+        self._carrier.boxes = connected(
+            self._peers, self._node.receivers, lambda address: Outbox(context, transport, address)
+        )
+        self._boxes = list(dict.fromkeys(self._carrier.boxes.values()))
 
     def _check_children(self, ready: Container[object]) -> None:
         """Go back where a process has died; raise for the first that failed.
@@ -472,7 +477,7 @@ class ZeromqEngine:
                 calls[child.role] = call
             self._children.remove(child)
             self.progress.died.append(child.name)
-        self._do(self._recovery.died([child.role for child in dead], calls))
+        self._do(self._recovery.died([role for child in dead for role in child.roles], calls))
 
     def _hear(self) -> None:
         """Who is there in place of another, and what was answered to orders."""
@@ -481,25 +486,27 @@ class ZeromqEngine:
             if child.address and child.is_new:
                 child.is_new = False
                 child.last_sign_s = self._awake.now_s() + _START_S
-                self._do(self._recovery.started(child.role))
+                for role in child.roles:
+                    self._do(self._recovery.started(role))
             answers, child.answers = child.answers, []
-            for answer in answers:
-                self._do(self._recovery.answered(child.role, answer))
+            for role, answer in answers:
+                self._do(self._recovery.answered(role, answer))
 
     def _do(self, effects: Sequence[Effect]) -> None:
         """What the node of recovery decides."""
         told = None
         for effect in effects:
             if isinstance(effect, Replace):
-                self._start_another(effect.role)
+                if effect.role != ACKER:  # it comes with the barrier
+                    self._start_another(effect.role)
             elif isinstance(effect, Tell):
                 if isinstance(effect.order, Rewind) and told is None:
                     self._secret = secrets.randbits(64)
                     self._codec.reseed(self._secret)
                     self._connect()
                     told = self._secret, self._peers
-                child = next(child for child in self._children if child.role == effect.role)
-                child.order(pickle.dumps(Told(effect.order, *(told or ()))))
+                child = next(child for child in self._children if effect.role in child.roles)
+                child.order(pickle.dumps(Told(effect.role, effect.order, *(told or ()))))
             elif isinstance(effect, Send):
                 self._carry([effect])
             else:

@@ -166,7 +166,7 @@ def main() -> None:
         write_upward(number, Ready(loop.inbox.address))
         begins = pickle.loads(orders.take())
         if isinstance(begins, Told):  # in place of another
-            loop.node.halted = True
+            loop.node.stand_by()
             loop.tell(begins)
         else:
             loop.start(Peers(*begins))
@@ -175,7 +175,7 @@ def main() -> None:
         orders.before_the_end = lambda: signs.give(last=True)
         threading.Thread(target=signs.run, daemon=True).start()
         gc.freeze()
-        loop.run(lambda answer: write_upward(number, Answered(answer)))
+        loop.run(lambda role, answer: write_upward(number, Answered(role, answer)))
     except BaseException as error:
         tell_fatal(number, error)
 

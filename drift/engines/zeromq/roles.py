@@ -31,8 +31,9 @@ from drift.machines.nodes.barrier import BarrierNode
 from drift.machines.nodes.keeping import parts_by
 from drift.machines.nodes.links import LinkLogs
 from drift.machines.nodes.messages import Answer, Batch, Message, Order, Rewind
-from drift.machines.nodes.node import ACKER, ACKER_NUMBER, BARRIER_NUMBER, CALLER, Node, Send
+from drift.machines.nodes.node import ACKER, BARRIER_NUMBER, CALLER, Node, Send
 from drift.machines.nodes.pacing import pacing_of
+from drift.machines.nodes.together import WithAcker
 from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, timed_steps
@@ -47,14 +48,14 @@ class Peers(NamedTuple):
     """Addresses of the inboxes of a run."""
 
     workers: list[str]
-    acker: str
-    barrier: str
+    barrier: str  # where the acker is, too
     caller: str
 
 
 class Told(NamedTuple):
     """An order on the way back from a death; with the secret and the addresses of the generation, where it begins."""
 
+    role: int
     order: Order
     secret: int = 0
     peers: Peers | None = None
@@ -117,7 +118,7 @@ class Loop:
         self._orders: SimpleQueue[Told] = SimpleQueue()
         self._woken, self._wakes = os.pipe()
         self.poller.register(self._woken, zmq.POLLIN)
-        self._answer: Callable[[Answer], None] = lambda answer: None
+        self._answer: Callable[[int, Answer], None] = lambda role, answer: None
 
     def tell(self, told: Told) -> None:
         """An order for the node, from another thread."""
@@ -127,36 +128,34 @@ class Loop:
     def _obey(self) -> None:
         """Do what has been told."""
         os.read(self._woken, 1)
-        order, secret, peers = self._orders.get()
+        role, order, secret, peers = self._orders.get()
         if isinstance(order, Rewind) and order.watched and self.call_file is not None:
             with contextlib.suppress(OSError):  # without room for its file nothing is written down
                 self._watch = Watch(self.call_file, order.refused)
-        if isinstance(order, Rewind) and peers is not None:
-            self.codec.reseed(secret)
+        if isinstance(order, Rewind) and peers is not None and self.codec.reseed(secret):
             let_go(self.carrier.boxes.values(), self.poller)
             self.start(peers)
-        sends, answer = self.node.obey(order)
+        sends, answer = self.node.part(role).obey(order)
         if self.node.halted and self.inbox.socket in self.poller:
             self.poller.unregister(self.inbox.socket)
         elif not self.node.halted and self.inbox.socket not in self.poller:
             self.poller.register(self.inbox.socket, zmq.POLLIN)
         self.carrier.carry(sends, self.node.unsent)
         if answer is not None:
-            self._answer(answer)
+            self._answer(role, answer)
 
     def connect(self, address: str) -> Outbox:
         return Outbox(self.context, self.transport, address)
 
     def start(self, peers: Peers) -> None:
         """Connect to the others to whom this node sends."""
-        addresses = {**dict(enumerate(peers.workers)), BARRIER: peers.barrier, ACKER: peers.acker, CALLER: peers.caller}
-        self.carrier.boxes.update((to, self.connect(addresses[to])) for to in self.node.receivers)
+        self.carrier.boxes.update(connected(peers, self.node.receivers, self.connect))
 
-    def run(self, answer: Callable[[Answer], None]) -> None:
+    def run(self, answer: Callable[[int, Answer], None]) -> None:
         """Forever; the process is ended from outside.
 
         Args:
-            answer: takes what the node answers to orders.
+            answer: takes what the node of a role answers to orders.
         """
         node, took_s = self.node, 0.0
         self._answer = answer
@@ -210,6 +209,16 @@ class Loop:
         return sign
 
 
+def connected(peers: Peers, receivers: Iterable[int], connect: Callable[[str], Outbox]) -> dict[int, Outbox]:
+    """An outbox for each receiver; those that are in one process share one."""
+    where = {**dict(enumerate(peers.workers)), BARRIER: peers.barrier, ACKER: peers.barrier, CALLER: peers.caller}
+    boxes: dict[str, Outbox] = {}
+    for to in receivers:
+        if where[to] not in boxes:
+            boxes[where[to]] = connect(where[to])
+    return {to: boxes[where[to]] for to in receivers}
+
+
 def poll_ms(wake_s: float) -> int:
     """How long to wait for messages where a node wishes to be woken."""
     left_ms = (wake_s - time.monotonic()) * 1000 if wake_s != math.inf else _POLL_MS
@@ -225,15 +234,14 @@ def make_loop(
     settings: ZeromqSettings,
     shelf: PieceFiles,
 ) -> Loop:
-    """The loop of a role: "acker", "barrier", or a worker's index as text; `address` names its inbox."""
+    """The loop of a role: "barrier", with the acker, or a worker's index as text; `address` names its inbox."""
     plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
-    if role == "acker":
+    if role == "barrier":
         others = [*range(settings.workers), CALLER]
         pacing = pacing_of(plan, settings.workers, settings.batch_items)
         acker = AckerNode(len(dataflow.sources), others, [CALLER], pacing=pacing)
-        loop = Loop(acker, address, ACKER_NUMBER, secret, transport)
-    elif role == "barrier":
-        loop = Loop(BarrierNode(dataflow, settings.digest), address, BARRIER_NUMBER, secret, transport)
+        barrier = WithAcker(BarrierNode(dataflow, settings.digest), BARRIER, acker)
+        loop = Loop(barrier, address, BARRIER_NUMBER, secret, transport)
     else:
         links = LinkLogs(parts_by(opened)) if settings.recover else None
         shelf.timed = timed_steps(plan)

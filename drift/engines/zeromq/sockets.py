@@ -175,7 +175,7 @@ class Outbox:
 
 def let_go(outboxes: Iterable[Outbox], poller: zmq.Poller) -> None:
     """Close them, with whatever waits to leave."""
-    for outbox in outboxes:
+    for outbox in dict.fromkeys(outboxes):
         if outbox.socket in poller:
             poller.unregister(outbox.socket)
         outbox.close(linger_ms=0)

@@ -110,10 +110,13 @@ class Codec:
         self._secret = secret
         self._secrets: list[int] = []  # of before
 
-    def reseed(self, secret: int) -> None:
-        """From now on take frames with this secret, and make no others."""
+    def reseed(self, secret: int) -> bool:
+        """From now on take frames with this secret, and make no others; whether it is a new one."""
+        if secret == self._secret:
+            return False
         self._secrets.append(self._secret)
         self._secret = secret
+        return True
 
     def encode(self, message: Message) -> bytes:
         """The frame of a message.

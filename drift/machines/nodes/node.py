@@ -82,6 +82,14 @@ class Node:
     halted = False
     _ordered = 0  # generation of the last order
 
+    def part(self, role: int) -> Node:
+        """The node of a role, where several are one."""
+        return self
+
+    def stand_by(self) -> None:
+        """Take no turns before an order says so."""
+        self.halted = True
+
     def obey(self, order: Order) -> tuple[list[Send], Answer | None]:
         """What to send, and to answer, when the calling process says how to go on; older orders are passed over."""
         if order.generation < self._ordered:

@@ -24,6 +24,8 @@ from drift.machines.worker import BARRIER
 from drift_graph.errors import ProcessError
 from drift_graph.meta import BEGINNING
 
+#: Roles of one process: the acker is with the output barrier.
+TOGETHER = (BARRIER, ACKER)
 #: So many deaths of one process at one cut end the run.
 DEATHS_MAX = 3
 
@@ -233,4 +235,4 @@ class RecoveryNode:
 
 def role_name(role: int) -> str:
     """What people call a process of the run."""
-    return {BARRIER: "barrier", ACKER: "acker"}.get(role, f"worker {role}")
+    return "barrier" if role in TOGETHER else f"worker {role}"

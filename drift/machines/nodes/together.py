@@ -1,0 +1,84 @@
+"""The acker and another node in one process: what these say to each other needs no carrier.
+
+Invariant: when a turn is over nothing is left that one of the two has said to the other, and others cannot tell them
+from two processes whose messages are quick.
+
+Why one process: whatever becomes certain has gone from the acker to the output barrier. Between processes that is two
+ways, to the acker that the last batch has come, and back that minimal time has moved, and each costs more than what is
+done at its end. Among workers that have no barrier the acker is with the first of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drift.machines.nodes.acker import AckerNode
+from drift.machines.nodes.messages import AckMessage, Message, TakeCut
+from drift.machines.nodes.node import ACKER, Node, Send
+
+
+class WithAcker(Node):
+    """See the module.
+
+    Args:
+        node: the other one.
+        number: by which the acker knows it.
+        acker: of the run.
+    """
+
+    def __init__(self, node: Node, number: int, acker: AckerNode) -> None:
+        self.node = node
+        self.acker = acker
+        self._number = number
+        self._now_s = 0.0
+        own = (ACKER, number)
+        self.receivers = [to for to in dict.fromkeys([*node.receivers, *acker.receivers]) if to not in own]
+        self.messages_max = node.messages_max + acker.messages_max
+
+    def part(self, role: int) -> Node:
+        return self.acker if role == ACKER else self.node
+
+    @property
+    def wake_s(self) -> float:  # type: ignore[override]
+        return min(self.node.wake_s, self.acker.wake_s)
+
+    @property
+    def halted(self) -> bool:  # type: ignore[override]
+        return self.node.halted or self.acker.halted
+
+    @property
+    def tombstones(self) -> int:  # type: ignore[override]
+        return self.node.tombstones
+
+    @property
+    def held_by_message(self) -> bool:  # type: ignore[override]
+        return self.acker.held_by_message
+
+    def stand_by(self) -> None:
+        self.node.stand_by()
+        self.acker.stand_by()
+
+    def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
+        self._now_s = now_s
+        acks: list[Message] = [each for each in messages if isinstance(each, AckMessage | TakeCut)]
+        others = [each for each in messages if not isinstance(each, AckMessage | TakeCut)]
+        sends = self.node.turn(others, now_s, took_s) if others or now_s >= self.node.wake_s else []
+        return self._between(sends, acks)
+
+    def unsent(self, send: Send, error: Exception) -> list[Send]:
+        return self._between(self.node.unsent(send, error), [])
+
+    def _between(self, sends: list[Send], acks: list[Message]) -> list[Send]:
+        """What goes to others, of what both have to send; what goes from one to the other has its turn here."""
+        now_s = self._now_s
+        leaving: list[Send] = []
+        told: list[Send] = []  # by the acker; nobody hastens for it
+        while True:
+            acks += [send.message for send in sends if send.to == ACKER]
+            leaving += [send for send in sends if send.to not in (ACKER, self._number)]
+            if not acks and now_s < self.acker.wake_s:
+                return leaving + told
+            said = self.acker.turn(acks, now_s)
+            notices = [send.message for send in said if send.to == self._number]
+            acks, sends = [], self.node.turn(notices, now_s) if notices else []
+            told += [send for send in said if send.to != self._number]
