@@ -144,9 +144,12 @@ def test_numbered_metas_are_the_list_that_they_stand_for(
     check_computed(metas, [pack_time(first + at) + ending for at in range(length)], data)
 
 
-@given(st.lists(st.integers(0, 4), max_size=6), st.binary(max_size=2), st.data())
-def test_child_metas_are_the_list_that_they_stand_for(counts: list[int], ending: bytes, data: st.DataObject) -> None:
-    parents = NumberedMetas(7, len(counts), ending)
+@given(st.lists(st.integers(0, 4), max_size=6), st.sampled_from([1, 20]), st.binary(max_size=2), st.data())
+def test_child_metas_are_the_list_that_they_stand_for(
+    counts: list[int], times: int, ending: bytes, data: st.DataObject
+) -> None:
+    counts *= times
+    parents = NumberedMetas(2**16 - 3, len(counts), ending)
     endings = child_suffixes(3, max(counts, default=0))
     expected = [parent + endings[at] for parent, count in zip(parents, counts) for at in range(count)]
     check_computed(ChildMetas(parents, counts, endings), expected, data)

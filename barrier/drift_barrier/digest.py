@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import xxhash
 
 from drift_graph.canonical import canonical_each, encode_metas, encode_plain
-from drift_graph.metas import Metas
+from drift_graph.metas import Metas, have_one_length
 from drift_graph.payloads import of_kind
 
 BLOCK_ITEMS = 4096
@@ -64,13 +64,18 @@ def encoded_pieces(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS) -
     """
     pieces: list[Encoded] = []
     start = 0
+    at_once, each = b"", 0
+    if len(metas) > room and have_one_length(metas):  # cut as bytes
+        at_once = encode_metas(metas)
+        each = len(at_once) // len(metas)
     while start < len(metas):
         end = min(start + room, len(metas))
         whole = end - start == len(metas)
         values = payloads if whole else of_kind(payloads, payloads[start:end])
         plain = encode_plain(values)
         payload_bytes = b"".join(canonical_each(values)) if plain is None else plain
-        meta_bytes = encode_metas(metas if whole else metas[start:end])
+        cut = at_once[start * each : end * each]
+        meta_bytes = cut or encode_metas(metas if whole else metas[start:end])
         pieces.append(Encoded(end - start, meta_bytes, payload_bytes, plain is not None))
         start, room = end, BLOCK_ITEMS
     return pieces

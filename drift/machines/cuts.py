@@ -189,6 +189,11 @@ class KeyedState(ABC):
     _touched: Touched | None = None
     _unasked: Unasked | None = None
 
+    @property
+    def wants_keys(self) -> bool:
+        """Whether `get` does anything, so that the keys of a batch have to be known before its items are stepped."""
+        return self._touched is not None or self._unasked is not None
+
     def get(self, metas: Metas, keys: Sequence[Any]) -> None:
         """Before the items of a batch are stepped through, sorted by meta: have the states of their keys."""
         if self._touched is not None:

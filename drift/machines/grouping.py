@@ -19,7 +19,7 @@ from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.cuts import GONE, Entries, KeyedState
-from drift.machines.keys import identities
+from drift.machines.keys import identities, stands_for_itself
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports, called
 from drift_barrier.barrier import FAILURES
@@ -95,9 +95,30 @@ class GroupStage(KeyedState):
         self._log = Log()
         self._buckets: dict[Any, _Bucket] = {}
         self._debts = Debts(group.step)
+        self._kind: type | None = None  # of a key that came
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Take a batch sorted by meta; the windows to send and take back, whose metas still lack the suffix."""
+        metas, payloads, diffs = columns
+        if not metas:
+            return columns
+        is_whole = metas[-1] < self.whole_below and self._log.is_above(metas[0])
+        is_whole = is_whole and diffs is None and not self._debts and not self._buckets
+        if not is_whole or self.wants_keys:
+            return self._process(columns, ports, is_whole)
+        windows = self._windows_at_once(payloads)
+        done = len(windows)
+        if done == len(metas):
+            return Columns(metas, windows, None)
+        rest = self._process(columns.cut(done, len(metas)), ports, is_whole)
+        return joined([Columns(metas[:done], windows, None), rest]) if done else rest
+
+    def _process(self, columns: Columns, ports: Ports, is_whole: bool) -> Columns:
+        """The same for one item or more.
+
+        Args:
+            is_whole: nothing will come below them, nor take them back.
+        """
         columns, keys = keyed(self._group, self.suffix, columns, ports, endless=self._cyclic)
         metas, payloads, diffs = columns
         if not metas:
@@ -105,8 +126,7 @@ class GroupStage(KeyedState):
         self.get(metas, keys)
         self._plain = self._plain and are_plain(payloads)
         batch = Keyed(metas, keys, payloads)
-        is_whole = metas[-1] < self.whole_below and self._log.is_above(metas[0])
-        if is_whole and diffs is None and not self._debts and not self._buckets:
+        if is_whole:
             return Columns(metas, self._windows_of(batch), None)
         if diffs is None and not self._debts:
             changed, rest = self._log.parted(batch, self._buckets)
@@ -131,8 +151,30 @@ class GroupStage(KeyedState):
         windows: list[tuple[Any, ...]] = Plain() if self._plain else []
         give = windows.append
         for key, payload in zip(keys, payloads):
-            last[key] = window = (*find(key, ())[kept:], payload)
+            last[key] = window = find(key, ())[kept:] + (payload,)  # noqa: RUF005 - faster
             give(window)
+        return windows
+
+    def _windows_at_once(self, payloads: list[Any]) -> list[tuple[Any, ...]]:
+        """Keys and windows in one loop, up to the first item whose key is not of the type of others, or raises."""
+        last, kept, key_of = self._windows, self._kept, self._group.key
+        find = last.get
+        self._plain = self._plain and are_plain(payloads)
+        windows: list[tuple[Any, ...]] = Plain() if self._plain else []
+        try:
+            if self._kind is None:
+                self._kind = type(key_of(payloads[0]))
+            kind = self._kind
+            if not stands_for_itself(kind):
+                return windows
+            for payload in payloads:
+                key = key_of(payload)
+                if type(key) is not kind:
+                    break
+                last[key] = window = find(key, ())[kept:] + (payload,)  # noqa: RUF005 - faster
+                windows.append(window)
+        except BaseException as raised:  # met again with what is left
+            pass_interrupts(raised)
         return windows
 
     def _correct(self, batch: Keyed, diffs: Sequence[int] | None) -> Columns:

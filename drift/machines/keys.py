@@ -22,6 +22,11 @@ _themselves = frozenset({str, int, type(None)})
 _OWNERS_MAX = 100_000
 
 
+def stands_for_itself(kind: type) -> bool:
+    """Whether every value of a type is its own identity."""
+    return kind in _themselves
+
+
 def identities(keys: Sequence[Any]) -> Sequence[Any]:
     """A hashable identity for each key.
 

@@ -22,6 +22,7 @@ from typing import Any
 from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.cuts import GONE, Entries, KeyedState
 from drift.machines.grouping import keyed
+from drift.machines.keys import stands_for_itself
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports
 from drift.operators import ScanKey, ScanState, State, StepResult, pair_of
@@ -32,7 +33,7 @@ from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure, joined
 from drift_graph.meta import varint
 from drift_graph.operators import Group, Map
-from drift_graph.unchanged import Sampler, check_unchanged
+from drift_graph.unchanged import Sample, Sampler, check_unchanged
 
 #: In place of a state after a step that raised: what comes after it in its key gives nothing until that is corrected.
 _BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
@@ -83,21 +84,40 @@ class ScanStage(KeyedState):
         self._histories: dict[Any, _History] = {}
         self._debts = Debts(group.step)
         self._sampler = Sampler()
+        self._kind: type | None = None  # of a key that came
         self._blocked_keys: dict[Any, None] = {}
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Take a batch sorted by meta; the outputs to send and take back, whose metas still lack the suffix."""
+        metas, payloads, diffs = columns
+        if not metas:
+            return columns
+        is_whole = metas[-1] < self.whole_below and self._log.is_above(metas[0])
+        is_whole = is_whole and diffs is None and not self._debts and not self._blocked_keys
+        if not is_whole or self.wants_keys:
+            return self._process(columns, ports, is_whole)
+        outputs = self._run_at_once(payloads)
+        done = len(outputs)
+        if done == len(metas):
+            return Columns(metas, outputs, None)
+        rest = self._process(columns.cut(done, len(metas)), ports, is_whole)
+        return joined([Columns(metas[:done], outputs, None), rest]) if done else rest
+
+    def _process(self, columns: Columns, ports: Ports, is_whole: bool) -> Columns:
+        """The same for one item or more.
+
+        Args:
+            is_whole: nothing will come below them, nor take them back.
+        """
         columns, keys = keyed(self._keys, self._group_suffix, columns, ports, endless=self._cyclic)
         metas, payloads, diffs = columns
         if not metas:
             return columns
         self.get(metas, keys)
         batch = Keyed(metas, keys, payloads)
-        is_whole = metas[-1] < self.whole_below and self._log.is_above(metas[0])
-        if is_whole and diffs is None and not self._debts and not self._blocked_keys:
+        if is_whole:
             changed, rest = _NONE, batch
         elif diffs is None and not self._debts and not self._blocked_keys:
-            is_whole = False
             changed, rest = self._log.parted(batch, self._histories)
         else:
             self._log.note(metas)
@@ -142,6 +162,42 @@ class ScanStage(KeyedState):
                 check_unchanged(self._state, seen, "a payload or a state")
         if outputs:
             self._log.append(metas, keys, payloads, befores, outputs)
+        return outputs
+
+    def _run_at_once(self, payloads: list[Any]) -> list[Any]:
+        """Find keys and step in one loop, where nothing will come below, so that there is nothing to log.
+
+        Up to the first item whose key is not of the type of others, or where a call raises.
+        """
+        states, key_of, step, initial = self._states, self._keys.key, self._step, self._initial
+        find = states.get
+        kind = self._kind
+        seen: list[Sample] = []
+        outputs: list[Any] = []
+        try:
+            if kind is None or self._sampler.is_due:
+                key = key_of(payloads[0])
+                kind = self._kind = type(key)
+            if not stands_for_itself(kind):
+                return outputs
+            if self._sampler.is_due:
+                seen = self._sampler.sample(payloads, find(key, initial), initial)
+            else:
+                self._sampler.pass_by(len(payloads))
+            for payload in payloads:
+                key = key_of(payload)
+                if type(key) is not kind:
+                    break
+                made = step(find(key, initial), payload)
+                if type(made) is not tuple:
+                    made = pair_of(made)
+                states[key], output = made
+                outputs.append(output)
+        except BaseException as raised:  # met again with what is left, where it is said what and where
+            pass_interrupts(raised)
+        else:
+            if seen:
+                check_unchanged(self._state, seen, "a payload or a state")
         return outputs
 
     def _run_whole(self, batch: Keyed) -> list[Any]:

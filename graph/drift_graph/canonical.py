@@ -262,6 +262,26 @@ def _columns(rows: Collection[tuple[Any, ...]]) -> list[tuple[Any, ...]] | None:
         return None
 
 
+def _are_alike(rows: Collection[tuple[Any, ...]]) -> bool:
+    """Whether all are pairs, or all triples, of exact scalars, each of the type of those in the first: one loop."""
+    match tuple(map(type, next(iter(rows)))):
+        case first, second if {first, second} <= _exact:
+            try:
+                return not [1 for one, two in rows if type(one) is not first or type(two) is not second]
+            except ValueError:  # others are longer, or shorter
+                return False
+        case first, second, third if {first, second, third} <= _exact:
+            try:
+                return not [
+                    1
+                    for one, two, three in rows
+                    if type(one) is not first or type(two) is not second or type(three) is not third
+                ]
+            except ValueError:
+                return False
+    return False
+
+
 def are_plain(values: Collection[Any], depth: int = 0) -> bool:
     """Whether msgspec's own encoding of every value is its canonical form (huge ints and surrogates excepted)."""
     if depth > _PLAIN_DEPTH_MAX:
@@ -274,6 +294,8 @@ def are_plain(values: Collection[Any], depth: int = 0) -> bool:
     if kinds <= _scalars:
         return True
     if kinds == {tuple}:
+        if _are_alike(values):
+            return True
         columns = _columns(values)
         if columns is not None:
             return all(are_plain(column, depth + 1) for column in columns)

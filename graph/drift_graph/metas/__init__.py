@@ -21,9 +21,10 @@ from drift_graph.metas.numbered import NumberedMetas
 
 __all__ = [
     "ChildMetas", "ChosenMetas", "ComputedMetas", "EventMetas", "Metas", "NumberedMetas", "are_computed",
-    "are_looked_up_slowly", "chosen_metas", "count_upto", "greatest_meta", "interleaved", "is_increasing",
-    "joined_metas", "known_to_increase", "least_meta", "listed_metas", "may_be_later", "metas_from_on",
-    "metas_in_order", "metas_of_children", "numbers_of", "order_of", "split_out_of", "times_of", "with_suffix",
+    "are_looked_up_slowly", "chosen_metas", "count_upto", "greatest_meta", "have_one_length", "interleaved",
+    "is_increasing", "joined_metas", "known_to_increase", "least_meta", "listed_metas", "may_be_later",
+    "metas_from_on", "metas_in_order", "metas_of_children", "numbers_of", "order_of", "split_out_of", "times_of",
+    "with_suffix",
 ]  # fmt: skip
 
 #: Metas of a batch, in a list or computed when looked at.
@@ -122,6 +123,11 @@ def metas_from_on(metas: Metas, bound: bytes) -> Metas:
 def are_looked_up_slowly(metas: Metas) -> bool:
     """Whether a list is better for who looks up one here and one there."""
     return isinstance(metas, ComputedMetas) and not metas.one_length
+
+
+def have_one_length(metas: Metas) -> bool:
+    """Whether all are known to have as many bytes."""
+    return isinstance(metas, ComputedMetas) and metas.one_length
 
 
 def listed_metas(metas: Metas) -> list[bytes]:

@@ -8,6 +8,10 @@ from itertools import accumulate
 
 from drift_graph.metas.computed import ComputedMetas
 
+_BY_COLUMN_MIN = 64  # parents; fewer are as fast one by one
+_RUN_MIN = 16  # parents of one byte from which they are taken together
+_one_byte = [bytes((value,)) for value in range(0x100)]
+
 
 class ChildMetas(ComputedMetas):
     """The metas of the children that a map gave numbered items, any number each.
@@ -17,18 +21,24 @@ class ChildMetas(ComputedMetas):
         counts: how many children each has.
         endings: what is appended for a child, by its index; all of one length.
         skipped: so many of the first children are left out.
+        ends: how many children each and those before it have, where that is known.
     """
 
     __slots__ = ("parents", "counts", "endings", "skipped", "_ends")
 
     def __init__(
-        self, parents: ComputedMetas, counts: Sequence[int], endings: Sequence[bytes], skipped: int = 0
+        self,
+        parents: ComputedMetas,
+        counts: Sequence[int],
+        endings: Sequence[bytes],
+        skipped: int = 0,
+        ends: list[int] | None = None,
     ) -> None:
         self.parents = parents
         self.counts = counts
         self.endings = endings
         self.skipped = skipped
-        self._ends = list(accumulate(counts))
+        self._ends = list(accumulate(counts)) if ends is None else ends
         self._list = None
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -64,9 +74,39 @@ class ChildMetas(ComputedMetas):
         return every[self.skipped :]
 
     def with_suffix(self, suffix: bytes) -> ChildMetas:
-        return ChildMetas(self.parents, self.counts, [ending + suffix for ending in self.endings], self.skipped)
+        endings = [ending + suffix for ending in self.endings]
+        return ChildMetas(self.parents, self.counts, endings, self.skipped, self._ends)
 
     def joined(self, head: bytes) -> bytes:
-        families = [(b"", *self.endings[:count]) for count in range(max(self.counts, default=0) + 1)]
-        pieces = [(head + parent).join(families[count]) for parent, count in zip(self.parents, self.counts)]
-        return b"".join(pieces)[self.skipped * len(head + self[0]) :] if self else b""
+        parents, counts, endings = self.parents, self.counts, self.endings
+        if not self or len(parents) < _BY_COLUMN_MIN:
+            return head + head.join(self.listed()) if self else b""
+        rows = parents.joined(b"")
+        length = len(rows) // len(parents)
+        row = head + rows[:length] + endings[0]
+        each, at = len(row), len(head)
+        whole = bytearray(row * self._ends[-1])
+        for column in (rows[byte::length] for byte in range(length)):
+            if column.count(column[0]) < len(column):
+                whole[at::each] = self._repeated(column)
+            at += 1
+        for column in map(bytes, zip(*endings)):
+            if column.count(column[0]) < len(column):
+                families = [column[:count] for count in range(len(column) + 1)]
+                whole[at::each] = b"".join(map(families.__getitem__, counts))
+            at += 1
+        del whole[: self.skipped * each]
+        return bytes(whole)
+
+    def _repeated(self, column: bytes) -> bytes:
+        """A byte for each parent, as often as that has children."""
+        if len(set(column)) * _RUN_MIN > len(column):
+            return b"".join([_one_byte[byte] * count for byte, count in zip(column, self.counts)])
+        pieces: list[bytes] = []
+        start = done = 0
+        while start < len(column):  # parents are in their order, so a high byte of their times is the same for many
+            one = column[start : start + 1]
+            start = len(column) - len(column[start:].lstrip(one))
+            pieces.append(one * (self._ends[start - 1] - done))
+            done = self._ends[start - 1]
+        return b"".join(pieces)
