@@ -119,6 +119,27 @@ BREAKAGES = [
         ("tests/test_in_order.py",),
     ),
     one(
+        "keys of other types in the loop that finds keys and steps",
+        _SCAN,
+        "                if type(key) is not kind:\n                    break\n",
+        "",
+        ("tests/test_in_order.py",),
+    ),
+    one(
+        "keys of other types in the loop that finds keys and windows",
+        _GROUPING,
+        "                if type(key) is not kind:\n                    break\n",
+        "",
+        ("tests/test_in_order.py",),
+    ),
+    one(
+        "the second of a pair is not looked at",
+        _CANONICAL,
+        "if type(one) is not first or type(two) is not second]",
+        "if type(one) is not first]",
+        MACHINES,
+    ),
+    one(
         "places of equal ties are taken for new",
         "graph/drift_graph/places.py",
         "if len(self._ties) == before + len(metas):",

@@ -176,3 +176,44 @@ def test_what_is_whole_is_not_held_and_gives_what_it_gives_otherwise(split: int)
             net[tuple(item)] = net.get(tuple(item), 0) + diff  # type: ignore[index]
         outputs.append(sorted((*item, count) for item, count in net.items() if count))
     assert outputs[0] == outputs[1] and len(outputs[0]) == 20
+
+
+KEYS = [0, 1, True, 1.0, "1", None, (1,), (True,)]
+
+
+@given(st.lists(st.integers(0, len(KEYS) - 1), max_size=12), st.integers(0, 12), st.sampled_from(["key", "step", ""]))
+def test_keys_of_several_types_and_calls_that_raise_give_what_the_reference_gives(
+    keys: list[int], bad: int, raises: str
+) -> None:
+    """In order keys are found and steps made in one loop, which ends at a key of another type, and where a call raises.
+
+    The first two items have keys of one type; so the loop has begun.
+    """
+
+    def checked(role: str, number: int) -> None:
+        if role == raises and number == bad:
+            raise LookupError(number)
+
+    def key(item: tuple[int, int]) -> Any:
+        checked("key", item[0])
+        return KEYS[item[1]]
+
+    def step(count: int, item: tuple[int, int]) -> tuple[int, Any]:
+        checked("step", item[0])
+        return count + 1, (count, item)
+
+    graph = drift.Graph("keys")
+    numbers = graph.source("in")
+    numbers.scan(key, 0, step).sink("counts")
+    numbers.group(key, 2).sink("pairs")
+    given_items = list(enumerate([0, 0, *keys]))
+    runs = [drift.run(graph, {"in": given_items}, engine=engine) for engine in ("local", "reference")]
+    outputs = []
+    for run in runs:
+        items: list[Any] = []
+        try:
+            items += ((item.sink, item.payload) for item in run)
+        except drift.StepError as error:
+            items.append(str(error))
+        outputs.append((items, run.digest))
+    assert outputs[0] == outputs[1]
