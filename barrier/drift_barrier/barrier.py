@@ -82,12 +82,15 @@ class Barrier:
     Args:
         algorithm: of the digest.
         steps: the step that feeds each sink, for the error about a payload without canonical form.
+        passes_failures: failed calls are released as items without a sink, and end nothing.
 
     Attributes:
         encoded: the items that were released last, as the bytes that went into the digest.
     """
 
-    def __init__(self, algorithm: Algorithm = "xxh3_128", steps: Callable[[str], str] = str) -> None:
+    def __init__(
+        self, algorithm: Algorithm = "xxh3_128", steps: Callable[[str], str] = str, *, passes_failures: bool = False
+    ) -> None:
         self.digest = Digest(algorithm)
         self.encoded: Sequence[Encoded] = ()
         self.position = 0
@@ -99,6 +102,7 @@ class Barrier:
         self._tombstones_held = 0
         self._last = BEGINNING
         self._failures = False
+        self._passes_failures = passes_failures
 
     def __len__(self) -> int:
         """How many items and tombstones are held."""
@@ -173,7 +177,7 @@ class Barrier:
 
     def _hand_over(self, metas: Metas, payloads: list[Any], sinks: str | list[str]) -> Released:
         error: Exception | None = None
-        if self._failures and not are_forms(payloads):
+        if self._failures and not self._passes_failures and not are_forms(payloads):
             first = next((index for index, payload in enumerate(payloads) if type(payload) is Failure), len(metas))
             if first < len(metas):
                 error = step_error(payloads[first], metas[first])

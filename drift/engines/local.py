@@ -28,6 +28,7 @@ from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Digest, Encoded
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
+from drift_graph.segments import has_borders
 from drift_graph.sizes import BATCH_BYTES, about_bytes
 
 #: How long to wait for live items before the clock moves the promises of those sources that have none.
@@ -57,7 +58,8 @@ class LocalEngine:
         self._waiting = Ordering(settings.batch_items)
         self._heartbeats = dict.fromkeys(range(len(dataflow.sources)), BEGINNING)
         self._heartbeat = BEGINNING  # the least of them
-        self._barrier = Barrier(settings.digest, lambda sink: feeding_step(dataflow, sink))
+        steps, passes = lambda sink: feeding_step(dataflow, sink), has_borders(dataflow)
+        self._barrier = Barrier(settings.digest, steps, passes_failures=passes)
 
     def keep_state(self, begin: Begin | None) -> None:
         """Before any item: cuts will be taken, and the run goes on from one, or begins."""

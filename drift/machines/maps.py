@@ -29,7 +29,7 @@ from drift_graph.item import Columns, joined
 from drift_graph.later import Later, Undeclared, placed
 from drift_graph.meta import child_suffixes, global_time_of, is_later, time_of, varint
 from drift_graph.metas import Metas, metas_of_children, times_of, with_suffix
-from drift_graph.operators import Map, Operator, Sink, as_sequence
+from drift_graph.operators import Border, Map, Operator, Sink, as_sequence
 from drift_graph.unchanged import SAMPLED_MAX, Sampler, check_unchanged
 
 
@@ -68,7 +68,7 @@ class _Port(NamedTuple):
     """Where items leave a program.
 
     Attributes:
-        suffix: the rank that a sink appends to metas.
+        suffix: the rank that a sink appends to metas; nothing for other ports.
         look: whether a grouping has to tell the items from others.
         rank: of the grouping, in the metas of failures.
     """
@@ -408,7 +408,8 @@ def _targets(
             maps.append(index[consumer.name])
             continue
         rank, is_sink = varint(dataflow.ranks[consumer.name]), isinstance(consumer, Sink)
-        ports.append(_Port(consumer.name, rank if is_sink else b"", None if is_sink else looks.get(name), rank))
+        suffix = rank if is_sink and not isinstance(consumer, Border) else b""
+        ports.append(_Port(consumer.name, suffix, None if is_sink else looks.get(name), rank))
     return maps, ports
 
 

@@ -21,6 +21,7 @@ def check(name: str, operators: Sequence[Operator], edges: Sequence[Edge]) -> No
     _check_cycles(by_name, edges)
     _check_reach(by_name, edges)
     _check_loops(by_name, edges)
+    _check_durable(by_name, edges)
 
 
 def _check_edges(name: str, by_name: dict[str, Operator], edges: Iterable[Edge]) -> None:
@@ -130,6 +131,18 @@ def _check_loops(by_name: dict[str, Operator], edges: Sequence[Edge]) -> None:
                 f"steps {by_name[grouping].step!r} (at {by_name[grouping].where}) and {by_name[step].step!r} (at "
                 f"{by_name[step].where}) take the same stream, and what the second gives comes round to the first "
                 f"before the first has its own state back; put a map between the stream and {by_name[grouping].step!r}"
+            )
+
+
+def _check_durable(by_name: dict[str, Operator], edges: Sequence[Edge]) -> None:
+    for name, operator in by_name.items():
+        if operator.durable and name in _closure(
+            (edge.target for edge in edges if edge.origin == name), ((edge.origin, edge.target) for edge in edges)
+        ):
+            raise GraphError(
+                f"step {operator.step!r} (at {operator.where}) is durable, and what it gives comes back to it over a "
+                f"loop: its log has only what is settled, and that waits for what comes back. Make a step before or "
+                f"behind the loop durable"
             )
 
 

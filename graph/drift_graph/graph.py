@@ -145,6 +145,10 @@ class Draft:
         assert isinstance(operator, Map)
         self._operators[name] = replace(operator, function=function)
 
+    def keep_durable(self, name: str) -> None:
+        """A run that keeps its state keeps what this operator gives in a log."""
+        self._operators[name] = replace(self._operators[name], durable=True)
+
     def connect(self, origin: str, target: str) -> None:
         """Add an edge between two steps by name; the graph's checks come at `build`."""
         self._edges.append(Edge(origin, target))

@@ -25,11 +25,13 @@ class Operator:
         name: unique in the graph.
         step: the user's step it belongs to; several operators when the step is sugar.
         where: "file:line" that declared it; two graphs may be equal though declared in two places.
+        durable: a run that keeps its state keeps what it gives in a log, and begins anew behind it; no output hangs on it.
     """
 
     name: str
     step: str = field(compare=False)
     where: str = field(compare=False)
+    durable: bool = field(default=False, compare=False, kw_only=True)
 
     @property
     def kind(self) -> str:
@@ -108,6 +110,11 @@ class Group(Operator):
 @dataclass(frozen=True)
 class Sink(Operator):
     """Where items leave: a name on the output barrier."""
+
+
+@dataclass(frozen=True)
+class Border(Sink):
+    """Where the items of `step` leave a segment for later ones: they keep their metas (`drift_graph.segments`)."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.payloads import of_kind
+from drift_graph.segments import has_borders
 
 _PIECE_BYTES = 8 << 20
 
@@ -52,7 +53,8 @@ class BarrierNode(Node):
         self._passes_over = BEGINNING  # until minimal time has come here, items that were released may come again
 
     def _machine(self) -> Barrier:
-        return Barrier(self._digest, lambda sink: feeding_step(self._dataflow, sink))
+        steps, passes = lambda sink: feeding_step(self._dataflow, sink), has_borders(self._dataflow)
+        return Barrier(self._digest, steps, passes_failures=passes)
 
     def halt(self, order: Halt) -> Halted:
         return Halted(order.generation, self.minimal_time, self.machine.position, self._ended)
@@ -119,6 +121,8 @@ class BarrierNode(Node):
         sends: list[Send] = []
         full = len(self.machine.digest.blocks)
         released = self.machine.release(self.minimal_time)
+        if released is None and has_borders(self._dataflow):  # the next segment wants to know that nothing more comes
+            released, self.machine.encoded = Released(self.machine.position, [], [], ""), ()
         if released is not None:
             blocks = self.machine.digest.blocks[full:]
             piece = ReleasedMessage(released, self.minimal_time, self.machine.encoded, full, blocks)

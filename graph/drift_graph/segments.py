@@ -1,0 +1,99 @@
+"""Segments: a graph cut behind its durable steps into parts that run one behind the other.
+
+Invariant: what the segments give, each run on what the ones before it gave, is what the graph gives: payloads, metas and
+order.
+
+Why: a segment's operators are those that have equally many durable steps before them, at most, so nothing leads back to
+an earlier one, and a cycle lies in one. What goes to later segments leaves at a *border*, which appends nothing to
+metas, and is a source of the next one; it is carried on to where it is taken. Ranks are those of the whole graph, and
+all sinks are in the last segment, whose order is the order of metas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from drift_graph.graph import Dataflow, Passed
+from drift_graph.operators import Border, Edge, Operator, Sink, Source
+from drift_graph.policies import ArrivalTime
+
+
+@dataclass(frozen=True)
+class Segment(Dataflow):
+    """A part of a graph, to be run as one.
+
+    Attributes:
+        whole: the graph, whose ranks its operators have.
+    """
+
+    whole: Dataflow
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "whole": self.whole}
+
+    @cached_property
+    def ranks(self) -> dict[str, int]:
+        """As in the whole; borders are above all."""
+        above = len(self.whole.ranks)
+        return {**self.whole.ranks, **{border.name: above + at for at, border in enumerate(self.borders)}}
+
+    @cached_property
+    def borders(self) -> tuple[Border, ...]:
+        """Where items leave for later segments; the step of each is the operator that gave them."""
+        return tuple(operator for operator in self.operators if isinstance(operator, Border))
+
+    def passed(self, meta: bytes) -> list[Passed]:
+        """See `Dataflow`: metas tell the whole way."""
+        return self.whole.passed(meta)
+
+
+def has_borders(dataflow: Dataflow) -> bool:
+    """Whether it is a segment with others behind it."""
+    return isinstance(dataflow, Segment) and bool(dataflow.borders)
+
+
+def segments_of(dataflow: Dataflow) -> Sequence[Dataflow]:
+    """The segments of a graph, in order; the graph itself where no step is durable."""
+    if not any(operator.durable for operator in dataflow.operators):
+        return (dataflow,)
+    levels = _levels(dataflow)
+    return [_segment(dataflow, levels, level) for level in range(max(levels.values()) + 1)]
+
+
+def _levels(dataflow: Dataflow) -> dict[str, int]:
+    """How many durable steps are before each operator, at most; sinks are where the last are.
+
+    No durable step is on a cycle, which a graph's checks see to; so this ends.
+    """
+    levels = dict.fromkeys((operator.name for operator in dataflow.operators), 0)
+    changed = True
+    while changed:
+        changed = False
+        for origin, target, _ in ((edge.origin, edge.target, edge.feedback) for edge in dataflow.edges):
+            least = levels[origin] + dataflow[origin].durable
+            if levels[target] < least:
+                levels[target], changed = least, True
+    last = max(levels.values())
+    return {name: last if isinstance(dataflow[name], Sink) else level for name, level in levels.items()}
+
+
+def _segment(dataflow: Dataflow, levels: dict[str, int], level: int) -> Segment:
+    reach = {name: max((levels[each.name] for each in dataflow.consumers(name)), default=0) for name in levels}
+    comes = [each for each in dataflow.operators if levels[each.name] < level <= reach[each.name]]
+    own = [each for each in dataflow.operators if levels[each.name] == level]
+    goes = [each for each in (*comes, *own) if reach[each.name] > level]
+    sources = [Source(each.name, each.step, each.where, ArrivalTime()) for each in comes]
+    borders = [Border(_fresh(f"{each.name} onward", levels), each.name, each.where) for each in goes]
+    operators: list[Operator] = [*sources, *own, *borders]
+    here = {each.name for each in (*sources, *own)}
+    edges = [edge for edge in dataflow.edges if edge.origin in here and levels[edge.target] == level]
+    edges += [Edge(border.step, border.name) for border in borders]
+    return Segment(dataflow.name, tuple(operators), tuple(edges), dataflow)
+
+
+def _fresh(wanted: str, names: dict[str, int]) -> str:
+    while wanted in names:
+        wanted += "'"
+    return wanted
