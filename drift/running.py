@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from drift.all_engines import EngineKind, EngineName, engine_kind, engine_kinds
-from drift.engines.base import Progress, peak_memory_bytes
+from drift.engines.base import Engine, Progress, peak_memory_bytes
 from drift.engines.feed import Feed, taker_of_late
 from drift.engines.observed import Observed, SourceState
 from drift.engines.recorded import RecordedFeed, RecordEnds
@@ -27,6 +27,7 @@ from drift.extras import need
 from drift.guarantees import Guarantee, guarantee
 from drift.logged import RunLog
 from drift.pieces import Pieces, called_on, taken_in_a_thread
+from drift.segments.chain import Chain, Keepers
 from drift.sinks.base import Sink, as_sink
 from drift.sources.base import Source, as_source
 from drift.sources.frames import FrameSource
@@ -180,11 +181,11 @@ class Run:
                 logs_on_disk=isinstance(state, Cuts) and state.logs_on_disk,
             )
         try:
-            self._engine = engine.make(watched, self._feed, settings)
+            self._engine = self._make_engine(engine, watched, state)
         except BaseException:
             self._feed.close()
             raise
-        self._keeper: Keeper | None = None
+        self._keeper: Keeper | Keepers | None = None
         self._is_to_pause = False
         self._page: LivePage | None = None
         try:
@@ -413,8 +414,16 @@ class Run:
         )
         return Recorder(as_recording(record), manifest)
 
-    def _going_on(self, state: Any, times: Mapping[str, TimePolicy]) -> Keeper:
+    def _make_engine(self, kind: EngineKind, dataflow: Dataflow, state: Any) -> Engine:
+        """The engine; where a step is durable, and the run keeps its state, one for each segment."""
+        if state is None or not kind.keeps_state or not any(each.durable for each in dataflow.operators):
+            return kind.make(dataflow, self._feed, self.settings)
+        return Chain(kind, dataflow, self._feed, self.settings, state if isinstance(state, Cuts) else Cuts(state))
+
+    def _going_on(self, state: Any, times: Mapping[str, TimePolicy]) -> Keeper | Keepers:
         """Who takes the run's cuts; the engine, the sources and the sinks stand where the last one was."""
+        if isinstance(self._engine, Chain):
+            return self._engine.going_on(self.dataflow, times, self._sinks, self.settings)
         if not isinstance(self._engine, Keeps):
             those = " or ".join(repr(kind.name) for kind in engine_kinds() if kind.keeps_state)
             raise SettingsError(f"engine {self.engine!r} keeps no state; leave out state=, or use {those}")

@@ -226,7 +226,7 @@ def test_the_stamps_of_a_live_source_are_those_of_its_log(tmp_path: Path, monkey
 def test_a_log_is_cut_where_an_entry_is_torn_and_dropped_below_what_is_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drift.engines.logged._SEGMENT_BYTES", 100)
+    monkeypatch.setattr("drift.engines.entries._FILE_BYTES", 100)
     log = ArrivalLog(tmp_path, "a/b")
     for n in range(20):
         assert log.items([n, {"n": n}], n, {"at": n}) == ([n, {"n": n}], None)

@@ -21,14 +21,11 @@ from drift_graph.canonical import NoCanonicalForm, canonical, forms_of
 from drift_graph.errors import DriftBug, StepError
 from drift_graph.failures import no_form_error, step_error
 from drift_graph.functions import safe_text
+from drift_graph.item import FAILURES as FAILURES
 from drift_graph.item import Columns, Failure, joined, merged, sorted_by_meta
 from drift_graph.meta import BEGINNING, MetaParts
 from drift_graph.metas import Metas, is_increasing, split_out_of
 from drift_graph.payloads import are_forms, are_of_one_kind, chosen, in_order
-
-#: In place of a sink's name: where failed calls of any step wait to be taken back or released.
-FAILURES = ""
-
 
 _IMPURE = (
     "this happens where a function gives two answers for one payload: it reads a clock, a random number, a global or "

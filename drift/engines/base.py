@@ -110,8 +110,11 @@ class Engine(Protocol):
         needs_items: set to False before `released` where only the digest is wanted; pieces may be left out then.
     """
 
-    progress: Progress
     needs_items: bool
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run stands."""
 
     def released(self) -> Iterator[Released]:
         """The output, piece by piece; an empty piece where there is nothing new for a while, so that a caller can act.

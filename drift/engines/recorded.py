@@ -35,13 +35,13 @@ class RecordEnds(InputError):
     """A record has no more input, and the input had not ended: the run that was recorded did not come further."""
 
 
-class _Nothing:
+class Nothing:
     """Stands in for a source that is not read."""
 
     def __init__(self, live: bool) -> None:
         self.live = live
 
-    def open(self) -> _Nothing:
+    def open(self) -> Nothing:
         return self
 
     def read(self, items_max: int) -> list[Any] | None:
@@ -80,7 +80,7 @@ class RecordedFeed(Feed):
         record: Any = None,
         ends: bool = True,
     ) -> None:
-        nothing = {source.name: _Nothing(paced) for source in dataflow.sources}
+        nothing = {source.name: Nothing(paced) for source in dataflow.sources}
         super().__init__(dataflow, nothing, {}, batch_items=batch_items, in_flight_max=sys.maxsize, on_late=on_late)
         self._batches = self._cut(iter(batches))
         self._next: RecordedBatch | None = None

@@ -70,6 +70,14 @@ class Steps(Generic[T]):
         if self._depth < depth:
             loops[self._depth] = max(loops[self._depth], self._timed_steps)
 
+    def _kept(self, durable: bool) -> Stream[Any]:
+        """The same; durable where that was asked for."""
+        if type(durable) is not bool:
+            raise GraphError(f"durable={durable!r:.80} (at {caller()}) is neither True nor False")
+        for origin in self._origins if durable else ():
+            self._graph._draft.keep_durable(origin)
+        return self._behind(self._origins)
+
     def _part(
         self,
         step: str,

@@ -46,13 +46,15 @@ class KeyedStream(Generic[K, T]):
         """As `Stream.filter`; what is left has the key it had."""
         return KeyedStream(self._stream._map(predicate, "keep", name, "filter", with_time), self._key)
 
-    def group(self, window: int, *, name: str | None = None) -> Stream[tuple[T, ...]]:
+    def group(self, window: int, *, name: str | None = None, durable: bool = False) -> Stream[tuple[T, ...]]:
         """As `Stream.group`: each item becomes the tuple of the last `window` payloads with its key."""
-        return self._stream.group(self._key, window, name=name)
+        return self._stream.group(self._key, window, name=name, durable=durable)
 
-    def scan(self, initial: S, step: Callable[[S, T], tuple[S, U]], *, name: str | None = None) -> Stream[U]:
+    def scan(
+        self, initial: S, step: Callable[[S, T], tuple[S, U]], *, name: str | None = None, durable: bool = False
+    ) -> Stream[U]:
         """As `Stream.scan`: a running state for each key; `step` is (state, payload) -> (next state, output)."""
-        return self._stream.scan(self._key, initial, step, name=name)
+        return self._stream.scan(self._key, initial, step, name=name, durable=durable)
 
     def process(
         self,
@@ -61,24 +63,27 @@ class KeyedStream(Generic[K, T]):
         on_time: Callable[[S, Any, int], tuple[S, Sequence[U | Later[Any]]]],
         *,
         name: str | None = None,
+        durable: bool = False,
     ) -> Stream[U]:
         """As `Stream.process`: a state for each key, with timers."""
-        return self._stream.process(self._key, initial, on_item, on_time, name=name)
+        return self._stream.process(self._key, initial, on_item, on_time, name=name, durable=durable)
 
-    def count(self, *, name: str | None = None) -> Stream[tuple[K, int]]:
+    def count(self, *, name: str | None = None, durable: bool = False) -> Stream[tuple[K, int]]:
         """For each item (its key, how many items of that key so far, itself included)."""
-        return self._stream.count(self._key, name=name)
+        return self._stream.count(self._key, name=name, durable=durable)
 
-    def reduce(self, function: Callable[[T, T], T], *, name: str | None = None) -> Stream[tuple[K, T]]:
+    def reduce(
+        self, function: Callable[[T, T], T], *, name: str | None = None, durable: bool = False
+    ) -> Stream[tuple[K, T]]:
         """For each item (its key, the key's payloads so far folded by `function`)."""
-        return self._stream.reduce(self._key, function, name=name)
+        return self._stream.reduce(self._key, function, name=name, durable=durable)
 
     def window(self, windows: Windows, *, early: Early | None = None) -> WindowedStream[K, T]:
         """Windows of each key; see `Stream.window`."""
         return WindowedStream(self._stream, self._key, windows, early)
 
     def at_end(
-        self, aggregate: Aggregate[T, V], *, parts: Span | None = None, name: str | None = None
+        self, aggregate: Aggregate[T, V], *, parts: Span | None = None, name: str | None = None, durable: bool = False
     ) -> Stream[tuple[K, V]]:
         """(key, value) of all items of each key, when the input has ended.
 
@@ -89,7 +94,7 @@ class KeyedStream(Generic[K, T]):
             parts: in two steps, as `Stream.at_end` has it: for few keys that have many items each.
         """
         steps = at_end(self._key, aggregate, keyed=True, parts=parts_of(aggregate, parts))
-        return self._stream._steps(steps, self._stream._named(name, "at end by", self._key), "parts")
+        return self._stream._steps(steps, self._stream._named(name, "at end by", self._key), "parts")._kept(durable)
 
     # fmt: off
     @overload

@@ -47,6 +47,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         with_time: bool = False,
         later: bool = False,
         on_error: OnError = "error",
+        durable: bool = False,
     ) -> Stream[U]:
         """The core map: each payload becomes any number of payloads, in the order `function` gives them.
 
@@ -56,19 +57,25 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
             later: it may return `drift.at(time, payload)` in place of a payload, for a child at a later time.
             on_error: "error" ends the run where the function raises; "divert" sends the payload to the sink "errors"
                 in place of what would become of it: {"place": step, "error": what was raised, "payload": the payload}.
+            durable: a run that keeps its state has a log of what the step gives: after everything died, or with other
+                code behind it, what comes behind goes on from the log, and nothing before it is computed again. The
+                output is the same. Not for a step on a loop.
         """
-        return self._map(function, "many", name, "flat_map", with_time, later, on_error)
+        return self._map(function, "many", name, "flat_map", with_time, later, on_error)._kept(durable)
 
-    def group(self, key: Callable[[T], Any], window: int, *, name: str | None = None) -> Stream[tuple[T, ...]]:
+    def group(
+        self, key: Callable[[T], Any], window: int, *, name: str | None = None, durable: bool = False
+    ) -> Stream[tuple[T, ...]]:
         """The core grouping: each item becomes the tuple of the last `window` payloads with its key, itself the last.
 
         Args:
             key: pure; anything with canonical bytes. 1, 1.0 and True are three keys.
             window: in items, 1 or more; the first items of a key give shorter tuples.
+            durable: see `flat_map`; so it is elsewhere.
         """
         where = caller()
         group = Group(self._name(name, "group", key), "", where, key, window)
-        return self._add(group)
+        return self._add(group)._kept(durable)
 
     def key_by(self, key: Callable[[T], K]) -> KeyedStream[K, T]:
         """The same items, each with the key that `key` gives: what comes next needs no key again.
@@ -113,9 +120,10 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         with_time: bool = False,
         later: bool = False,
         on_error: OnError = "error",
+        durable: bool = False,
     ) -> Stream[U]:
         """Each payload becomes one: a core map with one child. The rest is as for `flat_map`."""
-        return self._map(function, "one", name, "map", with_time, later, on_error)
+        return self._map(function, "one", name, "map", with_time, later, on_error)._kept(durable)
 
     @overload
     def filter(
@@ -125,6 +133,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         name: str | None = ...,
         with_time: Literal[False] = ...,
         on_error: OnError = ...,
+        durable: bool = ...,
     ) -> Stream[U]: ...
 
     @overload
@@ -135,6 +144,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         name: str | None = ...,
         with_time: Literal[False] = ...,
         on_error: OnError = ...,
+        durable: bool = ...,
     ) -> Stream[T]: ...
 
     @overload
@@ -145,6 +155,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         name: str | None = ...,
         with_time: Literal[True],
         on_error: OnError = ...,
+        durable: bool = ...,
     ) -> Stream[T]: ...
 
     def filter(
@@ -154,9 +165,10 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         name: str | None = None,
         with_time: bool = False,
         on_error: OnError = "error",
+        durable: bool = False,
     ) -> Stream[Any]:
         """Payloads for which `predicate` is true: a core map with one child or none. The rest is as for `flat_map`."""
-        return self._map(predicate, "keep", name, "filter", with_time, on_error=on_error)
+        return self._map(predicate, "keep", name, "filter", with_time, on_error=on_error)._kept(durable)
 
     def scan(
         self,
@@ -166,6 +178,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         *,
         name: str | None = None,
         on_error: OnError = "error",
+        durable: bool = False,
     ) -> Stream[U]:
         """A running state for each key: a core cycle of a grouping of window 2 over states and items, and two maps.
 
@@ -177,8 +190,9 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         """
         named, where = self._name(name, "scan", step), caller()
         if not diverts(on_error, f"scan {named!r}", where):
-            return self._scan(key, initial, step, named, step)
-        return self._scan(key, initial, TriedStep(named, step), named, step)._without_errors(named, where)
+            return self._scan(key, initial, step, named, step)._kept(durable)
+        tried = self._scan(key, initial, TriedStep(named, step), named, step)
+        return tried._without_errors(named, where)._kept(durable)
 
     def process(
         self,
@@ -188,6 +202,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         on_time: Callable[[S, Any, int], tuple[S, Sequence[U | Later[Any]]]],
         *,
         name: str | None = None,
+        durable: bool = False,
     ) -> Stream[U]:
         """A state for each key, with timers: what Flink calls a keyed process function.
 
@@ -203,17 +218,20 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
             on_time: pure; (state, note, time) -> (next state, outputs), timers among them.
         """
         given = Process(key, initial, on_item, on_time, phase_of_timers(self._timed_steps))
-        return self._process(given, self._name(name, "process", on_item))
+        return self._process(given, self._name(name, "process", on_item))._kept(durable)
 
-    def count(self, key: Callable[[T], K], *, name: str | None = None) -> Stream[tuple[K, int]]:
+    def count(
+        self, key: Callable[[T], K], *, name: str | None = None, durable: bool = False
+    ) -> Stream[tuple[K, int]]:
         """For each item (its key, how many items of that key so far, itself included): a scan."""
-        return self._scan(key, 0, CountStep(key), self._name(name, "count", key), key)
+        return self._scan(key, 0, CountStep(key), self._name(name, "count", key), key)._kept(durable)
 
     def reduce(
-        self, key: Callable[[T], K], function: Callable[[T, T], T], *, name: str | None = None
+        self, key: Callable[[T], K], function: Callable[[T, T], T], *, name: str | None = None, durable: bool = False
     ) -> Stream[tuple[K, T]]:
         """For each item (its key, the key's payloads so far folded by `function`): a scan."""
-        return self._scan(key, (), ReduceStep(key, function), self._name(name, "reduce", function), function)
+        named = self._name(name, "reduce", function)
+        return self._scan(key, (), ReduceStep(key, function), named, function)._kept(durable)
 
     # Windows, and the end.
 
@@ -226,7 +244,14 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         """
         return WindowedStream(self, all_items, windows, early)
 
-    def at_end(self, aggregate: Aggregate[T, V], *, parts: Span | None = None, name: str | None = None) -> Stream[V]:
+    def at_end(
+        self,
+        aggregate: Aggregate[T, V],
+        *,
+        parts: Span | None = None,
+        name: str | None = None,
+        durable: bool = False,
+    ) -> Stream[V]:
         """One value of all items, when the input has ended; nothing if there was no item.
 
         Args:
@@ -236,7 +261,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
                 stretches then, the same everywhere; `reduce` has to be associative.
         """
         steps = at_end(all_items, aggregate, keyed=False, parts=parts_of(aggregate, parts))
-        return self._steps(steps, self._named(name, "at end"), "parts")
+        return self._steps(steps, self._named(name, "at end"), "parts")._kept(durable)
 
     def _behind(
         self, origins: tuple[str, ...], timed_steps: int | None = None, depth: int | None = None

@@ -35,13 +35,21 @@ class WindowedStream(Generic[K, T]):
         self._early = early
 
     @overload
-    def aggregate(self, aggregate: Aggregate[T, V], /, *, name: str | None = None) -> Stream[Window[K, V]]: ...
+    def aggregate(
+        self, aggregate: Aggregate[T, V], /, *, name: str | None = None, durable: bool = False
+    ) -> Stream[Window[K, V]]: ...
     @overload
     def aggregate(
-        self, /, *, name: str | None = None, **named: Aggregate[T, Any]
+        self, /, *, name: str | None = None, durable: bool = False, **named: Aggregate[T, Any]
     ) -> Stream[Window[K, dict[str, Any]]]: ...
     def aggregate(
-        self, aggregate: Aggregate[T, Any] | None = None, /, *, name: str | None = None, **named: Aggregate[T, Any]
+        self,
+        aggregate: Aggregate[T, Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        durable: bool = False,
+        **named: Aggregate[T, Any],
     ) -> Stream[Any]:
         """A `drift.Window` for each window that has items: its key, start, end and value.
 
@@ -49,6 +57,7 @@ class WindowedStream(Generic[K, T]):
 
         Args:
             aggregate: one of `drift.agg`, such as `drift.agg.sum(function)`.
+            durable: see `Stream.flat_map`.
             named: or several at once, and the value is a dict: `aggregate(n=drift.agg.count(), last=drift.agg.last())`.
         """
         if (aggregate is None) is not bool(named):
@@ -56,7 +65,7 @@ class WindowedStream(Generic[K, T]):
         chosen = several(**named) if aggregate is None else aggregate
         check_aggregate(chosen, "aggregate:")
         steps = self._windows.steps(self._key, chosen, self._early)
-        return self._stream._steps(steps, self._stream._named(name, "window by", self._key), "slices")
+        return self._stream._steps(steps, self._stream._named(name, "window by", self._key), "slices")._kept(durable)
 
     def count(self, *, name: str | None = None) -> Stream[Window[K, int]]:
         """How many items each window has."""

@@ -140,6 +140,10 @@ def items(
     return map(Item, values, positions, repeat(sinks) if isinstance(sinks, str) else sinks, known)
 
 
+#: In place of a sink's name: where failed calls of any step wait to be taken back or released.
+FAILURES = ""
+
+
 @dataclass(frozen=True)
 class Failure:
     """Stands in for the output of a user's function that raised, until it is certain that the call was right.

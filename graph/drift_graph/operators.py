@@ -25,7 +25,7 @@ class Operator:
         name: unique in the graph.
         step: the user's step it belongs to; several operators when the step is sugar.
         where: "file:line" that declared it; two graphs may be equal though declared in two places.
-        durable: a run that keeps its state keeps what it gives in a log, and begins anew behind it; no output hangs on it.
+        durable: a run that keeps its state has a log of what it gives, and can begin behind it; no output hangs on it.
     """
 
     name: str

@@ -1,12 +1,11 @@
 """Segments: a graph cut behind its durable steps into parts that run one behind the other.
 
-Invariant: what the segments give, each run on what the ones before it gave, is what the graph gives: payloads, metas and
-order.
+Invariant: what the segments give, each run on what the ones before it gave, is what the graph gives, metas and all.
 
 Why: a segment's operators are those that have equally many durable steps before them, at most, so nothing leads back to
 an earlier one, and a cycle lies in one. What goes to later segments leaves at a *border*, which appends nothing to
-metas, and is a source of the next one; it is carried on to where it is taken. Ranks are those of the whole graph, and
-all sinks are in the last segment, whose order is the order of metas.
+metas, and is a source of the next one; it is carried on to where it is taken, and so are failed calls. Ranks are those
+of the whole graph, and all sinks are in the last segment, whose order is the order of metas.
 """
 
 from __future__ import annotations
@@ -16,8 +15,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from drift_graph.graph import Dataflow, Passed
+from drift_graph.item import FAILURES
 from drift_graph.operators import Border, Edge, Operator, Sink, Source
 from drift_graph.policies import ArrivalTime
+
+#: The source of calls that failed in segments before.
+_FAILED = "failures before"
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,18 @@ class Segment(Dataflow):
     @cached_property
     def ranks(self) -> dict[str, int]:
         """As in the whole; borders are above all."""
-        above = len(self.whole.ranks)
-        return {**self.whole.ranks, **{border.name: above + at for at, border in enumerate(self.borders)}}
+        borders = [FAILURES, *(border.name for border in self.borders)]
+        return {**self.whole.ranks, **{name: len(self.whole.ranks) + at for at, name in enumerate(borders)}}
 
     @cached_property
     def borders(self) -> tuple[Border, ...]:
         """Where items leave for later segments; the step of each is the operator that gave them."""
-        return tuple(operator for operator in self.operators if isinstance(operator, Border))
+        return tuple(each for each in self.operators if isinstance(each, Border) and each.name != FAILURES)
+
+    @cached_property
+    def source_of(self) -> dict[str, str]:
+        """The source of the next segment that what leaves at each border goes to."""
+        return {FAILURES: _fresh(_FAILED, self.whole), **{border.name: border.step for border in self.borders}}
 
     def passed(self, meta: bytes) -> list[Passed]:
         """See `Dataflow`: metas tell the whole way."""
@@ -85,7 +93,11 @@ def _segment(dataflow: Dataflow, levels: dict[str, int], level: int) -> Segment:
     own = [each for each in dataflow.operators if levels[each.name] == level]
     goes = [each for each in (*comes, *own) if reach[each.name] > level]
     sources = [Source(each.name, each.step, each.where, ArrivalTime()) for each in comes]
-    borders = [Border(_fresh(f"{each.name} onward", levels), each.name, each.where) for each in goes]
+    borders = [Border(_fresh(f"{each.name} onward", dataflow), each.name, each.where) for each in goes]
+    if level:
+        failed = _fresh(_FAILED, dataflow)
+        sources.append(Source(failed, failed, "", ArrivalTime()))
+        borders.append(Border(FAILURES, failed, ""))
     operators: list[Operator] = [*sources, *own, *borders]
     here = {each.name for each in (*sources, *own)}
     edges = [edge for edge in dataflow.edges if edge.origin in here and levels[edge.target] == level]
@@ -93,7 +105,8 @@ def _segment(dataflow: Dataflow, levels: dict[str, int], level: int) -> Segment:
     return Segment(dataflow.name, tuple(operators), tuple(edges), dataflow)
 
 
-def _fresh(wanted: str, names: dict[str, int]) -> str:
+def _fresh(wanted: str, dataflow: Dataflow) -> str:
+    names = {operator.name for operator in dataflow.operators}
     while wanted in names:
         wanted += "'"
     return wanted

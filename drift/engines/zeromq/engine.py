@@ -55,6 +55,7 @@ from drift_barrier.digest import Encoded
 from drift_graph.errors import GraphError, ProcessError, SettingsError, StepError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
+from drift_graph.segments import has_borders
 
 _TICK_MS = 1  # while a live source may need its promise moved
 _WAIT_MS = 100
@@ -282,6 +283,7 @@ class ZeromqEngine:
             return
         self._start()
         feed, node, progress, poller = self._feed, self._node, self.progress, self._poller
+        is_asked = has_borders(self._dataflow)  # by the next segment, which waits itself
         if self._begin is not None and self._recovery is not None:
             progress.items_out = self._begin.cut.output.position
             self._do(self._recovery.begin())
@@ -292,7 +294,7 @@ class ZeromqEngine:
             flush_all(self._boxes, poller)
             self._watch(feed.filenos() if may_read else ())
             busy = bool(fed) and not feed.live
-            ready = dict(poller.poll(0 if busy else _TICK_MS if feed.live else _WAIT_MS))
+            ready = dict(poller.poll(0 if busy or is_asked else _TICK_MS if feed.live else _WAIT_MS))
             came = False
             for message in self._inbox.receive(node.messages_max):
                 came = True
@@ -319,6 +321,8 @@ class ZeromqEngine:
             if not came and not fed:
                 yield Released(progress.items_out, [], [], "")
                 self._check_for_losses()
+            elif is_asked:
+                yield Released(progress.items_out, [], [], "")
             else:
                 self._quiet_since_s = None
 

@@ -38,7 +38,6 @@ from drift.machines.nodes.pacing import needs_pace
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Piece, Router
 from drift_acker.ledger import Ledger, ack_of
-from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
 
@@ -262,12 +261,7 @@ class FeedNode(Node):
         return [*sends, Send(ACKER, ack_message(ack, len(arrived.metas) if batches else 0))]
 
     def _route(self, source: str, columns: Columns) -> dict[int, list[Part]]:
-        """Maps run on the workers in turn; where a source feeds groupings its items go to their keys.
-
-        Calls that failed in a segment before go to the barrier, where they have their place.
-        """
-        if source == FAILURES:
-            return {BARRIER: [(source, columns)]}
+        """Maps run on the workers in turn; where a source feeds groupings its items go to their keys."""
         program = self._plan.programs[source]
         if program.has_maps:
             worker = self._mapped // self._turn_items % self._workers

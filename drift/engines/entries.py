@@ -1,0 +1,198 @@
+"""A log in files: numbered entries of which a part may be payloads, each file named by the number of its first.
+
+Invariant: an entry that was appended is read as it was, or refused; what is torn at the very end was never used.
+
+Why: an entry is handed to the operating system, which has it when this process dies, before `append` returns; and it
+has its length and a check of its bytes. Classes that payloads need are named in the file before the first that needs
+them, so a file can be read by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+import msgpack
+
+from drift.records.storable import Storable, classes_at
+from drift_graph.errors import InputError, PayloadError
+from drift_graph.restore import restored_all
+
+_FILE_BYTES = 16 << 20
+_HEAD = Struct("<II")  # length and CRC of what follows
+_FORM = 1
+_SUFFIX = ".log"
+
+
+class LogBroken(InputError):
+    """An entry of a log is needed, and is not there, or damaged."""
+
+
+class Entries:
+    """See the module.
+
+    Args:
+        folder: of this log alone.
+        what: whose it is, for messages.
+        on_disk: wait for the disk with each entry, so that it is there after a machine lost power, too.
+
+    Attributes:
+        next_number: of the entry that is written next.
+    """
+
+    def __init__(self, folder: Path, what: str, *, on_disk: bool = False) -> None:
+        self._folder = folder
+        self._what = what
+        self._on_disk = on_disk
+        self._file: int | None = None
+        self._bytes = 0  # in it
+        self._storable = Storable()
+        self._named: set[str] = set()  # classes that the file tells
+        self.next_number = 0
+        self._was_read = False
+
+    # Written.
+
+    def stored(self, payloads: Sequence[Any]) -> tuple[bytes, tuple[int, PayloadError] | None]:
+        """The bytes of payloads before the first that could not be read again; and that one, and why."""
+        return self._storable.stored(payloads, self._what)
+
+    def append(self, fields: list[Any], payloads: bytes | None = None) -> None:
+        """Write an entry; with payloads that were `stored`."""
+        try:
+            if self._file is None or self._bytes >= _FILE_BYTES:
+                self._begin_file()
+            assert self._file is not None
+            new: list[str] = []
+            entry = [_FORM, *fields]
+            if payloads is not None:
+                new = sorted(set(self._storable.places.values()) - self._named)
+                entry += [new, payloads]
+            body: bytes = msgpack.packb(entry)
+            rest = memoryview(_HEAD.pack(len(body), zlib.crc32(body)) + body)
+            self._bytes += len(rest)
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+            if self._on_disk:
+                os.fsync(self._file)
+        except OSError as error:
+            raise InputError(
+                f"{self._what}: what came cannot be written to its log in {self._folder}: {error.strerror}; nothing of "
+                f"it was used; clear that up, and go on"
+            ) from error
+        self._named.update(new)
+        self.next_number += 1
+
+    def _begin_file(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self.close()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self._file = os.open(self._folder / f"{self.next_number:015d}{_SUFFIX}", flags, 0o600)
+        self._bytes, self._named = os.fstat(self._file).st_size, set()
+        if self._bytes or (not self._was_read and len(self._files()) > 1):
+            raise InputError(
+                f"{self._folder} has a log of {self._what} that another run wrote, and this one does not go on from "
+                f"it; give each run a state of its own"
+            )
+        self._was_read = True
+
+    def flush(self) -> None:
+        """Wait until the disk has it."""
+        if self._file is not None:
+            os.fsync(self._file)
+
+    def drop_below(self, number: int) -> None:
+        """Entries below this are not asked for any more."""
+        for path, following in pairwise(self._files()):
+            if int(following.stem) <= number:
+                path.unlink()
+
+    def clear(self) -> None:
+        """Forget all; what is written next goes on with the number that was next."""
+        self.close()
+        for path in self._files():
+            path.unlink()
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    # Read.
+
+    @property
+    def first_number(self) -> int:
+        """Of the first entry that is there; the next one where none is."""
+        files = self._files()
+        return int(files[0].stem) if files else self.next_number
+
+    def read(self, first: int) -> Iterator[tuple[int, list[Any]]]:
+        """Number and fields of the entries from one on, which may be behind the last; then the log goes on behind them.
+
+        Raises:
+            LogBroken: one of them is not there, or damaged.
+        """
+        self._was_read = True
+        files = self._files()
+        starts = [int(path.stem) for path in files]
+        begin = max((at for at, start in enumerate(starts) if start <= first), default=0)
+        number = starts[begin] if files else first
+        if number > first:
+            raise self._broken(first, f"it begins at {number}")
+        for at, path in enumerate(files[begin:], begin):
+            if starts[at] != number:
+                raise self._broken(number, f"{path} begins at {starts[at]}")
+            for body in self._bodies(path, number, last=at + 1 == len(files)):
+                fields = self._fields(body)
+                number += 1
+                self.next_number = max(self.next_number, number)
+                if number > first:
+                    yield number - 1, fields
+        if number < first:
+            raise self._broken(first, f"it ends at {number}")
+
+    def payloads(self, data: bytes) -> list[Any]:
+        """What was stored, by the last field of an entry that was read."""
+        return restored_all(data, self._storable.classes)
+
+    def _bodies(self, path: Path, number: int, *, last: bool) -> Iterator[bytes]:
+        data = path.read_bytes()
+        at = 0
+        while at < len(data):
+            length, check = _HEAD.unpack_from(data, at) if len(data) - at >= _HEAD.size else (len(data), 0)
+            body = data[at + _HEAD.size : at + _HEAD.size + length]
+            if len(body) < length or zlib.crc32(body) != check:
+                if not last or at + _HEAD.size + length < len(data):
+                    raise self._broken(number, f"{path} is damaged at byte {at}")
+                os.truncate(path, at)  # it was being written
+                return
+            yield body
+            number += 1
+            at += _HEAD.size + length
+
+    def _fields(self, body: bytes) -> list[Any]:
+        form, *fields = msgpack.unpackb(body, strict_map_key=False)
+        assert isinstance(fields, list)
+        if form != _FORM:
+            raise InputError(
+                f"the log of {self._what} in {self._folder} has form {form}, which this version does not know; go on "
+                f"with the version that wrote it"
+            )
+        if type(fields[-1]) is bytes:  # payloads, and before them the classes that come with them
+            self._storable.classes.update(classes_at(fields[-2]))
+            self._storable.places.update({place.partition(":")[2]: place for place in fields[-2]})
+        return fields
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else []
+
+    def _broken(self, number: int, now: str) -> LogBroken:
+        return LogBroken(
+            f"the log of {self._what} in {self._folder} is needed from entry {number} on, and {now}; bring it back, or "
+            f"begin anew with another state"
+        )

@@ -1,0 +1,1 @@
+"""Segments of a graph as runs of their own, with durable logs between them."""

@@ -1,0 +1,263 @@
+"""The segments of a graph as one engine: each is a run of its own, with cuts of its own and a log behind it.
+
+Invariant: what the last segment releases is what an engine would release of the whole graph. After everything died each
+goes on from a cut of its own, the first alone reads sources, and each other one reads the log before it.
+
+Why it is enough to go from the last segment to the first: where one begins says from where it needs the log before it;
+so the segment before goes on from its newest cut with which that is whole, at worst from one that is not above. There
+is one, since a segment takes no cut that would drop its last such.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from drift.engines.base import Progress
+from drift.engines.feed import Feed
+from drift.engines.kinds import EngineKind
+from drift.engines.observed import Observed
+from drift.engines.settings import Settings
+from drift.segments.feed import Before, BorderFeed
+from drift.segments.log import BorderLog
+from drift.sinks.base import Sink
+from drift.state.cut import Cut
+from drift.state.keeping import Cuts, Keeper, Keeps, log_folder_of, store_of
+from drift.state.place import named
+from drift_barrier.barrier import Released
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.meta import BEGINNING
+from drift_graph.policies import TimePolicy
+from drift_graph.segments import Segment, segments_of
+
+
+class Chain:
+    """See the module.
+
+    Args:
+        dataflow: a graph with durable steps.
+        feed: the run's sources.
+        state: where the run keeps its state.
+    """
+
+    def __init__(self, kind: EngineKind, dataflow: Dataflow, feed: Feed, settings: Settings, state: Cuts) -> None:
+        self._feed = feed
+        self._befores: list[Before] = []
+        self._cuts = state
+        self._segments = [each for each in segments_of(dataflow) if isinstance(each, Segment)]
+        logs = log_folder_of(state)
+        if logs is None:
+            raise SettingsError(
+                f"graph {dataflow.name!r} has durable steps, whose logs are files, and the state is kept on a server: "
+                f"name a folder too, logs= of drift.Cuts, or --state-logs"
+            )
+        try:
+            for number, segment in enumerate(self._segments[:-1], 1):
+                engine = kind.make(segment, feed, settings)
+                log = BorderLog(logs / f"segment+{number}", _steps_of(segment), on_disk=state.logs_on_disk)
+                self._befores.append(Before(segment, engine, feed, log, keep=max(state.keep, 2)))
+                feed = BorderFeed(self._segments[number], self._befores[-1], batch_items=settings.batch_items)
+            self._last = kind.make(self._segments[-1], feed, settings)
+        except BaseException:
+            self.close_all([*self._befores, feed])
+            raise
+        self._last_feed = feed
+
+    @staticmethod
+    def close_all(these: Sequence[Any]) -> None:
+        for each in these:
+            each.close()
+
+    def going_on(
+        self, dataflow: Dataflow, times: Mapping[str, TimePolicy], sinks: Mapping[str, Sink], settings: Settings
+    ) -> Keepers:
+        """Who takes the cuts; each segment stands where its last one was, or the last with which its log is whole.
+
+        Args:
+            dataflow: the graph, as the user wrote it.
+        """
+        segments = segments_of(dataflow)
+        stores = [self._cuts_of(number) for number in range(1, len(segments))] + [self._cuts]
+        chosen = self._chosen(stores)
+        keepers: list[Keeper] = []
+        try:
+            for segment, cuts, cut in zip(segments, stores, chosen):
+                policies = {name: policy for name, policy in times.items() if not keepers}
+                those = replace(cuts, from_cut=cut.number if cut is not None else cuts.from_cut)
+                keepers.append(Keeper(those, segment, policies, fused=settings.fused, algorithm=settings.digest))
+            for before, keeper in zip(self._befores, keepers):
+                before.keeper = keeper
+                keeper.begin(before, before.feed, {})
+            assert isinstance(self._last, Keeps)
+            keepers[-1].begin(self._last, self._last_feed, sinks)
+        except BaseException:
+            self.close_all(keepers)
+            raise
+        return Keepers(keepers, self._befores, self._last_feed)
+
+    def _cuts_of(self, number: int) -> Cuts:
+        where = os.fspath(self._cuts.where)
+        if "://" in where:
+            server, name = named(where)
+            where = f"{server}#{name}-segment-{number}"
+        else:
+            where = str(Path(where.removeprefix("files:")) / "segments" / str(number))
+        return replace(self._cuts, where=where, keep=max(self._cuts.keep, 2), from_cut=None)
+
+    def _chosen(self, stores: Sequence[Cuts]) -> list[Cut | None]:
+        """The cut that each segment goes on from; None where it begins anew."""
+        known = [_known(cuts) for cuts in stores]
+        wanted = self._cuts.from_cut
+        last = [cut for cut in known[-1] if wanted in (None, cut.number)]
+        chosen = [last[-1] if last else None]
+        for before, cuts, kept in zip(self._befores[::-1], stores[-2::-1], known[-2::-1]):
+            behind = chosen[0].at if chosen[0] is not None else BEGINNING
+            before.log.look()
+            if not kept and chosen[0] is None:
+                before.log.begin_anew()
+            fitting = [cut for cut in kept if before.log.joins(cut.at, behind)]
+            if kept and not fitting:
+                raise SettingsError(
+                    f"{_told(before)}, and what is behind it goes on from before the oldest cut in {_shown(cuts)}; "
+                    f"bring the log back, or remove {_shown(cuts)}, so that all before the log is computed anew"
+                )
+            cut = fitting[-1] if fitting else None
+            if cut is not None and cut is not kept[-1]:
+                warnings.warn(
+                    f"{_told(before)}: what is before it goes back to cut {cut.number} at {cut.reached}, and gives "
+                    f"what was lost once more; the output is the same",
+                    stacklevel=2,
+                )
+            before.log.go_on(cut.at if cut is not None else BEGINNING, behind)
+            chosen.insert(0, cut)
+        return chosen
+
+    # As an engine.
+
+    @property
+    def needs_items(self) -> bool:
+        """See `Engine`."""
+        return self._last.needs_items
+
+    @needs_items.setter
+    def needs_items(self, needed: bool) -> None:
+        self._last.needs_items = needed
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run stands: what the first segment has read, and the last one released."""
+        last, others = self._last.progress, [before.engine.progress for before in self._befores]
+        peaks = {
+            f"{name} of segment {number}": peak
+            for number, each in enumerate([*others, last], 1)
+            for name, peak in each.peak_memory_bytes.items()
+        }
+        every = [*others, last]
+        held = next((each for each in every if each.held_by), last)
+        return replace(
+            last,
+            items_in=self._feed.items_in,
+            late_items=self._feed.late_items,
+            unsettled=self._feed.unsettled(last.minimal_time),
+            fraction=others[0].fraction,
+            held_by=held.held_by,
+            silent_since_s=held.silent_since_s,
+            tombstones=sum(each.tombstones for each in every),
+            refused_frames=sum(each.refused_frames for each in every),
+            died=[name for each in every for name in each.died],
+            recoveries=sum(each.recoveries for each in every),
+            fed_again=sum(each.fed_again for each in every),
+            recovering_s=sum(each.recovering_s for each in every),
+            peak_memory_bytes=peaks,
+        )
+
+    def released(self) -> Iterator[Released]:
+        """See `Engine`."""
+        return self._last.released()
+
+    def hexdigest(self) -> str:
+        """See `Engine`."""
+        return self._last.hexdigest()
+
+    def blocks(self) -> list[bytes]:
+        """See `Engine`."""
+        return self._last.blocks()
+
+    def observed(self) -> Observed:
+        """See `Engine`."""
+        every = [each.observed() for each in (*(before.engine for before in self._befores), self._last)]
+        return Observed(
+            {name: counts for each in every[::-1] for name, counts in each.counts.items()},
+            [name for each in every for name in each.inside_loops],
+            [
+                state._replace(name=f"{state.name} of segment {number}") if state.name != "run" or number > 1 else state
+                for number, each in enumerate(every, 1)
+                for state in each.processes
+            ],
+            {f"{name} of segment {at}": bars for at, each in enumerate(every, 1) for name, bars in each.bars.items()},
+        )
+
+    def close(self) -> None:
+        """See `Engine`."""
+        self.close_all([self._last, *self._befores[::-1]])
+
+
+class Keepers:
+    """The cuts of all segments, to a run as those of one; segments but the last take theirs as they go."""
+
+    def __init__(self, keepers: Sequence[Keeper], befores: Sequence[Before], feed: Feed) -> None:
+        self._keepers = keepers
+        self._befores = befores
+        self._last = keepers[-1]
+        self._feed = feed
+        self.went_on_from = self._last.went_on_from
+
+    def is_due(self, items_in: int) -> bool:
+        """Whether it is time for a cut of the last segment, by what has come to it."""
+        return self._last.is_due(self._feed.items_in)
+
+    def take(self) -> None:
+        """A cut of the last segment; of all, where the run has ended."""
+        self._last.take()
+        if self._feed.finished:
+            for before in self._befores:
+                before.take(last=True)
+
+    def pause(self) -> bool:
+        """Take the cuts that the run stops at; whether they are there."""
+        paused = [keeper.pause() for keeper in self._keepers]  # each takes one
+        return all(paused)
+
+    def close(self) -> None:
+        """Wait for the last cuts to be written."""
+        Chain.close_all(self._keepers)
+
+
+def _known(cuts: Cuts) -> list[Cut]:
+    store = store_of(cuts)
+    try:
+        store.look()
+    except SettingsError:
+        return []
+    try:
+        return store.cuts()
+    finally:
+        store.close()
+
+
+def _steps_of(segment: Segment) -> str:
+    """The durable steps at the end of a segment."""
+    return ", ".join(repr(each.step) for each in segment.operators if each.durable)
+
+
+def _told(before: Before) -> str:
+    return before.log.broken or f"{before.log.what} has not all that is needed any more"
+
+
+def _shown(cuts: Cuts) -> str:
+    return os.fspath(cuts.where)

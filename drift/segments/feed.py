@@ -1,0 +1,293 @@
+"""What a segment reads: what has left the one before, which is run for it, step by step, where it wants more.
+
+Invariant: what is given was in the log before, failed calls excepted; it comes in the order of metas, with the minimal
+time of the segment before as the heartbeat of every source, and nothing below the cut that was gone on from.
+
+Why no thread: an engine asks its feed for more when it has room. So the segment before does as much as there is room
+for behind it, and a piece of its output is in the log before anybody else has it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from drift.engines.base import Engine
+from drift.engines.feed import Feed
+from drift.engines.recorded import Nothing
+from drift.machines.nodes.intake import Fed
+from drift.segments.log import BorderLog, Passed
+from drift.state.keeping import Begin, Keeper, Keeps, Taken
+from drift_barrier.barrier import Released
+from drift_graph.errors import DriftError
+from drift_graph.item import FAILURES, Failure
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
+from drift_graph.segments import Segment
+from drift_graph.times import Arrived
+
+#: So often a segment is asked for more before the one behind it does something else.
+_TURNS_MAX = 32
+
+
+class BorderFeed(Feed):
+    """See the module.
+
+    Args:
+        dataflow: of the segment.
+        before: the segment before, whose output this is.
+        batch_items: larger pieces are given in several.
+    """
+
+    def __init__(self, dataflow: Segment, before: Before, *, batch_items: int) -> None:
+        nothing = {source.name: Nothing(live=False) for source in dataflow.sources}
+        super().__init__(
+            dataflow, nothing, {}, batch_items=batch_items, in_flight_max=sys.maxsize, on_late=lambda _: None
+        )
+        self._before = before
+        self._ranks = {source.name: rank for rank, source in enumerate(dataflow.sources)}
+        self._logged: Iterator[Passed] = iter(())
+        self._cut = BEGINNING
+        self._waiting: Passed | None = None
+        self._given = 0  # of what waits
+        self._is_quiet = False
+
+    @property
+    def live(self) -> bool:
+        """Whether the segment before had nothing when it was asked last: what it will have is to be waited for."""
+        return self._is_quiet and not self.finished
+
+    def poll(self, minimal_time: bytes) -> list[Fed]:
+        """A part of the next piece; nothing where the segment before has none yet."""
+        if self.error is not None or self.finished:
+            return []
+        if self._waiting is None:
+            self._waiting, self._given = self._next(), 0
+        self._is_quiet = self._waiting is None
+        if self._waiting is None:
+            self.error = self._before.error
+            return []
+        return self._part(self._waiting)
+
+    def _next(self) -> Passed | None:
+        logged = next(self._logged, None)
+        if logged is not None:
+            return logged
+        passed = self._before.step()
+        if passed is None or passed.below < self._cut:
+            return None
+        return passed.from_on(self._cut)
+
+    def _part(self, passed: Passed) -> list[Fed]:
+        """As much as may be read at once; the heartbeat comes with the last part of a piece."""
+        metas, payloads, borders, below = passed
+        start = self._given
+        self._given = end = min(start + self.intake.batch_items, len(metas))
+        if end == len(metas):
+            self._waiting = None
+        arrived: dict[int, tuple[list[bytes], list[Any]]] = {}
+        stretches = [(borders, range(start, end))] if isinstance(borders, str) else _stretches(borders, start, end)
+        for border, at in stretches if end > start else ():
+            rank = self._ranks[self._before.source_of[border]]
+            its_metas, its_payloads = arrived.setdefault(rank, ([], []))
+            its_metas += metas[at.start : at.stop]
+            its_payloads += payloads[at.start : at.stop]
+        fed: list[Fed] = []
+        for rank, machine in enumerate(self.intake.machines):
+            heartbeat = max(below, machine.heartbeat) if end == len(metas) else machine.heartbeat
+            if rank in arrived or heartbeat != machine.heartbeat:
+                its_metas, its_payloads = arrived.get(rank, ([], []))
+                fed.append(self.intake.repeat(rank, Arrived(its_metas, its_payloads, heartbeat, [], None)))
+        return fed
+
+    def fraction(self) -> float | None:
+        """As much as has been read for the first segment."""
+        return self._before.fraction()
+
+    def filenos(self) -> Sequence[int]:
+        """Nothing: the segment before is asked."""
+        return ()
+
+    # Where a run keeps its state.
+
+    def positions_at(self, cut: bytes) -> dict[str, Any]:
+        """From where the log is to be read."""
+        self._before.taken(cut)
+        return {"from": cut.hex(), "items_in": self.items_in}
+
+    def committed(self, positions: Mapping[str, Any]) -> None:
+        """A cut has been committed, and these are of the oldest that is kept."""
+        self._before.committed(bytes.fromhex(positions["from"]))
+
+    def go_on(self, positions: Mapping[str, Any], cut: bytes) -> None:
+        """Before anything is read: give what is at or above a cut."""
+        self._cut = cut
+        self.intake.go_on(cut)
+        self.intake.machines[0].items_in = positions.get("items_in", 0)
+        self._waiting = _nothing(cut)
+        self._logged = self._before.log.read(cut)
+
+
+class Before:
+    """A segment with another one behind it: its engine, its cuts and the log of what leaves it.
+
+    Args:
+        keep: so many of its cuts are kept, 2 or more.
+
+    Attributes:
+        error: what it has ended with.
+        source_of: the source of the next segment that what leaves at a border goes to.
+    """
+
+    def __init__(self, dataflow: Segment, engine: Engine, feed: Feed, log: BorderLog, *, keep: int) -> None:
+        self.source_of = dataflow.source_of
+        self.error: Exception | None = None
+        self.engine = engine
+        self.feed = feed
+        self.log = log
+        self.keeper: Keeper | None = None
+        self._keep = keep
+        self._pieces = engine.released()
+        self._whole_below = END_OF_TIME  # where a call has failed, whose failure passes: nothing is kept from there on
+        self._ended = False
+        self._taken: deque[bytes] = deque()  # cuts of the next segment that are being committed
+        self._committed = BEGINNING
+        self._kept: deque[bytes] = deque()
+
+    def fraction(self) -> float | None:
+        """Of the input of the run."""
+        return self.feed.fraction()
+
+    def step(self) -> Passed | None:
+        """What it gives next; None where it has nothing now, or has ended with an error."""
+        for _ in range(_TURNS_MAX):
+            if self._ended:
+                return None
+            passed = self._turn()
+            if passed is not None:
+                return passed
+            if self.feed.live:
+                return None
+        return None
+
+    def _turn(self) -> Passed | None:
+        try:
+            piece = next(self._pieces, None)
+        except DriftError as error:
+            self._ended, self.error = True, error
+            return None if self._has_failed else self._kept_of(_nothing(self.engine.progress.released_below))
+        if piece is None:
+            self._ended = True
+            return self._kept_of(_nothing(END_OF_TIME))
+        passed = self._kept_of(self._passed(piece))
+        if self.keeper is not None and self.keeper.is_due(self.feed.items_in):
+            self.take()
+        return passed
+
+    def _passed(self, piece: Released) -> Passed:
+        """What a piece has; and noted how far it is whole, where a call has failed in it, or a payload has no form."""
+        _, metas, payloads, borders, error = piece
+        below = self.engine.progress.released_below
+        if error is not None:  # before the end of a time, and nothing else comes
+            last = global_time_of(metas[-1]) if metas else self.log.end
+            self._fail(last)
+            below = last + b"\xff" if metas else last
+        elif FAILURES in ((borders,) if isinstance(borders, str) else borders):
+            failed = next((at for at, payload in enumerate(payloads) if type(payload) is Failure), None)
+            if failed is not None:
+                self._fail(global_time_of(metas[failed]))
+        return Passed(list(metas), payloads, borders, below)
+
+    def _fail(self, time: bytes) -> None:
+        self._whole_below = min(self._whole_below, time)
+
+    @property
+    def _has_failed(self) -> bool:
+        return self._whole_below != END_OF_TIME
+
+    def _kept_of(self, passed: Passed) -> Passed | None:
+        """What is new of a piece, once the log has it."""
+        if passed.below <= self.log.end:
+            return None
+        new = passed.from_on(self.log.end)
+        whole = new.up_to(self._whole_below)
+        if whole.below > self.log.end:
+            error = self.log.write(whole)
+            if error is not None:
+                raise error
+        return new
+
+    # Its cuts.
+
+    def take(self, *, last: bool = False) -> None:
+        """A cut, unless it would drop the last one that is not above what the next segment has committed.
+
+        So there is always one from which all that the next segment needs can be given again, with the log or without.
+
+        Args:
+            last: the run ends here, and the next segment with it.
+        """
+        assert self.keeper is not None
+        oldest = self._kept[1] if len(self._kept) >= self._keep else BEGINNING
+        if oldest > self._committed and not last:
+            return
+        before = self.keeper.cut
+        self.keeper.take()
+        if self.keeper.cut is not before and self.keeper.cut is not None:
+            self._kept.append(self.keeper.cut.at)
+            while len(self._kept) > self._keep:
+                self._kept.popleft()
+
+    def taken(self, cut: bytes) -> None:
+        """The next segment takes a cut."""
+        self._taken.append(cut)
+
+    def committed(self, oldest: bytes) -> None:
+        """The first of these has been committed; called by the thread that writes cuts."""
+        self._committed = self._taken.popleft()
+        self.log.drop_below(oldest)
+
+    # As the engine of its cuts, and the sink.
+
+    def keep_state(self, begin: Begin | None) -> None:
+        """See `Keeps`."""
+        assert isinstance(self.engine, Keeps)
+        if begin is not None:
+            self._kept.append(begin.cut.at)
+        self.engine.keep_state(begin)
+
+    @property
+    def awaits_cut(self) -> bool:
+        """See `Keeps`."""
+        assert isinstance(self.engine, Keeps)
+        return self.engine.awaits_cut and not self._has_failed
+
+    def cut(self) -> Taken | None:
+        """See `Keeps`; what lies below it is on the disk."""
+        assert isinstance(self.engine, Keeps)
+        taken = self.engine.cut() if not self._has_failed else None
+        if taken is not None:
+            self.log.reach(taken.at)
+            self.log.commit()
+        return taken
+
+    def close(self) -> None:
+        """End it."""
+        try:
+            self._pieces.close()  # type: ignore[attr-defined]
+        finally:
+            self.log.close()
+            self.engine.close()
+
+
+def _nothing(below: bytes) -> Passed:
+    return Passed([], [], "", below)
+
+
+def _stretches(borders: Sequence[str], start: int, end: int) -> Iterator[tuple[str, range]]:
+    """What lies beside each other and left by one border."""
+    for border, several in groupby(range(start, end), borders.__getitem__):
+        indices = list(several)
+        yield border, range(indices[0], indices[-1] + 1)
