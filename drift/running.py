@@ -507,12 +507,13 @@ class Run:
                     self._page.status.take(piece)
                 self._tell(piece)
                 self._feed.released(self._engine.progress.released_below)
-                if self._keeper is not None and self._keeper.is_due(self._engine.progress.items_in):
-                    self._keeper.take()
+                keeper = self._keeper if piece.error is None else None  # minimal time may be past what failed
+                if keeper is not None and keeper.is_due(self._engine.progress.items_in):
+                    keeper.take()
                 yield piece
                 seen, self._seen = self._seen, []
                 _check_unchanged(seen, "the loop over the run")
-                if self._is_to_pause and self._keeper is not None and self._keeper.pause():
+                if self._is_to_pause and keeper is not None and keeper.pause():
                     return
                 if error is not None:
                     raise error

@@ -7,19 +7,28 @@ and nothing is held. Times, sizes and what needs real processes is in `test_reco
 
 from __future__ import annotations
 
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
 from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import segmented
 
 import drift
 from drift.engines.simulated import Scheduled, Simulation
 from drift.machines.nodes.messages import Rewind
 from drift.machines.nodes.pieces import InMemory, Layer
 from drift.machines.worker import BARRIER
+from drift.state.keeping import store_of
 from drift.testing.check import Case, Result, check, in_order
 from drift.testing.schedule import Schedule
 from drift_graph.graph import Dataflow
+from drift_graph.meta import time_of
 
 ACKER = -2
 ITEMS = 160
@@ -319,3 +328,53 @@ class _Counting:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._layer, name)
+
+
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+def test_11_everything_dies_and_each_segment_goes_on_from_a_cut_of_its_own(tmp_path: Path, engine: str) -> None:
+    expected = segmented.run(tmp_path / "unbroken", "local")
+    digest = expected.finish().digest
+    died = tmp_path / "died"
+    died.mkdir()
+    command = [sys.executable, segmented.__file__, str(died), engine]
+    assert subprocess.run(command, cwd=Path(__file__).parent).returncode == -signal.SIGKILL
+    before, behind = cuts_of(died / "state" / "segments" / "1"), cuts_of(died / "state")
+    while behind[-1].at >= before[-1].at or len(behind) > 2:  # its last ones were lost
+        store = store_of(died / "state")
+        store.open()
+        store.drop(behind.pop().number)
+        store.close()
+    assert before[0].at <= behind[-1].at < before[-1].at, "upstream's is newer, and it has one that is not"
+    for log in ("whole", "gone", "broken"):
+        folder = tmp_path / log
+        shutil.copytree(died, folder)
+        (folder / "read").unlink()
+        (folder / "called").unlink()
+        files = sorted((folder / "state" / "inputs" / "segment+1").iterdir())
+        if log == "gone":
+            shutil.rmtree(files[0].parent)
+        elif log == "broken":
+            data = bytearray(files[-1].read_bytes())
+            data[len(data) // 3] ^= 1
+            files[-1].write_bytes(data)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            run = segmented.run(folder, engine)
+        assert run.went_on_from is not None and run.went_on_from.at == behind[-1].at
+        assert run.finish().digest == digest
+        assert (folder / "out.jsonl").read_bytes() == (tmp_path / "unbroken" / "out.jsonl").read_bytes()
+        begin = time_of(before[-1].at)
+        if log != "whole":
+            assert any("log of durable step 'dear'" in str(each.message) for each in told)
+            begin = [time_of(cut.at) for cut in before if cut.at <= behind[-1].at][-1]
+        assert sorted(segmented.noted(folder, "called")) == list(range(begin, segmented.ITEMS)), log
+        assert begin - 50 < min(segmented.noted(folder, "read")) <= begin, "from the batch on that the cut is in"
+
+
+def cuts_of(place: Path) -> list[Any]:
+    store = store_of(place)
+    store.look()
+    try:
+        return store.cuts()
+    finally:
+        store.close()

@@ -238,6 +238,19 @@ class Silent:
 
 
 @pytest.mark.parametrize("engine", ["local", "zeromq"])
+def test_a_run_that_failed_fails_again_at_its_item(tmp_path: Path, engine: str) -> None:
+    """Minimal time may be past it: no cut is taken there."""
+    graph = drift.Graph("fails")
+    graph.source("n").map(lambda n: 10 // (n - 300), name="part").group(lambda n: n, 1).sink("out")
+    for _ in range(2):
+        run = drift.run(graph, {"n": range(400)}, engine=engine, state=drift.Cuts(tmp_path, every_s=0), batch_items=40)  # type: ignore[call-overload]
+        with pytest.raises(drift.StepError, match=r"part.*ZeroDivisionError"):
+            run.finish()
+        assert run.report.items_out == 300
+
+
+
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
 def test_a_live_run_that_is_stopped_leaves_at_a_new_cut(tmp_path: Path, engine: str) -> None:
     cuts = drift.Cuts(tmp_path, every_s=1000)
     run = drift.run(counted(), {"numbers": Silent(500)}, engine=engine, state=cuts)

@@ -208,10 +208,14 @@ class Chain:
 
 
 class Keepers:
-    """The cuts of all segments, to a run as those of one; segments but the last take theirs as they go."""
+    """The cuts of all segments, to a run as those of one; segments but the last take theirs as they go.
+
+    Attributes:
+        of_segments: who takes the cuts of each.
+    """
 
     def __init__(self, keepers: Sequence[Keeper], befores: Sequence[Before], feed: Feed) -> None:
-        self._keepers = keepers
+        self.of_segments = keepers
         self._befores = befores
         self._last = keepers[-1]
         self._feed = feed
@@ -230,12 +234,12 @@ class Keepers:
 
     def pause(self) -> bool:
         """Take the cuts that the run stops at; whether they are there."""
-        paused = [keeper.pause() for keeper in self._keepers]  # each takes one
+        paused = [keeper.pause() for keeper in self.of_segments]  # each takes one
         return all(paused)
 
     def close(self) -> None:
         """Wait for the last cuts to be written."""
-        Chain.close_all(self._keepers)
+        Chain.close_all(self.of_segments)
 
 
 def _known(cuts: Cuts) -> list[Cut]:

@@ -49,7 +49,7 @@ class BarrierNode(Node):
         self._digest: Algorithm = digest
         self.machine = self._machine()
         self.minimal_time = BEGINNING
-        self._ended = False
+        self._ended = self._has_failed = False
         self._passes_over = BEGINNING  # until minimal time has come here, items that were released may come again
 
     def _machine(self) -> Barrier:
@@ -70,7 +70,8 @@ class BarrierNode(Node):
         position, last = order.restart.position, order.restart.last
         self.machine = self._machine()
         self.machine.resume(position, last, digest_of(order.restart, self._digest))
-        self.minimal_time, self._passes_over, self._ended = order.since, order.cut, False
+        self.minimal_time, self._passes_over = order.since, order.cut
+        self._ended = self._has_failed = False
 
     def go(self) -> list[Send]:
         """Release what minimal time had passed."""
@@ -91,7 +92,8 @@ class BarrierNode(Node):
                 self.minimal_time = max(self.minimal_time, message.time)
                 if message.cut:  # behind all that is below, and before what a later notice lets go
                     sends += self._release() if self.minimal_time != before and not self._ended else []
-                    sends.append(Send(CALLER, CutPiece(message.cut, BARRIER, message.time, [])))
+                    if not self._has_failed:  # a cut past what has failed would go on behind it
+                        sends.append(Send(CALLER, CutPiece(message.cut, BARRIER, message.time, [])))
                     before = self.minimal_time
             elif isinstance(message, BreakOff):
                 self.minimal_time, breaks_off = max(self.minimal_time, message.time), True
@@ -127,7 +129,7 @@ class BarrierNode(Node):
             blocks = self.machine.digest.blocks[full:]
             piece = ReleasedMessage(released, self.minimal_time, self.machine.encoded, full, blocks)
             sends += [Send(CALLER, each) for each in _pieces(piece)]
-        failed = released is not None and released.error is not None
+        failed = self._has_failed = released is not None and released.error is not None
         if failed or self.minimal_time == END_OF_TIME:
             if len(self.machine) and not failed:
                 raise DriftBug(f"{len(self.machine)} items are left in the barrier at the end of time")

@@ -1,0 +1,133 @@
+"""Durable steps: each segment of a graph goes on from cuts of its own, and the output is that of the graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strategies import Case, cases
+from test_cuts import later_steps, rows, with_later
+from test_laws import reference, run_with
+from test_state import breaks, check_goes_on
+
+import drift
+from drift.engines.local import LocalEngine
+from drift.records.fingerprint import fingerprint
+from drift_graph.errors import GraphError
+from drift_graph.graph import Dataflow
+from drift_graph.operators import Sink, Source
+from drift_graph.segments import segments_of
+
+few = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+chosen = st.integers(0, 2**24 - 1)
+
+
+def durable(dataflow: Dataflow, chosen: int) -> Dataflow:
+    """The same with other steps durable, by the bits of a number: of those that are on no loop."""
+    operators = list(dataflow.operators)
+    for at, operator in enumerate(operators):
+        if chosen >> at % 24 & 1 and not isinstance(operator, (Source, Sink)) and not _returns(dataflow, operator.name):
+            operators[at] = dataclasses.replace(operator, durable=True)
+    return Dataflow(dataflow.name, tuple(operators), dataflow.edges)
+
+
+def _returns(dataflow: Dataflow, name: str) -> bool:
+    todo = [edge.target for edge in dataflow.edges if edge.origin == name]
+    reached = set(todo)
+    for each in todo:
+        for edge in dataflow.edges:
+            if edge.origin == each and edge.target not in reached:
+                reached.add(edge.target)
+                todo.append(edge.target)
+    return name in reached
+
+
+class Durable(Case):  # type: ignore[misc]
+    """A case some of whose steps are durable."""
+
+    chosen = 0
+
+    def dataflow(self) -> Dataflow:
+        return durable(super().dataflow(), self.chosen)
+
+
+# The law, in one process.
+
+
+@given(cases(items_max=10), chosen, breaks)
+@few
+def test_segments_give_the_output_of_the_graph_and_go_on_each_from_a_cut_of_its_own(
+    tmp_path_factory: pytest.TempPathFactory, case: Case, chosen: int, pieces: list[int]
+) -> None:
+    check_goes_on(durable(case.dataflow(), chosen), case.sources(), pieces, tmp_path_factory.mktemp("state"))
+
+
+@given(later_steps, rows(), rows(), chosen, breaks)
+@few
+def test_timers_and_rounds_pass_borders(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], first: Any, second: Any, chosen: int, pieces: list[int]
+) -> None:
+    dataflow = durable(with_later(steps), chosen)
+    check_goes_on(dataflow, {"in0": first, "in1": second}, pieces, tmp_path_factory.mktemp("state"))
+
+
+@given(cases(failing=True), chosen, st.data())
+@few
+def test_a_call_that_fails_in_any_segment_ends_the_run_at_its_item(
+    tmp_path_factory: pytest.TempPathFactory, case: Case, chosen: int, data: st.DataObject
+) -> None:
+    cut = Durable(*case)
+    cut.chosen = chosen
+    state = drift.Cuts(tmp_path_factory.mktemp("state"), every_s=0)
+    expected = reference(case, data)
+    assert run_with(cut, data, engine="local", state=state) == expected
+    if expected.error is not None:
+        again = run_with(cut, data, engine="local", state=state)
+        assert again.error == expected.error and again.digest == expected.digest
+        assert again.items == expected.items[len(expected.items) - len(again.items) :]
+
+
+# What is refused, and what changes nothing.
+
+
+def test_a_durable_step_on_a_loop_is_refused() -> None:
+    graph = drift.Graph("round")
+    loop = graph.feedback("again")
+    windows = graph.source("n").merge(loop).group(lambda n: n % 3, 2)
+    turned = windows.flat_map(lambda window: [window[-1] - 1] if window[-1] else [], name="turn", durable=True)
+    turned.feed(loop)
+    turned.sink("out")
+    with pytest.raises(GraphError, match=r"step 'turn' \(at .*\) is durable, and what it gives comes back"):
+        graph.build()
+
+
+def test_durable_is_a_word_of_every_kind_of_step() -> None:
+    graph = drift.Graph("all")
+    numbers = graph.source("n", time=drift.EventTime(lambda n: n))
+    keyed = numbers.map(lambda n: n, name="m", durable=True).key_by(lambda n: n % 3)
+    keyed.scan(0, lambda total, n: (total + n, total), name="s", durable=True).sink("scan")
+    keyed.group(2, name="g", durable=True).sink("group")
+    keyed.window(drift.windows.tumbling(5)).aggregate(drift.agg.count(), name="w", durable=True).sink("window")
+    keyed.at_end(drift.agg.count(), name="e", durable=True).sink("end")
+    numbers.process(lambda n: 0, 0, lambda s, n, t: (s, [n]), lambda s, n, t: (s, []), name="p", durable=True).sink(
+        "process"
+    )
+    dataflow = graph.build()
+    assert {each.step for each in dataflow.operators if each.durable} == set("msgwep")
+    assert len(segments_of(dataflow)) == 3
+    with pytest.raises(GraphError, match=r"durable='yes' .* is neither True nor False"):
+        numbers.map(str, durable="yes")  # type: ignore[arg-type]
+
+
+def test_it_changes_neither_graph_nor_fingerprint_nor_a_run_without_state() -> None:
+    def made(durable: bool) -> Dataflow:
+        graph = drift.Graph("same")
+        graph.source("n").map(abs, name="m", durable=durable).count(lambda n: n).sink("out")
+        return graph.build()
+
+    assert made(True) == made(False)
+    assert fingerprint(made(True))["digest"] == fingerprint(made(False))["digest"]
+    assert isinstance(drift.run(made(True), {"n": [1]})._engine, LocalEngine)
