@@ -363,11 +363,15 @@ def test_11_everything_dies_and_each_segment_goes_on_from_a_cut_of_its_own(tmp_p
         assert run.went_on_from is not None and run.went_on_from.at == behind[-1].at
         assert run.finish().digest == digest
         assert (folder / "out.jsonl").read_bytes() == (tmp_path / "unbroken" / "out.jsonl").read_bytes()
-        begin = time_of(before[-1].at)
-        if log != "whole":
+        calls = segmented.noted(folder, "called")
+        begin, newest = min(calls), time_of(before[-1].at)
+        assert sorted(calls) == list(range(begin, segmented.ITEMS)), log
+        if log == "whole":
+            assert begin == newest and not told, "nothing before it is computed again"
+        else:
+            older = [time_of(cut.at) for cut in before if cut.at <= behind[-1].at][-1]
             assert any("log of durable step 'dear'" in str(each.message) for each in told)
-            begin = [time_of(cut.at) for cut in before if cut.at <= behind[-1].at][-1]
-        assert sorted(segmented.noted(folder, "called")) == list(range(begin, segmented.ITEMS)), log
+            assert begin == older if log == "gone" else older <= begin < newest
         assert begin - 50 < min(segmented.noted(folder, "read")) <= begin, "from the batch on that the cut is in"
 
 
