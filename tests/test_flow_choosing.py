@@ -35,25 +35,6 @@ def is_positive(number: int) -> bool:
     return number > 0
 
 
-@pytest.mark.parametrize("engine", [*flows.ENGINES, flows.ZEROMQ], ids=str)
-def test_zip_pairs_by_order_and_route_takes_the_first_that_matches(engine: dict[str, Any]) -> None:
-    zipped = flows.flow(lambda left, right: left.zip(right), "letters", "numbers")
-    assert flows.outputs(zipped, {"letters": list("ABCD"), "numbers": [1, 2, 3]}, [engine]) == [
-        ("A", 1),
-        ("B", 2),
-        ("C", 3),
-    ]
-    graph = drift.Graph("routes")
-    low, even, rest = graph.source("in").route(is_below_5, is_even)
-    for name, stream in (("low", low), ("even", even), ("rest", rest)):
-        stream.sink(name)
-    for settings_ in ({"engine": "reference"}, engine):
-        by_sink: dict[str, list[int]] = {}
-        for item in drift.run(graph, {"in": range(10)}, **settings_):
-            by_sink.setdefault(item.sink, []).append(item.payload)
-        assert by_sink == {"low": [0, 1, 2, 3, 4], "even": [6, 8], "rest": [5, 7, 9]}
-
-
 @given(timed(), timed())
 @settings(max_examples=10)
 def test_a_zip_pairs_the_sorted_sides(left: list[flows.Timed], right: list[flows.Timed]) -> None:

@@ -195,24 +195,11 @@ def test_keyed_streams_join_by_their_keys() -> None:
     }
 
 
-# Noir's cases.
-
-
-@pytest.mark.parametrize("engine", [*flows.ENGINES, flows.ZEROMQ], ids=str)
-def test_joins_of_two_ranges_by_two_keys(engine: dict[str, Any]) -> None:
-    inner = [(0, 0), (0, 2), (0, 4), (1, 1), (1, 3)]
-    for how, expected in (("inner", inner), ("left", [*inner, (2, None), (3, None), (4, None)])):
-        graph = flows.flow(lambda a, b, how=how: a.join(b, modulo_5, modulo_2, how=how), "a", "b")
-        found = flows.outputs(graph, {"a": range(5), "b": range(5)}, [engine])
-        assert sorted(found, key=repr) == sorted(expected, key=repr)
-
-
-@pytest.mark.parametrize("engine", [*flows.ENGINES, flows.ZEROMQ], ids=str)
-def test_an_interval_join_includes_its_bounds(engine: dict[str, Any]) -> None:
+def test_an_interval_join_includes_its_bounds() -> None:
     time = drift.EventTime(time=number_itself)
     for key, count in ((flow_of_all, 36), (modulo_2, 18)):
         graph = flows.flow(lambda a, b, key=key: a.join(b, key, within=(1, 2)), "a", "b", time=time)
-        found = flows.outputs(graph, {"a": range(10), "b": range(10)}, [engine])
+        found = flows.outputs(graph, {"a": range(10), "b": range(10)})
         expected = [(t, q) for t in range(10) for q in range(t - 1, t + 3) if 0 <= q < 10 and key(t) == key(q)]
         assert sorted(found) == expected
         assert len(found) == count

@@ -53,101 +53,6 @@ def tens(items: Pairs) -> drift.Stream[int]:
     return items.map(ten_more)
 
 
-@ENGINES
-def test_rounds_over_what_the_round_before_gave_and_five_more_after_them(engine: dict[str, Any]) -> None:
-    graph = drift.Graph("tens")
-    state, items = graph.source("in").iterate(3, 0, tens, added, name="three")
-    state.sink("state")
-    items.sink("items")
-    more, last = items.iterate(5, 0, tens, added, name="five")
-    more.sink("more")
-    last.sink("last")
-    assert by_sink(graph, {"in": range(3)}, engine) == {
-        "state": [189],
-        "items": [30, 31, 32],
-        "more": [915],
-        "last": [80, 81, 82],
-    }
-
-
-@ENGINES
-def test_rounds_over_the_same_items(engine: dict[str, Any]) -> None:
-    graph = drift.Graph("replayed")
-    graph.source("in").replay(3, 0, tens, added).sink("state")
-    assert by_sink(graph, {"in": range(3)}, engine) == {"state": [99]}
-
-
-@ENGINES
-def test_loops_within_loops(engine: dict[str, Any]) -> None:
-    def inner(items: Pairs) -> drift.Stream[int]:
-        return items.map(second).replay(2, 0, lambda pairs: pairs.map(second), added, name="inner")
-
-    graph = drift.Graph("nested")
-    graph.source("in").replay(2, 0, inner, added, name="outer").sink("state")
-    assert by_sink(graph, {"in": range(10)}, engine) == {"state": [180]}
-
-
-@ENGINES
-def test_rounds_end_where_one_gives_nothing(engine: dict[str, Any]) -> None:
-    def step(pair: tuple[Any, tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-        steps, start, number = pair[1]
-        return [] if number == 1 else [(steps + 1, start, 3 * number + 1 if number % 2 else number // 2)]
-
-    graph = drift.Graph("collatz")
-    starts = graph.source("in").map(lambda number: (0, number, number))
-    longest, none = starts.iterate(10_000, (0, 0), lambda s: s.flat_map(step), lambda best, it: max(best, it[:2]))
-    longest.sink("longest")
-    none.sink("none")
-    assert by_sink(graph, {"in": range(1, 10)}, engine) == {"longest": [(19, 9)]}
-
-
-def paths(graph: drift.Graph) -> None:
-    """The transitive closure of edges: each path once, in the round that finds it."""
-    edges = graph.source("edges")
-
-    def longer(items: Pairs) -> drift.Stream[tuple[int, int]]:
-        known = items.map(second)
-        found = known.join_table(edges, second, lambda edge: edge[0], how="inner").map(
-            lambda pair: (pair[0][0], pair[1][1])
-        )
-        new = known.merge(found).dedup()
-        new.sink("paths")
-        return new
-
-    edges.iterate(1000, 0, longer, lambda count, path: count + 1)[0].sink("count")
-
-
-@ENGINES
-def test_a_side_input_is_joined_in_every_round(engine: dict[str, Any]) -> None:
-    graph = drift.Graph("closure")
-    paths(graph)
-    found = by_sink(graph, {"edges": [(1, 2), (2, 3), (2, 4), (4, 5)]}, engine)
-    assert sorted(found["paths"]) == [(1, 2), (1, 3), (1, 4), (1, 5), (2, 3), (2, 4), (2, 5), (4, 5)]
-    assert found["count"] == [8]
-
-
-@ENGINES
-def test_what_comes_at_the_end_comes_at_the_end_of_each_round(engine: dict[str, Any]) -> None:
-    """PageRank: contributions are summed for each page, round by round."""
-    graph = drift.Graph("ranks")
-    links = graph.source("links").key_by(lambda link: link[0]).at_end(drift.agg.collect(second))
-
-    def round_(items: drift.Stream[tuple[None, tuple[int, float]]]) -> drift.Stream[tuple[int, float]]:
-        ranked = items.map(second).join_table(links, lambda it: it[0], lambda it: it[0], how="inner")
-        shares = ranked.flat_map(
-            lambda pair: [(pair[0][0], 0.0), *[(page, pair[0][1] / len(pair[1][1])) for page in pair[1][1]]]
-        )
-        summed = shares.key_by(lambda it: it[0]).at_end(drift.agg.sum(second))
-        return summed.map(lambda it: (it[0], 0.15 / 3 + 0.85 * it[1]))
-
-    pages = links.map(lambda link: (link[0], 1 / 3))
-    pages.iterate(100, None, round_, lambda state, item: None)[1].sink("ranks")
-    found = by_sink(graph, {"links": [(1, 2), (1, 3), (2, 3), (3, 1)]}, engine)
-    assert sorted((page, round(rank, 5)) for page, rank in found["ranks"]) == [
-        (1, 0.38779), (2, 0.21481), (3, 0.3974),
-    ]  # fmt: skip
-
-
 # Drawn bodies beside a plain loop.
 
 
@@ -261,16 +166,6 @@ class _Case:
 
     def sources(self) -> dict[str, Any]:
         return {"in": self._numbers}
-
-
-def test_rounds_on_spark_give_the_digest_of_local(spark: Any) -> None:
-    graph = drift.Graph("closure")
-    paths(graph)
-    edges = [(number, number * 7 % 10) for number in range(10)]
-    expected = drift.run(graph, {"edges": edges}).finish().digest
-    for gang in (True, False):
-        run = drift.run(graph, {"edges": edges}, engine="spark", spark=spark, partitions=2, gang=gang)
-        assert run.finish().digest == expected
 
 
 # Rounds by hand.

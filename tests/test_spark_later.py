@@ -16,7 +16,6 @@ from test_spark_streaming import trips as taxi_trips
 
 import drift
 import drift.spark
-from benchmarks.noir.__main__ import CASES, run_case
 from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
 from drift.spark.batches import Row
@@ -165,11 +164,3 @@ def test_a_stream_keeps_later_items_and_turns_rounds_at_its_end(spark: Any, tmp_
     items = stream.items().orderBy("position").collect()
     assert [(row.position, bytes(row.meta), row.sink, bytes(row.payload)) for row in items] == expected
     assert stream.digest() == run.digest and 0 < waiting[1] < waiting[-1] < len(expected)
-
-
-@pytest.mark.parametrize("name", ["word count", "k-means"])
-def test_a_benchmark_of_noir_has_the_digest_of_local(spark: Any, name: str) -> None:
-    case = next(case for case in CASES if case.name == name)
-    inputs = case.data(60)
-    expected = run_case(case, inputs, {"engine": "local"})[1]
-    assert run_case(case, inputs, {"engine": "spark", "spark": spark, "partitions": 2})[1] == expected
