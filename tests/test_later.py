@@ -19,7 +19,7 @@ from drift.machines.plan import Plan
 from drift.machines.process import ProcessStage
 from drift_graph import later
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME, global_time, pack_time
+from drift_graph.meta import END_OF_TIME, global_time, later_meta, later_metas, pack_time, time_of, varint
 from drift_graph.metas import NumberedMetas
 from drift_graph.reference import Reference
 
@@ -372,3 +372,29 @@ def test_a_stage_gives_what_the_reference_gives_whatever_comes_and_goes(choose: 
     expected = Counter((meta, payload) for _, meta, payload in reference.pop(END_OF_TIME))
     assert {each: count for each, count in given.items() if count} == expected
     assert not stage.held
+
+
+#: How a child is put inside a loop or out of it: (phase, inward).
+_PHASES = st.sampled_from([(0, 0), (1, 0), (2, 0), (0xFE, 0), (0xFF, 0), (3, 1), (5, 1), (2, -1), (4, -1)])
+_NUMBERS = st.integers(0, 3) | st.sampled_from([0xF6, 0xF7, 0xF8, 300, 2**63])
+
+
+@given(st.data())
+def test_metas_of_many_later_children_are_those_of_each(data: st.DataObject) -> None:
+    """Parents of few moments, in rounds and in loops within loops, at several places of each."""
+    parents = {global_time(data.draw(st.integers(0, 2)), 0, data.draw(_NUMBERS), data.draw(_NUMBERS)): 0}
+    for _ in range(data.draw(st.integers(3, 12))):
+        parent = data.draw(st.sampled_from(list(parents)))
+        time, rounds, (phase, inward) = data.draw(st.integers(0, 2)), data.draw(_NUMBERS), data.draw(_PHASES)
+        depth = (parents[parent] if time == time_of(parent) else 0) + inward
+        if depth >= 0 and (child := later_meta(parent, varint(7), time, phase, rounds, inward)) is not None:
+            parents |= {child: depth, child + varint(8): depth, child + varint(9): depth}
+    time, rounds, (phase, inward) = data.draw(st.none() | st.integers(0, 2)), data.draw(_NUMBERS), data.draw(_PHASES)
+    known = [each for each, depth in parents.items() if depth + inward >= 0 and (time is None or inward >= 0)]
+    given = data.draw(st.lists(st.sampled_from(known), min_size=5, max_size=12)) if known else []
+    each = [
+        later_meta(parent, varint(5), time_of(parent) if time is None else time, phase, rounds, inward)
+        or parent + varint(5)
+        for parent in given
+    ]
+    assert later_metas(given, varint(5), time, phase, rounds, inward) == each

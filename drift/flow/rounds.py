@@ -17,8 +17,9 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import msgspec
 import xxhash
 
 from drift.flow.aggregates import Aggregate
@@ -26,18 +27,25 @@ from drift.flow.sides import Side, appended
 from drift.flow.windows import EMPTY, Stepped
 from drift.operators import _ByValue
 from drift_graph.canonical import canonical
-from drift_graph.later import Later, at
+from drift_graph.later import Later, Moves, at
 from drift_graph.meta import END, PHASE_ITEMS, PHASE_ROUND_END, PHASE_STATE
 
 #: How many parts items are cut into.
 SHARES = 16
 
 
+_packed = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
 def share_of(payload: Any) -> int:
-    """Which share an item is of, by its canonical bytes."""
+    """Which share an item is of, by its bytes: those of msgpack, or its canonical ones where it has none."""
     if type(payload) is int:
         return payload % SHARES
-    return xxhash.xxh32_intdigest(canonical(payload)) % SHARES
+    try:
+        packed = _packed(payload)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        packed = canonical(payload)
+    return xxhash.xxh32_intdigest(packed) % SHARES
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +109,12 @@ class Enter(_ByValue):
 
     phase: int
 
+    @property
+    def moves(self) -> Moves:
+        return Moves(END, self.phase, 0, 1)
+
     def __call__(self, payload: Any) -> Later[Any]:
-        return Later(END, payload, self.phase, 0, 1)
+        return self.moves.child(payload)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -146,20 +158,16 @@ class LeaveLoop(_ByValue):
         return ()
 
 
-def again(payload: Any) -> Later[Any]:
-    """What the body gave comes to the gate in the next round."""
-    return Later(None, payload, PHASE_ITEMS, 1)
-
-
 class Again(_ByValue):
-    """See `again`."""
+    """What the body gave comes to the gate in the next round."""
 
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Any]] = {}
     turns_round: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves(None, PHASE_ITEMS, 1, 0)
 
     def __call__(self, payload: Any) -> Later[Any]:
-        return again(payload)
+        return self.moves.child(payload)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -216,8 +224,7 @@ class PartEnd(_ByValue):
         return EMPTY, (Part(share, state),)
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """Of a round that is being folded.
 
     Attributes:

@@ -26,7 +26,7 @@ from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.identifiable import Identifiable, looked_at
 from drift_graph.item import Columns, joined
-from drift_graph.later import Later, Undeclared, placed
+from drift_graph.later import Later, Moves, Undeclared, placed
 from drift_graph.meta import child_suffixes, global_time_of, is_later, time_of, varint
 from drift_graph.metas import Metas, metas_of_children, times_of, with_suffix
 from drift_graph.operators import Border, Map, Operator, Sink, as_sequence
@@ -114,6 +114,7 @@ class _Step:
         self.only_child = self._rank + varint(0)
         self._children: Sequence[bytes] = child_suffixes(rank, 64)
         self._rank_number = rank
+        self._moves: Moves | None = getattr(operator.function, "moves", None) if operator.arity == "one" else None
         self.sampler = Sampler()
 
     @property
@@ -121,7 +122,7 @@ class _Step:
         """Whether it gives one payload for one, by nothing but the payload."""
         return self.operator.arity == "one" and not self.operator.later and not self.operator.timed
 
-    def run(self, piece: _Piece, ports: Ports, ended: bool, origins: Origins) -> Sequence[_Piece]:
+    def run(self, piece: _Piece, ports: Ports, ended: bool, origins: Origins | None) -> Sequence[_Piece]:
         """The items that this map makes of a batch; failures go to their port."""
         made = Later.made
         seen = self.sampler.sample(piece.payloads)
@@ -138,9 +139,11 @@ class _Step:
             pass_interrupts(raised)
             return self._run_one_by_one(piece, ports, ended, origins)
 
-    def _run(self, piece: _Piece, ended: bool, origins: Origins) -> _Piece:
+    def _run(self, piece: _Piece, ended: bool, origins: Origins | None) -> _Piece:
         metas, suffix, payloads, diffs = piece
         arity = self.operator.arity
+        if self._moves is not None:
+            return self._moved(piece, self._moves, origins)
         results = self._called(metas, payloads)
         if self.operator.later:
             families: list[Sequence[Any]]
@@ -170,6 +173,16 @@ class _Step:
         if len(results) != len(payloads):
             raise RuntimeError("the function raised StopIteration")
         return results
+
+    def _moved(self, piece: _Piece, moves: Moves, origins: Origins | None) -> _Piece:
+        """Children that are the payloads, all at one moment."""
+        parents = with_suffix(piece.metas, piece.suffix)
+        metas = moves.metas(parents, self.only_child)
+        if origins is not None:
+            origins.update(
+                (global_time_of(where), parent) for where, parent in zip(metas, parents) if not where.startswith(parent)
+            )
+        return _Piece(metas, b"", piece.payloads, piece.diffs)
 
     def _placed(self, piece: _Piece, families: Sequence[Sequence[Any]], ended: bool, origins: Origins | None) -> _Piece:
         """Children of which some may be at later times, each with its whole meta."""
@@ -215,7 +228,7 @@ class _Step:
             diffs = [diff for diff, family in zip(diffs, families) for _ in family]
         return _Piece(made, b"", payloads, diffs)
 
-    def _run_one_by_one(self, piece: _Piece, ports: Ports, ended: bool, origins: Origins) -> Sequence[_Piece]:
+    def _run_one_by_one(self, piece: _Piece, ports: Ports, ended: bool, origins: Origins | None) -> Sequence[_Piece]:
         """The same where some payloads make the function raise."""
         metas: list[bytes] = []
         payloads: list[Any] = []
@@ -357,9 +370,8 @@ class Program:
         Args:
             suffix: what the operator before the program appends to the metas.
             ended: whether all input has ended, so that timers may not go on for ever.
-            origins: is given the later items that maps have made, and what each was made of.
+            origins: where given, it gets the later items that maps have made, and what each was made of.
         """
-        origins = {} if origins is None else origins
         waiting: list[list[_Piece]] = [[] for _ in self._steps]
         start = _Piece(columns.metas, suffix, columns.payloads, columns.diffs)
         counts = self._counts

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from drift_graph.errors import StepError
-from drift_graph.meta import END, PHASE_ITEMS, TIME_MIN, hops_of, later_meta, varint
+from drift_graph.meta import END, PHASE_ITEMS, TIME_MIN, hops_of, later_meta, later_metas, varint
 from drift_graph.moments import Moment, time_from
 
 T = TypeVar("T")
@@ -75,6 +75,37 @@ def next_round(payload: T) -> Later[T]:
     return Later(None, payload, PHASE_ITEMS, 1)
 
 
+class Moves:
+    """What a map's function has as `moves` that puts every payload as it is at one moment: so a batch goes at once.
+
+    Attributes:
+        time, phase, rounds, inward: as of `Later`.
+    """
+
+    __slots__ = ("time", "phase", "rounds", "inward")
+
+    def __init__(self, time: int | None, phase: int, rounds: int, inward: int) -> None:
+        self.time = time
+        self.phase = phase
+        self.rounds = rounds
+        self.inward = inward
+
+    def child(self, payload: T) -> Later[T]:
+        """What the function returns."""
+        return Later(self.time, payload, self.phase, self.rounds, self.inward)
+
+    def metas(self, parents: Sequence[bytes], ending: bytes) -> list[bytes]:
+        """Those of the children; see `placed`.
+
+        Raises:
+            EndlessRounds: the children are put a round later once too often.
+        """
+        found = later_metas(parents, ending, self.time, self.phase, self.rounds, self.inward)
+        if self.rounds and found and hops_of(found[0]) >= _HOPS_FEW and max(map(hops_of, found)) > HOPS_MAX:
+            raise EndlessRounds
+        return found
+
+
 class Undeclared(StepError):
     """A function returned `drift.at(...)` and its step was not declared with `later=True`."""
 
@@ -87,6 +118,7 @@ class Undeclared(StepError):
 
 #: So many timers may set one the other after all input has ended.
 HOPS_MAX = 1_000_000
+_HOPS_FEW = 30  # below it nobody looks
 
 
 class EndlessTimers(StepError):

@@ -215,19 +215,37 @@ def later_meta(parent: bytes, ending: bytes, time: int, phase: int, rounds: int 
     return moment + chain + xxhash.xxh3_128_digest(parent + ending) + ending
 
 
-def later_metas(parents: Sequence[bytes], ending: bytes, time: int, phase: int) -> list[bytes]:
-    """`later_meta` of many for one moment; that of the ordinary child where it is not later."""
-    moment = pack_time(time) + b"\xff" + varint(0) + _bytes[phase]
-    size, hops, digest = len(moment), varint(1), xxhash.xxh3_128_digest
+def later_metas(
+    parents: Sequence[bytes], ending: bytes, time: int | None, phase: int, rounds: int = 0, inward: int = 0
+) -> list[bytes]:
+    """`later_meta` of many for one moment; that of the ordinary child where it is not later.
+
+    Args:
+        time: None for that of each parent.
+    """
+    digest = xxhash.xxh3_128_digest
+    outer = b"" if time is None or inward else pack_time(time) + b"\xff" + varint(rounds) + _bytes[phase]
+    size, one_hop = len(outer), varint(1)
+    head, moment, root = b"no meta begins so", b"", 0  # of later parents of one moment, which mostly come in a row
     found: list[bytes] = []
     for parent in parents:
         child = parent + ending
-        if parent[LATER_MARK_AT] == LATER_MARK:
-            found.append(later_meta(parent, ending, time, phase) or child)
-        elif moment <= parent[:size]:
-            found.append(child)
-        else:
-            found.append(moment + parent[: _input_end(parent, 0)] + hops + digest(child) + ending)
+        if outer and parent[LATER_MARK_AT] != LATER_MARK:
+            if outer <= parent[:size]:
+                found.append(child)
+            else:
+                found.append(outer + parent[: _input_end(parent, 0)] + one_hop + digest(child) + ending)
+            continue
+        if parent.startswith(head):
+            end = _input_end(parent, root)
+            if parent[end] < _ONE_BYTE_MAX and moment > parent[: len(moment)]:
+                found.append(moment + parent[root:end] + _bytes[parent[end] + 1] + digest(child) + ending)
+                continue
+        later = later_meta(parent, ending, time_of(parent) if time is None else time, phase, rounds, inward)
+        found.append(later or child)
+        if later is not None and parent[LATER_MARK_AT] == LATER_MARK:
+            root = _root_start(parent)
+            head, moment = parent[:root], later[: _root_start(later)]
     return found
 
 
