@@ -238,7 +238,7 @@ def later_metas(
             continue
         if parent.startswith(head):
             end = _input_end(parent, root)
-            if parent[end] < _ONE_BYTE_MAX and moment > parent[: len(moment)]:
+            if parent[end] < _ONE_BYTE_MAX:
                 found.append(moment + parent[root:end] + _bytes[parent[end] + 1] + digest(child) + ending)
                 continue
         later = later_meta(parent, ending, time_of(parent) if time is None else time, phase, rounds, inward)
