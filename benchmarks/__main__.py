@@ -18,6 +18,7 @@ from rich.table import Table
 from benchmarks.backfill import backfill
 from benchmarks.disorder import disorder
 from benchmarks.eventtime import eventtime
+from benchmarks.held import held
 from benchmarks.joins import joins
 from benchmarks.latency import latency
 from benchmarks.recording import recording
@@ -43,9 +44,10 @@ SECTIONS: dict[str, Section] = {
     "recording": recording,
     "simulation": simulation,
     "windows": windows,
+    "held": held,
 }
 #: Sections that run only where they are named.
-_ASKED_FOR = ("spark", "backfill")
+_ASKED_FOR = ("spark", "backfill", "held")
 _OVER_WORKLOADS = ("throughput", "disorder")
 #: Cores busy with other work from which the numbers are no good.
 _OTHERS_CORES_MAX = 0.2

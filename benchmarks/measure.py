@@ -16,6 +16,7 @@ from typing import Any
 import drift
 from benchmarks.backfill import flights_audit, flights_record, one_group
 from benchmarks.eventtime import run_in_event_time
+from benchmarks.held import measured as held_measured
 from benchmarks.joins import join, plain_join
 from benchmarks.meters import cpu_seconds, own_peak_bytes, peak_memory_bytes
 from benchmarks.recording import audit, audited, run_recorded
@@ -165,6 +166,7 @@ def main() -> None:
         "one group": one_group,
         "event time": run_in_event_time,
         "windows": measured,
+        "held": held_measured,
         "join": join,
         "join plain": plain_join,
     }

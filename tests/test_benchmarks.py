@@ -19,6 +19,7 @@ import flights  # noqa: E402
 
 from benchmarks.backfill import flights_like  # noqa: E402
 from benchmarks.eventtime import KEYS, graph_of, in_order, out_of_order, plain_counts  # noqa: E402
+from benchmarks.held import held  # noqa: E402
 from benchmarks.measure import latency  # noqa: E402
 from benchmarks.recording import audited, run_recorded  # noqa: E402
 from benchmarks.rounds import Options  # noqa: E402
@@ -105,6 +106,11 @@ def test_windows_of_the_plain_loop_are_those_of_the_graph(name: str) -> None:
 def test_windows_are_measured() -> None:
     tables, targets, found = windows(Options(items=3000, rounds=1))
     assert len(tables) == 1 and len(targets) == len(found) == 2
+
+
+def test_what_is_held_is_measured() -> None:
+    tables, targets, found = held(Options(items=3000, rounds=1))
+    assert tables[0].row_count == 4 * len(found) and len(targets) == 2 * len(found)
 
 
 def test_an_unknown_name_is_refused() -> None:
