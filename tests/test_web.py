@@ -218,7 +218,7 @@ def test_a_failed_run_is_told_as_failed() -> None:
     graph.source("n").map(lambda n: 1 // n).sink("out")
     run = drift.run(graph, {"n": [1, 0]}, web=0)
     told: list[str] = []
-    status = run._page.status  # type: ignore[union-attr]
+    status = run._watching.page.status  # type: ignore[union-attr]
     with pytest.raises(drift.StepError):
         told.extend(status.look()["state"] for _ in run.pieces())
     assert set(told) == {"running"} and status.look()["state"] == "failed" and "ZeroDivisionError" in status.error

@@ -1,0 +1,136 @@
+"""Running a graph: the one call that people make, and the one that has its graph and feed already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from drift.all_engines import EngineKind, EngineName, engine_kind
+from drift.running.runs import MakeFeed, Run
+from drift.state.keeping import Cuts
+from drift.streams import Graph
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.lateness import Late
+from drift_graph.policies import TimePolicy
+
+if TYPE_CHECKING:
+    from drift.records.recorder import Recording
+
+
+def run(
+    graph: Graph | Dataflow,
+    sources: Mapping[str, Any],
+    *,
+    engine: EngineName | EngineKind = "local",
+    workers: int = 1,
+    times: Mapping[str, TimePolicy] | None = None,
+    sinks: Mapping[str, Any] | None = None,
+    on_late: Callable[[Late], None] | None = None,
+    digest: str = "xxh3_128",
+    record: str | os.PathLike[str] | Recording | None = None,
+    web: int | str | None = None,
+    state: str | os.PathLike[str] | Cuts | None = None,
+    otel: bool = False,
+    **more: Any,
+) -> Run:
+    """Run a graph; iterate over the result for its items, or call `finish()`.
+
+    Args:
+        graph: what to compute.
+        sources: for each source of the graph an iterable, or one of `drift.sources`.
+        engine: "local", "reference", "zeromq", "spark", or an EngineKind of one's own; the output is the same.
+        workers: processes that share the keys (zeromq).
+        times: time policies by source, in place of those of the graph.
+        sinks: for each sink that needs one a callable that takes items, a list, or one of `drift.sinks`.
+        on_late: takes items that a time policy diverts; without it they gather in `Run.late`.
+        digest: "xxh3_128", or "sha256" where somebody may have reason to forge an output.
+        record: a folder, which is not there yet, for a record of the run; `drift.replay` and `drift.audit` take it.
+        web: a port, 0 for any that is free, or "HOST:PORT": a page of the run while it runs, at `Run.web`. On a host
+            that is not this machine's loopback it asks for a token, DRIFT_WEB_TOKEN or one that is made.
+        state: a folder where the run keeps its state, or `drift.Cuts(...)`: the same call goes on from there after
+            whatever ended the run (local, zeromq).
+        otel: give OpenTelemetry a span of the run and its counters.
+        more: other settings of the engine: `drift.Settings`, and those of its own.
+
+    Raises:
+        GraphError, SettingsError: at once, before any item flows.
+    """
+    if not isinstance(sources, Mapping):
+        raise SettingsError(
+            f"sources={sources!r:.80} is no dict; name the sources of the graph: drift.run(graph, {{'lines': ...}})"
+        )
+    dataflow = graph.build() if isinstance(graph, Graph) else graph
+    if not isinstance(dataflow, Dataflow):
+        raise SettingsError(f"run takes a drift.Graph, not {dataflow!r:.80}")
+    return made_run(
+        dataflow,
+        sources,
+        engine=engine,
+        workers=workers,
+        times=times,
+        sinks=sinks,
+        on_late=on_late,
+        digest=digest,
+        record=record,
+        web=web,
+        state=state,
+        otel=otel,
+        place=_place(graph, dataflow) if record is not None else "",
+        **more,
+    )
+
+
+def made_run(
+    dataflow: Dataflow,
+    sources: Mapping[str, Any],
+    *,
+    engine: str | EngineKind = "local",
+    times: Mapping[str, TimePolicy] | None = None,
+    sinks: Mapping[str, Any] | None = None,
+    on_late: Callable[[Late], None] | None = None,
+    record: Any = None,
+    place: str = "",
+    feed: MakeFeed | None = None,
+    until: int | None = None,
+    web: int | str | None = None,
+    state: Any = None,
+    otel: bool = False,
+    **settings: Any,
+) -> Run:
+    """`run` of a graph that is a value, where its place is known, or its input does not come from sources.
+
+    Args:
+        place: "file.py:name" of the graph, for the record.
+        feed: what the engine reads, in place of `sources`; it is told who takes late items, and batch_items.
+        until: end before this position.
+        web: where a page is to be.
+        state: where the run keeps its state; see `run`.
+        web, otel: as of `run`.
+        settings: of the engine.
+    """
+    kind = engine if isinstance(engine, EngineKind) else engine_kind(engine)
+    is_watched = web is not None or otel
+    return Run(
+        dataflow,
+        sources,
+        engine=kind,
+        settings=kind.settings_of({**settings, "counted": True} if is_watched else settings),
+        times=times or {},
+        sinks=sinks or {},
+        on_late=on_late,
+        record=record,
+        place=place,
+        make_feed=feed,
+        until=until,
+        web=web,
+        state=state,
+        otel=otel,
+    )
+
+
+def _place(graph: Graph | Dataflow, dataflow: Dataflow) -> str:
+    from drift.records.describe import place_of_graph
+
+    return place_of_graph(graph, dataflow)

@@ -1,0 +1,35 @@
+"""What is wrong with the arguments of a run, said before anything is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+
+if TYPE_CHECKING:
+    pass
+
+
+def check_names(
+    kind: str, known: set[str], given: Mapping[str, Any], dataflow: Dataflow, *, complete: bool = False
+) -> None:
+    for name in given:
+        if name not in known:
+            raise SettingsError(
+                f"graph {dataflow.name!r} has no {kind} {name!r}; it has {', '.join(map(repr, sorted(known)))}"
+            )
+    missing = sorted(known - set(given)) if complete else []
+    if missing:
+        raise SettingsError(f"nothing is given for {kind} {', '.join(map(repr, missing))} of graph {dataflow.name!r}")
+
+
+def check_state(record: Any, until: int | None) -> None:
+    if until is not None:
+        raise SettingsError("a run that repeats a record up to a position keeps no state: leave out state=")
+    if record is not None:
+        raise SettingsError(
+            "a run keeps a record or its state, not both: a record begins where its run does, and a run that goes on "
+            "begins in the middle. Leave out one of record= and state=; two runs, one with each, have one digest"
+        )

@@ -1,0 +1,85 @@
+"""The output of a run as a table, in one call.
+
+Invariant: what is exported is what the run releases from here on, in order; nothing of it is converted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from drift.extras import need
+from drift.pieces import Pieces
+from drift.running.checks import check_names
+from drift_graph.graph import Dataflow
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+    import pyarrow
+
+
+class Exports:
+    """A run whose output can be had as a table."""
+
+    dataflow: Dataflow
+    _pieces: Pieces
+
+    def to_arrow(
+        self, *, of: str | None = None, columns: Sequence[str] | Mapping[str, Any] | None = None
+    ) -> pyarrow.Table:
+        """Run to the end, and give what comes as a pyarrow.Table, with a typed column for each field of the payloads.
+
+        Fields are those of dicts, dataclasses, msgspec Structs and named tuples; those of a tuple are called "0", "1"
+        ..., and a payload that has none is in `value`. Before them are `position`, `sink` and `time` (of the source, as
+        a number); a field of such a name is `payload.NAME`. Items that were taken from the run before are not in it.
+
+        Args:
+            of: the sink whose items are wanted; those of all sinks if None.
+            columns: what the fields are called, of tuples in their order; or their Arrow types by name.
+
+        Raises:
+            PayloadError: payloads have not these fields, or no one type holds the values of a field.
+        """
+        need("tables", "to_arrow")
+        from drift.tables import table_of
+
+        if of is not None:
+            check_names("sink", {sink.name for sink in self.dataflow.sinks}, {of: None}, self.dataflow)
+        return table_of(self._pieces, of, columns)
+
+    def to_pandas(
+        self, *, of: str | None = None, columns: Sequence[str] | Mapping[str, Any] | None = None
+    ) -> pandas.DataFrame:
+        """As `to_arrow`, as a DataFrame of pandas."""
+        need("pandas", "to_pandas")
+        return self.to_arrow(of=of, columns=columns).to_pandas()
+
+    def to_polars(
+        self, *, of: str | None = None, columns: Sequence[str] | Mapping[str, Any] | None = None
+    ) -> polars.DataFrame:
+        """As `to_arrow`, as a DataFrame of Polars."""
+        need("polars", "to_polars")
+        import polars
+
+        frame = polars.from_arrow(self.to_arrow(of=of, columns=columns))
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def to_duckdb(
+        self,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        *,
+        of: str | None = None,
+        columns: Sequence[str] | Mapping[str, Any] | None = None,
+    ) -> duckdb.DuckDBPyRelation:
+        """As `to_arrow`, as a relation of DuckDB, to be asked: `run.to_duckdb().filter("n > 3")`.
+
+        Args:
+            connection: where the relation is to be; DuckDB's default connection if None.
+        """
+        need("duckdb", "to_duckdb")
+        import duckdb
+
+        return (connection or duckdb.default_connection()).from_arrow(self.to_arrow(of=of, columns=columns))

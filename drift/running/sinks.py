@@ -1,0 +1,71 @@
+"""The sinks of a run.
+
+Invariant: each sink has every item of its own once, in order, before the caller has it; and none changes a payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from drift.sinks.base import Sink, as_sink
+from drift.undisturbed import undisturbed
+from drift_barrier.barrier import Released
+from drift_graph.errors import SinkError
+from drift_graph.unchanged import Sample, Sampler
+
+if TYPE_CHECKING:
+    pass
+
+
+class Sinks:
+    """The sinks of one run, by name."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.by_name: dict[str, Sink] = {name: as_sink(name, sink) for name, sink in given.items()}
+        self._written = Sampler()
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def open(self) -> None:
+        """Before the first item."""
+        for sink in self.by_name.values():
+            sink.open()
+
+    @undisturbed
+    def write(self, piece: Released) -> None:
+        """Hand each its items of a piece that has some."""
+        samples = self._written.sample(piece.payloads)
+        for name, sink in self.by_name.items():
+            _write_to(name, sink, piece)
+            check_unchanged(samples, f"sink {name!r}")
+
+    def complete(self, *, stopped: bool) -> None:
+        """The output has ended; where the input was only stopped, what goes on is left open."""
+        for sink in self.by_name.values():
+            if not (stopped and getattr(sink, "goes_on", False)):  # an earlier run came further
+                sink.complete()
+
+
+def _write_to(name: str, sink: Sink, piece: Released) -> None:
+    if isinstance(piece.sinks, str):
+        if piece.sinks == name:
+            sink.write(range(piece.position, piece.position + len(piece.metas)), piece.metas, piece.payloads)
+    else:
+        at = [index for index, each in enumerate(piece.sinks) if each == name]
+        if at:
+            sink.write(
+                [piece.position + index for index in at],
+                [piece.metas[index] for index in at],
+                [piece.payloads[index] for index in at],
+            )
+
+
+def check_unchanged(samples: Sequence[Sample], who: str) -> None:
+    for each in samples:
+        if each.is_changed:
+            raise SinkError(
+                f"{who} changed the payload of an item in place: {each.difference}; the run keeps it, and makes later "
+                f"items of it: change a copy, copy.deepcopy(item.payload); what was released before stands"
+            )

@@ -1,0 +1,91 @@
+"""Those who say how a run goes: its log, its page and its telemetry.
+
+Invariant: they hear of a piece when the sinks have it, and change nothing of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drift.engines.base import Progress
+from drift.extras import need
+from drift.logged import RunLog
+from drift.streams import ERRORS
+from drift_barrier.barrier import Released
+
+if TYPE_CHECKING:
+    from drift.web.server import LivePage
+    from drift.web.status import Watched
+    from drift.web.telemetry import Telemetry
+
+#: A source that holds the output back is named when it has given nothing for so long.
+SILENT_S = 10.0
+
+
+class Watching:
+    """The log of a run and, where they are asked for, its page and its telemetry.
+
+    Attributes:
+        page: where the run is shown while it runs, or None.
+    """
+
+    def __init__(self, run: Watched, web: int | str | None, otel: bool) -> None:
+        self.page: LivePage | None = _live_page(web, run) if web is not None else None
+        try:
+            self._telemetry = _telemetry(run) if otel else None
+        except BaseException:
+            self.close()
+            raise
+        self._log = RunLog(run.dataflow.name, run.engine, run.settings.workers_in_all)
+        self._has_errors = any(sink.name == ERRORS for sink in run.dataflow.sinks)
+        self._set_apart = 0  # items
+
+    def start(self) -> None:
+        """The run begins."""
+        if self.page is not None:
+            self.page.start()
+        self._log.started()
+        if self._telemetry is not None:
+            self._telemetry.start()
+
+    def take(self, piece: Released, progress: Progress) -> None:
+        """What is new: the piece, items that went another way, a source that all wait for."""
+        if self.page is not None:
+            self.page.status.take(piece)
+        if progress.late_items:
+            self._log.late(progress.late_items)
+        if self._has_errors and piece.metas:
+            sinks = piece.sinks
+            self._set_apart += len(piece.metas) * (sinks == ERRORS) if isinstance(sinks, str) else sinks.count(ERRORS)
+            self._log.diverted(self._set_apart)
+        if self._telemetry is not None:
+            self._telemetry.take(progress, self._set_apart)
+        if not piece.metas:
+            silent_s = progress.silent_s
+            self._log.silent(progress.held_by if silent_s >= SILENT_S else "", silent_s, progress.unsettled)
+
+    def end(self, state: str, error: BaseException | None, progress: Progress, seconds: float) -> None:
+        """The run, which had begun, has ended, and all of it is closed."""
+        self._log.ended(state, progress.items_in, progress.items_out, seconds, error)
+        if self._telemetry is not None:
+            self._telemetry.end(state, error, self._set_apart)
+
+    def close(self) -> None:
+        """The page is gone."""
+        if self.page is not None:
+            self.page.close()
+
+
+def _live_page(web: int | str, run: Watched) -> LivePage:
+    need("web", "web=")
+    from drift.web.address import as_address
+    from drift.web.server import LivePage
+
+    return LivePage(as_address(web), run)
+
+
+def _telemetry(run: Watched) -> Telemetry:
+    need("otel", "otel=True")
+    from drift.web.telemetry import Telemetry
+
+    return Telemetry(run)
