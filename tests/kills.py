@@ -99,7 +99,7 @@ def main() -> int:
     while done < given.kills:
         make = chosen.choice(GRAPHS)
         settings: dict[str, Any] = {"workers": chosen.randint(1, 3), "batch_items": chosen.choice([64, 512, 4096])}
-        run = drift.run(make(), {"numbers": range(ITEMS)}, engine="zeromq", recover=True, **settings)
+        run = drift.run(make(), {"numbers": range(ITEMS)}, engine="zeromq", cut_interval_s=0.1, **settings)
         at = sorted(chosen.sample(range(ITEMS // 2), chosen.randint(1, KILLS_MAX)))
         struck = 0
         fills = sorted(chosen.sample(range(ITEMS // 2), 2)) if chosen.random() < 0.3 else []

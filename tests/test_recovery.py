@@ -32,7 +32,7 @@ def expected() -> str:
 
 
 def run_of(**settings: Any) -> drift.Run:
-    chosen = {"workers": 2, "batch_items": 256, "recover": True, **settings}
+    chosen = {"workers": 2, "batch_items": 256, "cut_interval_s": 0.05, **settings}
     return drift.run(summed(), {"numbers": range(ITEMS)}, engine="zeromq", **chosen)
 
 
@@ -86,7 +86,7 @@ def test_a_process_that_stands_still_counts_as_dead(expected: str) -> None:
 
 
 def test_with_tcp_and_a_spare_that_is_there(expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drift.engines.zeromq.engine._SPARE_AFTER_S", 0.0)
+    monkeypatch.setattr("drift.engines.zeromq.engine._BESIDE_AFTER_S", 0.0)
     run = run_of(transport="tcp")
     actions = {at: lambda: child(run, "worker 1").process.kill() for at in (500, 15_000)}
     for _ in acting(run, actions):
@@ -103,7 +103,7 @@ def test_9_a_function_that_kills_its_process_fails_at_its_item_and_all_before_it
 
     graph = drift.Graph("poisoned")
     graph.source("numbers").scan(lambda number: number % 7, 0, step).sink("out")
-    run = drift.run(graph, {"numbers": range(6000)}, engine="zeromq", recover=True)
+    run = drift.run(graph, {"numbers": range(6000)}, engine="zeromq")
     items: list[Any] = []
     with pytest.raises(drift.ProcessError, match=r"(?s)step.*, 5000\) it has ended worker 0 3 times.*time 5000 "):
         items.extend(item.payload for item in run)
@@ -122,7 +122,7 @@ def test_a_function_that_hangs_is_a_process_that_hangs(tmp_path: Path) -> None:
 
     graph = drift.Graph("hanging")
     graph.source("numbers").map(hangs_once).sink("out")
-    run = drift.run(graph, {"numbers": range(1000)}, engine="zeromq", recover=True, call_max_s=0.3)
+    run = drift.run(graph, {"numbers": range(1000)}, engine="zeromq", call_max_s=0.3)
     assert [item.payload for item in run] == list(range(1000))
     assert run.progress.died == ["worker 0"]
 
@@ -147,3 +147,26 @@ def test_without_recovery_a_death_ends_the_run() -> None:
     with pytest.raises(drift.ProcessError, match=r"worker 1 .*was killed by SIGKILL"):
         for _ in acting(run, {2000: lambda: child(run, "worker 1").process.kill()}):
             pass
+
+
+def test_a_state_that_cannot_be_kept_leaves_nothing_to_keep_anything_for() -> None:
+    graph = drift.Graph("unpickled")
+    graph.source("numbers").scan(lambda n: n % 7, None, lambda state, n: (lambda: n, n)).sink("out")
+    run = drift.run(graph, {"numbers": range(10**9)}, engine="zeromq", workers=2, batch_items=256, cut_interval_s=0.01)
+    engine = engine_of(run)
+    with pytest.warns(UserWarning, match="a state of graph 'unpickled' cannot be kept: .*pickle.* ends the run"):
+        pieces = (piece for piece in run.pieces() if engine._node.keeping is None)
+        next(pieces)
+    with pytest.raises(drift.ProcessError, match=r"worker 1 .*was killed by SIGKILL"):
+        child(run, "worker 1").process.kill()
+        for _ in pieces:
+            pass
+
+
+def test_a_short_run_has_no_process_beside_it_and_writes_no_cut() -> None:
+    run = run_of(cut_interval_s=None)
+    for piece in run.pieces():
+        engine = engine_of(run)
+        assert engine._spare is None and engine._keeper is None
+        assert piece.position > 5000 or not list(Path(engine._folder).glob("*.piece"))
+    assert run.report.items_out == ITEMS

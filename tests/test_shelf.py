@@ -68,7 +68,7 @@ def check(files: PieceFiles, names: list[bytes], expected: Piece) -> None:
 
 def test_what_is_gone_hides_what_lies_below_all_pieces() -> None:
     shelf = InMemory(())
-    name, _ = shelf.put(Piece(b"\x01", {"sums": Entries.of([(1, "new"), (2, GONE)])}, []))
+    name, *_ = shelf.put(Piece(b"\x01", {"sums": Entries.of([(1, "new"), (2, GONE)])}, []))
     _, lookup = begun_with(shelf.get([name]), b"\x01", lambda step: lambda keys: [(key, "old") for key in keys])
     assert dict(lookup("sums")([1, 2, 3])) == {1: "new", 3: "old"}
 

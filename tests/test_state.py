@@ -136,7 +136,7 @@ def test_a_worker_that_dies_in_a_run_that_keeps_its_state_is_replaced_and_the_ne
     digest = drift.run(graph, given).finish().digest
     cuts = drift.Cuts(tmp_path, every_s=0)
     for last in (False, True):
-        settings = {"engine": "zeromq", "workers": 2, "batch_items": 100, "recover": True}
+        settings = {"engine": "zeromq", "workers": 2, "batch_items": 100}
         run = drift.run(graph, given, state=cuts, **settings)  # type: ignore[call-overload]
         assert run._keeper is not None
         killed = False
@@ -615,7 +615,7 @@ class Unpickled:
 def test_a_state_that_cannot_be_pickled_is_told_of_where_only_recovery_needs_it() -> None:
     graph = drift.Graph("unpickled")
     graph.source("numbers").scan(key_of, None, lambda state, row: (Unpickled(), row["n"]), name="sums").sink("out")
-    run = drift.run(graph, {"numbers": Silent(500)}, engine="zeromq", workers=1, recover=True)
+    run = drift.run(graph, {"numbers": Silent(500)}, engine="zeromq", workers=1, cut_interval_s=0.05)
     with pytest.warns(UserWarning, match="a state of graph 'unpickled' cannot be kept: .*it stays where it is") as told:
         for _ in run.pieces():
             if len(told):

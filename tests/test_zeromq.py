@@ -133,7 +133,7 @@ def test_items_come_out_as_from_the_local_engine() -> None:
 
 @pytest.mark.parametrize("name", ["worker 1", "barrier"])
 def test_a_killed_process_ends_the_run_with_its_name_and_what_was_released_stands(name: str) -> None:
-    run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=2)
+    run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", recover=False, workers=2)
     released: list[Any] = []
     with pytest.raises(drift.ProcessError, match=f"{name} .*was killed by SIGKILL"):
         for item in run:
@@ -147,7 +147,7 @@ def test_a_killed_process_ends_the_run_with_its_name_and_what_was_released_stand
 @pytest.mark.parametrize("name", ["worker 0", "barrier"])
 def test_a_stopped_process_ends_the_run_as_hung(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drift.engines.zeromq.engine._STOP_S", 0.1)
-    run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=2, silence_max_s=HANG_S)
+    run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", recover=False, workers=2, silence_max_s=HANG_S)
     with pytest.raises(drift.ProcessError, match=rf"{name} .* is hung: no sign of life for \d{{3,}}"):
         for piece in run.pieces():
             if piece.position >= 50:
@@ -188,7 +188,7 @@ def spin_at_7(number: int) -> int:
 
 
 def test_a_function_that_never_returns_is_named_with_its_line() -> None:
-    run = drift.run(numbers(spin_at_7), {"numbers": range(100)}, engine="zeromq", workers=2, call_max_s=1.0)
+    run = drift.run(numbers(spin_at_7), {"numbers": range(100)}, engine="zeromq", recover=False, workers=2, call_max_s=1.0)
     with pytest.raises(
         drift.ProcessError, match=r"is hung: it has been in one call of spin_at_7 \(.*test_zeromq.py:\d+"
     ):

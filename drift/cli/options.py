@@ -55,12 +55,13 @@ _ENGINE = (
     click.option("--engine", type=EngineName(), default="local", show_default=True, help="All give one output."),
     *(
         click.option(
-            f"--{name.replace('_', '-')}",
+            f"--{flag}/--no-{flag}" if told["kind"] is bool else f"--{flag}",
             help=told["option"],
             default=None,
-            **({"is_flag": True} if told["kind"] is bool else {"type": told["kind"]}),
+            type=told["kind"],
         )
         for name, told in _SETTINGS.items()
+        for flag in [name.replace("_", "-")]
     ),
 )
 _OUTPUT = (

@@ -33,6 +33,7 @@ import msgspec
 from drift.engines.settings import Settings, count, setting
 from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.barrier import BarrierNode
+from drift.machines.nodes.cutting import CutPace
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.intake import Fed, Intake
 from drift.machines.nodes.keeping import Keeping, parts_by
@@ -314,7 +315,7 @@ class Simulation:
         self._pace_items = batch_items
         by_hand = {"batches_ahead_max": sys.maxsize, "turn_items": 1} if fed_by_hand else {}
         self._shelf = InMemory(timed_steps(self.plan))
-        keeping = self.keeping = Keeping(_opened, workers, self._shelf, _CUT_S) if deaths else None
+        keeping = self.keeping = Keeping(_opened, workers, self._shelf, CutPace(_CUT_S)) if deaths else None
         self._feed_node = FeedNode(self.plan, workers, self.intake, keeping=keeping, **by_hand)
         self.intake.batch_items = min(self.intake.batch_items, batch_items)  # how much there is, the schedule says
         self._roles = [*range(workers), BARRIER, ACKER]
@@ -836,7 +837,7 @@ class Simulation:
         while (due := self.keeping.due_to_merge()) is not None:
             worker, several = due
             one = merged(layer.whole() for layer in self._shelf.get([piece.name for piece in several]))
-            self.keeping.merged(worker, several, *self._shelf.put(one))
+            self.keeping.merged(worker, several, *self._shelf.put(one)[:2])
 
     def _send_batch(self, sender: int, send: Send, batch: Batch, *, whole: bool = False) -> None:
         least = global_time_of(min(least_meta(columns.metas) for _, columns in batch.parts))

@@ -4,7 +4,7 @@ Invariant: `Touched.take(cut)` gives every key that had an item, a tombstone or 
 before, and `Touched.above` every key that has had one at or above it. A key is looked up in a store once at most.
 
 Why: whatever changes a key is noted with its meta, batch by batch. What is settled is below every cut that may still
-come, so of it the keys are all that is kept, and at once, while they are in the cache. A key that was looked up stays
+come, so of it the keys are all that is kept, and each once where they have become many. A key that was looked up stays
 known as such, also where the stage forgets its state because it is as if it had never been: the store may still have
 an older one.
 """
@@ -66,6 +66,7 @@ class Entries:
 
 
 _ROWS_KEPT_MIN = 4096  # rows that are kept until settled ones are looked for
+_SETTLED_ROWS_MIN = 1 << 16  # settled rows that may have keys several times, and as many as there are others
 
 
 class Touched:
@@ -78,6 +79,8 @@ class Touched:
     def __init__(self, *, tracks: bool = False) -> None:
         self.tracks = tracks
         self._settled: dict[Any, None] = {}
+        self._unfolded: list[Sequence[Any]] = []  # keys of settled batches that are not in it yet
+        self._unfolded_rows = 0
         self._batches: deque[tuple[Metas, Sequence[Any]]] = deque()
         self._ones: list[tuple[bytes, Any]] = []
         self._rows = 0  # of batches
@@ -103,21 +106,39 @@ class Touched:
 
     def take(self, cut: bytes) -> dict[Any, None]:
         """The keys of what came below a cut, which is forgotten by this."""
+        self._fold()
         found, self._settled = self._settled, {}
         self._pass_to(cut, found)
         return found
 
     def settle(self, minimal_time: bytes) -> None:
         """Nothing below minimal time will change any more."""
-        batches, found = self._batches, self._settled
+        batches = self._batches
         while batches and batches[0][0][-1] < minimal_time:
             _, keys = batches.popleft()
             self._rows -= len(keys)
             if self.tracks:
-                found.update(dict.fromkeys(keys))
+                self._unfolded.append(keys)
+                self._unfolded_rows += len(keys)
+        if self._unfolded_rows > max(_SETTLED_ROWS_MIN, len(self._settled)):
+            self._fold()
         if self._rows + len(self._ones) > self._rows_max:
             self._pass_to(minimal_time, self._settled if self.tracks else None)
             self._rows_max = max(_ROWS_KEPT_MIN, 2 * (self._rows + len(self._ones)))
+
+    def forget_settled(self) -> None:
+        """No cut will be taken."""
+        self._settled, self._unfolded, self._unfolded_rows = {}, [], 0
+
+    def _fold(self) -> None:
+        """Each settled key once."""
+        if self._unfolded:
+            keys = dict.fromkeys(chain.from_iterable(self._unfolded))
+            if self._settled:
+                self._settled.update(keys)
+            else:
+                self._settled = keys
+            self._unfolded, self._unfolded_rows = [], 0
 
     def rewind(self, cut: bytes) -> None:
         """Forget what is at or above a cut."""
@@ -201,10 +222,12 @@ class KeyedState(ABC):
         if self._unasked is not None:
             self.put(self._unasked.of(keys))
 
-    def track(self) -> None:
-        """Before any item: cuts will be taken of this stage."""
+    def track(self, *, tracks: bool = True) -> None:
+        """Before any item: cuts will be taken of this stage; or, at any time, none any more."""
         self._touched = self._touched or Touched()
-        self._touched.tracks = True
+        self._touched.tracks = tracks
+        if not tracks:
+            self._touched.forget_settled()
 
     def changed(self, cut: bytes) -> Entries:
         """The keys that have changed since the last cut, and what items above this one need of each, or GONE.

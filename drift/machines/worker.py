@@ -305,6 +305,12 @@ class Worker:
         """The states of a piece, of each grouping."""
         return {name: stage.changed(cut) for name, stage in self._stages.items()}
 
+    def let_go_of_cuts(self) -> None:
+        """No more will be taken, and it will not go back to one."""
+        self._sent = None
+        for stage in self._stages.values():
+            stage.track(tracks=False)
+
     def rewind(self, cut: bytes) -> dict[int, list[Part]]:
         """Forget all that is at or above a cut, which is not below the minimal time that was told last.
 

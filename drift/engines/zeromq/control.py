@@ -37,6 +37,7 @@ class SignOfLife(msgspec.Struct, tag=True):
         idle: it has had no message since the last sign.
         held_by_message: acker: a message in flight holds minimal time.
         call: worker: seconds spent in the present call of a user's function, and where that is.
+        log_bytes: of link logs.
         last: the process ends after this.
         counts: where they are asked for, by operator: items, bytes and tombstones that left it in this process.
         bars: when it worked, since the last sign.
@@ -50,6 +51,7 @@ class SignOfLife(msgspec.Struct, tag=True):
     last_refusal: str = ""
     peak_memory_bytes: int = 0
     call: tuple[float, str] = (0.0, "")
+    log_bytes: int = 0
     last: bool = False
     counts: dict[str, tuple[int, int, int]] = {}
     bars: list[Bar] = []

@@ -39,6 +39,7 @@ from drift.engines.zeromq.shelf import PieceFiles
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
 from drift.engines.zeromq.wire import Codec, opened
 from drift.machines.nodes.barrier import digest_of
+from drift.machines.nodes.cutting import CutPace
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.keeping import Keeping
 from drift.machines.nodes.messages import Answer, Finished, Restart, Rewind
@@ -62,8 +63,8 @@ _WAIT_MS = 100
 _LOOK_INTERVAL_S = 0.02
 _STOP_S = 2.0
 _START_S = 60.0
-#: A shorter run has no spare process: to start one takes as long as such a run.
-_SPARE_AFTER_S = 1.0
+#: A run that is shorter and loses no process has none beside it: each takes a third of a second to start.
+_BESIDE_AFTER_S = 20.0
 #: A process counts as hung when it was silent at so many looks, and as long: the caller may have stood still as well.
 _LOOKS_MIN = 4
 #: Bars of a process's timeline that are kept until somebody takes them.
@@ -224,13 +225,13 @@ class ZeromqEngine:
         self._watched: set[int] = set()
         self._said: set[int] = set()  # descriptors that can be read where a process has said something, or ended
         self._next_look_s = 0.0
-        self._has_told_unkept = False
 
     # Its state.
 
     def _keep(self) -> None:
         """What going back to a cut takes."""
-        self._node.keeping = Keeping(opened, self._settings.workers, self._shelf)
+        pace = CutPace(self._settings.cut_interval_s)
+        self._node.keeping = Keeping(opened, self._settings.workers, self._shelf, pace)
         self._recovery = RecoveryNode(self._node, self._settings.workers)
 
     def keep_state(self, begin: Begin | None) -> None:
@@ -338,19 +339,19 @@ class ZeromqEngine:
         self._note()
         self._tell_unkept()
         self._check_children(ready)
-        self._have_spare()
+        self._have_beside()
         self._keep_house(ready)
 
     def _tell_unkept(self) -> None:
-        """Once, that going back to a cut will do the whole run again."""
+        """Where there will never be a cut nothing is kept any more, and a process that dies ends the run."""
         keeping = self._node.keeping
-        if keeping is None or not keeping.unkept or self._has_told_unkept:
+        if keeping is None or not keeping.unkept or self._recovery is None or self._recovery.going_back:
             return
-        self._has_told_unkept = True
+        self._recovers, self._recovery = False, None
+        self._carry(self._node.stop_keeping())
         warnings.warn(
-            f"a state of graph {self._dataflow.name!r} cannot be kept: {keeping.unkept}; so no cut is taken: where a "
-            f"process dies everything is done again from the beginning, and what is kept for that grows. Let states be "
-            f"values that can be pickled, or run with recover=False",
+            f"a state of graph {self._dataflow.name!r} cannot be kept: {keeping.unkept}; so no cut is taken, and a "
+            f"process that dies ends the run. Let states be values that can be pickled, or run with recover=False",
             stacklevel=2,
         )
 
@@ -541,14 +542,15 @@ class ZeromqEngine:
             self._poller.unregister(number)
         child.kill()
 
-    def _have_spare(self) -> None:
-        """A process that is ready to take another's place, once the run is no short one."""
-        if not self._recovers or self._awake.now_s() - self._began_s < _SPARE_AFTER_S:
+    def _have_beside(self) -> None:
+        """A process that is ready to take another's place, and one that makes pieces of cuts one, in no short run."""
+        is_short = not self.progress.died and self._awake.now_s() - self._began_s < _BESIDE_AFTER_S
+        if not self._recovers or is_short or (self._recovery is not None and self._recovery.going_back):
             return
         if self._spare is None:
             self._spare = self._new_child("spare", ACKER)
             self._spare.order(self._first_block)
-        if self._keeper is None:
+        if self._keeper is None and self._node.keeping is not None and self._node.keeping.due_to_merge() is not None:
             self._started += 1
             graph, awake = self._dataflow.name, self._awake
             self._keeper = _Child("keeper", ACKER, graph, self._folder, awake, "keeper", f"keeper-{self._started}")
@@ -618,6 +620,9 @@ class ZeromqEngine:
         progress.tombstones = self._tombstones_before + sum(child.sign.tombstones for child in self._children)
         progress.refused_frames = sum(child.sign.refused_frames for child in self._children) + self._inbox.refused
         for child in self._children:
+            if (keeping := self._node.keeping) is not None and child.sign.log_bytes:
+                keeping.others_log_bytes = max(keeping.others_log_bytes, child.sign.log_bytes)
+                child.sign.log_bytes = 0  # told once: the next sign has what is kept then
             progress.peak_memory_bytes[child.name] = child.sign.peak_memory_bytes
         if progress.died and self._recovery is not None and not self._node.restored:
             progress.held_by = f"the death of {progress.died[-1]}"

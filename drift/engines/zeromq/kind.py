@@ -17,14 +17,17 @@ class ZeromqSettings(Settings):
 
     Attributes:
         workers: processes that share the keys.
-        recover: where a process dies the run goes back to what is certain and on, with another in its place.
+        recover: where a process dies the run goes back to what is certain and on, with another in its place; False ends
+            the run.
+        cut_interval_s: between the cuts that are taken for that; None for as often as they cost little.
         transport: "ipc" or "tcp".
         silence_max_s: after so long without a sign of life a process counts as hung.
         call_max_s: after so long in one call of a step a worker counts as hung; None for never.
     """
 
     workers: int = setting(1, count, "Processes that share the keys (zeromq).", kind=int)
-    recover: bool = setting(False, flag, "Go on where a process of the run dies (zeromq).", kind=bool)
+    recover: bool = setting(True, flag, "Go on where a process of the run dies (zeromq).", kind=bool)
+    cut_interval_s: float | None = setting(None, optional(seconds))
     transport: str = setting("ipc", either("ipc", "tcp"), "ipc or tcp, between the processes of the run (zeromq).")
     silence_max_s: float = setting(5.0, seconds)
     call_max_s: float | None = setting(60.0, optional(seconds))

@@ -200,6 +200,7 @@ class Loop:
             tombstones=self.node.tombstones,
             refused_frames=self.inbox.refused,
             last_refusal=self.inbox.last_refusal,
+            log_bytes=self.node.log_bytes,
         )
         if self.timeline is not None:
             state = own_state("")

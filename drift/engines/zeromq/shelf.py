@@ -17,6 +17,7 @@ import mmap
 import os
 import pickle
 import struct
+import time
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -91,15 +92,16 @@ class PieceFiles:
         self._writing = writing
         self._written = 0
 
-    def put(self, piece: Piece) -> tuple[bytes, int]:
+    def put(self, piece: Piece) -> tuple[bytes, int, float]:
         """See `Shelf`."""
+        began_s = time.perf_counter()
         data = packed(piece)
 
         def write(file: BinaryIO) -> None:
             file.write(_AS_IT_IS)
             file.write(data)
 
-        return self._write(write)
+        return *self._write(write), time.perf_counter() - began_s
 
     def get(self, names: Sequence[bytes]) -> list[Layer]:
         """See `Shelf`; neighbours of one kind are one layer."""

@@ -140,7 +140,7 @@ class FeedNode(Node):
             elif isinstance(message, Pace):
                 self._intake.batch_items = message.items
             elif isinstance(message, CutPiece):
-                sends += self._note_piece(message)
+                sends += self._note_piece(message, now_s)
             elif isinstance(message, Finished):
                 self.finished = message
         return sends + self._take_cut(now_s) + self._end()
@@ -151,10 +151,16 @@ class FeedNode(Node):
         cut = self.keeping.take(now_s, self.minimal_time)
         return [Send(ACKER, cut)] if cut is not None else []
 
-    def _note_piece(self, piece: CutPiece) -> list[Send]:
-        assert self.keeping is not None
-        cut = self.keeping.note_piece(piece)
+    def _note_piece(self, piece: CutPiece, now_s: float) -> list[Send]:
+        if self.keeping is None:  # it was on its way when keeping stopped
+            return []
+        cut = self.keeping.note_piece(piece, now_s)
         return [Send(worker, Committed(cut)) for worker in range(self._workers)] if cut is not None else []
+
+    def stop_keeping(self) -> list[Send]:
+        """No process will be replaced any more: nobody keeps anything for that."""
+        self.keeping = None
+        return [Send(worker, Committed(END_OF_TIME, keeps=False)) for worker in range(self._workers)]
 
     def begin_at(self, cut: bytes, output: Restart, piece: Piece) -> None:
         """Before anything is fed: the run goes on from a cut that another one committed."""

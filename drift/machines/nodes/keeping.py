@@ -10,12 +10,12 @@ are in what it has sent here.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from drift.machines.nodes.cutting import CutPace
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, cut_columns
 from drift.machines.nodes.messages import Batch, CutPiece, Message, ReleasedMessage, Restart, Rewind, TakeCut
@@ -49,24 +49,23 @@ class Keeping:
         opened: a message, from what it was carried as.
         workers: how many there are.
         shelf: where pieces of cuts are kept.
-        cut_interval_s: between two cuts, at least.
+        pace: when cuts are taken.
 
     Attributes:
         since: the last cut that was committed: who begins anew begins there.
         links: what was fed, by receiver, since the committed cut.
         unkept: why there will never be a cut, where a state cannot be kept.
+        others_log_bytes: of the link logs of the process that has most, as somebody has told.
         position: of the next item to come from the barrier.
         last: the meta of the last that came.
     """
 
-    def __init__(
-        self, opened: Callable[[bytes], Message], workers: int, shelf: Shelf, cut_interval_s: float = 0.25
-    ) -> None:
+    def __init__(self, opened: Callable[[bytes], Message], workers: int, shelf: Shelf, pace: CutPace) -> None:
         self.since = BEGINNING
         self._workers = workers
         self._shelf = shelf
-        self._cut_interval_s = cut_interval_s
-        self._next_cut_s = -math.inf
+        self._pace = pace
+        self.others_log_bytes = 0
         self._number = 0  # of the last cut that was to be taken
         self._taking: int | None = None
         self._given: dict[int, CutPiece] = {}
@@ -216,16 +215,20 @@ class Keeping:
         if self._taking is not None or self.holds:
             return None
         is_asked_for = self.awaits_cut(minimal_time)
-        if not is_asked_for and (minimal_time <= self.since or now_s < self._next_cut_s):
+        if not is_asked_for and (minimal_time <= self.since or not self._pace.is_due(now_s, self._log_bytes)):
             return None
         self._is_for_others = is_asked_for
-        self._next_cut_s = now_s + self._cut_interval_s
+        self._pace.begun(now_s)
         self._number += 1
         self._taking = self._number
         self._given = {}
         return TakeCut(self._number)
 
-    def note_piece(self, piece: CutPiece) -> bytes | None:
+    @property
+    def _log_bytes(self) -> int:
+        return max(self.links.kept_bytes, self.others_log_bytes)
+
+    def note_piece(self, piece: CutPiece, now_s: float) -> bytes | None:
         """A piece has come; the cut, where it is committed by this: all are here."""
         if piece.number != self._taking:
             return None
@@ -235,6 +238,7 @@ class Keeping:
             return None
         self._taking = None
         if any(each.pieces is None for each in self._given.values()):
+            self._pace.taken(now_s, 0.0, self._log_bytes)
             self._output = None
             return None
         self.since = piece.cut
@@ -246,8 +250,11 @@ class Keeping:
                     last = max([self._handed_over, *(known.cut for known in self._untaken[sender][-1:])])
                     self._untaken[sender] += [new for new in each.pieces or () if new.cut > last]
         self._is_complete = self.holds
+        cost_s = max(new.cost_s for each in self._given.values() for new in (each.pieces or [])[-1:])
         self._given = {}
         self.links.commit(self.since)
+        self.others_log_bytes = 0
+        self._pace.taken(now_s, cost_s, self._log_bytes)
         return self.since
 
     def _note_output(self, piece: CutPiece) -> None:

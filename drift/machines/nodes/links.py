@@ -53,12 +53,15 @@ class LinkLogs:
         self.generation = 0
         self._opened = opened
         self._kept: dict[int, list[Kept]] = {}
+        self._uncounted: list[Kept] = []
+        self._counted_bytes = 0
         self._cuts: list[tuple[int, bytes]] = []  # to which each generation went back; neither goes back
 
     def keep(self, to: int, parts: list[Part]) -> Kept:
         """A batch is sent; whoever carries it may put in place of its content what it was carried as."""
         kept = Kept(self.generation, max(map(greatest_meta, (columns.metas for _, columns in parts))), parts)
         self._kept.setdefault(to, []).append(kept)
+        self._uncounted.append(kept)
         return kept
 
     def go_back(self, generation: int, cut: bytes) -> None:
@@ -70,11 +73,17 @@ class LinkLogs:
         """Who sent all this is gone; another keeps what it causes once more."""
         self.generation = generation
         self._kept, self._cuts = {}, []
+        self._count_anew()
 
     def commit(self, cut: bytes) -> None:
         """Nobody goes back below the cut any more."""
         for to, batches in self._kept.items():
             self._kept[to] = [kept for kept in batches if kept.greatest >= cut and kept.content is not None]
+        self._count_anew()
+
+    def _count_anew(self) -> None:
+        self._uncounted = [kept for batches in self._kept.values() for kept in batches]
+        self._counted_bytes = 0
 
     def between(self, to: int, since: bytes, cut: bytes) -> Iterator[list[Part]]:
         """What counts on a link at or above `since` and below `cut`, batch by batch."""
@@ -94,8 +103,9 @@ class LinkLogs:
     @property
     def kept_bytes(self) -> int:
         """Of what was carried; batches in memory count nothing."""
-        every = (kept.content for batches in self._kept.values() for kept in batches)
-        return sum(len(content) for content in every if isinstance(content, bytes))
+        new, self._uncounted = self._uncounted, []
+        self._counted_bytes += sum(len(kept.content) for kept in new if isinstance(kept.content, bytes))
+        return self._counted_bytes
 
 
 def cut_parts(parts: Iterable[Part], since: bytes, end: bytes) -> list[Part]:

@@ -89,9 +89,14 @@ class CutPiece(msgspec.Struct, array_like=True):
 
 
 class Committed(msgspec.Struct, array_like=True):
-    """A cut is committed: nobody begins anew below it."""
+    """A cut is committed: nobody begins anew below it.
+
+    Attributes:
+        keeps: others may still begin anew; else nothing more is kept for them.
+    """
 
     cut: bytes
+    keeps: bool = True
 
 
 class ReleasedMessage(msgspec.Struct, array_like=True):

@@ -68,6 +68,7 @@ class Node:
         tombstones: made so far, by a worker.
         held_by_message: whether the acker waits for a message, and not for a source.
         generation: of the messages that it takes and sends; one more each time that all go back.
+        log_bytes: of link logs, as of the last notice.
         watched: calls of users' functions are to be written down.
         halted: it takes no turns; who carries its messages goes on carrying those that it has sent.
     """
@@ -77,6 +78,7 @@ class Node:
     wake_s = math.inf
     tombstones = 0
     held_by_message = False
+    log_bytes = 0
     generation = 0
     watched = False
     halted = False

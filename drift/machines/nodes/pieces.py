@@ -61,8 +61,8 @@ class Layer(Protocol):
 class Shelf(Protocol):
     """Where the processes of a run put pieces, and take them from, by names."""
 
-    def put(self, piece: Piece) -> tuple[bytes, int]:
-        """Its name, and how many bytes it has.
+    def put(self, piece: Piece) -> tuple[bytes, int, float]:
+        """Its name, how many bytes it has, and the seconds it took.
 
         Raises:
             NoRoom: for now.
@@ -81,12 +81,14 @@ class PieceName(NamedTuple):
 
     Attributes:
         cut: that it is of.
+        cost_s: what it took to put it there.
         merged: it is made of others.
     """
 
     cut: bytes
     name: bytes
     size: int
+    cost_s: float = 0.0
     merged: bool = False
 
 
@@ -96,9 +98,9 @@ class InMemory:
     def __init__(self, timed: Collection[str]) -> None:
         self._timed = timed
 
-    def put(self, piece: Piece) -> tuple[bytes, int]:
+    def put(self, piece: Piece) -> tuple[bytes, int, float]:
         name = packed(piece)
-        return name, len(name)
+        return name, len(name), 0.0
 
     def get(self, names: Sequence[bytes]) -> list[Layer]:
         return [LoadedLayer(unpacked(name), self._timed) for name in names]

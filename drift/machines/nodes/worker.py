@@ -177,7 +177,7 @@ class WorkerNode(Node):
             elif isinstance(message, MinimalTime):
                 sends += self._notice(message)
             elif isinstance(message, Committed):
-                self._commit(message.cut)
+                self._commit(message)
         while self._waiting and self._waiting[0][0] <= self._in_flight:
             at_once.append(heappop(self._waiting)[2])
         if at_once or self.machine.is_due:
@@ -214,6 +214,8 @@ class WorkerNode(Node):
             self._order = None
         if self.watched and self._minimal_time > self._watched_to:
             self.watched = False
+        if self.links is not None:
+            self.log_bytes = self.links.kept_bytes
         if not notice.cut:
             return []
         if is_cut:
@@ -235,11 +237,14 @@ class WorkerNode(Node):
         except Exception as error:  # a state may raise anything where it is pickled
             self._pieces, self._unkept = None, safe_text(str, error, 500)
 
-    def _commit(self, cut: bytes) -> None:
-        """Nobody begins anew below a cut."""
+    def _commit(self, committed: Committed) -> None:
+        """Nobody begins anew below a cut, or nobody at all."""
         if self.links is not None:
-            self.links.commit(cut)
-        self._pieces = self._pieces and [each for each in self._pieces if each.cut > cut]
+            self.links.commit(committed.cut)
+        self._pieces = self._pieces and [each for each in self._pieces if each.cut > committed.cut]
+        if not committed.keeps:
+            self.links, self._pieces, self.log_bytes = None, None, 0
+            self.machine.let_go_of_cuts()
 
     def _may_wait(self, batch: Batch) -> bool:
         if self._workers == 1 or self._patient.isdisjoint(name for name, _ in batch.parts):

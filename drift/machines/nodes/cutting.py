@@ -1,0 +1,54 @@
+"""When cuts are taken for those who may have to begin anew: as often as they cost little, and before logs are long.
+
+Invariant: after a cut whose pieces took a worker t seconds to write there is none for PRICE * t seconds, unless logs
+have come to their bound and the cut is worth it: they have doubled since the last one.
+
+Why: a cut writes the keys that changed since the one before. Where these are few it costs nothing, and the interval is
+the least one. Where each item has a key of its own a cut costs by items, however far apart cuts are; so they come
+seldom, and logs say when. A short run has none.
+"""
+
+from __future__ import annotations
+
+#: No run has a cut before that.
+FIRST_S = 1.0
+#: Between two cuts, at least.
+INTERVAL_S = 0.25
+#: Writing is a quarter of what a cut takes of the workers' time, and all of it is to be a twenty-fifth of that.
+PRICE = 100
+#: Link logs of one process come to so much before a cut is taken for them alone.
+LOG_BYTES_MAX = 64 << 20
+
+
+class CutPace:
+    """See the module.
+
+    Args:
+        every_s: between two cuts, whatever they cost, and before the first; None goes by that.
+    """
+
+    def __init__(self, every_s: float | None = None) -> None:
+        self._every_s = every_s
+        self._next_s: float | None = None if every_s is None else -float("inf")
+        self._bytes_max = LOG_BYTES_MAX
+
+    def is_due(self, now_s: float, log_bytes: int) -> bool:
+        """Whether it is time for a cut, or link logs are so long that there has to be one."""
+        if self._next_s is None:
+            self._next_s = now_s + FIRST_S
+        return now_s >= self._next_s or log_bytes > self._bytes_max
+
+    def begun(self, now_s: float) -> None:
+        """A cut is to be taken."""
+        self._next_s = now_s + (INTERVAL_S if self._every_s is None else self._every_s)
+
+    def taken(self, now_s: float, cost_s: float, log_bytes: int) -> None:
+        """All of it has come, or will not.
+
+        Args:
+            cost_s: what writing took, of the worker that it took most of.
+            log_bytes: that are still kept, since they are above the cut.
+        """
+        self._bytes_max = max(LOG_BYTES_MAX, 2 * log_bytes)
+        if self._every_s is None and self._next_s is not None:
+            self._next_s = max(self._next_s, now_s + PRICE * cost_s)
