@@ -188,7 +188,8 @@ def spin_at_7(number: int) -> int:
 
 
 def test_a_function_that_never_returns_is_named_with_its_line() -> None:
-    run = drift.run(numbers(spin_at_7), {"numbers": range(100)}, engine="zeromq", recover=False, workers=2, call_max_s=1.0)
+    settings: Any = {"engine": "zeromq", "workers": 2, "recover": False, "call_max_s": 1.0}
+    run = drift.run(numbers(spin_at_7), {"numbers": range(100)}, **settings)
     with pytest.raises(
         drift.ProcessError, match=r"is hung: it has been in one call of spin_at_7 \(.*test_zeromq.py:\d+"
     ):
