@@ -52,12 +52,26 @@ if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
     raise RuntimeError(f"the tests are to run on the copy in {_tree}, and drift was imported from {drift.__file__}")
 
 
-# In three processes (`make test`; some tests wait), files stay whole, and those of Spark are one, which goes first: it
-# takes longest, and its tests share a session.
+# In three processes (`make test`; some tests wait), files stay whole, but for documents, each of which is by itself.
+# Files that share a session of Spark are two units of about the same length. What takes longest goes first.
+
+_SESSIONS = {
+    "session 1": ("spark", "spark_gang", "spark_kernels", "spark_laws", "spark_values"),
+    "session 2": (
+        "spark_acceptance", "spark_later", "spark_records", "spark_session", "spark_streaming", "spark_writing",
+    ),
+}
+_LONG = (
+    *_SESSIONS, "docs/testing.md", "tests/test_laws.py", "tests/test_examples.py", "docs/spark.md", "tests/test_spark",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: unit_of(item.nodeid) != "spark")
+    def place(item: pytest.Item) -> int:
+        unit = unit_of(item.nodeid)
+        return next((at for at, beginning in enumerate(_LONG) if unit.startswith(beginning)), len(_LONG))
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -73,13 +87,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def unit_of(test: str) -> str:
-    file = test.partition("::")[0]
-    return "spark" if "spark" in file or "docs/spark" in test else file
+    """What one process runs in one go."""
+    file, _, name = test.partition("::")
+    stem = Path(file).stem.removeprefix("test_")
+    for unit, stems in _SESSIONS.items():
+        if stem in stems:
+            return unit
+    return name.partition("[")[2].rstrip("]") if stem == "docs" and ".md]" in name else file
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """One session on two cores for all tests; where Spark cannot start, they fail."""
+    """One session on two cores for all tests of a process; where Spark cannot start, they fail."""
     from drift.spark.sessions import session
 
     with session("local[2]") as started:
