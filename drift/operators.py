@@ -98,6 +98,26 @@ def pair_of(result: Any) -> tuple[Any, Any]:
     raise StepResult(result)
 
 
+class StepsEach:
+    """A step of a scan that takes many items in one call."""
+
+    __slots__ = ()
+
+    def __call__(self, state: Any, payload: Any) -> tuple[Any, Any]:
+        """The next state, and the output."""
+        raise NotImplementedError
+
+    def each(
+        self, states: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any], give: Callable[[Any], None]
+    ) -> None:
+        """Step through items in order: the state of each one's key is put into `states`, and its output is given.
+
+        A key that is not among `states` is in the initial state. Where a call raises, this was done of all items
+        before, and of none behind.
+        """
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class ScanKey(_ByValue):
     """The key of an item, or of a state that comes back."""

@@ -15,6 +15,7 @@ from test_state import check_goes_on
 
 import drift
 from drift.flow.aggregates import Aggregate
+from drift.flow.windows import EMPTY, NumberedStep
 from drift.machines.plan import Plan
 from drift.machines.worker import Worker
 from drift_graph.item import Columns
@@ -222,7 +223,8 @@ def test_aggregates_of_windows_are_those_of_their_items(items: list[flows.Timed]
 @settings(max_examples=10)
 def test_a_batch_is_aggregated_as_its_items_one_by_one(items: list[flows.Timed]) -> None:
     truths = [(*item[:2], bool(item[1] % 2)) for item in items]
-    for aggregate in (*(aggregate for aggregate, _ in AGGREGATES.values()), drift.agg.sum(value)):
+    several = drift.agg.several(**{name: aggregate for name, (aggregate, _) in AGGREGATES.items()})
+    for aggregate in (*(aggregate for aggregate, _ in AGGREGATES.values()), drift.agg.sum(value), several):
         known: dict[Any, Any] = {0: aggregate.begin((1, 2, True))}
         expected = dict(known)
         aggregate.add_each(known, [item[0] % 3 for item in truths], truths)
@@ -230,6 +232,34 @@ def test_a_batch_is_aggregated_as_its_items_one_by_one(items: list[flows.Timed])
             key = item[0] % 3
             expected[key] = aggregate.add(expected[key], item) if key in expected else aggregate.begin(item)
         assert repr(known) == repr({key: expected[key] for key in known}) and known.keys() == expected.keys()
+
+
+@given(timed(), st.integers(1, 5), st.integers(1, 5), st.sampled_from([None, 7, StopIteration]))
+@settings(max_examples=10)
+def test_windows_by_number_take_many_items_as_they_take_one(
+    items: list[flows.Timed], size: int, every: int, bad: Any
+) -> None:
+    def of(item: flows.Timed) -> int:
+        if item[1] == 7 and bad is not None:
+            raise ValueError(item) if bad == 7 else StopIteration
+        return item[1]
+
+    step = NumberedStep(value, drift.agg.sum(of), size, every)
+    one_by_one: dict[Any, Any] = {}
+    expected: list[Any] = []
+    many: dict[Any, Any] = {}
+    given: list[Any] = []
+    for start in range(0, len(items), 6):
+        some = items[start : start + 6]
+        try:
+            step.each(many, list(map(value, some)), some, given.append)
+        except (ValueError, RuntimeError):
+            assert bad is not None and any(item[1] == 7 for item in some)
+            break
+        for item in some:
+            one_by_one[value(item)], outputs = step(one_by_one.get(value(item), EMPTY), item)
+            expected.append(outputs)
+    assert (many, given) == (one_by_one, expected)
 
 
 def test_values_are_distinct_by_their_types_as_well() -> None:

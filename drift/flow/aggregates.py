@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,9 +50,21 @@ class Aggregate(Generic[T, V]):
 
     def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[T]) -> None:
         """Into the accumulators by key, one payload of each of `keys`, in order; the same as `begin` and `add`."""
-        add, begin = self.add, self.begin
-        for key, payload in zip(keys, payloads):
-            known[key] = add(known[key], payload) if key in known else begin(payload)
+        add, begin = self.add_value, self.begin_value
+        for key, value in zip(keys, self.values_of(payloads)):
+            known[key] = add(known[key], value) if key in known else begin(value)
+
+    def values_of(self, payloads: Sequence[T]) -> Sequence[Any]:
+        """What `begin_value` and `add_value` take in place of each payload: the user's function is called here."""
+        return payloads
+
+    def begin_value(self, value: Any) -> Any:
+        """`begin`, with one of `values_of`."""
+        return self.begin(value)
+
+    def add_value(self, accumulator: Any, value: Any) -> Any:
+        """`add`, with one of `values_of`."""
+        return self.add(accumulator, value)
 
     def merge(self, left: Any, right: Any) -> Any:
         """The accumulator of the payloads of two, those of `left` first."""
@@ -86,6 +99,15 @@ class _Then(_ByValue, Aggregate[Any, Any]):
     def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any]) -> None:
         self.before.add_each(known, keys, payloads)
 
+    def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
+        return self.before.values_of(payloads)
+
+    def begin_value(self, value: Any) -> Any:
+        return self.before.begin_value(value)
+
+    def add_value(self, accumulator: Any, value: Any) -> Any:
+        return self.before.add_value(accumulator, value)
+
     def merge(self, left: Any, right: Any) -> Any:
         return self.before.merge(left, right)
 
@@ -114,23 +136,34 @@ class Count(_ByValue, Aggregate[Any, int]):
         return accumulator
 
 
+def _each(function: Callable[[Any], Any], payloads: Sequence[Any]) -> list[Any]:
+    """What a function gives for each payload; where it raises, nothing was done with any."""
+    results = list(map(function, payloads))
+    if len(results) != len(payloads):
+        raise RuntimeError("the function raised StopIteration")
+    return results
+
+
+def _number(value: Any) -> Any:
+    """A sum of one is a number, too."""
+    return int(value) if value is True or value is False else value
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class _Sum(_ByValue, Aggregate[Any, Any]):
     user_function: Callable[[Any], Any]
 
     def begin(self, payload: Any) -> Any:
-        value = self.user_function(payload)
-        return int(value) if value is True or value is False else value  # a sum of one is a number, too
+        return _number(self.user_function(payload))
 
     def add(self, accumulator: Any, payload: Any) -> Any:
         return accumulator + self.user_function(payload)
 
-    def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any]) -> None:
-        for key, payload, value in zip(keys, payloads, map(self.user_function, payloads)):
-            known[key] = known[key] + value if key in known else self.begin(payload)
+    def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
+        return _each(self.user_function, payloads)
 
-    def merge(self, left: Any, right: Any) -> Any:
-        return left + right
+    begin_value = staticmethod(_number)
+    add_value = merge = staticmethod(operator.add)  # type: ignore[assignment]
 
     def result(self, accumulator: Any) -> Any:
         return accumulator
@@ -145,6 +178,15 @@ class _Mean(_ByValue, Aggregate[Any, Any]):
 
     def add(self, accumulator: tuple[int, Any], payload: Any) -> tuple[int, Any]:
         return accumulator[0] + 1, accumulator[1] + self.user_function(payload)
+
+    def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
+        return _each(self.user_function, payloads)
+
+    def begin_value(self, value: Any) -> tuple[int, Any]:
+        return 1, value
+
+    def add_value(self, accumulator: tuple[int, Any], value: Any) -> tuple[int, Any]:
+        return accumulator[0] + 1, accumulator[1] + value
 
     def merge(self, left: tuple[int, Any], right: tuple[int, Any]) -> tuple[int, Any]:
         return left[0] + right[0], left[1] + right[1]
@@ -166,11 +208,17 @@ class _Extreme(_ByValue, Aggregate[Any, Any]):
         return value, payload if self.whole else value
 
     def add(self, accumulator: tuple[Any, Any], payload: Any) -> tuple[Any, Any]:
-        value = self.user_function(payload)
-        known = accumulator[0]
-        if value > known if self.greatest else value < known:
-            return value, payload if self.whole else value
-        return accumulator
+        return self.merge(accumulator, self.begin(payload))
+
+    def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
+        values = _each(self.user_function, payloads)
+        return list(zip(values, payloads if self.whole else values))
+
+    def begin_value(self, value: tuple[Any, Any]) -> tuple[Any, Any]:
+        return value
+
+    def add_value(self, accumulator: tuple[Any, Any], value: tuple[Any, Any]) -> tuple[Any, Any]:
+        return self.merge(accumulator, value)
 
     def merge(self, left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
         return right if (right[0] > left[0] if self.greatest else right[0] < left[0]) else left
@@ -382,6 +430,15 @@ class _Distinct(_ByValue, Aggregate[Any, Any]):
 class _Several(_ByValue, Aggregate[Any, dict[str, Any]]):
     names: tuple[str, ...]
     parts: tuple[Aggregate[Any, Any], ...]
+
+    def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
+        return list(zip(*[part.values_of(payloads) for part in self.parts]))
+
+    def begin_value(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple([part.begin_value(each) for part, each in zip(self.parts, value)])
+
+    def add_value(self, accumulator: tuple[Any, ...], value: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple([part.add_value(*each) for part, *each in zip(self.parts, accumulator, value)])
 
     def begin(self, payload: Any) -> tuple[Any, ...]:
         return tuple([part.begin(payload) for part in self.parts])

@@ -38,7 +38,7 @@ from drift.flow.opened import Stepped as Stepped
 from drift.flow.opened import Window as Window
 from drift.flow.opened import WindowState as WindowState
 from drift.flow.opened import due, last_before
-from drift.operators import OpensWindows, _ByValue
+from drift.operators import OpensWindows, StepsEach, _ByValue
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
 from drift_graph.later import at
@@ -318,12 +318,14 @@ class _MergedEnd(_ByValue):
 # Windows by number, and by a rule.
 
 
-#: How many items of a key came so far; slices that are full, (first place, accumulator) each, and the open one.
-_Places = tuple[int, tuple[tuple[int, Any], ...], tuple[int, Any] | None]
+#: How many items of a key came so far; the accumulators of slices that are full, from the first window on that is not;
+#: and that of the open slice, EMPTY where none is.
+_Places = tuple[int, tuple[Any, ...], Any]
+_NO_ITEMS: _Places = (0, (), EMPTY)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class NumberedStep(_ByValue):
+class NumberedStep(_ByValue, StepsEach):
     """The step of windows by number, as a scan: no timer is needed where unfinished windows are not given."""
 
     key: Callable[[Any], Any]
@@ -335,29 +337,58 @@ class NumberedStep(_ByValue):
     def user_function(self) -> Callable[..., Any]:
         return getattr(self.aggregate, "user_function", self.key)
 
-    def __call__(self, state: Any, payload: Any) -> tuple[_Places, tuple[Any, ...]]:
-        place, full, last = (0, (), None) if state is EMPTY else state
-        size, every = self.size, self.every
-        into = place % every
-        if into == 0 or (into == size % every and into < size):
-            if last is not None:
-                full = (*full, last)
-            last = place, self.aggregate.begin(payload)
-        elif into < size:
-            assert last is not None
-            last = last[0], self.aggregate.add(last[1], payload)
-        place += 1
-        start = place - size
-        if start < 0 or start % every or last is None:
-            return (place, full, last), ()
-        window = self.window(self.key(payload), start, place, (*full, last))
-        full = tuple([each for each in full if each[0] >= start + every])
-        return (place, full, last if last[0] >= start + every else None), (window,)
+    @property
+    def cut(self) -> int:
+        """How far into each `every` a slice begins, as one does at its start."""
+        return self.size % self.every if self.size > self.every else 0
 
-    def window(self, key: Any, start: int, end: int, slices: Sequence[tuple[int, Any]]) -> Window[Any, Any]:
-        """The window made of slices, of which the first is its start."""
-        accumulator = functools.reduce(self.aggregate.merge, [each for _, each in slices])
-        return Window(key, start, end, self.aggregate.result(accumulator))
+    def __call__(self, state: Any, payload: Any) -> tuple[_Places, tuple[Any, ...]]:
+        place, full, last = _NO_ITEMS if state is EMPTY else state
+        into = place % self.every
+        if into == 0 or into == self.cut:
+            if last is not EMPTY:
+                full = (*full, last)
+            last = self.aggregate.begin(payload)
+        elif into < self.size:
+            last = self.aggregate.add(last, payload)
+        place += 1
+        if place < self.size or (place - self.size) % self.every:
+            return (place, full, last), ()
+        window = self.window(self.key(payload), place - self.size, place, (*full, last))
+        gone = 2 if self.cut else 1
+        return ((place, full[gone:], last) if len(full) >= gone else (place, (), EMPTY)), (window,)
+
+    def each(
+        self, states: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any], give: Callable[[Any], None]
+    ) -> None:
+        size, every, cut, key_of, find, aggregate = (
+            self.size, self.every, self.cut, self.key, states.get, self.aggregate,
+        )  # fmt: skip
+        begin, add, merge, result = aggregate.begin_value, aggregate.add_value, aggregate.merge, aggregate.result
+        gone = 2 if cut else 1  # slices of an `every`
+        end = (size - 1) % every  # into each `every`: where a window has its last item
+        for key, payload, value in zip(keys, payloads, aggregate.values_of(payloads)):
+            state = find(key, EMPTY)
+            place, full, last = _NO_ITEMS if state is EMPTY else state
+            into = place % every
+            if into == 0 or into == cut:
+                if last is not EMPTY:
+                    full = (*full, last)
+                last = begin(value)
+            elif into < size:
+                last = add(last, value)
+            place += 1
+            if into != end or place < size:
+                states[key] = place, full, last
+                give(())
+            else:
+                whole = functools.reduce(merge, (*full, last)) if full else last
+                states[key] = (place, full[gone:], last) if len(full) >= gone else (place, (), EMPTY)
+                give((Window(key_of(payload), place - size, place, result(whole)),))
+
+    def window(self, key: Any, start: int, end: int, slices: Sequence[Any]) -> Window[Any, Any]:
+        """The window made of slices, by their accumulators."""
+        return Window(key, start, end, self.aggregate.result(functools.reduce(self.aggregate.merge, slices)))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -384,11 +415,12 @@ class _NumberedEnd(_ByValue):
 
     def __call__(self, state: _Places, key: Any, time: int) -> Stepped:
         place, full, last = state
-        slices = full if last is None else (*full, last)
+        slices = full if last is EMPTY else (*full, last)
         if not slices:
             return EMPTY, ()
-        start = slices[0][0]
-        return EMPTY, (self.item.step.window(key, start, min(place, start + self.item.size), slices),)
+        size, every = self.item.size, self.item.every
+        start = max((place - size) // every + 1, 0) * every
+        return EMPTY, (self.item.step.window(key, start, min(place, start + size), slices),)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

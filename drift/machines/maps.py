@@ -28,7 +28,7 @@ from drift_graph.identifiable import Identifiable, looked_at
 from drift_graph.item import Columns, joined
 from drift_graph.later import Later, Moves, Undeclared, placed
 from drift_graph.meta import child_suffixes, global_time_of, is_later, time_of, varint
-from drift_graph.metas import Metas, metas_of_children, times_of, with_suffix
+from drift_graph.metas import Metas, chosen_metas, metas_of_children, times_of, with_suffix
 from drift_graph.operators import Border, Map, Operator, Sink, as_sequence
 from drift_graph.unchanged import SAMPLED_MAX, Sampler, check_unchanged
 
@@ -218,12 +218,17 @@ class _Step:
         ]
 
     def _flat(self, metas: Metas, suffix: bytes, families: list[Sequence[Any]], diffs: list[int] | None) -> _Piece:
-        longest = max(map(len, families), default=0)
+        counts = list(map(len, families))
+        longest = max(counts, default=0)
+        payloads = list(chain.from_iterable(families))
+        if longest == 1:
+            chosen = bytes(counts)
+            kept = None if diffs is None else list(compress(diffs, chosen))
+            return _Piece(chosen_metas(metas, chosen), suffix + self.only_child, payloads, kept)
         if longest > len(self._children):
             self._children = child_suffixes(self._rank_number, 2 * longest)
         endings = [suffix + child for child in self._children[:longest]]
-        payloads = list(chain.from_iterable(families))
-        made = metas_of_children(metas if diffs is None else list(metas), list(map(len, families)), endings)
+        made = metas_of_children(metas if diffs is None else list(metas), counts, endings)
         if diffs is not None:
             diffs = [diff for diff, family in zip(diffs, families) for _ in family]
         return _Piece(made, b"", payloads, diffs)

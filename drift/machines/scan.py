@@ -25,7 +25,7 @@ from drift.machines.grouping import keyed
 from drift.machines.keys import stands_for_itself
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports
-from drift.operators import ScanKey, ScanState, State, StepResult, pair_of
+from drift.operators import ScanKey, ScanState, State, StepResult, StepsEach, pair_of
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import failed_step
@@ -209,12 +209,15 @@ class ScanStage(KeyedState):
         give = outputs.append
         seen = self._sampler.sample(payloads, find(keys[0], initial), initial)
         try:
-            for key, payload in zip(keys, payloads):
-                made = step(find(key, initial), payload)
-                if type(made) is not tuple:
-                    made = pair_of(made)
-                states[key], output = made
-                give(output)
+            if isinstance(self._step, StepsEach):
+                self._step.each(states, keys, payloads, give)
+            else:
+                for key, payload in zip(keys, payloads):
+                    made = step(find(key, initial), payload)
+                    if type(made) is not tuple:
+                        made = pair_of(made)
+                    states[key], output = made
+                    give(output)
         except BaseException as raised:  # met again in _change, which says what and where
             pass_interrupts(raised)
         else:

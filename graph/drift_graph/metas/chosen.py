@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import compress
 
 from drift_graph.metas.computed import ComputedMetas
@@ -65,4 +66,7 @@ class ChosenMetas(ComputedMetas):
         return None if every is None else ChosenMetas(every, self.chosen + later.chosen)  # type: ignore[attr-defined]
 
     def joined(self, head: bytes) -> bytes:
-        return head + head.join(self.listed()) if self else b""
+        if not self._length:
+            return b""
+        rows = struct.iter_unpack(f"{len(head) + len(self.every[0])}s", self.every.joined(head))  # of one length all
+        return b"".join([row for (row,) in compress(rows, self.chosen)])
