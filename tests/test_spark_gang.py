@@ -71,7 +71,7 @@ def gang_output(work: Work, level: int, shares: list[list[Any]]) -> list[Any]:
         try:
             loop.join(addresses, [7] * len(loops))
             given_out.extend(loop.output())
-            loop.close()
+            loop.leave()
         except BaseException as error:
             errors.append(error)
 
@@ -218,7 +218,7 @@ def test_a_task_ends_when_another_is_gone(monkeypatch: pytest.MonkeyPatch) -> No
         loop.join(addresses, [7, 7])
     while here._lines._waiting:  # until they are connected
         here._lines.check()
-    gone.close()
+    gone.leave()
     monkeypatch.setattr("drift.spark.gang_lines._DONE_MAX_S", 0.0)
     with pytest.raises(TaskLost, match=r"task 1 of the worker gang, at tcp://127.0.0.1:\d+, is gone"):
         for _ in here.output():

@@ -42,12 +42,6 @@ class Lines:
         self._lost: dict[int, float] = {}
         self._next_look_s = 0.0
 
-    def forgive(self, task: int) -> None:
-        """The task is done, and may go."""
-        self._boxes.pop(task, None)
-        self._waiting.pop(task, None)
-        self._lost.pop(task, None)
-
     def check(self) -> None:
         """
         Raises:

@@ -1,22 +1,18 @@
-"""What one task of a worker gang does: it feeds its rows, works for its keys, and lets go of what is settled.
+"""What one task of a worker gang does: the shell of a member (`drift.machines.nodes.member`), from rows to rows.
 
-Invariant: over all tasks of an attempt, each item that leaves the level is given exactly once, and nothing that a
-tombstone takes back is given; a task ends when the level is done, or its attempt fails as a whole.
+Invariant: a task ends when the level is done, or its attempt fails as a whole.
 
-Why: an item and the tombstone that takes it back come from one key, so from one task, and meet in that task's own
-buffers; nothing leaves these before minimal time has passed it. Task 0 keeps the acker's table. A task promises the
-global time of the item it feeds next, so tasks are to the acker what sources are to it elsewhere. Frames of another
-attempt are refused: they are seeded with numbers that the tasks of one attempt drew and told each other.
+Why: the last notice comes to all, since its sockets stay until it has left; who fails says so to all; and who is gone
+without a word is missed (`gang_lines.py`). Frames of another attempt are refused: they are seeded with numbers that the
+tasks of one attempt drew and told each other.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import secrets
 import socket
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Any
@@ -25,29 +21,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from drift.engines.zeromq.roles import Loop, poll_ms
-from drift.engines.zeromq.sockets import Transport, flush_all
+from drift.engines.zeromq.roles import Loop
+from drift.engines.zeromq.sockets import Transport
 from drift.machines.nodes.acker import AckerNode
-from drift.machines.nodes.messages import AckMessage, Done, Message, MinimalTime, Pace
+from drift.machines.nodes.member import MemberNode
+from drift.machines.nodes.messages import Done
 from drift.machines.nodes.node import ACKER, Send
 from drift.machines.nodes.pacing import Pacing
-from drift.machines.nodes.worker import WorkerNode
+from drift.machines.nodes.together import WithAcker
 from drift.machines.plan import Plan
 from drift.machines.worker import Part
 from drift.spark.batches import TAKEN_BACK, Inbox, Outbox, Row, error_row, rows_in
 from drift.spark.gang_lines import Lines, TaskLost
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
-from drift_barrier.barrier import Barrier
-from drift_graph.errors import DriftBug, DriftError
+from drift_graph.errors import DriftError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 
 _READY_ITEMS = 4096
-_POLL_MS = 100
 _LINGER_MS = 10_000
-#: Batches of one task that minimal time has not passed.
-_BATCHES_AHEAD_MAX = 2
 _BATCH_ITEMS_MAX = 4096
 
 
@@ -65,7 +58,7 @@ def run_gang(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Itera
         loop.join([address for address, _ in hellos], [nonce for _, nonce in hellos])
         yield from loop.output()
     finally:
-        loop.close()
+        loop.leave()
 
 
 def transport_of(work: Work, address: str) -> Transport:
@@ -80,33 +73,22 @@ def transport_of(work: Work, address: str) -> Transport:
 
 
 class GangLoop(Loop):
-    """A worker that feeds itself and buffers its own output, and in task 0 the acker; see the module."""
+    """The shell of a member, with the acker in task 0: it gives it the rows of a task, and hands on what leaves."""
 
     def __init__(
         self, index: int, work: Work, level: int, transport: Transport, batches: Iterable[pa.RecordBatch]
     ) -> None:
         levels = work.opened()
         plan = Plan(levels.dataflow, fused=work.fused, only=levels.groups(level))
-        self._worker = WorkerNode(plan, index, work.targets, feeds_itself=True)
-        super().__init__(self._worker, f"worker-{index}", index + 1, 0, transport)
+        member = self._member = MemberNode(plan, index, work.targets)
+        node = _with_acker(member, work.targets) if index == 0 else member
+        super().__init__(node, f"worker-{index}", index + 1, 0, transport)
         self._index = index
         self._levels = levels
         self._feeder = _Feeder(batches, level)
         self._leaving = LevelWorker(levels, level, work.targets, work.bounds, work.due_below)
         self._outbox = Outbox(levels.last, work.targets)
-        self._buffers: dict[str, Barrier] = {}
-        self._acker: AckerNode | None = None
-        if index == 0:
-            every = range(work.targets)
-            self._acker = AckerNode(work.targets, every, every, barrier=False, pacing=Pacing(_BATCH_ITEMS_MAX))
-        self._to_self: list[Message] = []  # that need no socket
-        self._took_s = 0.0
-        self._done = 0  # tasks that told so to task 0
-        self._minimal_time = BEGINNING
-        self._settled = BEGINNING
-        self._fed: deque[bytes] = deque()  # the last metas of batches that minimal time may not have passed
-        self._stopped = False
-        self._finished = False
+        self._linger_ms = 0
 
     def address(self, host: str) -> str:
         """Where the other tasks connect to."""
@@ -115,158 +97,68 @@ class GangLoop(Loop):
     def join(self, addresses: list[str], nonces: list[int]) -> None:
         """Take part in the attempt whose tasks these are."""
         self.codec.reseed(xxhash.xxh64_intdigest(json.dumps(nonces).encode()))
-        others = {index: self.connect(each) for index, each in enumerate(addresses) if index != self._index}
-        self.carrier.boxes.update(others)
-        if self._acker is None:
-            self.carrier.boxes[ACKER] = self.connect(addresses[0])
-        self._lines = Lines(dict(others), addresses)
+        boxes = {index: self.connect(each) for index, each in enumerate(addresses) if index != self._index}
+        self._lines = Lines(boxes, addresses)
+        self.carrier.boxes = boxes if self._index == 0 else {**boxes, ACKER: boxes[0]}
 
     def output(self) -> Iterator[pa.RecordBatch]:
         """Work to the end; the rows that leave."""
-        failed = False
+        member = self._member
         try:
-            while self._settled != END_OF_TIME and not self._stopped:
-                self._work()
-                self._settle()
+            while member.minimal_time != END_OF_TIME and not member.stopped:
+                self._step()
                 yield from self._feeder.passing()
                 yield from self._outbox.ready()
         except TaskLost:
             raise
         except DriftError as error:  # every attempt would meet it: it ends the run
             self._outbox.add_row(error_row(self._levels.last, error))
-            failed = True
-        self._finish(failed=failed)
-        self._outbox.add_row(Row(self._levels.last, 0, BEGINNING, TAKEN_BACK, self._worker.tombstones, b""))
+            self._carry([Send(other, Done(self._index)) for other in self.carrier.boxes if other != ACKER])
+        while self._stuck:
+            self.step()
+            self._lines.check()
+        self._linger_ms = _LINGER_MS  # for the last notice, or word of the error
+        self._outbox.add_row(Row(self._levels.last, 0, BEGINNING, TAKEN_BACK, member.tombstones, b""))
         yield from self._feeder.passing()
         yield from self._outbox.rest()
 
-    def _work(self) -> None:
-        feeds = self._has_room()
-        wake_s = min(self._worker.wake_s, self._acker.wake_s if self._acker is not None else math.inf)
-        self.poller.poll(0 if feeds or self._to_self else poll_ms(wake_s))
-        messages = [*self._to_self, *self.inbox.receive(self._worker.messages_max)]
-        self._to_self = []
-        for message in messages:
-            if isinstance(message, MinimalTime):
-                self._minimal_time = max(self._minimal_time, message.time)
-            elif isinstance(message, Pace):
-                self._feeder.batch_items = message.items
-            elif isinstance(message, Done):
-                self._note_done(message)
-        now_s = time.monotonic()
-        if messages or now_s >= self._worker.wake_s:
-            self._carry(self._worker.turn(messages, now_s, self._took_s))
-            self._took_s = time.monotonic() - now_s
+    def _step(self) -> None:
+        """A turn; then more to feed, where there is room, and what is settled leaves."""
+        member = self._member
+        feeds = member.may_feed and not self._stuck
+        self.step(at_once=feeds)
         if feeds:
-            self._feed()
-        if self._acker is not None:
-            acks = [message for message in (*messages, *self._to_self) if isinstance(message, AckMessage)]
-            self._to_self = []
-            self._carry(self._acker.turn(acks, time.monotonic()))
-        flush_all(self.carrier.boxes.values(), self.poller)
+            items, heartbeat = self._feeder.take(member.batch_items)
+            self._carry(member.feed(_parts(items), heartbeat, time.monotonic()))
+        self._leaving.leave(member.settled(), self._outbox)
         self._lines.check()
 
+    @property
+    def _stuck(self) -> bool:
+        """Some socket does not take what was sent."""
+        return any(box.waiting for box in self.carrier.boxes.values())
+
     def _carry(self, sends: list[Send]) -> None:
-        """Give to the sockets what is for other tasks, and to the buffers what has left."""
-        own = (ACKER, self._index) if self._acker is not None else (self._index,)
-        self._to_self += [send.message for send in sends if send.to in own]
-        self.carrier.carry([send for send in sends if send.to not in own], self._unsent)
-        for name, columns in self._worker.output:
-            buffer = self._buffers.get(name)
-            if buffer is None:
-                buffer = self._buffers[name] = Barrier()
-            buffer.add(name, columns)
-        self._worker.output = []
+        self.carrier.carry(self.node.through(sends, time.monotonic()), self.node.unsent)
 
-    def _unsent(self, send: Send, error: Exception) -> list[Send]:
-        sends = self._worker.unsent(send, error)
-        if self._acker is None:
-            return sends
-        self._to_self += [send.message for send in sends if send.to == ACKER]
-        return [send for send in sends if send.to != ACKER]
+    def leave(self) -> None:
+        """Let go of the sockets."""
+        self.close(self._linger_ms)
 
-    def _has_room(self) -> bool:
-        if self._feeder.ended or any(box.waiting for box in self.carrier.boxes.values()):
-            return False
-        while self._fed and self._fed[0] < self._minimal_time:
-            self._fed.popleft()
-        return len(self._fed) < _BATCHES_AHEAD_MAX
 
-    def _feed(self) -> None:
-        """The items that come next, and in one ack with them the promise of what comes after."""
-        items, promise = self._feeder.take()
-        self._fed += [meta for meta, _, _ in items if meta < promise][-1:]  # minimal time will pass no others yet
-        self._carry(self._worker.feed(_parts(items), self._index, promise, time.monotonic()))
-
-    def _settle(self) -> None:
-        """Let go of what minimal time has passed."""
-        if self._minimal_time == self._settled:
-            return
-        self._settled = self._minimal_time
-        leaving: list[Part] = []
-        for name, buffer in self._buffers.items():
-            settled = buffer.settled(self._settled)
-            if settled is not None:
-                leaving.append((name, Columns(settled[0], settled[1], None)))
-            if self._settled == END_OF_TIME and len(buffer):
-                raise DriftBug(f"{len(buffer)} items for {name!r} are left in a buffer at the end of time")
-        self._leaving.leave(leaving, self._outbox)
-
-    # The end.
-
-    def _note_done(self, message: Done) -> None:
-        """In task 0: a task has ended, well or with an error. In others: stop, for one has failed."""
-        if self._acker is None:
-            self._stopped = True
-            return
-        self._done += 1
-        self._lines.forgive(message.worker)
-        self._stopped = self._stopped or message.failed
-
-    def _finish(self, *, failed: bool) -> None:
-        """Tell task 0, which stays until all have told it, and stops the others where one has failed."""
-        boxes = self.carrier.boxes
-        done = Done(self._index, failed)
-        if self._acker is None:
-            self._carry([Send(ACKER, done)])
-            while boxes[ACKER].waiting:
-                flush_all([boxes[ACKER]], self.poller)
-                self.poller.poll(_POLL_MS)
-                self._lines.check()
-            self._finished = True
-            return
-        if failed or self._stopped:
-            self._carry([Send(other, done) for other in boxes])
-        while self._done < len(boxes):
-            flush_all(boxes.values(), self.poller)
-            self.poller.poll(_POLL_MS)
-            for message in self.inbox.receive(self._worker.messages_max):
-                if isinstance(message, Done):
-                    self._note_done(message)
-            self._lines.check()
-
-    def close(self) -> None:
-        """Let go of the sockets; where the work was done, once task 0 has been told so."""
-        for to, box in self.carrier.boxes.items():
-            box.close(_LINGER_MS if self._finished and to == ACKER else 0)
-        self.inbox.socket.close(linger=0)
-        self.context.term()
+def _with_acker(member: MemberNode, workers: int) -> WithAcker:
+    every = range(workers)
+    acker = AckerNode(len(every), every, every, barrier=False, pacing=Pacing(_BATCH_ITEMS_MAX))
+    return WithAcker(member, 0, acker)
 
 
 _Item = tuple[bytes, str, Any]
 
 
 class _Feeder:
-    """The items of a task's rows in the order of metas.
-
-    Attributes:
-        ended: nothing is left.
-        batch_items: how many to give at once.
-    """
+    """The items of a task's rows in the order of metas."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], level: int) -> None:
-        self.ended = False
-        self.batch_items = 1
         self._passing: list[pa.RecordBatch] = []
         self._inbox = Inbox(_READY_ITEMS)
         self._rows = self._own_rows(batches, level)
@@ -280,17 +172,16 @@ class _Feeder:
         passing, self._passing = self._passing, []
         yield from passing
 
-    def take(self) -> tuple[list[_Item], bytes]:
-        """The next items, and the global time that those after them do not go below."""
+    def take(self, items_max: int) -> tuple[list[_Item], bytes]:
+        """The next items, and the global time that those after them do not go below: END_OF_TIME where none are."""
         if self._at == len(self._items):
             self._items, self._at = self._more(), 0
-        items = self._items[self._at : self._at + self.batch_items]
+        items = self._items[self._at : self._at + items_max]
         self._at += len(items)
         if self._at < len(self._items):
             return items, global_time_of(self._items[self._at][0])
         if self._next is not None:
             return items, global_time_of(self._next.first)
-        self.ended = True
         return items, END_OF_TIME
 
     def _more(self) -> list[_Item]:

@@ -115,6 +115,7 @@ class Loop:
         self.call_file: Path | None = None  # of a worker
         self._watch: Watch | None = None
         self._noted_tombstones = 0
+        self._took_s = 0.0  # the last turn
         self._orders: SimpleQueue[Told] = SimpleQueue()
         self._woken, self._wakes = os.pipe()
         self.poller.register(self._woken, zmq.POLLIN)
@@ -157,25 +158,38 @@ class Loop:
         Args:
             answer: takes what the node of a role answers to orders.
         """
-        node, took_s = self.node, 0.0
         self._answer = answer
         while True:
-            self.waits = True
-            ready = dict(self.poller.poll(poll_ms(node.wake_s)))
-            self.waits = False
-            if self._woken in ready:
-                self._obey()
-            messages = list(self.inbox.receive(node.messages_max)) if not node.halted else []
-            began_s = time.monotonic()
-            if messages or began_s >= node.wake_s:
-                self.turns += 1
-                if self._watch is not None:
-                    self._watch_on()
-                self.carrier.carry(node.turn(messages, began_s, took_s), node.unsent)
-                took_s = time.monotonic() - began_s
-                if self.timeline is not None:
-                    self._note(messages, began_s, took_s)
-            flush_all(self.carrier.boxes.values(), self.poller)
+            self.step()
+
+    def step(self, *, at_once: bool = False) -> None:
+        """Wait for messages, or only look, and give the node its turn."""
+        node = self.node
+        self.waits = True
+        ready = dict(self.poller.poll(0 if at_once else poll_ms(node.wake_s)))
+        self.waits = False
+        if self._woken in ready:
+            self._obey()
+        messages = list(self.inbox.receive(node.messages_max)) if not node.halted else []
+        began_s = time.monotonic()
+        if messages or began_s >= node.wake_s:
+            self.turns += 1
+            if self._watch is not None:
+                self._watch_on()
+            self.carrier.carry(node.turn(messages, began_s, self._took_s), node.unsent)
+            self._took_s = time.monotonic() - began_s
+            if self.timeline is not None:
+                self._note(messages, began_s, self._took_s)
+        flush_all(self.carrier.boxes.values(), self.poller)
+
+    def close(self, linger_ms: int) -> None:
+        """Let go of the sockets; what was sent may take so long to leave."""
+        for box in dict.fromkeys(self.carrier.boxes.values()):
+            box.close(linger_ms)
+        self.inbox.socket.close(linger=0)
+        self.context.term()
+        os.close(self._woken)
+        os.close(self._wakes)
 
     def _watch_on(self) -> None:
         assert self._watch is not None

@@ -137,10 +137,9 @@ class BreakOff(msgspec.Struct, array_like=True):
 
 
 class Done(msgspec.Struct, array_like=True):
-    """A worker that feeds itself has ended; or all are to end, where one has failed."""
+    """A worker that feeds itself has failed, and all are to end."""
 
     worker: int
-    failed: bool
 
 
 class Halt(msgspec.Struct, array_like=True):

@@ -88,6 +88,10 @@ class Node:
         """The node of a role, where several are one."""
         return self
 
+    def through(self, sends: list[Send], now_s: float) -> list[Send]:
+        """What leaves of what one of the nodes has to send, where several are one."""
+        return sends
+
     def stand_by(self) -> None:
         """Take no turns before an order says so."""
         self.halted = True

@@ -63,14 +63,16 @@ class WithAcker(Node):
         acks: list[Message] = [each for each in messages if isinstance(each, AckMessage | TakeCut)]
         others = [each for each in messages if not isinstance(each, AckMessage | TakeCut)]
         sends = self.node.turn(others, now_s, took_s) if others or now_s >= self.node.wake_s else []
-        return self._between(sends, acks)
+        return self._between(sends, acks, now_s)
 
     def unsent(self, send: Send, error: Exception) -> list[Send]:
-        return self._between(self.node.unsent(send, error), [])
+        return self.through(self.node.unsent(send, error), self._now_s)
 
-    def _between(self, sends: list[Send], acks: list[Message]) -> list[Send]:
+    def through(self, sends: list[Send], now_s: float) -> list[Send]:
+        return self._between(sends, [], now_s)
+
+    def _between(self, sends: list[Send], acks: list[Message], now_s: float) -> list[Send]:
         """What goes to others, of what both have to send; what goes from one to the other has its turn here."""
-        now_s = self._now_s
         leaving: list[Send] = []
         told: list[Send] = []  # by the acker; nobody hastens for it
         while True:

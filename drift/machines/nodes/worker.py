@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from drift.machines.cuts import Lookup
 from drift.machines.nodes.links import ABOVE_ALL, Kept, LinkLogs, cut_parts, least_time
 from drift.machines.nodes.messages import Batch, Committed, CutPiece, Halt, Halted, Message, MinimalTime, Rewind
-from drift.machines.nodes.node import ACKER, CALLER, Node, Send, ack_message, granule_of, tracked, unsent_batch
+from drift.machines.nodes.node import ACKER, CALLER, Node, Send, ack_message, tracked, unsent_batch
 from drift.machines.nodes.pieces import NoRoom, PieceName, Shelf, begun_with, merged
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Piece, Worker
@@ -41,12 +41,11 @@ class WorkerNode(Node):
         plan: what to run; where workers feed themselves, of the groupings that they share.
         index: which of the workers this is.
         workers: how many there are.
-        feeds_itself: the workers feed themselves, by `feed`, and keep what leaves their groupings.
+        feeds_itself: the workers feed themselves, so what a source gives comes from neighbours as well.
         links: keeps what is sent to others, who may have to be replaced; nothing is kept, if None.
         shelf: where pieces of cuts are kept, with `links`.
 
     Attributes:
-        output: what has left since somebody took it, where it is kept.
         base: what is known of keys that no piece has: by name of the grouping.
     """
 
@@ -70,14 +69,12 @@ class WorkerNode(Node):
         self._later_sends: dict[int, list[Part]] = {}  # to be sent again
         self._order: Rewind | None = None  # until minimal time has come to its cut
         self._watched_to = BEGINNING
-        self.output: list[Part] = []
         self.receivers = [*(other for other in range(workers) if other != index), BARRIER, ACKER]
         if links is not None:  # pieces of cuts go to the calling process
             self.receivers.append(CALLER)
         self._plan = plan
         self._index = index
         self._workers = workers
-        self._keeps_output = feeds_itself
         self._ledger = Ledger(index + 1)
         self._later = LaterHeld(self._ledger)
         self._groupings = {name for component in plan.components for name in component}
@@ -193,12 +190,6 @@ class WorkerNode(Node):
         self.wake_s = now_s if has_more else self._patient_until_s() if self._waiting else math.inf
         return sends
 
-    def feed(self, parts: list[Part], rank: int, heartbeat: bytes, now_s: float) -> list[Send]:
-        """Where a worker feeds itself: its next items, and the heartbeat of what comes after them."""
-        sends, sent = self._sent(granule_of(parts), self.machine.pass_maps(parts), now_s) if parts else ([], [])
-        items = sum(len(columns.metas) for _, columns in parts) if sent else 0
-        return [*sends, self._ack(ack_of((), sent, [(rank, heartbeat)]), items)]
-
     def unsent(self, send: Send, error: Exception) -> list[Send]:
         return unsent_batch(send, error, self._ledger, self._plan.dataflow)
 
@@ -287,9 +278,6 @@ class WorkerNode(Node):
         sends: list[Send] = []
         sent: list[tuple[bytes, int]] = []
         for receiver, parts in parts_by_receiver.items():
-            if receiver == BARRIER and self._keeps_output:
-                self.output += parts
-                continue
             if receiver == self._index:
                 batch = Batch(granule, self._ledger.checksum(), parts)
                 self._wait(batch, now_s)

@@ -1,0 +1,97 @@
+"""The node of a worker among workers that have nobody beside them: it feeds itself, and holds its own output back.
+
+Invariant: nothing that a tombstone takes back is ever given out, and each item once.
+
+Why: an item and the tombstone that takes it back come from one key, so from one worker, and meet here; nothing leaves
+before minimal time has passed it. A member gives the acker a heartbeat, the global time of what it feeds next, so
+members are to the acker what sources are to it elsewhere; the first of them has it in its process (`together.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from drift.machines.nodes.messages import Done, Message, MinimalTime, Pace
+from drift.machines.nodes.node import ACKER, Send, granule_of
+from drift.machines.nodes.worker import WorkerNode
+from drift.machines.plan import Plan
+from drift.machines.worker import BARRIER, Part
+from drift_acker.ledger import ack_of
+from drift_barrier.barrier import Barrier
+from drift_graph.errors import DriftBug
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.metas import greatest_meta
+
+#: Batches of one member that minimal time has not passed.
+_BATCHES_AHEAD_MAX = 2
+
+
+class MemberNode(WorkerNode):
+    """See the module.
+
+    Attributes:
+        batch_items: how many items to feed at once.
+        minimal_time: as far as it has heard.
+        stopped: another has failed, and all end here.
+    """
+
+    def __init__(self, plan: Plan, index: int, workers: int) -> None:
+        super().__init__(plan, index, workers, feeds_itself=True)
+        self.receivers = [*(other for other in range(workers) if other != index), ACKER]
+        self.batch_items = 1
+        self.minimal_time = BEGINNING
+        self.stopped = False
+        self._buffers: dict[str, Barrier] = {}
+        self._settled_to = BEGINNING
+        self._fed: deque[bytes] = deque()  # the last metas of batches that minimal time may not have passed
+        self._fed_all = False
+
+    def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
+        for message in messages:
+            if isinstance(message, MinimalTime):
+                self.minimal_time = max(self.minimal_time, message.time)
+            elif isinstance(message, Pace):
+                self.batch_items = message.items
+            elif isinstance(message, Done):
+                self.stopped = True
+        return super().turn(messages, now_s, took_s)
+
+    @property
+    def may_feed(self) -> bool:
+        """Whether minimal time has come near enough to what was fed last."""
+        while self._fed and self._fed[0] < self.minimal_time:
+            self._fed.popleft()
+        return not self._fed_all and len(self._fed) < _BATCHES_AHEAD_MAX
+
+    def feed(self, parts: list[Part], heartbeat: bytes, now_s: float) -> list[Send]:
+        """Its next items, and in one ack the heartbeat of what comes after them: END_OF_TIME where nothing does."""
+        self._fed_all = heartbeat == END_OF_TIME
+        last = max((greatest_meta(columns.metas) for _, columns in parts), default=BEGINNING)
+        if BEGINNING < last < heartbeat:
+            self._fed.append(last)
+        sends, sent = self._sent(granule_of(parts), self.machine.pass_maps(parts), now_s) if parts else ([], [])
+        items = sum(len(columns.metas) for _, columns in parts) if sent else 0
+        return [*sends, self._ack(ack_of((), sent, [(self._index, heartbeat)]), items)]
+
+    def _sent(
+        self, granule: bytes, parts_by_receiver: dict[int, list[Part]], now_s: float
+    ) -> tuple[list[Send], list[tuple[bytes, int]]]:
+        for name, columns in parts_by_receiver.pop(BARRIER, ()):
+            self._buffers.setdefault(name, Barrier()).add(name, columns)
+        return super()._sent(granule, parts_by_receiver, now_s)
+
+    def settled(self) -> list[Part]:
+        """What minimal time has passed since the last time, by where it leaves to."""
+        if self.minimal_time == self._settled_to:
+            return []
+        self._settled_to = self.minimal_time
+        leaving: list[Part] = []
+        for name, buffer in self._buffers.items():
+            settled = buffer.settled(self.minimal_time)
+            if settled is not None:
+                leaving.append((name, Columns(settled[0], settled[1], None)))
+            if self.minimal_time == END_OF_TIME and len(buffer):
+                raise DriftBug(f"{len(buffer)} items for {name!r} are left in a buffer at the end of time")
+        return leaving
