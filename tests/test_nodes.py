@@ -29,9 +29,12 @@ def mapped() -> drift.Dataflow:
     return graph.build()
 
 
-def feeding(batch_items: int = 10, in_flight_max: int = 1000, workers: int = 1) -> tuple[FeedNode, Intake]:
+def feeding(
+    batch_items: int = 10, in_flight_max: int = 1000, workers: int = 1, *, live: bool = False
+) -> tuple[FeedNode, Intake]:
     dataflow = mapped()
-    machines = [SourceMachine(source.name, rank, source.time) for rank, source in enumerate(dataflow.sources)]
+    sources = enumerate(dataflow.sources)
+    machines = [SourceMachine(source.name, rank, source.time, live=live) for rank, source in sources]
     intake = Intake(machines, batch_items=batch_items, in_flight_max=in_flight_max)
     return FeedNode(Plan(dataflow), workers, intake), intake
 
@@ -159,3 +162,34 @@ def test_what_was_released_is_on_its_way_no_more_though_no_notice_has_come() -> 
     assert node.may_read()
     fed(node, intake, [len(granules)])
     assert not node.may_read()
+
+
+def test_of_a_live_source_that_is_kept_up_with_fewer_batches_are_on_their_way() -> None:
+    node, intake = feeding(batch_items=10, live=True)
+    for number in range(2):
+        assert node.may_read()
+        fed(node, intake, [number])
+    assert not node.may_read()
+    node.turn([notice(2)], 0.0)
+    for number in range(4):  # full batches: there is more to read than was read
+        assert node.may_read()
+        fed(node, intake, range(10 * number, 10 * number + 10))
+    assert not node.may_read()
+
+
+def test_workers_that_have_little_to_do_hear_of_minimal_time_less_often_than_who_feeds() -> None:
+    acker = AckerNode(1, [0, 1, CALLER], [CALLER], barrier=False)
+
+    def heard(now_s: float, items: int, waiting: int = 0) -> list[int]:
+        """Who does, where so many items were fed and are through."""
+        time = pack_time(int(now_s * 10_000))
+        waits = [(time, waiting)] if waiting else []
+        return [send.to for send in acker.turn([AckMessage([], [(0, time)], items, 0, waits)], now_s)]
+
+    assert heard(1.0, 3) == [0, 1, CALLER]
+    assert heard(1.002, 3) == [CALLER]
+    assert heard(1.0022, 3) == [] and 1.0029 < acker.wake_s < 1.0031
+    assert heard(1.0062, 3) == [0, 1, CALLER]
+    assert heard(1.0082, 100) == [0, 1, CALLER]  # they hold so many back while older ones are in flight
+    assert heard(1.0102, 3) == [CALLER]
+    assert heard(1.0122, 3, waiting=7) == [0, 1, CALLER]  # something waits for its time

@@ -99,6 +99,11 @@ class AckTable:
         return len(self._cells) + len(self._waiting)
 
     @property
+    def waits(self) -> bool:
+        """Whether something waits for its time."""
+        return bool(self._waiting)
+
+    @property
     def quiet(self) -> bool:
         """Every source has ended and nothing is in flight."""
         return self.minimal_time == END_OF_TIME

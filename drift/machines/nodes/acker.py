@@ -1,11 +1,12 @@
 """The node of the acker: folds acks into the table, and gives notice of where that stands.
 
-Invariant: the barrier hears at once that minimal time has moved; the others hear all that is new within the notice's
-interval, and that the run has come to its end at once. When all go back to a cut the table is new, and begins below it
+Invariant: the barrier hears at once that minimal time has moved; who feeds hears all that is new within the notice's
+interval, and so do workers where it matters to them, else somewhat later; and all hear at once that the run has come to
+its end. When all go back to a cut the table is new, and begins below it
 where somebody begins anew there; who heard more before keeps to that.
 
-Why not at once: workers only forget by it, and wait with more patience than that; one notice for many acks spares them
-the rest.
+Why not at once: one notice for many acks spares them the rest. Workers that are given a few items at a time and have
+no later items only forget by it: each notice would cost them as much as such a batch.
 """
 
 from __future__ import annotations
@@ -20,8 +21,24 @@ from drift.machines.worker import BARRIER
 from drift_acker.table import Ack, AckTable
 from drift_graph.meta import BEGINNING
 
-#: How often the acker tells others than the barrier where it stands.
-_NOTICE_INTERVAL_S = 0.001
+#: How often the acker tells others than the barrier where it stands; and workers, where nothing of theirs waits for it.
+_NOTICE_INTERVAL_S, _IDLE_INTERVAL_S = 0.001, 0.005
+#: Who is fed fewer items at once holds none back while older ones are in flight.
+_FEW_ITEMS = 100
+
+
+class _Hearers:
+    """Others who hear the same at the same time."""
+
+    def __init__(self, who: Sequence[int], *, feed: bool) -> None:
+        self.who = who
+        self.feed = feed
+        self.forget()
+
+    def forget(self) -> None:
+        """They have heard nothing yet."""
+        self.told = BEGINNING, BEGINNING, BEGINNING, 0
+        self.told_s = -math.inf
 
 
 class AckerNode(Node):
@@ -48,14 +65,14 @@ class AckerNode(Node):
         self._sources = sources
         self._workers = [other for other in others if other >= 0]
         self.receivers = [*others, BARRIER] if barrier else others
-        self._others = others
         self._feeders = feeders
+        idle = [other for other in others if other not in feeders]
+        self._hearers = [_Hearers(who, feed=feed) for who, feed in ((idle, False), (feeders, True)) if who]
+        self._fed_at_once = 0  # items, the last time
         self._has_barrier = barrier
         self._pacing = pacing
         self._cut = 0  # number of one that is to be taken
         self._reached = BEGINNING  # before the last rewind
-        self._told = BEGINNING, BEGINNING, BEGINNING, 0
-        self._next_notice_s = -math.inf
         self._batches = 0  # of the input
         self._tombstones = 0
 
@@ -72,7 +89,7 @@ class AckerNode(Node):
             sends += [Send(feeder, Pace(self._pacing.batch_items)) for feeder in self._feeders]
         news = table.minimal_time, table.least_in_flight, table.least_heartbeat, self._batches
         self.wake_s = math.inf
-        if news == self._told and not self._cut:
+        if not self._cut and all(each.told == news for each in self._hearers):
             return sends
         held_by = table.held_by()
         self.held_by_message = held_by is None and not table.quiet
@@ -80,12 +97,16 @@ class AckerNode(Node):
         notice = MinimalTime(news[0], news[1], rank, self._batches, news[2], self._tombstones, self._cut)
         if self._has_barrier and (table.minimal_time != before or self._cut):
             sends.append(Send(BARRIER, notice))
-        if now_s < self._next_notice_s and not table.quiet and not self._cut:
-            self.wake_s = self._next_notice_s
-            return sends
-        self._told, self._cut = news, 0
-        self._next_notice_s = now_s + _NOTICE_INTERVAL_S
-        sends += [Send(other, notice) for other in self._others]
+        at_once = table.quiet or bool(self._cut)
+        few = self._fed_at_once < _FEW_ITEMS and not table.waits
+        for each in self._hearers:
+            due_s = each.told_s + (_IDLE_INTERVAL_S if few and not each.feed else _NOTICE_INTERVAL_S)
+            if at_once or (each.told != news and now_s >= due_s):
+                each.told, each.told_s = news, now_s
+                sends += [Send(other, notice) for other in each.who]
+            elif each.told != news:
+                self.wake_s = min(self.wake_s, due_s)
+        self._cut = 0
         return sends
 
     def halt(self, order: Halt) -> Halted:
@@ -95,8 +116,8 @@ class AckerNode(Node):
         """A new table. Besides the sources each worker gives a heartbeat: when it has sent again what it had kept."""
         self.table = AckTable(range(self._sources + len(self._workers)), order.since)
         self._reached, self._cut = order.cut, 0
-        self._told = BEGINNING, BEGINNING, BEGINNING, 0
-        self._next_notice_s = -math.inf
+        for each in self._hearers:
+            each.forget()
         self._batches = self._tombstones = 0
         self.held_by_message = False
         if self._pacing is not None:
@@ -105,6 +126,7 @@ class AckerNode(Node):
     def _fold(self, message: AckMessage) -> None:
         self.table.handle(Ack(message.cells, message.heartbeats, message.waiting))
         self._batches += message.items > 0
+        self._fed_at_once = message.items or self._fed_at_once
         self._tombstones += message.tombstones
         if self._pacing is not None:
             granule = message.cells[0][0] if message.items else BEGINNING

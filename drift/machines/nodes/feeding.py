@@ -43,6 +43,9 @@ from drift_graph.meta import BEGINNING, END_OF_TIME
 
 #: Batches that may be on their way, for each worker and one more.
 _BATCHES_AHEAD_MAX = 2
+#: At the least, and one for each worker, where live sources give less than a batch: what comes meanwhile goes together,
+#: and is there sooner than if all waited for each other on the way.
+_LIVE_AHEAD_MIN = 2
 
 
 class FeedNode(Node):
@@ -94,6 +97,7 @@ class FeedNode(Node):
         self._paced = needs_pace(plan, workers)
         self._turn_items = turn_items or intake.batch_items
         self._batches_ahead_max = batches_ahead_max or _BATCHES_AHEAD_MAX * (workers + 1)
+        self._live_ahead_max = batches_ahead_max or max(_LIVE_AHEAD_MIN, workers)
         if self._paced:
             intake.batch_items = 1  # until the acker says otherwise
         elif not any(plan.programs[machine.name].has_maps for machine in intake.machines):
@@ -103,6 +107,7 @@ class FeedNode(Node):
         self._batches = self._items = 0
         self._mapped = 0  # items handed to workers in turn: live ones do not overtake each other
         self._learned = 0, 0, 0  # batches, items and tombstones when the gathering last learned of them
+        self._keeps_up = False  # with what live sources have to give
         self._breaks_off = False
         self._replaced = Rewind(0, BEGINNING, BEGINNING, [])
         self._again: deque[Fed] = deque()  # to be fed once more
@@ -251,6 +256,7 @@ class FeedNode(Node):
         sends: list[Send] = []
         if arrived.metas:
             columns = Columns(arrived.metas, arrived.payloads, None)
+            self._keeps_up = self._intake.live and len(arrived.metas) < self._intake.batch_items
             granule = granule_of([(name, columns)])
             for receiver, parts in self._route(name, columns).items():
                 batches.append(Batch(granule, self._ledger.checksum(), parts))
@@ -282,7 +288,7 @@ class FeedNode(Node):
         if self.halted or self._restored_at != BEGINNING:
             return False
         ahead = sum(granule >= self.minimal_time for _, granule in self._sent)  # others were released before a notice
-        return not stuck and ahead < self._batches_ahead_max
+        return not stuck and ahead < (self._live_ahead_max if self._keeps_up else self._batches_ahead_max)
 
     def _notice(self, notice: MinimalTime) -> None:
         self.minimal_time = max(self.minimal_time, notice.time)
