@@ -24,6 +24,11 @@ Algorithm = Literal["xxh3_128", "sha256"]
 Part = bytes | memoryview
 
 
+def new_hash(algorithm: Algorithm, data: bytes = b"") -> Any:
+    """A hash object, of these bytes so far."""
+    return hashlib.sha256(data) if algorithm == "sha256" else xxhash.xxh3_128(data)
+
+
 def block_head(count: int) -> tuple[bytes, bytes]:
     """What stands before the metas of a block, and before its payloads."""
     array = b"\xdc" + count.to_bytes(2, "big")
@@ -35,16 +40,18 @@ def hash_of_parts(algorithm: Algorithm, count: int, metas: Iterable[Part], paylo
 
     The parts of these are not joined, since a block may be large.
     """
-    hashing = hashlib.sha256() if algorithm == "sha256" else xxhash.xxh3_128()
+    hashing = new_hash(algorithm)
     head, between = block_head(count)
     for part in (head, *metas, between, *payloads):
         hashing.update(part)
-    return hashing.digest()
+    digest: bytes = hashing.digest()
+    return digest
 
 
 def hash_block(algorithm: Algorithm, data: bytes) -> bytes:
     """The hash of one block's bytes, or of the joined block hashes of a run."""
-    return hashlib.sha256(data).digest() if algorithm == "sha256" else xxhash.xxh3_128_digest(data)
+    digest: bytes = new_hash(algorithm, data).digest()
+    return digest
 
 
 class Encoded(NamedTuple):

@@ -24,7 +24,6 @@ the dict's own order, since a function may go by it.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -32,10 +31,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-import xxhash
 
 from drift.records.journal import Journal, read_journal, sync_folder
-from drift_barrier.digest import Algorithm
+from drift_barrier.digest import Algorithm, new_hash
 from drift_graph.errors import InputError
 
 #: Of the format; a reader refuses a record of another one. Formats 1 and 2 were before the first release.
@@ -170,11 +168,6 @@ class Manifest(msgspec.Struct, kw_only=True):
     def complete(self) -> bool:
         """Whether the run came to its own end, so that nothing is missing."""
         return self.outcome.state in ("finished", "failed")
-
-
-def new_hash(algorithm: Algorithm) -> Any:
-    """A hash object."""
-    return hashlib.sha256() if algorithm == "sha256" else xxhash.xxh3_128()
 
 
 def hash_file(path: Path, algorithm: Algorithm) -> str:

@@ -32,7 +32,6 @@ from drift.records.format import (
     Manifest,
     Outcome,
     as_file,
-    new_hash,
     read_snapshot,
     sealed,
     write_safely,
@@ -40,7 +39,7 @@ from drift.records.format import (
 from drift.records.journal import JournalWriter, sync_folder
 from drift.records.messages import Arrival, Begin, Finish, LateRow, Learned, Message, Output
 from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS
-from drift_barrier.digest import BLOCK_ITEMS, Algorithm
+from drift_barrier.digest import BLOCK_ITEMS, Algorithm, new_hash
 from drift_graph.canonical import encode_metas
 from drift_graph.errors import DriftBug
 from drift_graph.metas import NumberedMetas

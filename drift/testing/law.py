@@ -37,7 +37,17 @@ from drift.testing.check import (
     policies_of,
     reference,
 )
-from drift.testing.hypothesis import example, given, settings, st
+from drift.testing.hypothesis import (
+    complete_examples,
+    example,
+    given,
+    hand_on,
+    know_by,
+    settings,
+    settings_of,
+    st,
+    use_settings,
+)
 from drift.testing.purity import check_purity, told_impure
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import Seeds
@@ -225,9 +235,7 @@ class _Test:
             return None
 
         functools.update_wrapper(checked, body)
-        # Hypothesis keeps failures by a digest of the source, which is the same for all tests that are made here.
-        own_name = f"{body.__module__}.{body.__qualname__}".encode()
-        checked._hypothesis_internal_add_digest = own_name  # type: ignore[attr-defined]
+        know_by(checked, f"{body.__module__}.{body.__qualname__}")
         drawn = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in (*self._arguments.values(), _SCHEDULE)
         ]
@@ -247,11 +255,9 @@ class _Test:
         @functools.wraps(test)
         def called(*args: Any, **kwargs: Any) -> None:
             __tracebackhide__ = True
-            for name, value in vars(called).items():  # settings, seed, explicit examples: whatever was put on it
-                if name.startswith(("_hypothesis", "hypothesis_explicit")):
-                    setattr(test, name, value)
-            self._complete_examples(test)
-            _fit(test, getattr(called, _SETTINGS, None) or settings())
+            hand_on(called, test)
+            complete_examples(test, _in_order)
+            use_settings(test, _fitted(settings_of(called)))
             with reaching(), self._purity_checked():
                 try:
                     test(*args, **kwargs)
@@ -283,16 +289,6 @@ class _Test:
             except BaseException as error:
                 error.add_note(f"at seed {seed}: drift simulate FILE:TEST --seed {seed}")
                 raise
-
-    def _complete_examples(self, test: Callable[..., None]) -> None:
-        """An explicit example that names only inputs runs in order."""
-        completed = []
-        for each in getattr(test, "hypothesis_explicit_examples", ()):
-            if each.kwargs and _SCHEDULE not in each.kwargs:
-                each = replace_kwargs(each, {**each.kwargs, _SCHEDULE: Schedule()})
-            completed.append(each)
-        if completed:
-            test.hypothesis_explicit_examples = completed  # type: ignore[attr-defined]
 
     def _checked(self, given_inputs: Mapping[str, Sequence[Any]], schedule: Schedule) -> Result:
         __tracebackhide__ = True
@@ -415,13 +411,12 @@ def _as_if_in(body: Callable[..., Any], checked: Callable[..., None]) -> Callabl
     return shown
 
 
-_SETTINGS = "_hypothesis_internal_use_settings"
 #: Of the examples that Hypothesis is set to draw.
 _PROFILES = {"quick": 0.1, "usual": 1.0, "long": 20.0}
 
 
-def _fit(test: Callable[..., None], own: settings) -> None:
-    """Draw as many examples as the profile says that DRIFT_PROFILE names; and no deadline, unless one was asked for.
+def _fitted(own: settings) -> settings:
+    """The settings, with as many examples as DRIFT_PROFILE says, and no deadline unless one was asked for.
 
     An example is a dozen simulated runs: how long it takes says nothing of the graph, and much of the machine.
     """
@@ -430,7 +425,7 @@ def _fit(test: Callable[..., None], own: settings) -> None:
         raise SettingsError(f"DRIFT_PROFILE={profile!r}; there are {', '.join(_PROFILES)}")
     many = max(round(own.max_examples * _PROFILES[profile]), 1)
     deadline = None if own.deadline == settings().deadline else own.deadline
-    setattr(test, _SETTINGS, settings(own, max_examples=many, deadline=deadline))
+    return settings(own, max_examples=many, deadline=deadline)
 
 
 def _argument(name: str) -> str:
@@ -439,9 +434,9 @@ def _argument(name: str) -> str:
     return made if made.isidentifier() and not keyword.iskeyword(made) else f"source_{made}"
 
 
-def replace_kwargs(explicit: Any, kwargs: dict[str, Any]) -> Any:
-    """An explicit example with other arguments."""
-    return replace(explicit, kwargs=kwargs)
+def _in_order(arguments: dict[str, Any]) -> dict[str, Any]:
+    """An explicit example that names only inputs runs in order."""
+    return {_SCHEDULE: Schedule()} if arguments and _SCHEDULE not in arguments else {}
 
 
 __all__ = ["Checked", "NotDeterministic", "deterministic", "example"]
