@@ -80,7 +80,7 @@ def graph(step: Any = summed) -> drift.Graph:
 
 def run(folder: Path, engine: str, **cuts: Any) -> drift.Run:
     os.environ[NOTES] = str(folder)
-    state = drift.Cuts(folder / "state", **{"every_s": 0, "keep": 8, **cuts})
+    state = drift.Cuts(folder / "state", **{"every_s": 0, "keep": 40, **cuts})
     sinks = {"out": drift.sinks.jsonl(folder / "out.jsonl")}
     return drift.run(graph(), {"numbers": Numbers()}, engine=engine, state=state, sinks=sinks, batch_items=50)  # type: ignore[call-overload,no-any-return]
 
@@ -90,7 +90,7 @@ def main(folder: str, engine: str) -> None:
     keepers = made._keeper
     assert isinstance(keepers, Keepers)
     for item in made:
-        if item.position >= ITEMS // 4 and all(each.cut and each.cut.number >= 4 for each in keepers.of_segments):
+        if item.position >= ITEMS // 4 and all(each.cut and each.cut.number >= 5 for each in keepers.of_segments):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
