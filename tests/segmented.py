@@ -15,7 +15,7 @@ from typing import Any
 import drift
 from drift.segments.chain import Keepers
 
-ITEMS = 6000
+ITEMS = 3000
 NOTES = "DRIFT_TEST_NOTES"
 
 

@@ -12,9 +12,11 @@ from drift.cli.specs import by_name, sink_of, source_of
 from drift.guarantees import SinkPromise, SourcePromise, guarantee
 from drift.load import load_dataflow
 from drift.records.fingerprint import fingerprint
+from drift.segments.chain import cuts_of
 from drift.state.cut import Cut, check_fits
-from drift.state.keeping import steps_with_state, store_of
+from drift.state.keeping import Cuts, steps_with_state, store_of
 from drift_graph.graph import Dataflow
+from drift_graph.segments import segments_of
 
 
 @click.command("check", short_help="Check a graph, and tell what a run promises.")
@@ -73,11 +75,18 @@ def check_command(
 
 
 def _cut_to_go_on_from(dataflow: Dataflow, where: str) -> Cut | None:
-    """The last cut there.
+    """The last cut there; of the last segment, where steps are durable.
 
     Raises:
         GraphError: this graph cannot go on from it.
     """
+    *others, last = segments_of(dataflow)
+    for number, segment in enumerate(others, 1):
+        _cut_in(segment, str(cuts_of(Cuts(where), number).where))
+    return _cut_in(last, where)
+
+
+def _cut_in(dataflow: Dataflow, where: str) -> Cut | None:
     if "://" not in where and not Path(where.removeprefix("files:")).exists():
         return None
     store = store_of(where)

@@ -60,7 +60,7 @@ class Chain:
             for number, segment in enumerate(self._segments[:-1], 1):
                 engine = kind.make(segment, feed, settings)
                 log = BorderLog(logs / f"segment+{number}", _steps_of(segment), on_disk=state.logs_on_disk)
-                self._befores.append(Before(segment, engine, feed, log, keep=max(state.keep, 2)))
+                self._befores.append(Before(segment, engine, feed, log, cuts_of(state, number)))
                 feed = BorderFeed(self._segments[number], self._befores[-1], batch_items=settings.batch_items)
             self._last = kind.make(self._segments[-1], feed, settings)
         except BaseException:
@@ -82,7 +82,7 @@ class Chain:
             dataflow: the graph, as the user wrote it.
         """
         segments = segments_of(dataflow)
-        stores = [self._cuts_of(number) for number in range(1, len(segments))] + [self._cuts]
+        stores = [cuts_of(self._cuts, number) for number in range(1, len(segments))] + [self._cuts]
         chosen = self._chosen(stores)
         keepers: list[Keeper] = []
         try:
@@ -99,15 +99,6 @@ class Chain:
             self.close_all(keepers)
             raise
         return Keepers(keepers, self._befores, self._last_feed)
-
-    def _cuts_of(self, number: int) -> Cuts:
-        where = os.fspath(self._cuts.where)
-        if "://" in where:
-            server, name = named(where)
-            where = f"{server}#{name}-segment-{number}"
-        else:
-            where = str(Path(where.removeprefix("files:")) / "segments" / str(number))
-        return replace(self._cuts, where=where, keep=max(self._cuts.keep, 2), from_cut=None)
 
     def _chosen(self, stores: Sequence[Cuts]) -> list[Cut | None]:
         """The cut that each segment goes on from; None where it begins anew."""
@@ -240,6 +231,17 @@ class Keepers:
     def close(self) -> None:
         """Wait for the last cuts to be written."""
         Chain.close_all(self.of_segments)
+
+
+def cuts_of(cuts: Cuts, number: int) -> Cuts:
+    """Where a segment that is not the last keeps its state, counted from 1."""
+    where = os.fspath(cuts.where)
+    if "://" in where:
+        server, name = named(where)
+        where = f"{server}#{name}-segment-{number}"
+    else:
+        where = str(Path(where.removeprefix("files:")) / "segments" / str(number))
+    return replace(cuts, where=where, keep=max(cuts.keep, 2), from_cut=None)
 
 
 def _known(cuts: Cuts) -> list[Cut]:

@@ -20,7 +20,7 @@ from drift.engines.feed import Feed
 from drift.engines.recorded import Nothing
 from drift.machines.nodes.intake import Fed
 from drift.segments.log import BorderLog, Passed
-from drift.state.keeping import Begin, Keeper, Keeps, Taken
+from drift.state.keeping import Begin, Cuts, Keeper, Keeps, Taken
 from drift_barrier.barrier import Released
 from drift_graph.errors import DriftError
 from drift_graph.item import FAILURES, Failure
@@ -134,21 +134,22 @@ class Before:
     """A segment with another one behind it: its engine, its cuts and the log of what leaves it.
 
     Args:
-        keep: so many of its cuts are kept, 2 or more.
+        cuts: of this segment, of which 2 are kept, or more.
 
     Attributes:
         error: what it has ended with.
         source_of: the source of the next segment that what leaves at a border goes to.
     """
 
-    def __init__(self, dataflow: Segment, engine: Engine, feed: Feed, log: BorderLog, *, keep: int) -> None:
+    def __init__(self, dataflow: Segment, engine: Engine, feed: Feed, log: BorderLog, cuts: Cuts) -> None:
         self.source_of = dataflow.source_of
         self.error: Exception | None = None
         self.engine = engine
         self.feed = feed
         self.log = log
         self.keeper: Keeper | None = None
-        self._keep = keep
+        self._keep = cuts.keep
+        self._whole_log = cuts.whole_logs
         self._pieces = engine.released()
         self._whole_below = END_OF_TIME  # where a call has failed, whose failure passes: nothing is kept from there on
         self._ended = False
@@ -247,7 +248,8 @@ class Before:
     def committed(self, oldest: bytes) -> None:
         """The first of these has been committed; called by the thread that writes cuts."""
         self._committed = self._taken.popleft()
-        self.log.drop_below(oldest)
+        if not self._whole_log:
+            self.log.drop_below(oldest)
 
     # As the engine of its cuts, and the sink.
 

@@ -66,6 +66,8 @@ class Cuts:
             folder.
         logs_on_disk: wait for the disk with each batch that goes into a log, so that it is there after the machine lost
             power, and not only after the process died.
+        whole_logs: logs of durable steps are kept from their beginning, so that what is behind them can begin anew, and
+            not only from the oldest cut that is kept.
         away_max_s: for so many seconds a server may not answer: no cuts are taken meanwhile, and then the run ends.
 
     Raises:
@@ -81,6 +83,7 @@ class Cuts:
     classes: Sequence[type] = ()
     logs: str | os.PathLike[str] | None = None
     logs_on_disk: bool = False
+    whole_logs: bool = False
     away_max_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -94,8 +97,9 @@ class Cuts:
                 continue
             if type(value) is not int or value < 1:
                 raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
-        if type(self.logs_on_disk) is not bool:
-            raise SettingsError(f"logs_on_disk={self.logs_on_disk!r} is neither True nor False")
+        for name in ("logs_on_disk", "whole_logs"):
+            if type(getattr(self, name)) is not bool:
+                raise SettingsError(f"{name}={getattr(self, name)!r} is neither True nor False")
         if self.changed_code not in ("refuse", "accept"):
             raise SettingsError(f"changed_code={self.changed_code!r} is neither 'refuse' nor 'accept'")
 
