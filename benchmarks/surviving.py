@@ -1,21 +1,32 @@
 """What it costs that a run goes on where its processes die: throughput with cuts, beside that of a run that cannot.
 
     python -m benchmarks.surviving --keys 1000 own --items 1000000 --rounds 5
+    python -m benchmarks.surviving --going-on 1000000
+    python -m benchmarks.surviving --bounded 10000000
 
 Running counts by key over zeromq with two workers. Each round has a run of every kind, one after the other, so that
 what else the machine does falls on all: "off" is `recover=False`, "default" says nothing, "250 ms" cuts that often.
 Ratios are of processors' time, that of all processes of a run; and of time by the clock.
+
+`--going-on` keeps a state of so many keys in a folder, is killed, and tells when the same call, in a new process, has
+its first item; `--bounded` tells of a run of so many items how large its processes, link logs and files are meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
+import subprocess
+import sys
+import tempfile
 import time
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import drift
+from drift.engines.zeromq.engine import ZeromqEngine
 
 _KINDS: dict[str, dict[str, Any]] = {
     "off": {"recover": False},
@@ -46,6 +57,57 @@ def measured(keys: int | None, items: int, settings: dict[str, Any]) -> tuple[fl
     return _cpu_s() - cpu_s, time.perf_counter() - began_s
 
 
+def going_on(keys: int, folder: str, engine: str) -> None:
+    """What is killed, and called again: every key once, and then again."""
+    began_s, cpu_s = time.perf_counter(), _cpu_s()
+    settings = {"workers": 2} if engine == "zeromq" else {}
+    state = drift.Cuts(folder, every_s=0.5)
+    run = drift.run(counted(keys), {"numbers": range(2 * keys)}, engine=engine, state=state, **settings)
+    has_state = run._keeper is not None and run._keeper.cut is not None
+    for piece in run.pieces():
+        if has_state and piece.metas:
+            print(f"{keys:>12,} {engine:>8} {time.perf_counter() - began_s:>8.2f}", end=" ")
+            run.close()
+            print(f"{_cpu_s() - cpu_s:>8.2f}", flush=True)
+            return
+        cut = run._keeper.cut if run._keeper is not None else None
+        if cut is not None and cut.output.position > keys:
+            os._exit(9)
+
+
+def _tell_of_going_on(keys: int) -> None:
+    print(f"{'keys':>12} {'engine':>8} {'first s':>8} {'cpu s':>8}   (cpu: of all processes, until they have ended)")
+    for engine in ("local", "zeromq"):
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(2):  # the second goes on
+                command = [sys.executable, "-m", "benchmarks.surviving", "--called", str(keys), folder, engine]
+                subprocess.run(command, check=False)
+
+
+def _memory_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def _tell_of_bounds(items: int, keys: list[str]) -> None:
+    print(f"{'keys':>8} {'items':>12}   megabytes: of each process; the calling one's link logs; files")
+    for text in keys:
+        numbers = {"numbers": range(items)}
+        run = drift.run(counted(None if text == "own" else int(text)), numbers, engine="zeromq", workers=2)
+        engine, told = run._engine, 0
+        assert isinstance(engine, ZeromqEngine)
+        for piece in run.pieces():
+            if piece.position < told:
+                continue
+            told += max(items // 10, 1)
+            sizes = {child.name: _memory_bytes(child.process.pid) for child in engine._children}
+            sizes["caller"] = _memory_bytes(os.getpid())
+            keeping = engine._node.keeping
+            sizes["logs"] = keeping.links.kept_bytes if keeping is not None else 0
+            sizes["files"] = sum(path.stat().st_size for path in Path(engine._folder).glob("*.piece"))
+            shown = "  ".join(f"{name} {size / 1e6:.0f}" for name, size in sizes.items())
+            print(f"{text:>8} {piece.position:>12,}   {shown}", flush=True)
+
+
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.surviving", description=__doc__.partition("\n")[0])
@@ -53,14 +115,27 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=3_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kinds", nargs="+", default=list(_KINDS))
+    parser.add_argument("--going-on", type=int, metavar="KEYS", help="time until the first item after the caller died")
+    parser.add_argument("--bounded", type=int, metavar="ITEMS", help="how large processes, logs and files become")
+    parser.add_argument("--called", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.called:
+        return going_on(int(given.called[0]), *given.called[1:])
+    if given.going_on:
+        return _tell_of_going_on(given.going_on)
+    if given.bounded:
+        return _tell_of_bounds(given.bounded, given.keys)
+    _tell_of_prices(given.keys, given.items, given.rounds, given.kinds)
+
+
+def _tell_of_prices(every: list[str], items: int, rounds: int, kinds: list[str]) -> None:
     print(f"{'keys':>8} {'':>10} {'cpu s':>8} {'s':>8} {'of off: cpu':>12} {'clock':>6}")
-    for text in given.keys:
+    for text in every:
         keys = None if text == "own" else int(text)
-        took: dict[str, list[tuple[float, float]]] = {kind: [] for kind in given.kinds}
-        for _ in range(given.rounds):
+        took: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
+        for _ in range(rounds):
             for kind, times in took.items():
-                times.append(measured(keys, given.items, _KINDS[kind]))
+                times.append(measured(keys, items, _KINDS[kind]))
         for kind, times in took.items():
             cpu_s, clock_s = (median(each[at] for each in times) for at in (0, 1))
             shares = [median(off[at] / on[at] for off, on in zip(took["off"], times)) for at in (0, 1)]

@@ -30,7 +30,7 @@ from drift.machines.nodes.messages import Batch, CutPiece, MinimalTime, Released
 from drift.machines.scan import ScanStage
 from drift.state.cut import StateDamaged
 from drift.state.keeping import place_of, store_of
-from drift.state.pieces import Forms
+from drift.state.pieces import Forms, States
 from drift.state.place import Away
 from drift.state.store import _FOLDED_PIECES
 from drift_graph.item import Columns
@@ -320,6 +320,16 @@ def take_some_cuts(place: str | Path, graph: drift.Graph | None, keep: int) -> N
         if piece.position > 1500:
             break
     run.close()
+
+
+def test_no_state_is_read_before_an_item_of_its_step_comes(tmp_path: Path) -> None:
+    some_cuts(tmp_path)
+    given = {"numbers": [{"n": number} for number in range(3000)]}
+    with mock.patch.object(States, "by_identity", side_effect=LookupError("states are read")):
+        run = drift.run(counted(), given, state=tmp_path)
+        assert run.went_on_from is not None
+        with pytest.raises(LookupError, match="states are read"):
+            run.finish()
 
 
 def test_a_run_goes_on_from_any_cut_that_is_kept(where: str) -> None:

@@ -63,8 +63,9 @@ class Laid:
         return ((key, self._forms.value(bytes(raw))) for key in identities if (raw := values.get(key)) is not None)
 
     def timed(self, step: str) -> list[tuple[Any, Any]]:
-        """The states of the keys that have timers."""
-        return list(self.found(step, self._both(step)[1]))
+        """The states of the keys that have timers; nothing is laid over each other where none has."""
+        has_some = any(piece.states[step].timed for piece in self._pieces if step in piece.states)
+        return list(self.found(step, self._both(step)[1])) if has_some else []
 
     def later(self) -> Iterator[LaterForm]:
         return chain.from_iterable(piece.later for piece in self._pieces)
@@ -113,10 +114,10 @@ class Kept:
         return Piece(cut.at, states, self._forms.later(each for each in later if each.meta >= cut.at))
 
     def lookup(self, step: str) -> Lookup:
-        """What is found when a key is first asked for."""
-        changed = self._changed.of(step)
+        """What is found when a key is first asked for; nothing is read before."""
 
         def found(identities: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+            changed = self._changed.of(step)
             yield from self._changed.found(step, identities)
             asked = {form_of_identity(identity): identity for identity in identities if identity not in changed}
             forms = list(asked)
