@@ -490,7 +490,7 @@ BREAKAGES = [
         ("tests/test_testing.py", "-k", "live_sources"),
     ),
     one(
-        "an idle source that promises what the fastest of the others does",
+        "an idle source whose heartbeat is that of the fastest of the others",
         "drift/machines/nodes/intake.py",
         "return min((kept for other",
         "return max((kept for other",

@@ -28,7 +28,7 @@ _AUDIT, _ORDER = "drift/auditing/audit.py", "drift/records/order.py"
 BREAKAGES = [
     # Records.
     one(
-        "a recorded promise before its items",
+        "a recorded heartbeat before its items",
         _RECORDED,
         "arrived.heartbeat if end == count else before,",
         "arrived.heartbeat,",
@@ -36,9 +36,9 @@ BREAKAGES = [
         NO_RECORDS,
     ),
     one(
-        "promises are not recorded",
+        "heartbeats are not recorded",
         _RECORDER,
-        "        self._flush_promises()\n        kind =",
+        "        self._flush_heartbeats()\n        kind =",
         "        kind =",
         RECORDS,
         NO_RECORDS,
@@ -92,10 +92,10 @@ BREAKAGES = [
         NO_RECORDS,
     ),
     one(
-        "of the promises between two batches only the last is recorded, whichever source's",
+        "of the heartbeats between two batches only the last is recorded, whichever source's",
         _RECORDER,
-        "            self._promises[arrival.source] = arrival  #",
-        "            self._promises = {arrival.source: arrival}  #",
+        "            self._heartbeats[arrival.source] = arrival  #",
+        "            self._heartbeats = {arrival.source: arrival}  #",
         RECORDS,
         NO_RECORDS,
     ),
@@ -213,7 +213,7 @@ BREAKAGES = [
         NO_RECORDS,
     ),
     one(
-        "an item at the promise is forgotten",
+        "an item at the heartbeat is forgotten",
         "drift/records/doubles.py",
         "            left = times >= promised\n",
         "            left = times > promised\n",
@@ -285,9 +285,9 @@ BREAKAGES = [
         NO_RECORDS,
     ),
     one(
-        "a promise may go back",
+        "a heartbeat may go back",
         _ORDER,
-        "        self._promise = heartbeat\n",
+        "        self._heartbeat = heartbeat\n",
         "",
         (*HOSTILE, "tests/test_records_troubles.py"),
         NO_RECORDS,

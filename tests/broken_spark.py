@@ -101,7 +101,7 @@ BREAKAGES = [
     ),
     # What is kept for a record.
     one(
-        "kept rows are told with a promise above what is left",
+        "kept rows are told with a heartbeat above what is left",
         _KEPT,
         "inbox.below(inbox.bound(row.first)), row.first,",
         "inbox.below(inbox.bound(row.first)), END_OF_TIME,",
@@ -118,7 +118,7 @@ BREAKAGES = [
     ),
     # Gangs.
     one(
-        "a task of a gang promises past what it has not fed",
+        "a task of a gang has a heartbeat past what it has not fed",
         _GANG,
         "        if self._at < len(self._items):\n            return",
         "        if False:\n            return",
@@ -249,7 +249,7 @@ BREAKAGES = [
         NO_SPARK,
     ),
     one(
-        "an item at the promise is late",
+        "an item at the heartbeat is late",
         _STREAM,
         '(functions.col("time") < promise)',
         '(functions.col("time") <= promise)',

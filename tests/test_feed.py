@@ -89,7 +89,7 @@ def test_an_idle_source_goes_past_one_that_has_ended() -> None:
     assert items == [1, 2, 3]
 
 
-def test_an_idle_source_promises_no_more_than_the_slowest_of_the_others() -> None:
+def test_an_idle_source_heartbeats_no_more_than_the_slowest_of_the_others() -> None:
     graph = drift.Graph("three")
     first, *others = [graph.source(name, time=drift.EventTime(len)) for name in ("idle", "slow", "fast")]
     first.merge(*others).sink("out")

@@ -198,7 +198,7 @@ def test_what_an_idle_policy_decided_is_decided_again_by_the_log(tmp_path: Path)
     taken = make()
     for _ in range(3):
         taken.poll()
-    assert [late.time for late in taken.late] == [5], "it was idle, and had promised what it had seen"
+    assert [late.time for late in taken.late] == [5], "it was idle, and its heartbeat was past what had come"
     taken.feed.close()
     again = went_on(make, {}, BEGINNING).to_the_end()
     assert [late.time for late in again.late] == [5, 7]
@@ -230,11 +230,11 @@ def test_a_log_is_cut_where_an_entry_is_torn_and_dropped_below_what_is_committed
     log = ArrivalLog(tmp_path, "a/b")
     for n in range(20):
         assert log.items([n, {"n": n}], n, {"at": n}) == ([n, {"n": n}], None)
-    log.promise(7)
+    log.heartbeat(7)
     log.close()
     again = ArrivalLog(tmp_path, "a/b")
     entries = list(again.repeat(0))
-    assert [entry.number for entry in entries] == list(range(21)) and entries[20].promise == 7
+    assert [entry.number for entry in entries] == list(range(21)) and entries[20].heartbeat == 7
     assert [entry.payloads for entry in entries[:20]] == [[n, {"n": n}] for n in range(20)]
     assert [(entry.at_ms, entry.reader) for entry in entries[:20]] == [(n, {"at": n}) for n in range(20)]
     (folder,) = tmp_path.iterdir()

@@ -431,7 +431,7 @@ def test_an_ack_is_one_for_what_came_and_what_went() -> None:
 
 
 @given(st.data())
-def test_minimal_time_is_the_least_of_what_is_in_flight_and_promised(data: st.DataObject) -> None:
+def test_minimal_time_is_the_least_of_what_is_in_flight_and_heartbeatd(data: st.DataObject) -> None:
     """Messages are sent and consumed at random, and every ack comes at once: then nothing else may hold it back."""
     table, ledger = AckTable([0, 1]), Ledger(0)
     heartbeats = {0: 0, 1: 0}
@@ -1067,7 +1067,7 @@ def test_how_an_input_is_cut_into_batches_does_not_show(given_input: Any, data: 
 
 
 def check_cuts(policy: drift.EventTime, given_payloads: list[Any], data: st.DataObject) -> None:
-    """One batch and any cut into several give the same metas, promises, late items and error."""
+    """One batch and any cut into several give the same metas, heartbeats, late items and error."""
     whole, cut = machine(policy), machine(policy)
     expected = whole.take(list(given_payloads))
     left = list(given_payloads)
@@ -1079,7 +1079,7 @@ def check_cuts(policy: drift.EventTime, given_payloads: list[Any], data: st.Data
         size = data.draw(st.integers(1, len(left)))
         arrived = cut.take(left[:size])
         left, error = left[size:], arrived.error
-        assert all(meta >= heartbeat for meta in arrived.metas), "an item below the promise"
+        assert all(meta >= heartbeat for meta in arrived.metas), "an item below the heartbeat"
         assert arrived.heartbeat >= heartbeat
         heartbeat = arrived.heartbeat
         metas += arrived.metas
@@ -1131,7 +1131,7 @@ def test_live_items_are_stamped_and_stamps_never_go_back() -> None:
     assert time_of(source.take(["c"], now_ms=3).metas[0]) == 12
 
 
-def test_an_idle_source_promises_what_it_has_seen_and_what_the_others_promise() -> None:
+def test_an_idle_source_heartbeats_what_it_has_seen_and_what_the_others_heartbeat() -> None:
     source = machine(drift.EventTime(event_time, lateness=10, late="divert", idle_after_ms=100))
     source.take([(20, "a")])
     assert source.heartbeat == pack_time(10)

@@ -148,7 +148,7 @@ def test_a_payload_that_would_not_come_back_is_an_error_at_its_first_item(number
     assert [item.payload for item in record.items()] == list(range(number))
 
 
-def test_a_batch_that_was_cut_promises_nothing_past_what_was_left_out(tmp_path: Path) -> None:
+def test_a_batch_that_was_cut_heartbeats_nothing_past_what_was_left_out(tmp_path: Path) -> None:
     graph = drift.Graph("cut")
     whole, cut = (graph.source(name, time=drift.EventTime(time=first, lateness=0)) for name in ("whole", "cut"))
     whole.merge(cut).sink("out")
@@ -156,7 +156,7 @@ def test_a_batch_that_was_cut_promises_nothing_past_what_was_left_out(tmp_path: 
     items = []
     with pytest.raises(drift.PayloadError):
         items.extend(drift.run(graph, given, record=tmp_path / "record"))
-    assert [item.time for item in items] == [1]  # the source had promised nothing below 2
+    assert [item.time for item in items] == [1]  # the source's heartbeat was 2
     assert [item.time for item in Record(tmp_path / "record").items()] == [1]
 
 
@@ -327,7 +327,7 @@ def test_a_live_run_is_replayed_by_its_stamps_and_idle_decisions(tmp_path: Path)
     def waiting() -> Iterator[tuple[int, str]]:
         yield from TRIPS[:50]
         go_on.wait()
-        yield from TRIPS[20:90]  # some of it is behind what was promised while it was idle
+        yield from TRIPS[20:90]  # some of it is below the heartbeat it had while it was idle
 
     path = tmp_path / "record"
     sources = {"trips": drift.sources.live(waiting()), "stamped": drift.sources.live(TRIPS[:40])}

@@ -26,7 +26,7 @@ from drift.records.process import write_record
 from drift_graph.canonical import encode_many, encode_metas
 from drift_graph.meta import END_OF_TIME, global_time, pack_time, time_of
 
-#: Of a source: batches, each with what was promised before it; nothing in it is below that.
+#: Of a source: batches, each with the heartbeat before it; nothing in it is below that.
 Batches = list[tuple[int, list[bytes]]]
 
 
@@ -82,16 +82,16 @@ def test_what_is_held_of_a_source_is_what_it_has_not_settled(monkeypatch: pytest
 
 
 def recorded(folder: Path, sources: int, arrivals: Iterator[tuple[int, list[tuple[bytes, Any]], bytes]]) -> Path:
-    """A record of what no source gives, with hashes that fit; an arrival is a rank, items by global time, a promise."""
+    """A record of what no source gives, with hashes that fit; an arrival is rank, items by global time, heartbeat."""
     graph = drift.Graph("numbers")
     for rank in range(sources):
         graph.source(f"s{rank}").sink(f"out{rank}")
     folder.mkdir()
     messages: list[Any] = [Begin(str(folder), manifest_of(graph), 1 << 20, 1 << 30, 1000.0)]
-    for batch, (rank, items, promise) in enumerate(arrivals):
+    for batch, (rank, items, heartbeat) in enumerate(arrivals):
         metas, payloads = [meta for meta, _ in items], [payload for _, payload in items]
         told = encode_metas(metas), encode_many(payloads)
-        messages.append(Arrival(batch, rank, batch, len(items), None, *told, promise, []))
+        messages.append(Arrival(batch, rank, batch, len(items), None, *told, heartbeat, []))
     messages.append(Finish("stopped", "", "", False, "2026-01-01", ""))
     write_record(Inbox(io.BytesIO(b"".join(map(frame, messages)))))  # type: ignore[arg-type]
     return folder

@@ -35,26 +35,26 @@ FORGED: dict[str, tuple[str, str, Callable[[Rows], Rows], str, str]] = {
     "a batch's source": ("arrivals", "source", lambda rows: ["x", *rows[1:]], "column changed", "source is named 'x'"),
     "a batch's items": ("arrivals", "items", lambda rows: [3, *rows[1:]], "column changed", "the arrivals tell of 4"),
     "a batch's late items": ("arrivals", "late", lambda rows: [0, *rows[1:]], "column changed", "and 0 late ones"),
-    "a promise that is too high": (
+    "a heartbeat that is too high": (
         "arrivals",
         "heartbeat",
         lambda rows: [pack_time(90), *[rows[-1]] * (len(rows) - 1)],
         "not of a run",
-        "below what its source had promised, 90",
+        "below its source's heartbeat, 90",
     ),
-    "a promise that is too high within a time": (
+    "a heartbeat that is too high within a time": (
         "arrivals",
         "heartbeat",
         lambda rows: [pack_time(80) + b"\1", *[rows[-1]] * (len(rows) - 1)],
         "not of a run",
-        "row 4 has time 80, below what its source had promised, 80",
+        "row 4 has time 80, below its source's heartbeat, 80",
     ),
-    "a promise that ends no source": (
+    "a heartbeat that ends no source": (
         "arrivals",
         "heartbeat",
         lambda rows: [rows[0]] * len(rows),
         "not of a run",
-        "says that the run finished, and source 'trips' did not promise its end",
+        "says that the run finished, and source 'trips' has no heartbeat at its end",
     ),
     "counts that are right only modulo 2**64": (
         "arrivals",
@@ -63,7 +63,7 @@ FORGED: dict[str, tuple[str, str, Callable[[Rows], Rows], str, str]] = {
         "column changed",
         "the arrivals tell of 9,223,372,036,854,775,813 items",
     ),
-    "a promise that goes back": (
+    "a heartbeat that goes back": (
         "arrivals",
         "heartbeat",
         lambda rows: [rows[-1], *[global_time(1, 0, 0, 0)] * (len(rows) - 1)],
@@ -73,7 +73,7 @@ FORGED: dict[str, tuple[str, str, Callable[[Rows], Rows], str, str]] = {
     "a late item's batch": ("late", "batch", lambda rows: [1], "column changed", "late item 0 says batch 1"),
     "a late item's source": ("late", "source", lambda rows: ["x"], "column changed", "late item 0 says another source"),
     "a late item's time": ("late", "time", lambda rows: [60], "column changed", "has time 60, which is not below"),
-    "a late item's promise": ("late", "heartbeat", lambda rows: [30], "column changed", "not below the promise, 30"),
+    "a late item's heartbeat": ("late", "heartbeat", lambda rows: [30], "column changed", "the heartbeat, 30"),
 }
 
 
@@ -161,7 +161,7 @@ def test_a_source_that_never_ends_is_no_finished_run(whole: Path, tmp_path: Path
     rows = pq.read_table(record / "arrivals" / "part-00000.parquet").column("heartbeat")
     replaced(record, "arrivals", "heartbeat", pa.array([rows[0].as_py()] * len(rows), pa.binary()))
     for engine in ("local", "reference"):
-        with pytest.raises(RecordError, match="source 'trips' did not promise its end"):
+        with pytest.raises(RecordError, match="source 'trips' has no heartbeat at its end"):
             drift.replay(record, trips(), engine=engine).finish()
 
 

@@ -224,36 +224,36 @@ def source_that_is_none(tables: Tables, choose: random.Random) -> None:
 
 
 def promised_too_much(tables: Tables, choose: random.Random, *, within: bool = False) -> None:
-    """A promise before an item, above it, and no promise after it is below that."""
+    """A heartbeat before an item, above it, and no heartbeat after it is below that."""
     item = choose.choice([row for row in tables["input"] if row["batch"] > tables["input"][0]["batch"] + 4])
     of_source = [row for row in tables["arrivals"] if row["source"] == item["source"]]
     before = [row for row in of_source if row["batch"] < item["batch"]]
-    promise = pack_time(item["time"]) + item["tie"] + b"\0" if within else pack_time(item["time"] + 1)
+    heartbeat = pack_time(item["time"]) + item["tie"] + b"\0" if within else pack_time(item["time"] + 1)
     for row in of_source[len(before) - 1 :]:
-        row["heartbeat"] = max(row["heartbeat"], promise)
+        row["heartbeat"] = max(row["heartbeat"], heartbeat)
 
 
 def promised_too_much_within_a_time(tables: Tables, choose: random.Random) -> None:
     promised_too_much(tables, choose, within=True)
 
 
-def promises(tables: Tables, choose: random.Random) -> Rows:
+def heartbeats(tables: Tables, choose: random.Random) -> Rows:
     source = choose.choice(["one", "other"])
     return [row for row in tables["arrivals"] if row["source"] == source]
 
 
 def promise_goes_back(tables: Tables, choose: random.Random) -> None:
-    rows = promises(tables, choose)
+    rows = heartbeats(tables, choose)
     at = choose.randrange(1, len(rows) - 1)
     rows[at]["heartbeat"] = rows[at - 1]["heartbeat"][:7]
 
 
 def promise_above_the_end(tables: Tables, choose: random.Random) -> None:
-    promises(tables, choose)[-1]["heartbeat"] = END_OF_TIME + b"\0"
+    heartbeats(tables, choose)[-1]["heartbeat"] = END_OF_TIME + b"\0"
 
 
 def no_end(tables: Tables, choose: random.Random) -> None:
-    rows = [row for row in promises(tables, choose) if row["heartbeat"] == END_OF_TIME]
+    rows = [row for row in heartbeats(tables, choose) if row["heartbeat"] == END_OF_TIME]
     for row in rows:
         row["heartbeat"] = pack_time(TIME_MAX)
 
@@ -363,7 +363,7 @@ def disagreement(record: Path) -> str:
             return f"order at {position}"
         before = meta
     ranks = {source.name: rank for rank, source in enumerate(manifest.sources)}
-    promises = dict.fromkeys(ranks, BEGINNING)
+    heartbeats = dict.fromkeys(ranks, BEGINNING)
     inputs, late_items = iter(tables["input"]), iter(tables["late"])
     global_times: set[bytes] = set()
     for number, batch in enumerate(tables["arrivals"]):
@@ -379,8 +379,8 @@ def disagreement(record: Path) -> str:
             if not ends_in_three_varints(item["tie"]) or not item["tie"].startswith(varint(ranks[source])):
                 return f"a tie of batch {number}"
             global_time = pack_time(item["time"]) + item["tie"]
-            if global_time < promises[source]:
-                return f"a promise before batch {number}"
+            if global_time < heartbeats[source]:
+                return f"a heartbeat before batch {number}"
             if global_time in global_times:
                 return f"two items of one global time, in batch {number}"
             global_times.add(global_time)
@@ -388,16 +388,16 @@ def disagreement(record: Path) -> str:
             late = next(late_items, None)
             if late is None or (late["batch"], late["source"]) != (number, source) or late["time"] >= late["heartbeat"]:
                 return f"a late item of batch {number}"
-        if not promises[source] <= batch["heartbeat"] <= END_OF_TIME:
-            return f"the promise of batch {number}"
-        promises[source] = batch["heartbeat"]
-    if next(inputs, None) or next(late_items, None) or set(promises.values()) != {END_OF_TIME}:
+        if not heartbeats[source] <= batch["heartbeat"] <= END_OF_TIME:
+            return f"the heartbeat of batch {number}"
+        heartbeats[source] = batch["heartbeat"]
+    if next(inputs, None) or next(late_items, None) or set(heartbeats.values()) != {END_OF_TIME}:
         return "the end"
     return of_blocks(tables["blocks"])
 
 
 #: What a replay would see of that, before it begins or on its way.
-SEEN_BY_REPLAYS = ("a promise", "the promise", "a tie", "two items")
+SEEN_BY_REPLAYS = ("a heartbeat", "the heartbeat", "a tie", "two items")
 
 
 def of_blocks(rows: Rows) -> str:

@@ -267,13 +267,13 @@ def test_arrivals_that_no_source_gives_are_refused_however_well_the_hashes_fit(t
     described = manifest_of(graph)
     first, above = global_time(5, 0, 0, 0), pack_time(6)
 
-    def arrival(batch: int, time: bytes, promise: bytes) -> Arrival:
-        return Arrival(batch, 0, batch, 1, None, encode_metas([time]), encode_many([7]), promise, [])
+    def arrival(batch: int, time: bytes, heartbeat: bytes) -> Arrival:
+        return Arrival(batch, 0, batch, 1, None, encode_metas([time]), encode_many([7]), heartbeat, [])
 
     later = global_time(9, 0, 0, 0)
     cases = {
         "twice": ([arrival(0, first, first), arrival(1, first, END_OF_TIME)], "the global time of another one"),
-        "below": ([arrival(0, later, above), arrival(1, first, END_OF_TIME)], "below what its source had promised"),
+        "below": ([arrival(0, later, above), arrival(1, first, END_OF_TIME)], "below its source's heartbeat"),
         "back": ([arrival(0, later, above), arrival(1, global_time(7, 0, 0, 0), first)], "is below the one before"),
     }
     for name, (arrivals, says) in cases.items():

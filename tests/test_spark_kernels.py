@@ -275,14 +275,14 @@ def test_rows_that_are_kept_for_a_record_are_told_in_order_and_give_the_output_o
     parts = shuffled(rows.read(replace(work, keeps=True)), targets)
     kept = [list(keep_items(work, rows.names, part.to_batches(max_chunksize=2))) for part in parts]
     arrivals = {rank: Arrivals(rank) for rank in rows.names}
-    promises = dict.fromkeys(rows.names, BEGINNING)
+    heartbeats = dict.fromkeys(rows.names, BEGINNING)
     told: list[bytes] = []
     for row in (row for part in kept for batch in part for row in batch.to_pylist()):
-        rank, promise = row["rank"], max(promises[row["rank"]], row["promise"])
+        rank, heartbeat = row["rank"], max(heartbeats[row["rank"]], row["heartbeat"])
         strings = of_list(metas_of(row["items"], row["metas"]))
-        assert arrivals[rank].wrong_in(strings.listed(), strings, promise) is None
-        assert promises[rank] <= promise or not row["promise"]
-        promises[rank] = promise
+        assert arrivals[rank].wrong_in(strings.listed(), strings, heartbeat) is None
+        assert heartbeats[rank] <= heartbeat or not row["heartbeat"]
+        heartbeats[rank] = heartbeat
         told += strings.listed()
     assert len(told) == len(set(told)) == sum(len(each.payloads) for each in case.inputs)
     again = done(

@@ -88,8 +88,8 @@ def test_a_run_over_dataframes_is_recorded_and_replays_anywhere(spark: Any, tmp_
     assert list(drift.replay(tmp_path / "record", graph)) == items
     assert drift.audit(tmp_path / "record", graph, engines=["reference"]).ok
     batches = list(drift.Record(tmp_path / "record").arrivals())
-    promises = [batch.heartbeat for batch in batches if batch.source == "rows"]
-    assert promises == sorted(promises) and len(set(promises)) > 1, "a replay can go on while it reads"
+    heartbeats = [batch.heartbeat for batch in batches if batch.source == "rows"]
+    assert heartbeats == sorted(heartbeats) and len(set(heartbeats)) > 1, "a replay can go on while it reads"
 
 
 def test_a_row_that_ends_a_recorded_run_ends_its_replay_too(spark: Any, tmp_path: Path) -> None:

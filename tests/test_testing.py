@@ -371,7 +371,7 @@ def test_a_message_that_is_delayed_holds_minimal_time() -> None:
     assert [item.payload for item in driver.released] == [(1, 1), (1, 2), (1, 3)]
 
 
-def test_promises_release_what_is_below_them() -> None:
+def test_heartbeats_release_what_is_below_them() -> None:
     driver = drift.testing.Driver(timed)
     with drift.testing.reaching():
         driver.feed("in", (7, 0), (3, 1))
@@ -403,7 +403,7 @@ def test_clocks_move_live_sources_by_hand() -> None:
     driver.advance(10)
     driver.tick("ticks")
     driver.settle()
-    assert driver.released == []  # the other source has promised nothing yet
+    assert driver.released == []  # the other source has had no heartbeat yet
     driver.idle("late")
     driver.settle()
     assert [item.payload for item in driver.released] == ["first"]

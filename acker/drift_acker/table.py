@@ -25,8 +25,8 @@ class Ack(NamedTuple):
 
     Attributes:
         cells: (granule, XOR of the checksums of all messages consumed and sent at that granule).
-        heartbeats: (source rank, its promise after the batch); a source reports both at once, so its message is
-            in the table before its promise goes past it.
+        heartbeats: (source rank, its heartbeat after the batch); a source reports both at once, so its message is
+            in the table before its heartbeat goes past it.
         waiting: (granule, XOR of the checksums of what began and ceased to wait there for its time); later items that a
             worker holds back minimal time, but are not in flight.
     """
@@ -109,6 +109,6 @@ class AckTable:
         return self.minimal_time == END_OF_TIME
 
     def held_by(self) -> int | None:
-        """Rank of the source whose promise is minimal time; None where a message in flight holds it back."""
+        """Rank of the source whose heartbeat is minimal time; None where a message in flight holds it back."""
         rank, least = min(self._heartbeats.items(), key=lambda pair: (pair[1], pair[0]))
         return rank if least <= self.minimal_time else None

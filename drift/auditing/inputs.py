@@ -9,7 +9,7 @@ from drift_graph.metas import Metas
 
 
 class InputBatch(NamedTuple):
-    """What a source gave at once, and its promise after it: nothing that comes later has a global time below."""
+    """What a source gave at once, and its heartbeat after it: nothing that comes later has a global time below."""
 
     source: str
     metas: Metas

@@ -57,7 +57,7 @@ _KINDS = {
     "order": "items swapped",
     "item": "item twice",
     "arrivals": "counts differ",
-    "promise": "not of a run",
+    "heartbeat": "not of a run",
     "global time": "not of a run",
 }
 #: Rows looked at beyond a block, to see where it goes on after a row too many.
@@ -214,7 +214,7 @@ def _check_arrivals(timed: _Timed, path: Path, manifest: Manifest) -> Iterator[C
                 troubles.append(Trouble(_KINDS.get(wrong.column, "column changed"), wrong.text, table))
         except (OSError, pa.ArrowException, ValueError) as error:
             troubles.append(Trouble("file unreadable", f"{table} cannot be read: {error}", table))
-        what = "batches and promises" if table == "arrivals" else f"{manifest.late_items:,} late items"
+        what = "batches and heartbeats" if table == "arrivals" else f"{manifest.late_items:,} late items"
         yield timed(f"{table}: {what}", "each other, the manifest", troubles, "they agree")
 
 

@@ -51,7 +51,7 @@ def replay(
     classes: Sequence[type] = (),
     **more: Any,
 ) -> Run:
-    """Run a record's input again with its own decisions: global times, diverted items, promises.
+    """Run a record's input again with its own decisions: global times, diverted items, heartbeats.
 
     Args:
         path: the record.

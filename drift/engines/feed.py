@@ -329,7 +329,7 @@ class Feed:
             least = machine.least_time
             given = self.intake.give(rank, payloads, now_ms, time.monotonic(), before)
             if log is not None and not payloads and machine.least_time > least:  # the idle policy has decided
-                log.promise(machine.least_time)
+                log.heartbeat(machine.least_time)
         if refused is not None and (given is None or given.arrived.error is None):
             self.intake.inputs.fail(rank, refused)
         return given
@@ -339,8 +339,8 @@ class Feed:
         machine = self.intake.machines[rank]
         if before is not None:
             before = before._replace(entry=entry.number)
-        if entry.promise is not None:
-            return self.intake.beat(rank, machine.advance(entry.promise))
+        if entry.heartbeat is not None:
+            return self.intake.beat(rank, machine.advance(entry.heartbeat))
         if entry.payloads is not None:
             self._sought[rank] = entry.reader
         return self.intake.give(rank, entry.payloads, entry.at_ms, time.monotonic(), before)

@@ -1,7 +1,7 @@
 """A log of what a source gave that cannot give it again: its payloads, and what clocks decided about them.
 
 Invariant: what the dataflow was given is in the log before it was; and a log that is repeated gives the same payloads,
-the same stamps and the same promises in the same order, up to the last entry that is whole.
+the same stamps and the same heartbeats in the same order, up to the last entry that is whole.
 
 Why: `Entries` has an entry when `append` returns, and nothing was made of it before; what the source's machine makes
 of it depends on both alone.
@@ -20,7 +20,7 @@ from drift.sources.base import Positioned, Reader, Source
 from drift_graph.errors import PayloadError
 from drift_graph.policies import TimePolicy
 
-_ITEMS, _PROMISE, _END = range(3)
+_ITEMS, _HEARTBEAT, _END = range(3)
 
 
 def why_logged(source: Source, policy: TimePolicy, reader: Reader) -> str:
@@ -33,16 +33,16 @@ def why_logged(source: Source, policy: TimePolicy, reader: Reader) -> str:
 class Entry(NamedTuple):
     """Attributes:
     number: from 0.
-    payloads: that came; None where the source ended, empty for a promise.
+    payloads: that came; None where the source ended, empty for a heartbeat.
     at_ms: what they were stamped with, if they were.
-    promise: that nothing older comes, which an idle policy made; or None.
+    heartbeat: below which an idle policy has decided that nothing comes; or None.
     reader: where the source went on from behind it, if it told.
     """
 
     number: int
     payloads: list[Any] | None
     at_ms: int
-    promise: int | None
+    heartbeat: int | None
     reader: Any
 
 
@@ -66,9 +66,9 @@ class ArrivalLog(Entries):
             self.append([_ITEMS, at_ms, reader], data)
         return kept, None if bad is None else bad[1]
 
-    def promise(self, time: int) -> None:
-        """Write that the idle policy has promised."""
-        self.append([_PROMISE, time])
+    def heartbeat(self, time: int) -> None:
+        """Write what the idle policy has decided."""
+        self.append([_HEARTBEAT, time])
 
     def end(self) -> None:
         """Write that the source has ended."""
@@ -83,7 +83,7 @@ class ArrivalLog(Entries):
         for number, (kind, *rest) in self.read(first):
             if kind == _END:
                 yield Entry(number, None, 0, None, None)
-            elif kind == _PROMISE:
+            elif kind == _HEARTBEAT:
                 yield Entry(number, [], 0, rest[0], None)
             else:
                 at_ms, reader, _, data = rest

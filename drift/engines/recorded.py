@@ -1,9 +1,9 @@
 """A feed that repeats what a record says came in, in place of reading sources and deciding.
 
-Invariant: the engine is given the recorded items with their recorded global times and promises, in the recorded order;
+Invariant: the engine gets the recorded items with their recorded global times and heartbeats, in the recorded order;
 nothing is judged again, and no clock is asked but for the pace.
 
-Why it gives the same output: global times and promises are all that an engine goes by.
+Why it gives the same output: global times and heartbeats are all that an engine goes by.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RecordedFeed(Feed):
         paced: as much later than the first batch as it was then; False for at once.
         ends_with: the error that the recorded run had at the end of these batches, where they end before the input.
         record: what the batches are of, for an engine that reads it by itself.
-        ends: whether the input ends with them; else the run ends where their promises do.
+        ends: whether the input ends with them; else the run ends where their heartbeats do.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class RecordedFeed(Feed):
         self._first_ns = 0
 
     def _cut(self, batches: Iterator[RecordedBatch]) -> Iterator[RecordedBatch]:
-        """Batches of no more than batch_items; the promise comes with the last piece of one."""
+        """Batches of no more than batch_items; the heartbeat comes with the last piece of one."""
         for batch in batches:
             rank, arrived, at_ns = batch
             count = len(arrived.metas)
@@ -171,7 +171,7 @@ class RecordedMachine(SourceMachine):
             self._metas += arrived.metas
             self.payloads += arrived.payloads
             self._heartbeats += [heartbeat] * len(arrived.metas)
-            if arrived.heartbeat != END_OF_TIME:  # that is promised by `finish`
+            if arrived.heartbeat != END_OF_TIME:  # that one is of `finish`
                 heartbeat = arrived.heartbeat
             if self._heartbeats:
                 self._heartbeats[-1] = heartbeat

@@ -99,7 +99,7 @@ class Key(NamedTuple):
     """What a decision is about.
 
     Attributes:
-        kind: a thing that comes, "batch", "ack", "promise", "news", "pace", "break off", "read" or "wake"; "outbox"
+        kind: a thing that comes, "batch", "ack", "heartbeat", "news", "pace", "break off", "read" or "wake"; "outbox"
             and "still", for which something else is held up; or a number, see `Schedule.choose`.
         place: "worker 0 > worker 1" for a batch, otherwise a receiver or sender, or "".
         source, number: the item it begins with, by its index in its source's input; for news, of minimal time.
@@ -342,7 +342,7 @@ class Simulation:
         self._by_hand = fed_by_hand
         self._in_flight_max = in_flight_max
         self._credit_matters = fed_by_hand or in_flight_max < sum(map(len, self._inputs))
-        self._promises: list[deque[Scheduled]] = [deque() for _ in self.sources]
+        self._heartbeats: list[deque[Scheduled]] = [deque() for _ in self.sources]
         self._reads: list[Scheduled | None] = [None] * len(self.sources)
         self._wakes: dict[int, Scheduled] = {}
         self._first_read = [-1] * len(self.sources)  # the item that the last reading began with
@@ -481,7 +481,7 @@ class Simulation:
                 pass
             elif kind == "batch":
                 self._receive(thing)
-            elif kind == "ack" or kind == "promise":
+            elif kind == "ack" or kind == "heartbeat":
                 self._fold(thing)
             elif thing.carried is not None and thing.to == CALLER:
                 self._take_in(thing.carried)
@@ -507,7 +507,7 @@ class Simulation:
             raise SettingsError(f"source {self.sources[rank].name!r} may not be read: it has ended, or has no credit")
         self.fire(self._read_of(rank))
 
-    def promise(self, rank: int, heartbeat: bytes) -> None:
+    def heartbeat(self, rank: int, heartbeat: bytes) -> None:
         """A source gives a heartbeat."""
         self._first_read[rank] = -1
         fed = self.intake.beat(rank, heartbeat)
@@ -693,8 +693,8 @@ class Simulation:
             assert self._released[0] is thing
             self._released.popleft()
             self.under_way += list(self._released)[:1]
-        elif thing.rank >= 0 and self._promises[thing.rank] and self._promises[thing.rank][0] is thing:
-            waiting = self._promises[thing.rank]
+        elif thing.rank >= 0 and self._heartbeats[thing.rank] and self._heartbeats[thing.rank][0] is thing:
+            waiting = self._heartbeats[thing.rank]
             waiting.popleft()
             self.under_way += list(waiting)[:1]
         return self._is_taken(thing)
@@ -762,7 +762,7 @@ class Simulation:
                 self._tell("start", self._names[effect.role], effect.role, partial(self._start, effect.role))
             elif isinstance(effect, Tell) and effect.role not in self._dead:
                 if isinstance(effect.order, Rewind):
-                    self._promises = [deque() for _ in self.sources]
+                    self._heartbeats = [deque() for _ in self.sources]
                 order = pickle.loads(pickle.dumps(effect.order))
                 self._tell("order", self._names[effect.role], effect.role, partial(self._obey, effect.role, order))
         if any(isinstance(effect, Recovered) for effect in effects):
@@ -874,9 +874,9 @@ class Simulation:
             return
         rank = ack.heartbeats[0][0]
         name = self.sources[rank].name
-        thing = self._send_thing("promise", name, name, self._first_read[rank], send, sender)
+        thing = self._send_thing("heartbeat", name, name, self._first_read[rank], send, sender)
         thing.rank = rank
-        waiting = self._promises[rank]
+        waiting = self._heartbeats[rank]
         waiting.append(thing)
         if len(waiting) == 1:
             self.under_way.append(thing)

@@ -2,12 +2,12 @@
 
 Invariant: in rows that pass, every column beside metas and payloads is what the metas, the manifest and the arrivals
 say: ties end where paths begin and name the source, positions count up, metas increase, sinks and sources are those of
-the graph, and the input is the batches that arrived, none of whose items is below what its source had promised, or has
+the graph, and the input is the batches that arrived, none of whose items is below its source's heartbeat, or has
 the global time of another one.
 
 Why: hashes show that a record is as it was written, unless somebody has made them all anew. Then a column can be
 changed by itself only where nothing else says the same. What no other column says: payloads, the times and ties of
-input items as far as promises allow and no two are one, the clock's times, the payloads of late items and why they were
+input items as far as heartbeats allow and no two are one, the clock's times, payloads of late items and why they were
 late, and the checks of the items in the blocks, which only tell where a difference is.
 """
 
@@ -140,7 +140,7 @@ class InputRows:
             yield from map(_twice, self._doubles.end())
 
     def _twice(self, times: Numbers, bins: Strings, codes: Codes, floors: Numbers | None) -> Iterator[Wrong]:
-        """Doubles, as far as the arrivals agree: without their promises nothing could be forgotten."""
+        """Doubles, as far as the arrivals agree: without their heartbeats nothing could be forgotten."""
         if self._doubles is not None:
             yield from map(_twice, self._doubles.add(times, bins, codes, floors))
         if self._arrived is None:
@@ -169,12 +169,12 @@ class InputRows:
         if (at := first_of(times < arrived.floors)) is None:
             at = self._below_within_a_time(bins, np.flatnonzero(times == arrived.floors), arrived.batches)
         if at is not None:
-            text = f"input row {first + at:,} has time {times[at]}, below what its source had promised"
-            return Wrong("promise", f"{text}, {arrived.floors[at]}", first + at)
+            text = f"input row {first + at:,} has time {times[at]}, below its source's heartbeat"
+            return Wrong("heartbeat", f"{text}, {arrived.floors[at]}", first + at)
         return None
 
     def _below_within_a_time(self, bins: Strings, rows: Numbers, batches: Numbers) -> int | None:
-        """The first of some rows that is below a promise which ends within its time."""
+        """The first of some rows that is below a heartbeat which ends within its time."""
         assert self._arrived is not None
         for row in rows.tolist() if self._arrived.within else ():
             floor = self._arrived.within.get(int(batches[row]))
@@ -184,7 +184,7 @@ class InputRows:
 
 
 class ArrivedPart(NamedTuple):
-    """Of rows: the batch, the source's rank (-1: none of the graph's), and the time that the source had promised."""
+    """Of rows: the batch, the source's rank (-1: none of the graph's), and the time of the source's heartbeat."""
 
     batches: Numbers
     sources: Codes
@@ -198,7 +198,7 @@ class ArrivedRows:
         counts: "items" for the input, "late" for the late items.
 
     Attributes:
-        within: by batch, what its source had promised, where that ends within a time.
+        within: by batch, its source's heartbeat, where that ends within a time.
     """
 
     def __init__(self, path: Path, manifest: Manifest, counts: str) -> None:
@@ -235,7 +235,7 @@ class ArrivedRows:
             codes = _codes(rows.column("source"), sources)
             floors = []
             for batch, code, heartbeat in zip(batches.tolist(), codes.tolist(), rows.column("heartbeat").to_pylist()):
-                floors.append(_time_promised(promised[code]))
+                floors.append(_time_of_heartbeat(promised[code]))
                 if len(promised[code]) > 8:
                     self.within[batch] = promised[code]
                 promised[code] = heartbeat
@@ -246,7 +246,7 @@ class ArrivedRows:
 def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
     """What does not agree among the arrivals, and with the manifest; rows are batches."""
     sources = [source.name for source in manifest.sources]
-    promises = [BEGINNING] * len(sources)
+    heartbeats = [BEGINNING] * len(sources)
     first = items = late = 0
     for rows in _rows(path, manifest, "arrivals"):
         batches = columns.numbers(rows.column("batch"))
@@ -256,11 +256,11 @@ def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
         if (unknown := _unknown("source", sources, rows, codes, first)) is not None:
             return unknown
         for batch, (code, heartbeat) in enumerate(zip(codes.tolist(), rows.column("heartbeat").to_pylist()), first):
-            if not promises[code] <= heartbeat <= END_OF_TIME:
-                below, before = (promise[:40].hex() for promise in (heartbeat, promises[code]))
-                said = f"the promise of source {sources[code]!r}, {below}, is below the one before, {before}"
-                return Wrong("promise", f"after batch {batch:,} {said}", batch)
-            promises[code] = heartbeat
+            if not heartbeats[code] <= heartbeat <= END_OF_TIME:
+                below, before = (each[:40].hex() for each in (heartbeat, heartbeats[code]))
+                said = f"the heartbeat of source {sources[code]!r}, {below}, is below the one before, {before}"
+                return Wrong("heartbeat", f"after batch {batch:,} {said}", batch)
+            heartbeats[code] = heartbeat
         for name in ("items", "late"):
             counts = columns.numbers(rows.column(name))
             if (at := first_of(counts < 0)) is not None:
@@ -269,10 +269,10 @@ def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
         late += sum(columns.numbers(rows.column("late")).tolist())
         first += len(batches)
     if manifest.outcome.state == "finished":
-        for name, promise in zip(sources, promises):
-            if promise != END_OF_TIME:
-                text = f"the manifest says that the run finished, and source {name!r} did not promise its end"
-                return Wrong("promise", text, first)
+        for name, heartbeat in zip(sources, heartbeats):
+            if heartbeat != END_OF_TIME:
+                text = f"the manifest says that the run finished, and source {name!r} has no heartbeat at its end"
+                return Wrong("heartbeat", text, first)
     if (items, late) != (manifest.items_in, manifest.late_items):
         told = f"the manifest of {manifest.items_in:,} and {manifest.late_items:,}"
         return Wrong("items", f"the arrivals tell of {items:,} items and {late:,} late ones, and {told}", first)
@@ -308,7 +308,7 @@ def wrong_in_late(path: Path, manifest: Manifest) -> Wrong | None:
             return Wrong("source", f"late item {first + at:,} says another source than the arrivals", first + at)
         times, heartbeats = columns.numbers(rows.column("time")), columns.numbers(rows.column("heartbeat"))
         if (at := first_of(times >= heartbeats)) is not None:
-            text = f"late item {first + at:,} has time {times[at]}, which is not below the promise, {heartbeats[at]}"
+            text = f"late item {first + at:,} has time {times[at]}, which is not below the heartbeat, {heartbeats[at]}"
             return Wrong("time", text, first + at)
         first += len(rows)
     return None
@@ -328,8 +328,8 @@ def _twice(double: Double) -> Wrong:
     return Wrong("global time", f"{item}, and another payload", double.row)
 
 
-def _time_promised(heartbeat: bytes) -> int:
-    """The time in a promise: no item of the source that comes later has one below."""
+def _time_of_heartbeat(heartbeat: bytes) -> int:
+    """The time in a heartbeat: no item of the source that comes later has one below."""
     return time_of(heartbeat[:8].ljust(8, b"\0"))
 
 

@@ -1,7 +1,7 @@
 """Whether two items of a source have one global time.
 
 Invariant: an item with the global time of one before it is found, at the latest at the end, unless it is below what its
-source had promised, which is told for itself. What is held are the items that the source had not settled, at most twice
+source had as its heartbeat, which is reported by itself. What is held is what the source had not settled, at most twice
 as many, and some ten thousands more.
 
 Why: an item whose time is above all before it is no double, so of a source in order nothing is compared: its items are
@@ -150,7 +150,7 @@ class Source:
         self._pooled += len(items.times)
 
     def _repeated(self, promised: int | None) -> Keys:
-        """Keys that several in the pool have; what is below a promise leaves it."""
+        """Keys that several in the pool have; what is below a heartbeat leaves it."""
         if not self._pool:
             return _NONE
         times, keys = (np.concatenate(parts) for parts in zip(*self._pool))
@@ -187,7 +187,7 @@ class Doubles:
         self._path = path
         self._manifest = manifest
         self._sources = [Source() for _ in manifest.sources]
-        self._promised = [TIME_MIN] * len(manifest.sources)
+        self._heartbeats = [TIME_MIN] * len(manifest.sources)
         self._rows = 0
         self._told: set[int] = set()
 
@@ -208,9 +208,9 @@ class Doubles:
         for code in np.flatnonzero(np.bincount(codes)).tolist():
             rows = np.arange(len(times)) if len(self._sources) == 1 else np.flatnonzero(codes == code)
             if floors is not None:
-                self._promised[code] = int(floors[rows[-1]])
+                self._heartbeats[code] = int(floors[rows[-1]])
             items = Items(times if len(rows) == len(times) else times[rows], bins, rows)
-            repeated.append(self._sources[code].add(items, self._promised[code]))
+            repeated.append(self._sources[code].add(items, self._heartbeats[code]))
         yield from self._told_apart(np.concatenate(repeated))
 
     def end(self) -> Iterator[Double]:

@@ -12,7 +12,7 @@ which it said it; and a run says what came in before it says what came out.
     PATH/manifest.log               while the record grows: what was sealed since, a line for each seal; see `journal`
     PATH/input/part-00000.parquet   every input item: batch, source, time, tie, payload
     PATH/late/...                   every item that a time policy diverted, with the reason
-    PATH/arrivals/...               every batch and promise of a source, with the clock's time
+    PATH/arrivals/...               every batch and heartbeat of a source, with the clock's time
     PATH/output/...                 every item released: position, sink, time, tie, path, payload
     PATH/blocks/...                 of every block of 4096 items of input or output, a hash, and a check of each item;
                                     a block that was not full when it was sealed comes again

@@ -42,7 +42,7 @@ class LateRow(msgspec.Struct, array_like=True):
 
 
 class Arrival(msgspec.Struct, array_like=True, tag=2):
-    """A batch of a source, or a promise alone, and the clock's time of it in nanoseconds since 1970.
+    """A batch of a source, or a heartbeat alone, and the clock's time of it in nanoseconds since 1970.
 
     Metas are those of numbered items where `first_time` is given, with `metas` as their ending; else `metas` has them
     as canonical bytes, joined.
@@ -64,14 +64,14 @@ class Stored(NamedTuple):
 
     Attributes:
         metas, payloads: canonical bytes, and the bytes of `stored`.
-        promise: of the source, after these items.
+        heartbeat: of the source, after these items.
     """
 
     rank: int
     items: int
     metas: bytes
     payloads: bytes
-    promise: bytes
+    heartbeat: bytes
 
 
 class Output(msgspec.Struct, array_like=True, tag=3):

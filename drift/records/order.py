@@ -1,10 +1,10 @@
 """Whether recorded arrivals are what a source can have given.
 
 Invariant: of the batches that pass, every item has the rank of its source, no two items have one global time, and none
-is below a promise that its source made before; promises never go back.
+is below a heartbeat that its source gave before; heartbeats never go back.
 
 Why: engines go by that and look no further, so a record that breaks it would be met as a bug of theirs. Only items at
-or above the last promise of their source can be met again, so what is held is what a run may have unsettled; and a
+or above the last heartbeat of their source can be met again, so what is held is what a run may have unsettled; and a
 batch above all that came before it need not be looked at item by item.
 """
 
@@ -30,7 +30,7 @@ class Arrivals:
 
     def __init__(self, rank: int) -> None:
         self._rank = varint(rank)
-        self._promise = BEGINNING
+        self._heartbeat = BEGINNING
         self._last = BEGINNING  # the greatest global time
         self._ordered: deque[Metas] = deque()  # batches, each above all before it
         self._others: set[bytes] = set()
@@ -38,7 +38,7 @@ class Arrivals:
 
     @property
     def ended(self) -> bool:
-        return self._promise == END_OF_TIME
+        return self._heartbeat == END_OF_TIME
 
     def wrong_in(self, metas: Metas, strings: Strings, heartbeat: bytes) -> tuple[int, str] | None:
         """What is wrong with the next batch, if anything: the index of the item in it, and what.
@@ -50,10 +50,10 @@ class Arrivals:
             found = self._of_other_source(strings) or self._out_of_order(metas)
             if found is not None:
                 return found
-        if not self._promise <= heartbeat <= END_OF_TIME:
-            below, before = (promise[:40].hex() for promise in (heartbeat, self._promise))
-            return 0, f"a promise, {below}, is below the one before, {before}"
-        self._promise = heartbeat
+        if not self._heartbeat <= heartbeat <= END_OF_TIME:
+            below, before = (each[:40].hex() for each in (heartbeat, self._heartbeat))
+            return 0, f"a heartbeat, {below}, is below the one before, {before}"
+        self._heartbeat = heartbeat
         self._forget()
         return None
 
@@ -66,9 +66,9 @@ class Arrivals:
 
     def _out_of_order(self, metas: Metas) -> tuple[int, str] | None:
         least = least_meta(metas)
-        if least < self._promise:
+        if least < self._heartbeat:
             index = list(metas).index(least)
-            return index, "an item is below what its source had promised"
+            return index, "an item is below its source's heartbeat"
         if least > self._last and is_increasing(metas):
             self._ordered.append(metas)
             self._last = metas[-1]
@@ -92,9 +92,9 @@ class Arrivals:
         raise AssertionError("no global time is there twice")
 
     def _forget(self) -> None:
-        """What is below the promise does not come again."""
-        while self._ordered and self._ordered[0][-1] < self._promise:
+        """What is below the heartbeat does not come again."""
+        while self._ordered and self._ordered[0][-1] < self._heartbeat:
             self._ordered.popleft()
         if len(self._others) >= self._prune_at:
-            self._others = {meta for meta in self._others if meta >= self._promise}
+            self._others = {meta for meta in self._others if meta >= self._heartbeat}
             self._prune_at = max(_PRUNE_MIN, 2 * len(self._others))

@@ -51,7 +51,7 @@ class ArrivedBatch(NamedTuple):
         number: of the batch, over all sources, from 0.
         rank: of the source.
         data: the payloads as they are stored.
-        heartbeat: what the source promised after it; END_OF_TIME after its last item.
+        heartbeat: of the source after it; END_OF_TIME after its last item.
         at_ns: when, in nanoseconds since 1970.
     """
 
@@ -175,7 +175,7 @@ class Record:
     # Input.
 
     def arrivals(self) -> Iterator[ArrivedBatch]:
-        """Every batch and promise, in order."""
+        """Every batch and heartbeat, in order."""
         ranks = {source.name: rank for rank, source in enumerate(self.manifest.sources)}
         seen = {name: Arrivals(rank) for name, rank in ranks.items()}
         items = _Cursor(self._timed_batches())
@@ -209,7 +209,7 @@ class Record:
         open_sources = [name for name, arrivals in seen.items() if not arrivals.ended]
         if open_sources and self.manifest.outcome.state == "finished":
             raise self._no_run(
-                f"its manifest says that the run finished, and source {open_sources[0]!r} did not promise its end"
+                f"its manifest says that the run finished, and source {open_sources[0]!r} has no heartbeat at its end"
             )
 
     def _disordered(self, batch: int, source: str, row: int, what: str, global_time: bytes) -> RecordError:
@@ -275,8 +275,8 @@ class Record:
                         raise RecordError(f"{self.path / file.path} is damaged: it does not say what times it has")
                     yield known.min, known.max, group.num_rows
 
-    def promises(self) -> Iterator[tuple[str, bytes]]:
-        """What each source promised, in order: its name, and below what nothing of it would come."""
+    def heartbeats(self) -> Iterator[tuple[str, bytes]]:
+        """The heartbeats of each source, in order: its name, and below what nothing of it would come."""
         for batch in self._batches("arrivals", ["source", "heartbeat"]):
             yield from zip(batch.column("source").to_pylist(), batch.column("heartbeat").to_pylist())
 

@@ -120,7 +120,7 @@ class Recorder:
         self._torn = False
         self._read = 0, b""  # how many payloads were read last, and their bytes
         self._batch = 0
-        self._promises: dict[int, Arrival] = {}
+        self._heartbeats: dict[int, Arrival] = {}
         self._open_items = 0  # of the output's last block
         self._ended = False
         _check_free(self._folder)
@@ -188,15 +188,15 @@ class Recorder:
 
     def arrived_stored(self, given: Stored) -> None:
         """A source's batch, as bytes; whoever made them has seen that such payloads can be kept."""
-        rank, items, metas, payloads, promise = given
-        self._arrive(Arrival(0, rank, time.time_ns(), items, None, metas, payloads, promise, []))
+        rank, items, metas, payloads, heartbeat = given
+        self._arrive(Arrival(0, rank, time.time_ns(), items, None, metas, payloads, heartbeat, []))
 
     def _arrive(self, arrival: Arrival) -> None:
         if arrival.count or arrival.late:
-            self._flush_promises()
+            self._flush_heartbeats()
             self._tell_arrival(arrival)
         else:
-            self._promises[arrival.source] = arrival  # told with what comes next: only the last of several matters
+            self._heartbeats[arrival.source] = arrival  # told with what comes next: only the last of several matters
 
     def released(self, piece: Released, encoded: Sequence[Encoded] = ()) -> tuple[Released, PayloadError | None]:
         """Output, before the caller has it; less of it, and an error, where a payload cannot be kept.
@@ -208,7 +208,7 @@ class Recorder:
         if not encoded:
             encoded = encoded_pieces(piece.metas, piece.payloads, BLOCK_ITEMS - self._open_items)
         start = 0
-        self._flush_promises()
+        self._flush_heartbeats()
         for block in encoded:
             if not block.plain:
                 bad = self._storable.check(piece.payloads[start : start + block.items], "the output")
@@ -239,10 +239,10 @@ class Recorder:
         self._tell(Output(piece.position + start, block.items, first_time, data, block.payloads, sinks))
         self._open_items = (self._open_items + block.items) % BLOCK_ITEMS
 
-    def _flush_promises(self) -> None:
-        for promise in self._promises.values():
-            self._tell_arrival(promise)
-        self._promises.clear()
+    def _flush_heartbeats(self) -> None:
+        for heartbeat in self._heartbeats.values():
+            self._tell_arrival(heartbeat)
+        self._heartbeats.clear()
 
     def _tell_arrival(self, arrival: Arrival) -> None:
         arrival.batch = self._batch
@@ -286,7 +286,7 @@ class Recorder:
         if self._process is None or self._ended:
             return
         ended = datetime.now(UTC).isoformat()
-        self._flush_promises()
+        self._flush_heartbeats()
         kind = type(error).__name__ if error is not None else ""
         self._tell(Finish(state, str(error or ""), kind, by_input, ended, digest))
 

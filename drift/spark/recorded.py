@@ -1,6 +1,6 @@
 """A record's input on Spark: its tasks read the record's own Parquet files.
 
-Invariant: the items get their recorded global times and payloads, and nothing is released that the recorded promises do
+Invariant: the items get their recorded global times and payloads, nothing is released that the recorded heartbeats do
 not cover.
 
 Why: the order is in the global times, so a task may read any rows. It reads rows that follow each other; they were
@@ -53,12 +53,12 @@ class RecordedInput:
         self._record = record
         self._classes = dict(record.classes)
         self._manifest = record.manifest
-        promises = {source.name: BEGINNING for source in self._manifest.sources} | dict(record.promises())
-        self.end = min(promises.values(), default=END_OF_TIME)
+        heartbeats = {source.name: BEGINNING for source in self._manifest.sources} | dict(record.heartbeats())
+        self.end = min(heartbeats.values(), default=END_OF_TIME)
         self.error: Exception | None = None
         if self.end != END_OF_TIME:
             self.error = feed.ends_with or RecordEnds("the record ends here")
-        told = told_at_last(record.late(), promises)
+        told = told_at_last(record.late(), heartbeats)
         for late in told:
             feed.on_late(late)
         self.items_in, self.late_items = self._manifest.items_in, len(told)

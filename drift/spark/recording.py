@@ -1,7 +1,7 @@
 """The rows of DataFrames on their way into a record.
 
 Invariant: what a run computes from is what is recorded: each row once, with the global time under which it is
-processed, in batches in the order of global times, each with the promise of its source.
+processed, in batches in the order of global times, each with the heartbeat of its source.
 
 Why: the tasks that read rows send them on as they are, each to the range of global times that it is in. There they meet
 in order, are counted, and become the bytes that the record has of them, which stay there, on disk. From there they are
@@ -38,8 +38,8 @@ from drift_graph.restore import restored_all
 
 _PIECE_ITEMS = 4 * BATCH_ITEMS
 _NO_ITEMS = Columns([], [], None)
-#: Items of one source, as bytes (`plain` where the payloads are scalars, tuples and dicts of these), and its promise
-#: after them; or no items and the promise; or an error, with the key by which one of several is chosen.
+#: Items of one source, as bytes (`plain` where the payloads are scalars, tuples and dicts of these), and its heartbeat
+#: after them; or no items and the heartbeat; or an error, with the key by which one of several is chosen.
 _KEPT = pa.schema(
     [
         ("rank", pa.int32()),
@@ -47,13 +47,13 @@ _KEPT = pa.schema(
         ("metas", pa.binary()),
         ("payloads", pa.binary()),
         ("plain", pa.bool_()),
-        ("promise", pa.binary()),
+        ("heartbeat", pa.binary()),
         ("error", pa.binary()),
     ]
 )
 #: What is computed from.
 KEPT_ITEMS = ["rank", "items", "metas", "payloads", "plain"]
-_KEPT_DDL = "rank int, items long, metas binary, payloads binary, plain boolean, promise binary, error binary"
+_KEPT_DDL = "rank int, items long, metas binary, payloads binary, plain boolean, heartbeat binary, error binary"
 
 
 class KeptRows:
@@ -89,13 +89,13 @@ class KeptRows:
             errors = [pickle.loads(row.error) for row in refused]
             feed.error = min(errors, key=lambda each: (each[0], str(each[1])))[1]
             return
-        promise = BEGINNING
+        heartbeat = BEGINNING
         job = Job(self._spark, self._kept.drop("error"))
         try:
             for row in job.rows():
                 if row is not None:
-                    promise = max(promise, bytes(row.promise))
-                    feed.on_stored(Stored(row.rank, row.items, bytes(row.metas), bytes(row.payloads), promise))
+                    heartbeat = max(heartbeat, bytes(row.heartbeat))
+                    feed.on_stored(Stored(row.rank, row.items, bytes(row.metas), bytes(row.payloads), heartbeat))
                     self.items += row.items
         finally:
             job.close()
@@ -129,7 +129,7 @@ def keep_items(work: Work, names: Mapping[int, str], batches: Iterable[pa.Record
 
 
 def _kept(
-    parts: Sequence[Part], promise: bytes, names: Mapping[int, str], storable: Storable
+    parts: Sequence[Part], heartbeat: bytes, names: Mapping[int, str], storable: Storable
 ) -> Iterator[pa.RecordBatch]:
     """A row for each source, also for those that have no items."""
     found = dict(parts)
@@ -143,7 +143,7 @@ def _kept(
             data, bad = storable.stored(items.payloads, f"source {name!r}")
             if bad is not None:
                 raise bad[1]
-        yield _row((rank, len(items.metas), encode_metas(items.metas), data, plain, promise, None))
+        yield _row((rank, len(items.metas), encode_metas(items.metas), data, plain, heartbeat, None))
 
 
 def _refused(error: bytes) -> pa.RecordBatch:

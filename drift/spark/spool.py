@@ -3,8 +3,8 @@
 Invariant: the metas are those that every engine gives, late items are the same, and an error of the input is met after
 the same items; what is written is in the order of metas as far as a source's lateness allows it to be known.
 
-Why: the sources are read by the `Feed` of the other engines. Items in event time wait here until their source promises
-nothing below them, at most `held_max` of them; where more would wait they go on unsorted, which costs memory later.
+Why: the sources are read by the `Feed` of the other engines. Items in event time wait here until the heartbeat
+of their source is above them, at most `held_max`; where more would wait they go on unsorted, which costs memory.
 """
 
 from __future__ import annotations

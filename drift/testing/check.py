@@ -5,7 +5,7 @@ invariant of the machines broke on the way.
 
 Why the reference can be trusted: it is given the items in the order of their times, all at once, by source machines of
 its own, whatever the arrival order and the batches of the run. Only where a clock decided (a live source's stamps, an
-idle source's promise) it is given what the run's sources handed over, which is what a record would hold.
+idle source's heartbeat) it is given what the run's sources handed over, which is what a record would hold.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def policies_of(dataflow: Dataflow) -> dict[str, TimePolicy]:
 
 
 def may_idle(policy: TimePolicy) -> bool:
-    """Whether a live source makes promises where it has nothing to give."""
+    """Whether a live source has heartbeats where it has nothing to give."""
     return isinstance(policy, EventTime) and policy.idle_after_ms is not None
 
 

@@ -1,4 +1,4 @@
-"""Driving a simulated run by hand: one item, one promise, one message at a time, with a look at everything between.
+"""Driving a simulated run by hand: one item, one heartbeat, one message at a time, with a look at everything between.
 
 Invariant: nothing happens but what the test asks for; what has been released is the reference's output so far.
 
@@ -80,14 +80,14 @@ class Driver:
     # What comes in.
 
     def feed(self, source: str, *payloads: Any) -> None:
-        """Items come to a source, as one batch; it gives them on, with its promise.
+        """Items come to a source, as one batch; it gives them on, with its heartbeat.
 
         Raises:
             SettingsError: there is no such source, it has ended, or it has no credit for so many.
         """
         rank = self._rank(source)
         if not payloads:
-            raise SettingsError(f"source {source!r} is fed nothing; for a promise alone call heartbeat, tick or idle")
+            raise SettingsError(f"source {source!r} is fed nothing; for a heartbeat alone call heartbeat, tick or idle")
         if self.simulation.room(rank) < len(payloads):
             raise SettingsError(
                 f"source {source!r} has credit for {self.simulation.room(rank)} items and is fed {len(payloads)}; "
@@ -98,26 +98,26 @@ class Driver:
         self.simulation.read(rank)
 
     def heartbeat(self, source: str, time: int) -> None:
-        """A source in event time promises that nothing below `time` will come."""
+        """A source in event time: nothing below `time` will come."""
         machine = self._machine(source)
         if not isinstance(machine.policy, EventTime):
-            raise SettingsError(f"source {source!r} is in arrival time: its clock makes its promises; see tick")
-        self.simulation.promise(self._rank(source), machine.advance(time))
+            raise SettingsError(f"source {source!r} is in arrival time: its heartbeats are of its clock; see tick")
+        self.simulation.heartbeat(self._rank(source), machine.advance(time))
 
     def tick(self, source: str) -> None:
-        """A live source in arrival time has nothing now: it promises the time on its clock."""
-        self.simulation.promise(self._rank(source), self._machine(source).tick(self.simulation.now_ms))
+        """A live source in arrival time has nothing now: its heartbeat is the time on its clock."""
+        self.simulation.heartbeat(self._rank(source), self._machine(source).tick(self.simulation.now_ms))
 
     def idle(self, source: str) -> None:
-        """A source's idle policy decides: it promises what was seen, and what the other sources promise."""
+        """A source's idle policy decides: its heartbeat is past all items so far, and not below the others'."""
         rank = self._rank(source)
-        self.simulation.promise(rank, self._machine(source).idle(self.simulation.intake.least_of_others(rank)))
+        self.simulation.heartbeat(rank, self._machine(source).idle(self.simulation.intake.least_of_others(rank)))
 
     def end(self, source: str) -> None:
         """The input of a source ends."""
         rank = self._rank(source)
         if self.simulation.intake.inputs.may_read(rank):
-            self.simulation.promise(rank, self._machine(source).finish())
+            self.simulation.heartbeat(rank, self._machine(source).finish())
 
     def advance(self, milliseconds: int) -> None:
         """Move the clock of live sources."""
@@ -130,8 +130,8 @@ class Driver:
         return [thing for thing in self._under_way("batch") if place in ("", thing.key.place)]
 
     def control(self) -> list[Scheduled]:
-        """Acks, promises, and news of minimal time and of the pace under way."""
-        return self._under_way("ack", "promise", "news", "pace", "break off")
+        """Acks, heartbeats, and news of minimal time and of the pace under way."""
+        return self._under_way("ack", "heartbeat", "news", "pace", "break off")
 
     def deliver(self, thing: Scheduled | None = None) -> Scheduled | None:
         """One thing comes: a given one, or the oldest that is not delayed; returns it, None where there is none.

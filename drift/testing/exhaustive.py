@@ -42,7 +42,7 @@ from drift_graph.graph import Dataflow
 from drift_graph.policies import EventTime
 
 SCHEDULES_MAX = 10_000
-_PROMPT = frozenset(("ack", "promise", "news", "pace", "break off", "wake"))
+_PROMPT = frozenset(("ack", "heartbeat", "news", "pace", "break off", "wake"))
 
 
 class TooManySchedules(SettingsError):

@@ -200,7 +200,7 @@ def counts(result: Result) -> Counter[str]:
 _FAULTS = {
     "batch": "delays",
     "ack": "acks delayed",
-    "promise": "promises delayed",
+    "heartbeat": "heartbeats delayed",
     "news": "news delayed",
     "read": "reads delayed",
     "arrive": "late arrivals",

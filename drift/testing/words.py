@@ -114,8 +114,8 @@ class Words:
             return f"{key.place} is woken only after {until}"
         if key.kind in OF_DEATHS:
             return f"{self._event(thing)} only after {until}"
-        if key.kind == "promise":
-            return f"the ack of source {key.source!r} for {self._of_key(key)}, and its promise, come only after {until}"
+        if key.kind == "heartbeat":
+            return f"the ack of source {key.source!r} for {self._of_key(key)} and its heartbeat come only after {until}"
         if key.kind == "ack":
             return f"{self._event(thing)} comes only after {until}"
         return f"{self._event(thing)} only after {until}"
@@ -146,8 +146,8 @@ class Words:
             return f"{key.place} is woken"
         if key.kind in OF_DEATHS:
             return OF_DEATHS[key.kind].format(key.place)
-        if key.kind == "promise":
-            return f"the promise of source {key.source!r} after {self._of_key(key)}"
+        if key.kind == "heartbeat":
+            return f"the heartbeat of source {key.source!r} after {self._of_key(key)}"
         return f"the ack of {key.place} for {self._of_key(key)}"
 
     # Numbers.

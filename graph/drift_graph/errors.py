@@ -68,7 +68,7 @@ class InputError(DriftError):
 
 
 class LateItem(InputError):
-    """An item came after its source had promised that nothing so old would come."""
+    """An item came that is below its source's heartbeat."""
 
 
 class SinkError(DriftError):

@@ -44,8 +44,8 @@ class EventTime:
             order you would know.
         late: what to do with an item older than the heartbeat, or beyond `future_max`: "error" ends the run with a
             LateItem, "divert" hands it to the run's late output and counts it.
-        idle_after_ms: a live source that gives nothing for so long promises what it has seen, and what the other
-            sources promise, so that they go on; an older item it brings afterwards is late. None: they wait.
+        idle_after_ms: a live source that gives nothing for so long has its heartbeat moved past what has come,
+            and up to that of the others, so that they go on; an item from below it is late then. None: they wait.
         future_max: how far an item may be ahead of the greatest time seen before it, and, of a live source, of the
             clock. Without it one wrong stamp makes all items after it late. A gap in the data that is longer would be
             taken for such a stamp where no clock says otherwise. None: any time is taken.

@@ -58,7 +58,7 @@ from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 from drift_graph.segments import has_borders
 
-_TICK_MS = 1  # while a live source may need its promise moved
+_TICK_MS = 1  # while the heartbeat of a live source may have to move
 _WAIT_MS = 100
 _LOOK_INTERVAL_S = 0.02
 _STOP_S = 2.0

@@ -204,7 +204,7 @@ class Intake:
             return None
         holder = min((self.machines[rank] for rank in readable), key=lambda machine: machine.heartbeat)
         return SettingsError(
-            f"source {holder.name!r} has {self._in_flight_max} items that its own promise holds back, and may read no "
-            f"more: its time policy ({holder.policy.label}) keeps more items unsettled than in_flight_max "
+            f"source {holder.name!r} has {self._in_flight_max} items that its own heartbeat holds back, and may read "
+            f"no more: its time policy ({holder.policy.label}) keeps more items unsettled than in_flight_max "
             f"allows; raise in_flight_max or lower the lateness"
         )
