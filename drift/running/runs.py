@@ -173,7 +173,7 @@ class Run(Exports):
 
     def finish(self) -> Report:
         """Run to the end; the sinks take the output."""
-        takers = self._sinks or self._recorder or self._own_digest or self._watching.page
+        takers = self._sinks or self._recorder or self._own_digest or self._watching.page or self._keeper
         if not self._begun and not takers:
             self._engine.needs_items = False
         for _ in self._pieces:

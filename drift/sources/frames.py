@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from drift.guarantees import SourcePromise
+from drift.sources.base import position_of
 from drift_graph.errors import SettingsError
 
 Payload = Literal["dict", "tuple", "value"]
@@ -41,6 +42,13 @@ class _NoReader:
                 "engines sort it and collect it: drift.sources.table(frame.orderBy(...).toArrow())"
             )
         return None
+
+    def position(self) -> Any:
+        """See `Positioned`: Spark reads all rows, and the engine passes over what lies below a cut."""
+        return position_of("rows")
+
+    def seek(self, position: Any) -> None:
+        """See `Positioned`; another engine may have read the same items from elsewhere."""
 
     def filenos(self) -> Sequence[int]:
         return ()

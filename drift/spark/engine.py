@@ -28,6 +28,8 @@ from drift.spark.kind import SparkSettings
 from drift.spark.prepare import Prepared, check_finite
 from drift.spark.sessions import active, start, stop
 from drift.spark.watch import Watch
+from drift.state.cut import Output
+from drift.state.keeping import Begin, Taken
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest, Encoded, hash_block
 from drift_graph.graph import Dataflow
@@ -52,14 +54,45 @@ class SparkEngine:
         self._prepared: Prepared | None = None
         self._spark = settings.spark or _session_of(feed) or (active() if settings.master is None else None)
         self._own = self._spark is None
+        self._begin: Begin | None = None
+        self._last = b""  # the meta of the last item
+        self._ended = False
+
+    def keep_state(self, begin: Begin | None) -> None:
+        """Before any item: the run goes on from a cut of any engine, or begins; and has one when it has ended."""
+        self._begin = begin
+        if begin is not None:
+            output = begin.cut.output
+            self._digest.go_on(begin.blocks, output.opened)
+            self._last = output.last
+            self.progress.items_out = output.position
+            self.progress.tombstones = begin.cut.tombstones
+
+    @property
+    def awaits_cut(self) -> bool:
+        """See `Keeps`."""
+        return False
+
+    def cut(self) -> Taken | None:
+        """The end, which nothing comes after: so it has no states. Jobs on Spark have no moments in between."""
+        if not self._ended:
+            return None
+        self._ended = False
+        opened, blocks = self._digest.opened(), self._digest.blocks
+        output = Output(self.progress.items_out, self._last, opened, len(blocks), self._settings.digest)
+        return Taken(END_OF_TIME, output, {}, blocks, self.progress.tombstones)
 
     def released(self) -> Iterator[Released]:
         """See `Engine`. Where nobody needs the items there are only empty pieces."""
+        if self._begin is not None and self._begin.cut.is_last:
+            return
         if self._own:
             self._spark = start(self._settings.master or "local[*]")
-        self._prepared = Prepared(self._spark, self._dataflow, self._feed, self._settings, self._note_sources)
+        self._prepared = Prepared(
+            self._spark, self._dataflow, self._feed, self._settings, self._note_sources, self._begin
+        )
         self._note_sources()
-        yield Released(0, [], [], "")
+        yield Released(self.progress.items_out, [], [], "")
         rows = self._prepared.output(partial(run_release, with_items=self.needs_items), RELEASED_DDL)
         self._job = Job(self._spark, rows)
         with Watch(self._spark, self._job.tag, self.progress):
@@ -68,6 +101,7 @@ class SparkEngine:
         self.progress.fraction = 1.0
         if self._prepared.error is not None:
             raise self._prepared.error
+        self._ended = True
 
     def _note_sources(self) -> None:
         prepared = self._prepared
@@ -87,6 +121,7 @@ class SparkEngine:
                     self._digest.add_encoded(piece)
                 self._encoded = encoded if columns is None else self._digest.add(metas, payloads)
                 self.progress.items_out = row.position + row.items
+                self._last = metas[-1]
                 yield Released(row.position, metas, payloads, sinks)
                 continue
             end: RangeEnd = pickle.loads(row.body)

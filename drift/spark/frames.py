@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -247,7 +248,9 @@ def _with_places(
 
 def number_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """From rows sorted by place to rows of batches: counts those of one place, and runs the maps after the source."""
-    pieces = ((reading.name, columns, columns.metas[0]) for columns in numbered(reading, batches))
+    every = numbered(reading, batches)
+    new = (columns.cut(bisect_left(columns.metas, work.begin), len(columns.metas)) for columns in every)
+    pieces = ((reading.name, columns, columns.metas[0]) for columns in new if columns.metas)
     yield from through_maps(work, pieces, tells_read=True)
 
 

@@ -68,6 +68,8 @@ class Work:
         remembers: tasks give rows of STATE, these, and go on with those that they are given.
         repeats: what tasks make of items with one meta.
         keeps: tasks that read rows send them on as they are, to be kept in the ranges that `bounds` cut.
+        begin: a cut that the run goes on from: items below it are passed over, and states are as of it.
+        classes: of states.
     """
 
     dataflow: bytes
@@ -82,6 +84,8 @@ class Work:
     remembers: Remembering | None = None
     repeats: Repeats = "bug"
     keeps: bool = False
+    begin: bytes = BEGINNING
+    classes: tuple[type, ...] = ()
 
     @property
     def due_below(self) -> bytes:
@@ -93,7 +97,7 @@ class Work:
         dataflow = _dataflow(self.dataflow, self.around)
         self.around.enter(same_machine=False)  # this process may have run tasks of others since it knows the dataflow
         gc.set_threshold(_GC_THRESHOLD, 20, 100)
-        return Levels(dataflow, fused=self.fused, gang=self.gang is not None)
+        return Levels(dataflow, fused=self.fused, gang=self.gang is not None, classes=self.classes)
 
 
 @lru_cache(maxsize=4)
@@ -143,7 +147,7 @@ def through_maps(
 
 
 def _worker(work: Work, levels: Levels, level: int) -> LevelWorker:
-    return LevelWorker(levels, level, work.targets, work.bounds, work.due_below, work.remembers)
+    return LevelWorker(levels, level, work.targets, work.bounds, work.due_below, work.remembers, work.begin)
 
 
 def release_later(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -43,4 +43,4 @@ def _made(dataflow: Dataflow, feed: Feed, settings: SparkSettings) -> Engine:
     return SparkEngine(dataflow, feed, settings)
 
 
-SPARK = EngineKind("spark", _made, SparkSettings, reads_frames=True, output_is_elsewhere=True)
+SPARK = EngineKind("spark", _made, SparkSettings, reads_frames=True, output_is_elsewhere=True, keeps_state=True)

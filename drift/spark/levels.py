@@ -32,13 +32,11 @@ class Remembering:
         everything: those of all keys, not only of those that were changed; and all later items that are still to come,
             not only new ones.
         heartbeat: of all sources after the micro-batch before: later items below it have come.
-        classes: of states, where the modules of the graph's functions do not know them by name.
     """
 
     number: int
     everything: bool
     heartbeat: bytes = BEGINNING
-    classes: tuple[type, ...] = ()
 
 
 class Levels:
@@ -52,10 +50,14 @@ class Levels:
 
     Args:
         gang: whether they do.
+        classes: of states, where the modules of the graph's functions do not know them by name.
     """
 
-    def __init__(self, dataflow: Dataflow, *, fused: bool = True, gang: bool = False) -> None:
+    def __init__(
+        self, dataflow: Dataflow, *, fused: bool = True, gang: bool = False, classes: tuple[type, ...] = ()
+    ) -> None:
         self.dataflow = dataflow
+        self.classes = classes
         self.fused = fused
         self.gangs: set[int] = set()
         plan = Plan(dataflow, fused=fused)
@@ -79,6 +81,10 @@ class Levels:
                         feeds[target] = max(feeds.get(target, 1), level + 1)
         self.last = max(self.of.values(), default=0) + 1
 
+    def forms(self) -> Forms:
+        """How states are written and read."""
+        return Forms(self.dataflow, timed_steps(Plan(self.dataflow, fused=self.fused)), self.classes)
+
     def groups(self, level: int) -> list[str]:
         """Names of the groupings of a level."""
         return [name for name, at in self.of.items() if at == level and isinstance(self.dataflow[name], Group)]
@@ -91,6 +97,7 @@ class LevelWorker:
         bounds: metas that cut the output into ranges, one range for each task of the last level.
         due_below: timers from here on have not come when all items have.
         remembering: where it is given, later items from there on are not sent on but kept, for `waiting`.
+        begin: nothing below it comes: states that are recalled are as of it.
 
     Attributes:
         cuts_at_times: pieces are to hold all that an input item brings about. On a cycle that changes keys, what it
@@ -105,6 +112,7 @@ class LevelWorker:
         bounds: Sequence[bytes],
         due_below: bytes = END_OF_TIME,
         remembering: Remembering | None = None,
+        begin: bytes = BEGINNING,
     ) -> None:
         groups = levels.groups(level)
         self._level = level
@@ -113,12 +121,10 @@ class LevelWorker:
         self._plan = Plan(levels.dataflow, fused=levels.fused)
         self._router = Router(self._plan, targets)
         self._worker = Worker(Plan(levels.dataflow, fused=levels.fused, only=groups))
-        self._settled = BEGINNING
+        self._begin = self._settled = begin if remembering is None else remembering.heartbeat
         self._due_below = due_below
+        self._kept = KeptRows(levels.last, level, levels.forms)
         if remembering is not None:
-            classes, timed = remembering.classes, timed_steps(self._plan)
-            self._kept = KeptRows(levels.last, level, lambda: Forms(levels.dataflow, timed, classes))
-            self._settled = remembering.heartbeat
             self._worker.track()
         self._remembering = remembering
         self._waiting: dict[tuple[int, int, str], list[Columns]] = {}
@@ -127,8 +133,7 @@ class LevelWorker:
     def handle(self, parts: Sequence[Part], outbox: Outbox, settled: bytes) -> None:
         """Process pieces that are complete below `settled`, and all above what was handled before."""
         worker = self._worker
-        if self._remembering is not None:
-            self._kept.restore(worker, self._remembering.heartbeat)
+        self._kept.restore(worker, self._begin)
         worker.settle(self._settled, min(settled, self._due_below))
         self.leave(worker.handle(parts).get(BARRIER, ()), outbox)
         while (least := worker.least_later) is not None and least < min(settled, self._due_below):

@@ -6,7 +6,7 @@ cannot read itself; the rest is done when somebody asks for rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial, reduce
@@ -20,7 +20,8 @@ from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
 from drift.sources.frames import FrameSource
 from drift.spark import frames, pieces
-from drift.spark.batches import DDL, ROWS, shuffled
+from drift.spark.batches import DDL, ROWS, Row, record_batch, shuffled
+from drift.spark.begin import rows_of
 from drift.spark.folders import make_folder, remove_folder
 from drift.spark.gang import check_slots, new_keys, slots_of
 from drift.spark.gang_task import run_gang
@@ -33,8 +34,10 @@ from drift.spark.sampling import look_at, way_of
 from drift.spark.sessions import use_this_python
 from drift.spark.spool import Spool
 from drift.spark.tasks import task
+from drift.state.keeping import Begin
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.meta import BEGINNING
 
 _PIECE_BATCHES = 16  # of a megabyte
 
@@ -47,17 +50,25 @@ class Prepared:
 
     Args:
         watch: called while sources are read here.
+        begin: the cut that the run goes on from.
 
     Attributes:
         error: what reading the sources here ended with.
     """
 
     def __init__(
-        self, spark: Any, dataflow: Dataflow, feed: Feed, settings: SparkSettings, watch: Callable[[], None]
+        self,
+        spark: Any,
+        dataflow: Dataflow,
+        feed: Feed,
+        settings: SparkSettings,
+        watch: Callable[[], None],
+        begin: Begin | None = None,
     ) -> None:
         use_this_python(spark)
         self._spark = spark
         self._levels = Levels(dataflow, fused=settings.fused, gang=settings.gang)
+        self._begin = begin
         self._closing = ExitStack()
         self.error: Exception | None = None
         self.items_in = self.late_items = 0
@@ -69,6 +80,8 @@ class Prepared:
 
     def _prepare(self, dataflow: Dataflow, feed: Feed, settings: SparkSettings, watch: Callable[[], None]) -> None:
         targets = settings.partitions or default_partitions(self._spark)
+        if self._levels.gangs and self._begin is not None:
+            raise SettingsError("a gang begins without a state, and the run goes on from a cut; leave out gang=True")
         if self._levels.gangs:
             check_slots(self._spark, targets)
         readings = [
@@ -84,6 +97,8 @@ class Prepared:
             bounds=(),
             algorithm=settings.digest,
             gang=new_keys(settings.silence_max_s) if settings.gang else None,
+            begin=self._begin.cut.at if self._begin is not None else BEGINNING,
+            classes=self._begin.at.classes if self._begin is not None else (),
         )
         recorded = _recorded(feed)
         if recorded is not None:
@@ -109,7 +124,7 @@ class Prepared:
         firsts = [first for look in looks for first in look.firsts]
         keeps = bool(readings) and feed.on_stored is not None
         ways = [way_of(reading, look, work.targets) for (reading, _), look in zip(readings, looks)]
-        if (self._levels.gangs or self._levels.puts_later) and not keeps:  # items are counted before
+        if (self._levels.gangs or self._levels.puts_later or self._begin) and not keeps:  # items are counted before
             ways = ["place" for _ in ways]
         counted = all(way == "place" for way in ways)
         work = replace(work, bounds=cuts(firsts, work.targets), repeats="bug" if counted else "count")
@@ -125,6 +140,8 @@ class Prepared:
             inputs = [frames.level_0(frame, work, reading, way) for reading, frame, way in read]
         if spooled is not None and spool.firsts:
             inputs.append(spooled(work))
+        if self._begin is not None:
+            inputs.append(in_spark(self._spark, rows_of(self._begin, self._levels, work)))
         return work, inputs
 
     def _reading(self, rank: int, name: str, feed: Feed, source: FrameSource, targets: int) -> _ReadFrame:
@@ -166,6 +183,11 @@ class Prepared:
         """Remove what was put aside."""
         with suppress(Exception):  # the JVM may be gone
             self._closing.close()
+
+
+def in_spark(spark: Any, rows: Iterable[Row]) -> Any:
+    """Rows of this process as a DataFrame."""
+    return spark.createDataFrame(pa.Table.from_batches([record_batch(list(rows))], schema=ROWS), schema=DDL)
 
 
 def _recorded(feed: Feed) -> RecordedInput | None:

@@ -100,6 +100,11 @@ class KeptRows:
         return Row(self._last_level, target, first, port, level, _FORMAT + _encode((number, piece)))
 
 
+def state_row(last_level: int, level: int, target: int, piece: StoredPiece) -> Row:
+    """A row of STATE with what was known before the first micro-batch."""
+    return Row(last_level, target, BEGINNING, STATE, level, _FORMAT + _encode((-1, piece)))
+
+
 def _opened(row: Row) -> tuple[int, StoredPiece]:
     if not row.body.startswith(_FORMAT):
         raise SettingsError(

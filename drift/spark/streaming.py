@@ -293,7 +293,7 @@ class Stream:
         waiting += [store.pending(before.slot)] if before.number >= 0 else []
         rows = reduce(lambda one, other: one.unionAll(other), waiting)
         slot = before.next_slot
-        remembering = Remembering(number, before.writes_everything, before.heartbeat, self._classes)
+        remembering = Remembering(number, before.writes_everything, before.heartbeat)
         work = replace(self._work(before.partitions, bounds, remembering), heartbeat=upto)
         ready = functions.col("place") < functions.lit(bytearray(upto))
         fed = rows.where(ready).select("place", "payload").repartition(before.partitions, "place")
@@ -397,6 +397,7 @@ class Stream:
             bounds=bounds,
             algorithm=self._settings.digest,
             remembers=remembering,
+            classes=self._classes,
         )
 
     def _promise(self, rank: int, before: int | None, seen: Any) -> int | None:

@@ -77,9 +77,9 @@ class Base:
             asked = f"select key, value from state where step = ? and key in ({','.join('?' * len(some))})"
             yield from self._rows(asked, (step, *some))
 
-    def timed(self, step: str) -> Iterator[tuple[bytes, bytes]]:
+    def rows(self, step: str, *, timed: bool) -> Iterator[tuple[bytes, bytes]]:
         """See `Reader`."""
-        return self._rows("select key, value from state where step = ? and timed", (step,))
+        return self._rows(f"select key, value from state where step = ? {'and timed' if timed else ''}", (step,))
 
     def later(self) -> list[LaterForm]:
         """See `Reader`."""

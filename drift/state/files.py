@@ -72,9 +72,9 @@ class FilesReader:
         """See `Reader`."""
         return self._base.find(step, keys)
 
-    def timed(self, step: str) -> Iterable[tuple[bytes, bytes]]:
+    def rows(self, step: str, *, timed: bool) -> Iterable[tuple[bytes, bytes]]:
         """See `Reader`."""
-        return self._base.timed(step)
+        return self._base.rows(step, timed=timed)
 
     def later(self) -> list[LaterForm]:
         """See `Reader`."""

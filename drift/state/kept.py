@@ -20,7 +20,7 @@ from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.worker import Piece
 from drift.state.cut import Cut, StateDamaged
 from drift.state.patience import Patience
-from drift.state.pieces import Forms, LaterForm, States, StoredPiece, states_of
+from drift.state.pieces import Form, Forms, LaterForm, States, StoredPiece, states_of
 from drift.state.place import Reader
 
 _HASH_BYTES = 8
@@ -62,10 +62,13 @@ class Laid:
         values = self.of(step)
         return ((key, self._forms.value(bytes(raw))) for key in identities if (raw := values.get(key)) is not None)
 
+    def timed_keys(self, step: str) -> Mapping[Any, None]:
+        return self._both(step)[1]
+
     def timed(self, step: str) -> list[tuple[Any, Any]]:
         """The states of the keys that have timers; nothing is laid over each other where none has."""
         has_some = any(piece.states[step].timed for piece in self._pieces if step in piece.states)
-        return list(self.found(step, self._both(step)[1])) if has_some else []
+        return list(self.found(step, self.timed_keys(step))) if has_some else []
 
     def later(self) -> Iterator[LaterForm]:
         return chain.from_iterable(piece.later for piece in self._pieces)
@@ -103,15 +106,27 @@ class Kept:
 
     def at_once(self, cut: Cut) -> Piece:
         """What has to be known from the beginning: the states of keys with timers, and all later items."""
+        if cut.is_last:
+            return Piece(cut.at, {}, [])
         states: dict[str, Entries] = {}
         for step in cut.steps:
-            rows = self._forms.entries(self._verified(step, self._reader.timed(step)))
+            rows = self._forms.entries(self._verified(step, self._reader.rows(step, timed=True)))
             timed = self._changed.timed(step)
             if rows or timed:
                 changed = self._changed.of(step)
                 states[step] = Entries.of([*(entry for entry in rows if entry[0] not in changed), *timed])
         later = chain(self._reader.later(), self._changed.later())
         return Piece(cut.at, states, self._forms.later(each for each in later if each.meta >= cut.at))
+
+    def all_of(self, step: str) -> tuple[Iterator[tuple[Any, Form]], Container[Any]]:
+        """Every key of a step with its state as it was written, and the keys that have timers."""
+        changed = self._changed.of(step)
+        timed = {identity_of(key): None for key, _ in self._reader.rows(step, timed=True)}
+        timed = {key: None for key in timed if key not in changed}
+        timed.update(self._changed.timed_keys(step))
+        rows = ((identity_of(key), form) for key, form in self._verified(step, self._reader.rows(step, timed=False)))
+        base = (row for row in rows if row[0] not in changed)
+        return chain(base, ((key, raw) for key, raw in changed.items() if raw is not None)), timed
 
     def lookup(self, step: str) -> Lookup:
         """What is found when a key is first asked for; nothing is read before."""

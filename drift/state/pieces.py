@@ -34,6 +34,9 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Failure
 from drift_graph.restore import CannotRestore, Classes, classes_near, restored
 
+#: Of a state, as it was written.
+Form = bytes | msgspec.Raw
+
 #: Classes of our own that are found in states.
 _OURS = (
     *(State, Timer, Failure, First, Folded, Forget, Leaves, Part, Round, Told),
@@ -179,10 +182,10 @@ class Forms:
         return [LaterSent(*each[:3], self.value(each.payload), each.diff) for each in forms]
 
 
-def states_of(entries: Iterable[tuple[Any, msgspec.Raw | None]], timed: Container[Any]) -> States:
+def states_of(entries: Iterable[tuple[Any, Form | None]], timed: Container[Any]) -> States:
     """Of identities of keys and stored forms, None for those that are gone; those in `timed` have timers."""
     keys: list[Any] = []
-    forms: list[msgspec.Raw] = []
+    forms: list[Form] = []
     gone: list[Any] = []
     for key, form in entries:
         if form is None:

@@ -65,8 +65,8 @@ class Reader(Protocol):
     def find(self, step: str, keys: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
         """Keys and rows of the base: of those keys that have one."""
 
-    def timed(self, step: str) -> Iterable[tuple[bytes, bytes]]:
-        """Those that come with timers."""
+    def rows(self, step: str, *, timed: bool) -> Iterable[tuple[bytes, bytes]]:
+        """All of them, or those that come with timers."""
 
     def later(self) -> list[LaterForm]:
         """The later items of the base."""

@@ -102,10 +102,10 @@ class PostgresReader:
         sql = "select id, value from drift_state_base where run = %s and step = %s and id = any(%s)"
         return [(by_id[each], value) for each, value in self._all(sql, step, list(by_id))]
 
-    def timed(self, step: str) -> Iterable[tuple[bytes, bytes]]:
+    def rows(self, step: str, *, timed: bool) -> Iterable[tuple[bytes, bytes]]:
         """See `Reader`."""
-        sql = "select coalesce(key, id), value from drift_state_base where run = %s and step = %s and timed"
-        return self._all(sql, step)
+        sql = "select coalesce(key, id), value from drift_state_base where run = %s and step = %s and (timed or not %s)"
+        return self._all(sql, step, timed)
 
     def later(self) -> list[LaterForm]:
         """See `Reader`."""

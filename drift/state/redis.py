@@ -101,8 +101,10 @@ class RedisReader:
             rows = self._ask(partial(_found, base, some))
             yield from ((key, row) for key, row in zip(some, rows) if row is not None)
 
-    def timed(self, step: str) -> Iterable[tuple[bytes, bytes]]:
+    def rows(self, step: str, *, timed: bool) -> Iterable[tuple[bytes, bytes]]:
         """See `Reader`."""
+        if not timed:
+            return self.find(step, sorted(self._ask(lambda client: client.hkeys(f"{self._names}base:{step}"))))
         return self.find(step, sorted(self._ask(lambda client: client.smembers(f"{self._names}timed:{step}"))))
 
     def later(self) -> list[LaterForm]:

@@ -48,7 +48,7 @@ from drift.machines.nodes.pacing import needs_pace
 from drift.machines.nodes.pieces import PieceName
 from drift.machines.nodes.recovery import TOGETHER, Call, Effect, RecoveryNode, Replace, Tell, role_name
 from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER, Piece, timed_steps
+from drift.machines.worker import BARRIER, timed_steps
 from drift.state.cut import Output
 from drift.state.keeping import Begin, Taken
 from drift_barrier.barrier import Released
@@ -244,7 +244,7 @@ class ZeromqEngine:
         if begin is None:
             return
         cut, blocks, kept, _ = begin
-        piece = Piece(cut.at, {}, []) if cut.is_last else kept.at_once(cut)  # workers look the rest up
+        piece = kept.at_once(cut)  # workers look the rest up
         output = Restart(cut.output.position, cut.output.last, list(blocks), list(cut.output.opened), [], [])
         self._node.begin_at(cut.at, output, piece)
         self._tombstones_before = cut.tombstones

@@ -1,0 +1,71 @@
+"""A cut of another engine as rows: states for the tasks that have the keys here, and later items for where they go.
+
+Invariant: with these rows, and the items at or above the cut, the tasks are where those of an unbroken run would be.
+
+Why: states and later items of a cut are by key and as of it, so they fit any number of tasks. A later item that was
+taken back is counted away, since tasks on Spark take nothing back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from drift.machines.plan import Plan
+from drift.machines.sent import LaterSent, as_ports
+from drift.machines.worker import Router
+from drift.spark.batches import COUNT, Outbox, Row, all_rows
+from drift.spark.kernels import Work
+from drift.spark.levels import Levels, LevelWorker, Remembering
+from drift.spark.states import state_row
+from drift.state.keeping import Begin
+from drift.state.pieces import StoredPiece, states_of
+from drift_graph.canonical import form_of
+from drift_graph.meta import BEGINNING, END_OF_TIME
+
+_KEYS = 4096  # of a task, about, in one row
+
+
+def rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
+    """The rows of a run that has an end: for each level, and how many items were released before."""
+    for row in _states(begin, levels, work.targets):
+        yield row._replace(level=row.items)
+    yield from _later(begin, levels, work, None, END_OF_TIME)
+    for target in range(work.targets):
+        yield Row(levels.last, target, BEGINNING, COUNT, begin.cut.output.position, b"")
+
+
+def kept_rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
+    """The same as a micro-batch of a stream would have kept it."""
+    yield from _states(begin, levels, work.targets)
+    yield from _later(begin, levels, work, Remembering(-1, everything=True), begin.cut.at)
+
+
+def _states(begin: Begin, levels: Levels, targets: int) -> Iterator[Row]:
+    router = Router(Plan(levels.dataflow, fused=levels.fused), targets)
+    for step in begin.cut.steps:
+        entries, timed = begin.kept.all_of(step)
+        while some := list(islice(entries, _KEYS * targets)):
+            owners = [0] * len(some) if step in levels.alone else router.owners([key for key, _ in some])
+            for target in sorted(set(owners)):
+                own = (entry for entry, owner in zip(some, owners) if owner == target)
+                yield state_row(levels.last, levels.of[step], target, StoredPiece({step: states_of(own, timed)}, ()))
+
+
+def _later(
+    begin: Begin, levels: Levels, work: Work, remembering: Remembering | None, due_below: bytes
+) -> Iterator[Row]:
+    worker = LevelWorker(levels, 0, work.targets, work.bounds, due_below, remembering)
+    outbox = Outbox(levels.last, work.targets)
+    ports = as_ports(_net(begin.kept.at_once(begin.cut).later))
+    worker.leave([(port, columns) for port, batches in ports.items() for columns in batches], outbox)
+    yield from worker.waiting(0)
+    yield from all_rows(outbox.rest())
+
+
+def _net(later: list[LaterSent]) -> list[LaterSent]:
+    """Those that were not taken back."""
+    found: dict[tuple[str, bytes, bytes], list[LaterSent]] = {}
+    for each in later:
+        found.setdefault((each.target, each.meta, form_of(each.payload)), []).append(each)
+    return [several[0]._replace(diff=1) for several in found.values() if sum(each.diff for each in several) == 1]
