@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import drift
 import drift.spark
 from drift import sinks, sources
+from drift.spark.streaming import Stream
 
 ITEMS = 3000
 
@@ -56,7 +59,7 @@ def written(path: Path, given: Sequence[Any]) -> Path:
 
 def begun(folder: Path, engine: Any = "local", stop_at: int = 4000, **more: Any) -> None:
     """A run that is broken off after so many items of its output, and has some cuts."""
-    cuts = drift.Cuts(folder / "state", every_s=0.0, keep=5)
+    cuts = drift.Cuts(folder / "state", every_s=0.0)
     given = {"flights": sources.jsonl(folder / "in.jsonl")}
     run = drift.run(flights(), given, engine=engine, state=cuts, batch_items=100, **more)
     for item in run:
@@ -69,12 +72,12 @@ def whole(folder: Path) -> drift.Report:
     return drift.run(flights(), {"flights": sources.jsonl(folder / "in.jsonl")}).finish()
 
 
-@pytest.mark.parametrize(("engine", "more"), [("local", {}), ("zeromq", {"workers": 2})])
-def test_a_run_goes_on_from_a_cut_of_another_engine(spark: Any, tmp_path: Path, engine: Any, more: Any) -> None:
+def test_a_run_goes_on_from_a_cut_of_another_engine(spark: Any, tmp_path: Path) -> None:
     written(tmp_path / "in.jsonl", rows())
     into = {"counts": sinks.jsonl(tmp_path / "counts.jsonl")}
-    begun(tmp_path, engine, sinks=into, **more)
+    begun(tmp_path, sinks=into)
     begun_with = (tmp_path / "counts.jsonl").stat().st_size
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
     given = {"flights": sources.jsonl(tmp_path / "in.jsonl")}
     run = drift.run(flights(), given, engine="spark", partitions=2, state=tmp_path / "state", sinks=into)
     cut = run.went_on_from
@@ -84,5 +87,55 @@ def test_a_run_goes_on_from_a_cut_of_another_engine(spark: Any, tmp_path: Path, 
     unbroken = {"counts": sinks.jsonl(tmp_path / "right.jsonl")}
     drift.run(flights(), given, sinks=unbroken).finish()
     assert (tmp_path / "counts.jsonl").read_bytes() == (tmp_path / "right.jsonl").read_bytes()
+    frame = spark.read.schema("time long, to string, from string").json(str(tmp_path / "in.jsonl"))
+    of_frame = drift.run(flights(), {"flights": frame}, engine="spark", partitions=3, state=tmp_path / "copy")
+    assert of_frame.finish().digest == right.digest
     for again in ("spark", "local"):  # it has ended: nothing is left to do
         assert drift.run(flights(), given, engine=again, state=tmp_path / "state").finish().digest == right.digest
+
+
+def stream_of(spark: Any, folder: Path, graph: drift.Dataflow | None = None, **more: Any) -> Stream:
+    read = spark.readStream.schema("time long, to string, from string").option("maxFilesPerTrigger", 1)
+    given = {"flights": read.json(str(folder / "arriving"))}
+    more = {"state": str(folder / "state"), **more}
+    return drift.spark.stream(graph or flights(), given, checkpoint=folder / "stream", partitions=2, **more)
+
+
+def test_a_stream_goes_on_from_a_cut_and_passes_over_what_comes_again(spark: Any, tmp_path: Path) -> None:
+    given = rows()
+    written(tmp_path / "in.jsonl", given)
+    begun(tmp_path, "zeromq", workers=2)
+    (tmp_path / "arriving").mkdir()
+    for number in range(2):  # from the start: all that is below the cut comes again
+        path = written(tmp_path / "arriving" / f"{number}.json", given[number * 1500 : (number + 1) * 1500])
+        os.utime(path, (1_000_000 + number, 1_000_000 + number))
+    stream = stream_of(spark, tmp_path)
+    stream.wait(stream.start(availableNow=True))
+    stream = stream_of(spark, tmp_path)  # another program goes on with it
+    stream.finish()
+    right = whole(tmp_path)
+    assert stream.digest() == right.digest
+    first, last = stream.items().selectExpr("min(position)", "max(position)").first()
+    assert 0 < first <= 4001 and last == right.items_out - 1
+    assert stream.items().count() == last - first + 1 and stream.late().count() == 0
+
+
+def test_what_does_not_fit_a_cut_is_refused_before_a_stream_begins(spark: Any, tmp_path: Path) -> None:
+    written(tmp_path / "in.jsonl", rows(500))
+    begun(tmp_path, stop_at=300)
+    (tmp_path / "arriving").mkdir()
+    with pytest.raises(drift.SettingsError, match=r"from_cut=999, and .* has [0-9]"):
+        stream_of(spark, tmp_path, state=drift.Cuts(tmp_path / "state", from_cut=999)).start()
+    other = drift.Graph("flights")
+    other.source("flights", time=drift.EventTime(lambda flight: flight["time"], lateness=60)).sink("out")
+    with pytest.raises(drift.GraphError, match="is of another graph, and its states do not fit"):
+        stream_of(spark, tmp_path, other.build()).start()
+    with pytest.raises(drift.SettingsError, match="holds no state of a run"):
+        stream_of(spark, tmp_path, state=str(tmp_path / "nothing")).start()
+    run = drift.run(flights(), {"flights": sources.jsonl(tmp_path / "in.jsonl")}, state=tmp_path / "state")
+    run.finish()
+    with pytest.raises(drift.SettingsError, match="has ended, and its output is complete"):
+        stream_of(spark, tmp_path).start()
+    live = {"flights": sources.tcp_lines("127.0.0.1", 9)}
+    with pytest.raises(drift.SettingsError, match="source 'flights' is live, and engine='spark' runs what has an end"):
+        drift.run(flights(), live, engine="spark", state=drift.Cuts(tmp_path / "of live", logs=tmp_path / "logs"))

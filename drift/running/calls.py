@@ -50,7 +50,7 @@ def run(
         web: a port, 0 for any that is free, or "HOST:PORT": a page of the run while it runs, at `Run.web`. On a host
             that is not this machine's loopback it asks for a token, DRIFT_WEB_TOKEN or one that is made.
         state: a folder where the run keeps its state, or `drift.Cuts(...)`: the same call goes on from there after
-            whatever ended the run (local, zeromq).
+            whatever ended the run (local, zeromq); on spark from a cut of these.
         otel: give OpenTelemetry a span of the run and its counters.
         more: other settings of the engine: `drift.Settings`, and those of its own.
 

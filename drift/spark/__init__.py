@@ -112,6 +112,7 @@ def stream(
     partitions: int | None = None,
     changed_code: Literal["refuse", "accept"] = "refuse",
     classes: Sequence[type] = (),
+    state: Any = None,
     **more: Any,
 ) -> Stream:
     """A graph over streaming DataFrames: `start` it, `finish` it, read its `items`.
@@ -131,11 +132,15 @@ def stream(
         changed_code: what to do where functions are not those that the stream has run with before: "refuse" to start,
             or "accept" it, where a function that raised was mended.
         classes: of states, where the modules of the graph's functions do not know them by name.
+        state: where a run on another engine has kept its state, or `drift.Cuts(...)` of it: the stream goes on from
+            its last cut, or from `from_cut`, and keeps its own state in `checkpoint` from then on. The sources give at
+            least what lies at or above the cut; what is below it is passed over.
         more: other settings of engine "spark".
     """
     need("spark", "drift.spark.stream")
     from drift.spark.kind import SPARK
     from drift.spark.streaming import Stream
+    from drift.state.keeping import Cuts
     from drift_graph.graph import Dataflow
 
     return Stream(
@@ -148,5 +153,6 @@ def stream(
         times=times or {},
         changed_code=changed_code,
         classes=tuple(classes),
+        state=state if state is None or isinstance(state, Cuts) else Cuts(state),
         settings=SPARK.settings_of({"partitions": partitions, **more}),
     )

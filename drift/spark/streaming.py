@@ -26,6 +26,7 @@ from drift.records.fingerprint import fingerprint
 from drift.sources.base import as_source
 from drift.sources.frames import FrameSource
 from drift.spark.batches import DDL, LATER, ROWS, STATE
+from drift.spark.begin import kept_rows_of
 from drift.spark.blocks import joined_digest
 from drift.spark.errors import as_drift_error, told_to_spark
 from drift.spark.frames import Reading, reading_of
@@ -33,7 +34,7 @@ from drift.spark.kernels import RangeEnd, Work, release_later
 from drift.spark.kind import SparkSettings
 from drift.spark.levels import Levels, Remembering
 from drift.spark.output import PAYLOAD_DDL, PLACE_DDL, arrow_fields, check_sources, chosen_sink
-from drift.spark.prepare import cuts, default_partitions, through_levels
+from drift.spark.prepare import cuts, default_partitions, in_spark, through_levels
 from drift.spark.sessions import use_this_python
 from drift.spark.streaming_kernels import (
     ARRIVED_DDL,
@@ -45,9 +46,11 @@ from drift.spark.streaming_kernels import (
     number_items,
     release,
 )
-from drift.spark.streaming_store import LATE_DDL, Commit, Store
+from drift.spark.streaming_store import LATE_DDL, PENDING_DDL, Commit, Store
 from drift.spark.tasks import task
-from drift_barrier.digest import hash_block
+from drift.state.keeping import Cuts, begin_elsewhere
+from drift.urls import without_secrets
+from drift_barrier.digest import BLOCK_ITEMS, hash_block
 from drift_graph.canonical import hash64
 from drift_graph.errors import DriftError, LateItem, SettingsError
 from drift_graph.functions import safe_text
@@ -78,6 +81,7 @@ class Stream:
         times: Mapping[str, TimePolicy],
         changed_code: Literal["refuse", "accept"],
         classes: tuple[type, ...],
+        state: Cuts | None,
         settings: SparkSettings,
     ) -> None:
         check_sources(dataflow, sources, times)
@@ -106,7 +110,8 @@ class Stream:
         policies = {reading.name: reading.policy for reading in self._readings.values()}
         self._graph = fingerprint(dataflow, policies)
         self._changed_code = changed_code
-        self._classes = classes
+        self._classes = classes if state is None else (*classes, *state.classes)
+        self._state, self._times = state, times
         self._settings = settings
         self._around = surroundings()  # of this thread; micro-batches are begun in another
         self._error: Exception | None = None
@@ -132,7 +137,7 @@ class Stream:
         Raises:
             SettingsError: the checkpoint is one of another graph, or of an input that has ended.
         """
-        commits = self._store(self._spark).commits()
+        commits = self._commits()
         if commits:
             self._check_graph(commits)
             self._check(commits[-1])
@@ -141,7 +146,7 @@ class Stream:
                     f"the stream in {self._folder} was finished: its input has ended, and its output is complete; to "
                     f"go on with more input, start anew with another checkpoint"
                 )
-            if not self._store(self._spark).knows_query():
+            if commits[-1].number >= 0 and not self._store(self._spark).knows_query():
                 raise SettingsError(
                     f"the stream in {self._folder} has {len(commits)} micro-batches, and Spark's own checkpoint, the "
                     f"folder query in it, is gone: Spark would read the input from its start; start anew with another "
@@ -174,7 +179,7 @@ class Stream:
 
         No query of this stream may be running. It may be called again, also after a crash in it.
         """
-        commits = self._store(self._spark).commits()
+        commits = self._commits()
         if not commits or not commits[-1].finished:
             self.wait(self.start(availableNow=True))
             commits = self._store(self._spark).commits()
@@ -190,15 +195,71 @@ class Stream:
         return self._store(self._spark).late()
 
     def digest(self) -> str:
-        """Digest of the output so far."""
+        """Digest of the output so far; also of what was released before the cut, where the stream went on from one."""
         store = self._store(self._spark)
         commits = store.commits()
-        failed = store.failure(len(commits))
+        failed = store.failure(commits[-1].number + 1 if commits else 0)
         commits += [failed] if failed is not None else []
         blocks = [block for commit in commits for block in commit.blocks]
         edges = [edge for commit in commits for edge in commit.edges]
         algorithm = self._settings.digest
         return hash_block(algorithm, b"".join(joined_digest(algorithm, blocks, edges))).hex()
+
+    # From a cut of another engine.
+
+    def _commits(self) -> list[Commit]:
+        """Of the micro-batches that are done; the first is that of the cut that the stream is to go on from."""
+        commits = self._store(self._spark).commits()
+        if self._state is None or (commits and commits[0].number < 0):
+            return commits
+        if commits:
+            raise SettingsError(
+                f"the stream in {self._folder} has begun without state=, and cannot go on from a cut any more; leave "
+                f"state= out, or start anew with another checkpoint"
+            )
+        return [self._begin_from(self._state)]
+
+    def _begin_from(self, state: Cuts) -> Commit:
+        """Bring what a cut has to the stream's own folder, where it goes on from."""
+        settings, store = self._settings, self._store(self._spark)
+        if self._changed_code == "accept":
+            state = replace(state, changed_code="accept")
+        begin = begin_elsewhere(state, self._dataflow, self._times, fused=settings.fused, algorithm=settings.digest)
+        try:
+            if begin.cut.is_last:
+                where = without_secrets(begin.at.where)
+                raise SettingsError(
+                    f"the run that kept its state in {where} has ended, and its output is complete: there is nothing "
+                    f"to go on with"
+                )
+            partitions = settings.partitions or default_partitions(self._spark)
+            rows = in_spark(self._spark, kept_rows_of(begin, self._levels, self._work(partitions, ()))).persist()
+        finally:
+            begin.kept.close()
+        store.write_state(0, rows.toDF(*KEPT))
+        store.write_pending(0, self._spark.createDataFrame([], PENDING_DDL))
+        output, size = begin.cut.output, rows.selectExpr("sum(length(body)) AS bytes").first().bytes or 0
+        rows.unpersist()
+        at = output.position // BLOCK_ITEMS * BLOCK_ITEMS
+        opened = b"".join(each.metas for each in output.opened), b"".join(each.payloads for each in output.opened)
+        commit = Commit(
+            -1,
+            self._structure,
+            partitions,
+            0,
+            (0,),
+            output.position,
+            (None,) * len(self._readings),
+            begin.cut.at,
+            begin.cut.items_in,
+            blocks=list(enumerate(begin.blocks)),
+            edges=[(at, output.position - at, *opened)] if output.opened else [],
+            whole_bytes=size,
+            graph=self._graph,
+            since=begin.cut.at,
+        )
+        store.write_commit(commit)
+        return commit
 
     # A micro-batch.
 
@@ -230,6 +291,8 @@ class Stream:
         done = store.commit(number)
         if done is not None and not done.finished:
             return None
+        if number == 0 and done is None and (begun := store.commit(-1)) is not None:
+            return begun
         if number == 0 and done is None:
             partitions = self._settings.partitions or default_partitions(spark)
             return Commit(-1, self._structure, partitions, -1, (), 0, (None,) * len(self._readings), graph=self._graph)
@@ -247,6 +310,8 @@ class Stream:
         from pyspark.sql import functions
 
         self._check(before)
+        if before.since:
+            arrived = arrived.where(_not_passed_over(before.since))
         is_late = functions.lit(False)
         for rank, promise in enumerate(before.promises):
             if promise is not None:
@@ -290,15 +355,16 @@ class Stream:
         spark = self._spark if arrived is None else arrived.sparkSession
         store = self._store(spark)
         waiting = [] if arrived is None else [arrived.select("rank", "time", "place", "payload")]
-        waiting += [store.pending(before.slot)] if before.number >= 0 else []
+        waiting += [store.pending(before.slot)] if before.slots else []
         rows = reduce(lambda one, other: one.unionAll(other), waiting)
         slot = before.next_slot
         remembering = Remembering(number, before.writes_everything, before.heartbeat)
-        work = replace(self._work(before.partitions, bounds, remembering), heartbeat=upto)
+        heartbeat = max(upto, before.heartbeat)
+        work = replace(self._work(before.partitions, bounds, remembering), heartbeat=heartbeat, begin=before.heartbeat)
         ready = functions.col("place") < functions.lit(bytearray(upto))
         fed = rows.where(ready).select("place", "payload").repartition(before.partitions, "place")
         fed = fed.sortWithinPartitions("place").mapInArrow(partial(number_items, work, self._readings), DDL)
-        if before.number >= 0:
+        if before.slots:
             fed = fed.unionAll(self._kept(store.state(before.slots), work))
         kernel = partial(
             release,
@@ -334,9 +400,9 @@ class Stream:
             slots=(slot,) if everything else (*before.slots, slot),
             whole_bytes=state_bytes if everything else before.whole_bytes,
             changed_bytes=0 if everything else before.changed_bytes + state_bytes,
-            heartbeat=upto,
+            heartbeat=heartbeat,
             finished=upto == END_OF_TIME,
-            graph=before.graph if number == 0 else self._accepted,
+            graph=before.graph if number == 0 and not before.slots else self._accepted,
         )
         store.write_commit(commit)
         self._last, self._accepted = commit, None
@@ -439,6 +505,15 @@ class Stream:
             late = arrived.where("late").select("rank", "time", "payload").mapInArrow(kernel, LATE_DDL)
             self._store(arrived.sparkSession).write_late(number, late)
         return sum(seen[rank]["late"] for rank in promises)
+
+
+def _not_passed_over(since: bytes) -> Any:
+    """Of arrived rows those at or above a cut, and those of its own place, some of which may be below."""
+    from pyspark.sql import functions
+
+    place, cut = functions.col("place"), functions.lit(bytearray(since))
+    of_its_place = functions.substring(cut, functions.lit(1), functions.length(place)) == place
+    return functions.col("error").isNotNull() | (place >= cut) | of_its_place
 
 
 def _released(before: Commit, number: int, ends: Mapping[int, tuple[int, RangeEnd]]) -> Commit:

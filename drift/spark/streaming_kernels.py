@@ -10,6 +10,7 @@ items need.
 from __future__ import annotations
 
 import pickle
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -74,17 +75,19 @@ def number_items(
     work: Work, readings: Mapping[int, Reading], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """From places in order, with payloads, to rows of batches behind the maps after the sources."""
-    yield from through_maps(work, _numbered(readings, batches))
+    yield from through_maps(work, _numbered(readings, batches, work.begin))
 
 
 def _numbered(
-    readings: Mapping[int, Reading], batches: Iterable[pa.RecordBatch]
+    readings: Mapping[int, Reading], batches: Iterable[pa.RecordBatch], begin: bytes
 ) -> Iterator[tuple[str, Columns, bytes]]:
     counters = {rank: Counter(reading) for rank, reading in readings.items()}
     for batch in batches:
         for rank, (places, payloads) in _by_source(batch).items():
             metas = counters[rank].metas(places, payloads)
-            yield readings[rank].name, Columns(metas, payloads, None), metas[0]
+            at = bisect_left(metas, begin)  # of the place of a cut some may be below it
+            if at < len(metas):
+                yield readings[rank].name, Columns(metas[at:], payloads[at:], None), metas[at]
 
 
 def _by_source(batch: pa.RecordBatch) -> dict[int, tuple[list[bytes], list[Any]]]:

@@ -34,7 +34,7 @@ _FORMAT = b"drift stream 2\n"
 
 @dataclass(frozen=True)
 class Commit:
-    """What is known when a micro-batch is done.
+    """What is known when a micro-batch is done; or when a stream begins from a cut, which has the number -1.
 
     Attributes:
         structure: of the graph, by its fingerprint.
@@ -48,6 +48,7 @@ class Commit:
         blocks, edges: of the digest, those of this micro-batch; see `drift.spark.blocks`.
         finished: the input has ended.
         graph: fingerprint of the graph, where it is the first one or another than before.
+        since: the cut that the stream went on from: what lies below it comes again, and is passed over.
     """
 
     number: int
@@ -66,6 +67,7 @@ class Commit:
     whole_bytes: int = 0
     changed_bytes: int = 0
     graph: Any = field(default=None, repr=False)
+    since: bytes = b""
 
     @property
     def writes_everything(self) -> bool:
@@ -151,7 +153,7 @@ class Store:
 
     def items(self, ddl: str) -> Any:
         """The items of all micro-batches that are done, and those that came before the error of one that failed."""
-        done = [f"{self._output}/number={commit.number}" for commit in self.commits()]
+        done = [f"{self._output}/number={commit.number}" for commit in self.commits() if commit.number >= 0]
         if self.failure(len(done)) is not None:
             done.append(f"{self._folder}/failed/number={len(done)}")
         return self._must_read(ddl, *done) if done else self._spark.createDataFrame([], ddl)

@@ -21,7 +21,7 @@ from drift.machines.plan import Plan
 from drift.machines.process import ProcessStage
 from drift.machines.windowing import WindowStage
 from drift.machines.worker import Piece
-from drift.records.fingerprint import fingerprint
+from drift.records.fingerprint import Fingerprint, fingerprint
 from drift.sinks.base import Committing, Sink
 from drift.state.cut import Cut, Output, StateDamaged, check_fits, decoded, encoded
 from drift.state.files import FilesPlace
@@ -231,6 +231,40 @@ def steps_with_state(dataflow: Dataflow, *, fused: bool) -> dict[str, str]:
     return {name: type(stage).__name__ for name, stage in Plan(dataflow, fused=fused).stages().items()}
 
 
+def _chosen(store: Store, cuts: Cuts, graph: Fingerprint, steps: Mapping[str, str], algorithm: Algorithm) -> Cut | None:
+    """The cut to go on from."""
+    wanted, known = cuts.from_cut, store.cuts()
+    found = [cut for cut in known if wanted in (None, cut.number)]
+    if wanted is not None and not found:
+        numbers = ", ".join(str(cut.number) for cut in known) or "none"
+        raise SettingsError(f"from_cut={wanted}, and {store.where} has {numbers}")
+    if not found:
+        return None
+    check_fits(found[-1], graph, steps, algorithm, store.where, changed_code=cuts.changed_code)
+    return found[-1]
+
+
+def begin_elsewhere(
+    cuts: Cuts, dataflow: Dataflow, times: Mapping[str, TimePolicy], *, fused: bool, algorithm: Algorithm
+) -> Begin:
+    """What a run goes on from that keeps its state elsewhere from then on: the place is read, and left as it is.
+
+    Raises:
+        SettingsError: there is no cut, or not that one.
+        GraphError: it is of another graph.
+    """
+    store = store_of(cuts)
+    store.look()
+    try:
+        cut = _chosen(store, cuts, fingerprint(dataflow, times), steps_with_state(dataflow, fused=fused), algorithm)
+        if cut is None:
+            raise SettingsError(f"{store.where} has no cut to go on from; the run that kept its state there took none")
+        at = KeptAt(os.fspath(cuts.where), encoded(cut), cuts.away_max_s, tuple(cuts.classes))
+        return Begin(cut, store.blocks(cut), kept_at(at, dataflow), at)
+    finally:
+        store.close()
+
+
 class Keeper:
     """The cuts of one run.
 
@@ -265,7 +299,7 @@ class Keeper:
         self._store = store_of(cuts)
         self._store.open()
         try:
-            self.went_on_from = self.cut = self._chosen(algorithm)
+            self.went_on_from = self.cut = _chosen(self._store, cuts, self._graph, self._steps, algorithm)
         except BaseException:
             self._store.close()
             raise
@@ -274,19 +308,6 @@ class Keeper:
         self._kept_sources: deque[Mapping[str, Any]] = deque(maxlen=cuts.keep)  # positions of the cuts that are kept
         self._taken_s = 0.0
         self._taken_items = self.cut.items_in if self.cut is not None else 0
-
-    def _chosen(self, algorithm: Algorithm) -> Cut | None:
-        """The cut to go on from."""
-        store, wanted = self._store, self._cuts.from_cut
-        known = store.cuts()
-        found = [cut for cut in known if wanted in (None, cut.number)]
-        if wanted is not None and not found:
-            numbers = ", ".join(str(cut.number) for cut in known) or "none"
-            raise SettingsError(f"from_cut={wanted}, and {store.where} has {numbers}")
-        if not found:
-            return None
-        check_fits(found[-1], self._graph, self._steps, algorithm, store.where, changed_code=self._cuts.changed_code)
-        return found[-1]
 
     def begin(self, engine: Keeps, feed: PlacesInSources, sinks: Mapping[str, Sink]) -> None:
         """Before the sinks are opened and any item flows: all stand where the cut was."""
