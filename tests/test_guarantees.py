@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from drift import ArrivalTime, EventTime, sinks, sources
 from drift.guarantees import guarantee
 from drift.sinks.base import as_sink
 from drift.sources.base import as_source
+from drift.state.keeping import store_of
+from drift_graph.meta import in_rounds
 
 ROOT = Path(__file__).parents[1]
 
@@ -122,3 +125,103 @@ def test_the_command_tells_it_before_a_run_and_without_one(tmp_path: Path) -> No
     assert other.returncode == 3 and "'flights'" in other.stderr + other.stdout
     assert command("check", graph).stdout == "graph 'wordcount' is sound\n"
     assert command("check", "examples/nothing.py:graph").returncode == 2
+
+
+# Each of them, shown: a run is broken off, and the same call is made again.
+
+
+def halved(pair: tuple[int, int]) -> list[int]:
+    return [pair[1] // 2] if pair[1] > 1 else []
+
+
+def summed(state: int, number: int) -> int:
+    return state + number
+
+
+def rounds() -> drift.Dataflow:
+    """Items as they come, with what each round of a loop behind them gives, and where that ends."""
+    graph = drift.Graph("rounds")
+    given = graph.source("numbers")
+    given.scan(lambda number: number % 7, 0, lambda total, number: (total + number, (number, total))).sink("items")
+
+    def body(pairs: Any) -> Any:
+        halves = pairs.flat_map(halved, name="halved")
+        halves.sink("halves")
+        return halves
+
+    state, _ = given.iterate(20, 0, body, summed, name="loop")
+    state.sink("sum")
+    return graph.build()
+
+
+NAMES = ("items", "halves", "sum")
+
+
+@pytest.mark.parametrize("with_state", [False, True], ids=["without state", "with state"])
+@pytest.mark.parametrize("again", [True, False], ids=["read again", "read once"])
+@pytest.mark.parametrize("exact", [True, False], ids=["a sink that knows", "a sink that does not"])
+def test_what_is_promised_is_what_is_there_after_a_run_that_was_broken_off(
+    again: bool, exact: bool, with_state: bool, tmp_path: Path
+) -> None:
+    count = 400
+    whole = drift.run(rounds(), {"numbers": range(count)})
+    right = sorted((item.sink, json.dumps(item.payload)) for item in whole)
+    numbers: Any = range(count) if again else iter(range(count))
+    taken: list[Any] = []
+    state = drift.Cuts(tmp_path / "state", every_s=0.0) if with_state else None
+
+    def begun() -> drift.Run:
+        into: Any = {name: sinks.jsonl(tmp_path / name) if exact else taken for name in NAMES}
+        return drift.run(rounds(), {"numbers": numbers}, sinks=into, state=state, batch_items=30)
+
+    run = begun()
+    level = run.guarantee.level if run.guarantee is not None else ""
+    for item in run:
+        if item.position == 200:
+            break
+    run.close()
+    try:
+        begun().finish()
+    except drift.SinkError as refused:  # what it gives now is not what is there
+        assert level == "at most once" and "other" in str(refused)
+    if exact:
+        lines = [(name, line) for name in NAMES for line in (tmp_path / name).read_text().splitlines()]
+        there = sorted((name, json.dumps(json.loads(line)["payload"])) for name, line in lines)
+    else:
+        there = sorted((item.sink, json.dumps(item.payload)) for item in taken)
+    lost = [each for each in right if each not in there]
+    twice = [each for each in set(there) if there.count(each) > right.count(each)]
+    assert (
+        level
+        == {
+            (True, True): "exactly once",
+            (True, False): "at least once",
+            (False, True): "at most once",
+            (False, False): "none",
+        }[again or with_state, exact]
+    )
+    assert bool(lost) is (level in ("at most once", "none"))
+    assert bool(twice) is (level in ("at least once", "none")) or level == "none"
+
+
+def test_a_run_with_rounds_goes_on_from_each_of_its_cuts(tmp_path: Path) -> None:
+    given = {"numbers": range(60)}
+    whole = drift.run(rounds(), given).finish()
+    kept = drift.Cuts(tmp_path / "state", every_s=0.0, keep=1000)
+    run = drift.run(rounds(), given, state=kept, batch_items=30)
+    for _ in run.pieces():
+        assert run._keeper is not None
+        run._keeper._store._wait()  # else no cut is taken while one is being written
+    assert run.digest == whole.digest
+    store = store_of(kept)
+    store.look()
+    cuts = store.cuts()
+    store.close()
+    assert sum(in_rounds(cut.at) for cut in cuts) > 3 and not all(in_rounds(cut.at) for cut in cuts)
+    for cut in cuts:
+        shutil.copytree(tmp_path / "state", tmp_path / "copy")
+        again = drift.Cuts(tmp_path / "copy", from_cut=cut.number, every_s=1000)
+        run = drift.run(rounds(), given, state=again)
+        assert run.went_on_from is not None and run.went_on_from.number == cut.number
+        assert run.finish().digest == whole.digest, cut.reached
+        shutil.rmtree(tmp_path / "copy")

@@ -75,7 +75,7 @@ def whole(folder: Path) -> drift.Report:
 def test_a_run_goes_on_from_a_cut_of_another_engine(spark: Any, tmp_path: Path) -> None:
     written(tmp_path / "in.jsonl", rows())
     into = {"counts": sinks.jsonl(tmp_path / "counts.jsonl")}
-    begun(tmp_path, sinks=into)
+    begun(tmp_path, "zeromq", workers=2, sinks=into)
     begun_with = (tmp_path / "counts.jsonl").stat().st_size
     shutil.copytree(tmp_path / "state", tmp_path / "copy")
     given = {"flights": sources.jsonl(tmp_path / "in.jsonl")}
@@ -104,10 +104,11 @@ def stream_of(spark: Any, folder: Path, graph: drift.Dataflow | None = None, **m
 def test_a_stream_goes_on_from_a_cut_and_passes_over_what_comes_again(spark: Any, tmp_path: Path) -> None:
     given = rows()
     written(tmp_path / "in.jsonl", given)
-    begun(tmp_path, "zeromq", workers=2)
+    begun(tmp_path)
     (tmp_path / "arriving").mkdir()
-    for number in range(2):  # from the start: all that is below the cut comes again
-        path = written(tmp_path / "arriving" / f"{number}.json", given[number * 1500 : (number + 1) * 1500])
+    for number, part in enumerate([given[1000:2000], given[:1000], given[2000:]]):
+        # What lies below the cut comes again, also behind items that it would be too late for.
+        path = written(tmp_path / "arriving" / f"{number}.json", part)
         os.utime(path, (1_000_000 + number, 1_000_000 + number))
     stream = stream_of(spark, tmp_path)
     stream.wait(stream.start(availableNow=True))
