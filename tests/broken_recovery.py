@@ -119,6 +119,30 @@ BREAKAGES = [
         "            self._take_piece(notice.time)\n            assert self.links is not None\n"
         "            self.links.commit(notice.time)\n",
     ),
+    one(
+        "the next cut does not wait by what the last one took",
+        f"{_NODES}/cutting.py",
+        "            self._next_s = max(self._next_s, now_s + PRICE * cost_s)\n",
+        "            self._next_s = max(self._next_s, now_s)\n",
+        ("tests/test_cutting.py",),
+        NO_DEATHS,
+    ),
+    one(
+        "link logs grow without end where cuts are dear",
+        f"{_NODES}/cutting.py",
+        "        return now_s >= self._next_s or log_bytes > self._bytes_max\n",
+        "        return now_s >= self._next_s\n",
+        ("tests/test_cutting.py",),
+        NO_DEATHS,
+    ),
+    one(
+        "keys that were settled last are in no cut",
+        "drift/machines/cuts.py",
+        "        self._fold()\n        found, self._settled = self._settled, {}\n",
+        "        found, self._settled = self._settled, {}\n",
+        ("tests/test_cuts.py",),
+        NO_DEATHS,
+    ),
     broken(
         "pieces that were not committed are not sent again",
         _WORKER,

@@ -5,12 +5,14 @@
 
 Who dies, when, and how (killed, or standing still as if it hung) is drawn; several may die at once, one while the run
 goes back for another, or the spare and the process that makes pieces of cuts one. At times the disk is full: no file
-can be written for a while. The exit code is 1 where a digest differs or a run ends with an error.
+can be written for a while. Every third run keeps its state on a Redis server or in Postgres, and at times that does not
+answer for a while. The exit code is 1 where a digest differs or a run ends with an error.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import resource
 import signal
@@ -18,6 +20,10 @@ import sys
 from collections.abc import Callable
 from random import Random
 from typing import Any
+
+import psycopg
+import redis
+from servers import postgres_server, redis_server
 
 import drift
 from drift.engines.zeromq.engine import ZeromqEngine
@@ -87,23 +93,72 @@ def fill_disk(run: drift.Run, full: bool) -> None:
             resource.prlimit(child.process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
 
+class Server:
+    """A store of the runs, whose processes stand still at times.
+
+    Args:
+        url: of it.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def _pids(self) -> list[int]:
+        if self.url.startswith("unix:"):
+            with redis.Redis.from_url(self.url) as client:
+                return [int(client.info("server")["process_id"])]
+        with psycopg.connect(self.url) as connection:
+            own = connection.info.backend_pid
+            return [pid for (pid,) in connection.execute("select pid from pg_stat_activity") if pid != own]
+
+    def goes_away(self) -> Callable[[], None]:
+        """It does not answer, until what is returned is called."""
+        pids = self._pids()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+
+        def comes_back() -> None:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+        return comes_back
+
+
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("kills", type=int)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    chosen = Random(given.seed)
+    with redis_server() as first, postgres_server() as second:
+        return killed(given.kills, Random(given.seed), [Server(first), Server(second)])
+
+
+def killed(kills: int, chosen: Random, servers: list[Server]) -> int:
+    """Until so many are; the exit code."""
     expected = {make: drift.run(make(), {"numbers": range(ITEMS)}).finish().digest for make in GRAPHS}
-    done = runs = back = 0
-    while done < given.kills:
+    done = runs = back = away = 0
+    while done < kills:
         make = chosen.choice(GRAPHS)
         settings: dict[str, Any] = {"workers": chosen.randint(1, 3), "batch_items": chosen.choice([64, 512, 4096])}
+        server = servers[runs // 3 % 2] if runs % 3 == 2 else None
+        if server is not None:
+            settings["state"] = drift.Cuts(f"{server.url}#run{runs}", every_s=0.1)
         run = drift.run(make(), {"numbers": range(ITEMS)}, engine="zeromq", cut_interval_s=0.1, **settings)
         at = sorted(chosen.sample(range(ITEMS // 2), chosen.randint(1, KILLS_MAX)))
         struck = 0
         fills = sorted(chosen.sample(range(ITEMS // 2), 2)) if chosen.random() < 0.3 else []
+        pauses = sorted(chosen.sample(range(ITEMS // 2), 2)) if server is not None else []
+        comes_back: Callable[[], None] | None = None
         for position, _ in enumerate(run):
+            while server is not None and pauses and position >= pauses[0]:
+                pauses.pop(0)
+                if comes_back is not None:
+                    comes_back()
+                    away += 1
+                else:
+                    comes_back = server.goes_away()
             while fills and position >= fills[0]:
                 fills.pop(0)
                 fill_disk(run, full=len(fills) == 1)
@@ -115,7 +170,8 @@ def main() -> int:
         if report.digest != expected[make]:
             print(f"run {runs} of {make.__name__} ({settings}): another digest, after {', '.join(report.died)} died")
             return 1
-        print(f"\r{done} killed in {runs} runs, which went back {back} times", end="", flush=True)
+        told = f"{done} killed in {runs} runs, which went back {back} times; stores were away {away} times"
+        print(f"\r{told}", end="", flush=True)
     print()
     return 0
 
