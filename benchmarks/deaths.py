@@ -74,7 +74,7 @@ def counted() -> drift.Graph:
 
 
 def measured(keys: int, kills: int, rate: int, pause_s: float) -> list[Death]:
-    settings = {"workers": 2, "batch_items": 1024, "recover": True}
+    settings = {"workers": 2, "batch_items": 1024}
     deaths: list[Death] = []
     with drift.run(counted(), {"numbers": Numbers(keys, rate)}, engine="zeromq", **settings) as run:
         engine = run._engine

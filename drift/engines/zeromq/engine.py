@@ -64,7 +64,7 @@ _LOOK_INTERVAL_S = 0.02
 _STOP_S = 2.0
 _START_S = 60.0
 #: A run that is shorter and loses no process has none beside it: each takes a third of a second to start.
-_BESIDE_AFTER_S = 20.0
+_BESIDE_AFTER_S = 10.0
 #: A process counts as hung when it was silent at so many looks, and as long: the caller may have stood still as well.
 _LOOKS_MIN = 4
 #: Bars of a process's timeline that are kept until somebody takes them.
