@@ -19,7 +19,7 @@ from drift_barrier.barrier import Released
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
-from drift_graph.metas import NumberedMetas
+from drift_graph.metas import NumberedMetas, interleaved
 from drift_graph.times import SourceMachine
 
 
@@ -193,3 +193,20 @@ def test_workers_that_have_little_to_do_hear_of_minimal_time_less_often_than_who
     assert heard(1.0082, 100) == [0, 1, CALLER]  # they hold so many back while older ones are in flight
     assert heard(1.0102, 3) == [CALLER]
     assert heard(1.0122, 3, waiting=7) == [0, 1, CALLER]  # something waits for its time
+
+
+def test_what_workers_send_of_a_batch_that_they_share_is_still_known_to_be_of_it() -> None:
+    """So the barrier brings it together by places, and lists no metas."""
+    graph = drift.Graph("shared")
+    graph.source("numbers").scan(lambda n: n % 7, 0, lambda state, n: (state + n, state + n)).sink("out")
+    dataflow = graph.build()
+    machines = [SourceMachine("numbers", 0, dataflow.sources[0].time)]
+    intake = Intake(machines, batch_items=500, in_flight_max=10_000)
+    node = FeedNode(Plan(dataflow), 2, intake)
+    workers = [WorkerNode(Plan(dataflow), index, 2) for index in range(2)]
+    sent = [send for send in fed(node, intake, range(500)) if isinstance(send.message, Batch)]
+    assert {send.to for send in sent} == {0, 1}
+    worked = [out for send in sent for out in batches(workers[send.to].turn([send.message], 0.0))]
+    shares = [columns.metas for batch in worked for _, columns in batch.parts]
+    together = interleaved(shares)
+    assert together is not None and len(together[0]) == 500

@@ -51,6 +51,8 @@ class ComputedMetas(Sequence[bytes]):
         if isinstance(at, slice):
             start, stop, step = at.indices(len(self))
             assert step == 1
+            if start == 0 and stop == len(self):
+                return self  # and what it was split out of is known still
             return self._cut(start, max(start, stop))
         if at < 0:
             at += len(self)
