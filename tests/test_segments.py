@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from test_state import breaks, check_goes_on
 import drift
 from drift.engines.local import LocalEngine
 from drift.records.fingerprint import fingerprint
+from drift.segments.chain import Keepers
 from drift_graph.errors import GraphError
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Sink, Source
@@ -131,3 +135,58 @@ def test_it_changes_neither_graph_nor_fingerprint_nor_a_run_without_state() -> N
     assert made(True) == made(False)
     assert fingerprint(made(True))["digest"] == fingerprint(made(False))["digest"]
     assert isinstance(drift.run(made(True), {"n": [1]})._engine, LocalEngine)
+
+
+# Over processes, too.
+
+
+def sums(*, failing_at: int | None = None, killing_at: tuple[int, Path] | None = None) -> drift.Graph:
+    """Two durable steps in a row, and what goes past both."""
+
+    def dear(n: int) -> int:
+        return n // (n - failing_at) if failing_at is not None else n * 3
+
+    def summed(total: int, n: int) -> tuple[int, tuple[int, int]]:
+        if killing_at is not None and n == 3 * killing_at[0] and not killing_at[1].exists():
+            killing_at[1].touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return total + n, (n, total + n)
+
+    graph = drift.Graph("sums")
+    scores = graph.source("n").map(dear, name="dear", durable=True)
+    rows = scores.scan(lambda n: n % 7, 0, summed, name="sums", durable=True)
+    rows.group(lambda row: row[0] % 5, 3).map(len, name="len").sink("out")
+    scores.sink("scores")
+    return graph
+
+
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+def test_a_run_that_is_stopped_leaves_each_segment_at_a_cut(tmp_path: Path, engine: str) -> None:
+    given = {"n": range(1000)}
+    cuts = drift.Cuts(tmp_path, every_s=1000)
+    run = drift.run(sums(), given, engine=engine, state=cuts, batch_items=50)  # type: ignore[call-overload]
+    for item in run:
+        if item.position == 500:
+            run.stop()
+    keepers = run._keeper
+    assert isinstance(keepers, Keepers)
+    assert all(keeper.cut is not None and not keeper.cut.is_last for keeper in keepers.of_segments)
+    run = drift.run(sums(), given, state=cuts)
+    assert run.went_on_from is not None
+    assert run.finish().digest == drift.run(sums(), given).finish().digest
+
+
+def test_over_processes_a_call_that_fails_passes_all_borders(tmp_path: Path) -> None:
+    state = drift.Cuts(tmp_path, every_s=0)
+    run = drift.run(sums(failing_at=300), {"n": range(400)}, engine="zeromq", state=state, batch_items=50)
+    with pytest.raises(drift.StepError, match=r"'dear' .* ZeroDivisionError"):
+        run.finish()
+    assert run.report.items_out == 600
+
+
+def test_a_worker_that_dies_is_replaced_in_its_segment(tmp_path: Path) -> None:
+    given = {"n": range(800)}
+    graph = sums(killing_at=(400, tmp_path / "killed"))
+    report = drift.run(graph, given, engine="zeromq", state=tmp_path / "state", batch_items=50).finish()
+    assert report.died == ("worker 0 of segment 2",)
+    assert report.digest == drift.run(sums(), given).finish().digest

@@ -160,7 +160,7 @@ class Chain:
             silent_since_s=held.silent_since_s,
             tombstones=sum(each.tombstones for each in every),
             refused_frames=sum(each.refused_frames for each in every),
-            died=[name for each in every for name in each.died],
+            died=[f"{name} of segment {number}" for number, each in enumerate(every, 1) for name in each.died],
             recoveries=sum(each.recoveries for each in every),
             fed_again=sum(each.fed_again for each in every),
             recovering_s=sum(each.recovering_s for each in every),
@@ -210,6 +210,7 @@ class Keepers:
         self._befores = befores
         self._last = keepers[-1]
         self._feed = feed
+        self._has_paused = False
         self.went_on_from = self._last.went_on_from
 
     def is_due(self, items_in: int) -> bool:
@@ -225,8 +226,9 @@ class Keepers:
 
     def pause(self) -> bool:
         """Take the cuts that the run stops at; whether they are there."""
-        paused = [keeper.pause() for keeper in self.of_segments]  # each takes one
-        return all(paused)
+        paused = [before.pause() for before in self._befores]  # each takes one, and no other
+        self._has_paused = self._has_paused or self._last.pause()
+        return self._has_paused and all(paused)
 
     def close(self) -> None:
         """Wait for the last cuts to be written."""

@@ -152,7 +152,7 @@ class Before:
         self._whole_log = cuts.whole_logs
         self._pieces = engine.released()
         self._whole_below = END_OF_TIME  # where a call has failed, whose failure passes: nothing is kept from there on
-        self._ended = False
+        self._ended = self._is_to_pause = self._has_paused = False
         self._taken: deque[bytes] = deque()  # cuts of the next segment that are being committed
         self._committed = BEGINNING
         self._kept: deque[bytes] = deque()
@@ -183,7 +183,9 @@ class Before:
             self._ended = True
             return self._kept_of(_nothing(END_OF_TIME))
         passed = self._kept_of(self._passed(piece))
-        if self.keeper is not None and self.keeper.is_due(self.feed.items_in):
+        if self._is_to_pause:
+            self.pause()
+        elif self.keeper is not None and self.keeper.is_due(self.feed.items_in):
             self.take()
         return passed
 
@@ -240,6 +242,14 @@ class Before:
             self._kept.append(self.keeper.cut.at)
             while len(self._kept) > self._keep:
                 self._kept.popleft()
+
+    def pause(self) -> bool:
+        """Take the cut that the run stops at, now or where it is complete; whether it is there."""
+        assert self.keeper is not None
+        if not self._has_paused:
+            self._has_paused = self.keeper.pause()
+            self._is_to_pause = not self._has_paused
+        return self._has_paused
 
     def taken(self, cut: bytes) -> None:
         """The next segment takes a cut."""
