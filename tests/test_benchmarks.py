@@ -109,7 +109,7 @@ def test_windows_are_measured() -> None:
 
 
 def test_what_is_held_is_measured() -> None:
-    tables, targets, found = held(Options(items=3000, rounds=1))
+    tables, targets, found = held(Options(items=30_000, rounds=1))
     assert tables[0].row_count == 4 * len(found) and len(targets) == 2 * len(found)
 
 
