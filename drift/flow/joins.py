@@ -20,7 +20,7 @@ from itertools import chain, takewhile
 from typing import Any, Literal
 
 from drift.flow.aggregates import Aggregate
-from drift.flow.sides import Side, appended, cut
+from drift.flow.sides import Side, appended, cut, reached
 from drift.flow.windows import Window
 from drift.operators import _ByValue
 from drift_graph.canonical import canonical
@@ -141,17 +141,15 @@ class InnerJoin(PairJoin):
         """An item of either side comes."""
         side, _, payload = item
         left, right, _, _, timer = state or _nothing
-        if left and left[0][0][0] < time - self.after:
-            left = cut(left, time - self.after)
-        if right and right[0][0][0] < time - self.before:
-            right = cut(right, time - self.before)
         outputs: list[Any]
         if side:
-            outputs = [(each[1], payload) for chunk in left for each in chunk]
-            right = appended(right, (time, payload))
+            left, found = reached(left, time - self.after)
+            outputs = [(each[1], payload) for each in found]
+            right = appended(cut(right, time - self.before), (time, payload))
         else:
-            outputs = [(payload, each[1]) for chunk in right for each in chunk]
-            left = appended(left, (time, payload))
+            right, found = reached(right, time - self.before)
+            outputs = [(payload, each[1]) for each in found]
+            left = appended(cut(left, time - self.after), (time, payload))
         if timer is None:
             timer = _wanted(left, right, (), (), self.before, self.after)
             if timer is not None:

@@ -12,6 +12,8 @@ whole for each entry: a million entries of one key would take a million million 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -19,6 +21,7 @@ Side = tuple[tuple[Any, ...], ...]
 
 _LAST_MAX = 64
 _CHUNK_MAX = 1024
+_FEW = 8  # entries that are looked through one by one
 
 _time = itemgetter(0)
 
@@ -42,6 +45,12 @@ def cut(side: Side, bound: int) -> Side:
     """The side without entries below a time; entries are (time, ...), in order of time."""
     if not side or side[0][0][0] >= bound:
         return side
+    first = side[0]
+    if len(side) == 1 and len(first) <= _FEW:
+        for at, entry in enumerate(first):
+            if entry[0] >= bound:
+                return (first[at:],)
+        return ()
     start = 0
     while start < len(side) and side[start][-1][0] < bound:
         start += 1
@@ -51,3 +60,14 @@ def cut(side: Side, bound: int) -> Side:
         first = side[0]
         return (first[bisect_left(first, bound, key=_time) :], *side[1:])
     return side
+
+
+def reached(side: Side, bound: int) -> tuple[Side, Iterable[Any]]:
+    """The entries from a time on, and the side, cut there unless it is short: its next entry will cut it."""
+    if not side or side[0][0][0] >= bound:
+        return side, chain(*side)
+    first = side[0]
+    if len(side) == 1 and len(first) <= _FEW:
+        return side, [entry for entry in first if entry[0] >= bound]
+    side = cut(side, bound)
+    return side, chain(*side)

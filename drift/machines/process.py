@@ -9,6 +9,8 @@ is above it, or when the sources are past it. Every step leaves a node that is l
 comes below others of its key, the nodes above it are undone, the timers that they set die, those that they fired live
 again, and the key is stepped through anew from there; the difference is sent.
 
+Where nothing will come below a batch, nothing of it can be undone: a key's node is used again, and has none before it.
+
 What is kept: the last node of each key, and those that are not settled. A key that is settled, without timers, and in
 its initial state is forgotten.
 """
@@ -159,6 +161,7 @@ class ProcessStage(KeyedState):
         first = find(keys[0]) if keys else None
         seen = self._sampler.sample(payloads, initial if first is None else first[_STATE], initial)
         made = 0
+        is_whole = bool(metas) and metas[-1] < self.whole_below
         for meta, key, payload, time in zip(metas, keys, payloads, times_of(metas)):
             node = find(key)
             if node is None:
@@ -183,24 +186,25 @@ class ProcessStage(KeyedState):
                 pass_interrupts(error)
                 self._block(key, meta, payload, node, error, failures)
                 continue
-            made += 1
+            if node is None or not is_whole:
+                node = nodes[key] = [meta, payload, state, outputs, (), heap, node]
+                made += 1
+            else:
+                node[:] = meta, None, state, (), (), heap, None
             if not outputs:
-                nodes[key] = [meta, payload, state, (), (), heap, node]
-            elif len(outputs) == 1 and type(outputs[0]) is not Later:
-                nodes[key] = [meta, payload, state, outputs, (), heap, node]
+                continue
+            if len(outputs) == 1 and type(outputs[0]) is not Later:
                 send_meta(meta + first_output)
                 send_payload(outputs[0])
                 send_diff(1)
             elif Later not in set(map(type, outputs)):
-                nodes[key] = [meta, payload, state, outputs, (), heap, node]
                 head = meta + self._output_head
                 out.metas += [head + varint(index) for index in range(len(outputs))]
                 out.payloads += outputs
                 out.diffs += [1] * len(outputs)
             else:
-                nodes[key] = fresh = [meta, payload, state, outputs, (), heap, node]
-                self._give(key, fresh, outputs, failures)
-                for where, output in self._sent(fresh):
+                self._give(key, node, outputs, failures)
+                for where, output in self._sent(node):
                     out.replace(where, NOTHING, output)
         self._nodes_kept += made
         if seen:
