@@ -17,6 +17,7 @@ import drift
 from drift.flow.aggregates import Aggregate
 from drift.flow.windows import EMPTY, NumberedStep
 from drift.machines.plan import Plan
+from drift.machines.windowing import WindowStage
 from drift.machines.worker import Worker
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time
@@ -431,6 +432,25 @@ def test_states_of_windows_that_have_closed_are_forgotten() -> None:
         worker.settle(END_OF_TIME, END_OF_TIME)
         changed = worker.changed(END_OF_TIME).values()
         assert len(changed) and not any(entries.identities for entries in changed), windows
+
+
+def test_of_keys_that_come_and_go_only_open_windows_are_held() -> None:
+    for windows in (drift.windows.tumbling(10, 5), drift.windows.session(10), drift.windows.sliding(10, 5, 3)):
+        graph = drift.Graph("holds")
+        graph.source("in", time=flows.event_time()).key_by(value).window(windows).count().sink("out")
+        worker = Worker(Plan(graph.build()))
+        for start in range(0, 20_000, 100):
+            times = range(start, start + 100)
+            items = Columns(
+                [global_time(time, 7, 0, 0) for time in times], [(time, time, time) for time in times], None
+            )
+            bound = global_time(start + 100, 0, 0, 0)
+            worker.settle(bound, bound)
+            worker.handle([("in", items)], bound)
+            worker.settle(bound, bound)
+            assert 0 < worker.held <= 30, (windows, start, worker.held)
+            ends = [len(stage._ends) for stage in worker._stages.values() if isinstance(stage, WindowStage)]
+            assert all(count <= 3 for count in ends), (windows, start, ends)
 
 
 # What is refused.
