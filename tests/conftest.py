@@ -58,11 +58,21 @@ if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
 _SESSIONS = {
     "session 1": ("spark", "spark_gang", "spark_kernels", "spark_laws", "spark_values"),
     "session 2": (
-        "spark_acceptance", "spark_later", "spark_records", "spark_session", "spark_streaming", "spark_writing",
+        "spark_acceptance",
+        "spark_later",
+        "spark_records",
+        "spark_session",
+        "spark_streaming",
+        "spark_writing",
     ),
 }
 _LONG = (
-    *_SESSIONS, "docs/testing.md", "tests/test_laws.py", "tests/test_examples.py", "docs/spark.md", "tests/test_spark",
+    *_SESSIONS,
+    "docs/testing.md",
+    "tests/test_laws.py",
+    "tests/test_examples.py",
+    "docs/spark.md",
+    "tests/test_spark",
 )
 
 

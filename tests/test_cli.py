@@ -354,6 +354,10 @@ def test_a_bug_of_ours_is_1_with_its_traceback_and_a_request(
         (["run", "GRAPHS:two", "--source", "words.txt"], "say which source, as NAME=words.txt"),
         (["run", "GRAPHS:graph", "--source", "words.txt", "--source", "lines=words.txt"], "given twice"),
         (["run", "GRAPHS:two", "--source", "redis://me:hunter2@h"], "say which source, as NAME=redis://me:***@h"),
+        (
+            ["run", "GRAPHS:graph", "--source", "postgres://me:hunter2@h/db#t"],
+            "postgres://me:***@h/db#t is to end in #TABLE:",
+        ),
         (["run", "GRAPHS:graph", "--source", "words.xlsx"], "what is in words.xlsx?"),
         (["run", "GRAPHS:graph", "--source", "tcp://here"], "tcp://HOST:PORT"),
         (["run", "GRAPHS:graph", "--source", "words.txt", "--sink", "out.xyz"], "is none of PATH.jsonl, PATH.csv"),

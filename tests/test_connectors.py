@@ -665,6 +665,8 @@ def test_a_query_is_read_in_the_order_of_its_key_and_from_any_key_on(
         assert behind.read(1000) is None
         behind.close()
         assert [(row["id"], row["word"]) for row in given] == expected
+    spec = f"{'sqlite:' if kind == 'sqlite' else ''}{place}#{name}:id"
+    assert drained(source_of(spec), 30) == ([{"id": row[0], "word": row[1]} for row in sorted(rows)], None)
     connected.execute(f"insert into {name} values (5, 'y')")
     connected.commit()
     for items_max in (1, 3, 1000):  # also where two of one key are not fetched together

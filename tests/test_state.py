@@ -249,7 +249,6 @@ def test_a_run_that_failed_fails_again_at_its_item(tmp_path: Path, engine: str) 
         assert run.report.items_out == 300
 
 
-
 @pytest.mark.parametrize("engine", ["local", "zeromq"])
 def test_a_live_run_that_is_stopped_leaves_at_a_new_cut(tmp_path: Path, engine: str) -> None:
     cuts = drift.Cuts(tmp_path, every_s=1000)

@@ -48,8 +48,9 @@ _SINK_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet
 SOURCE_FORMS = (
     "PATH.txt, .log, .jsonl or .csv (also .gz), PATH.parquet, text:PATH, jsonl:PATH, csv:PATH, parquet:PATH, -, "
     "tcp://HOST:PORT, zmq:ADDRESS, zmq-json:ADDRESS, kafka://HOST:PORT[?group=NAME]#TOPIC, redis://HOST/DB#STREAM "
-    "(kafka-json, redis-json), or with --engine spark orc:PATH, table:NAME; a PATH is a file, a pattern in quotes, or "
-    "with its kind before it a folder; follow:PATH goes on with what is written"
+    "(kafka-json, redis-json), postgresql://USER@HOST/DB#TABLE:KEY, sqlite:PATH#TABLE:KEY, or with --engine spark "
+    "orc:PATH, table:NAME; a PATH is a file, a pattern in quotes, or with its kind before it a folder; follow:PATH goes "
+    "on with what is written"
 )
 SINK_FORMS = (
     "PATH.jsonl, PATH.csv, PATH.parquet (a folder), jsonl:PATH, csv:PATH, parquet:PATH, sqlite:PATH#TABLE, "
@@ -98,6 +99,10 @@ def source_of(spec: str, name: str = "", *, as_frames: bool = False) -> Source:
         return _of_path(spec)
     if spec.startswith(_URLS):
         return _source_of_url(spec, name)
+    if colon and kind == "sqlite":
+        path, _, told = rest.partition("#")
+        table, key = _table_and_key(spec, told)
+        return sources.sqlite(path, table, key=key)
     if colon and kind in _IN_SPARK:
         return FrameSource(_frame_reader(kind, rest))
     if colon and kind in ("zmq", "zmq-json"):
@@ -141,7 +146,15 @@ def _source_of_url(spec: str, name: str) -> Source:
         return sources.redis(f"redis://{rest}", told or name, decode="json")
     if kind in ("redis", "rediss"):
         return sources.redis(url, told or name)
-    raise SettingsError(f"{without_secrets(spec)} is where a sink writes; a source is {SOURCE_FORMS}")
+    table, key = _table_and_key(spec, told)
+    return sources.postgres(url, table, key=key)
+
+
+def _table_and_key(spec: str, told: str) -> tuple[str, str]:
+    table, _, key = told.rpartition(":")
+    if not table or not key:
+        raise SettingsError(f"{without_secrets(spec)} is to end in #TABLE:KEY, a column that differs in each row")
+    return table, key
 
 
 def sink_of(spec: str, on_existing: OnExisting, name: str = "") -> Sink:

@@ -220,9 +220,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         given = Process(key, initial, on_item, on_time, phase_of_timers(self._timed_steps))
         return self._process(given, self._name(name, "process", on_item))._kept(durable)
 
-    def count(
-        self, key: Callable[[T], K], *, name: str | None = None, durable: bool = False
-    ) -> Stream[tuple[K, int]]:
+    def count(self, key: Callable[[T], K], *, name: str | None = None, durable: bool = False) -> Stream[tuple[K, int]]:
         """For each item (its key, how many items of that key so far, itself included): a scan."""
         return self._scan(key, 0, CountStep(key), self._name(name, "count", key), key)._kept(durable)
 
