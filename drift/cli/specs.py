@@ -49,8 +49,8 @@ SOURCE_FORMS = (
     "PATH.txt, .log, .jsonl or .csv (also .gz), PATH.parquet, text:PATH, jsonl:PATH, csv:PATH, parquet:PATH, -, "
     "tcp://HOST:PORT, zmq:ADDRESS, zmq-json:ADDRESS, kafka://HOST:PORT[?group=NAME]#TOPIC, redis://HOST/DB#STREAM "
     "(kafka-json, redis-json), postgresql://USER@HOST/DB#TABLE:KEY, sqlite:PATH#TABLE:KEY, or with --engine spark "
-    "orc:PATH, table:NAME; a PATH is a file, a pattern in quotes, or with its kind before it a folder; follow:PATH goes "
-    "on with what is written"
+    "orc:PATH, table:NAME; a PATH is a file, a pattern in quotes, or with its kind before it a folder; follow:PATH "
+    "goes on with what is written"
 )
 SINK_FORMS = (
     "PATH.jsonl, PATH.csv, PATH.parquet (a folder), jsonl:PATH, csv:PATH, parquet:PATH, sqlite:PATH#TABLE, "
