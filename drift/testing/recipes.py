@@ -15,6 +15,10 @@ from enum import IntFlag
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+from drift.flow import aggregates as agg
+from drift.flow import windows
+from drift.flow.aggregates import Aggregate
+from drift.flow.windows import Windows
 from drift.streams import Feedback, Graph, Stream
 from drift_graph import later
 from drift_graph.graph import Dataflow
@@ -160,6 +164,31 @@ def timed_note(state: int, note: int, time: int) -> tuple[int, list[Any]]:
     """A timer sets at most as many others as its note says."""
     following = [later.at(time + 1 + state % 3, note - 1)] if note > 0 and time != END else []
     return 0 if note == 0 else (state * 3 + note) % 7, [("note", note, state), *following]
+
+
+# Windows, ends, joins and rounds, of the catalogue.
+
+
+def weighed(total: int, payload: Any) -> int:
+    """Another number for another order."""
+    return (total * 31 + weigh(payload)) % 1009
+
+
+def turned(pair: tuple[int, Any]) -> list[int]:
+    """What a round makes of an item: one, two or none, which hang on the state."""
+    state, payload = pair
+    weight = weigh(pair)
+    return [small(payload), (state + weight) % 7][: weight % 3]
+
+
+AGGREGATES: dict[str, Aggregate[Any, Any]] = {
+    "count": agg.count(), "collect": agg.collect(), "fold": agg.fold(0, weighed), "last": agg.last(),
+    "distinct": agg.distinct_count(),
+}  # fmt: skip
+WINDOWS: dict[str, Windows] = {
+    "tumbling": windows.tumbling(3), "sliding": windows.sliding(4, 3), "session": windows.session(2),
+    "number": windows.count(3, 2, partial=True),
+}  # fmt: skip
 
 
 # A loop: payloads count down, so that it ends. An item in it is (rounds left, value).
@@ -445,6 +474,40 @@ def _later(step: Step, most: int) -> Stream[Any]:
     return step.stream.flat_map(partial(delayed, most), name=step.name, with_time=True, later=True)
 
 
+def _window(step: Step, key: str, kind: str, aggregate: str) -> Stream[Any]:
+    told = step.stream.key_by(KEYS[key]).window(WINDOWS[kind]).aggregate(AGGREGATES[aggregate], name=step.name)
+    return told.map(tagged_window, name=f"{step.name}-told")
+
+
+def tagged_window(window: Any) -> Any:
+    return window.start, window.end, window.value
+
+
+def _end(step: Step, key: str, aggregate: str) -> Stream[Any]:
+    return (
+        step.stream.key_by(KEYS[key])
+        .at_end(AGGREGATES[aggregate], name=step.name)
+        .map(newest, name=f"{step.name}-told")
+    )
+
+
+def _join(step: Step, key: str, how: Any) -> Stream[Any]:
+    other = step.stream.map(small, name=f"{step.name}-other")
+    return step.stream.join(other, KEYS[key], KEYS[key], within=(1, 1), how=how, name=step.name)
+
+
+def _rounds(step: Step, kind: str, rounds: int) -> Stream[Any]:
+    def body(pairs: Stream[Any]) -> Stream[Any]:
+        return pairs.flat_map(turned, name=f"{step.name}-body")
+
+    if kind == "replay":
+        return step.stream.replay(rounds, 0, body, weighed, name=step.name)
+    if kind == "ends":
+        return step.stream.replay(rounds, 0, lambda pairs: body(pairs).at_end(agg.sort()), weighed, name=step.name)
+    state, items = step.stream.iterate(rounds, 0, body, weighed, name=step.name)
+    return state.merge(items)
+
+
 def _count(step: Step, key: str) -> Stream[Any]:
     return step.stream.count(KEYS[key], name=step.name)
 
@@ -515,6 +578,10 @@ OPERATIONS: dict[str, Operation] = {
     "scan": Operation(_scan, (_keys, tuple(STEPS)), weight=2),
     "process": Operation(_process, (_keys,), volume=lambda _: 2),
     "later": Operation(_later, (Numbers(0, 4),), volume=lambda _: 3),
+    "window": Operation(_window, (_keys, tuple(WINDOWS), tuple(AGGREGATES)), lambda size, *_: size + 8, lambda *_: 2),
+    "end": Operation(_end, (_keys, tuple(AGGREGATES)), lambda size, *_: size + 8),
+    "join": Operation(_join, (_keys, ("inner", "left", "full", "anti")), lambda size, *_: size + 1, lambda *_: 4),
+    "rounds": Operation(_rounds, (("iterate", "replay", "ends"), Numbers(1, 3)), volume=lambda *_: 2),
     "count": Operation(_count, (_keys,), lambda size, _: size + 1),
     "reduce": Operation(_reduce, (_keys,), lambda size, _: size + 2),
     "merge": Operation(_map, (Numbers(0, 5),)),  # `build` finds the other stream
