@@ -16,6 +16,7 @@ SLIDE_MS = 2_000
 
 Events = drift.Stream[Event]
 Row = tuple[Any, ...]
+Counted = drift.Window[int, int]
 Query = Callable[[Events], drift.Stream[Row]]
 
 
@@ -177,64 +178,40 @@ def q6(events: Events) -> drift.Stream[Row]:
 # 5 and 7: windows.
 
 
-def windows_of(bid: Bid) -> list[tuple[int, int]]:
-    """(start, auction) for each window of WINDOW_MS, every SLIDE_MS, that a bid is in."""
-    last = bid.time // SLIDE_MS * SLIDE_MS
-    return [(start, bid.auction) for start in range(last - WINDOW_MS + SLIDE_MS, last + 1, SLIDE_MS)]
+def auction_of_bid(bid: Bid) -> int:
+    return bid.auction
 
 
-def itself(payload: Any) -> Any:
-    return payload
+def hotter(hot: tuple[Counted, ...], counted: Counted) -> tuple[Counted, ...]:
+    if hot and counted.value == hot[0].value:
+        return (*hot, counted)
+    return (counted,) if not hot or counted.value > hot[0].value else hot
 
 
-def counted(count: int, place: tuple[int, int], time: int) -> tuple[int, list[Any]]:
-    return count + 1, [] if count else [drift.at(place[0] + WINDOW_MS - 1, place)]
-
-
-def count_at_end(count: int, place: tuple[int, int], time: int) -> tuple[int, list[Row]]:
-    return 0, [(*place, count)]
-
-
-def start_of(row: Row) -> int:
-    return row[0]  # type: ignore[no-any-return]
-
-
-def hotter(hot: tuple[Row, ...], row: Row, time: int) -> tuple[tuple[Row, ...], list[Any]]:
-    """An auction's count comes at the end of its window, where the hottest ones go too, after all counts."""
-    if not hot:
-        return (row,), [drift.at(time, None)]
-    if row[2] == hot[0][2]:
-        return (*hot, row), []
-    return ((row,) if row[2] > hot[0][2] else hot), []
-
-
-def hottest(hot: tuple[Row, ...], note: None, time: int) -> tuple[tuple[Row, ...], list[Row]]:
-    return (), list(hot)
+def hottest(window: drift.Window[None, tuple[Counted, ...]]) -> list[Row]:
+    return [(counted.start, counted.key, counted.value) for counted in window.value]
 
 
 def q5(events: Events) -> drift.Stream[Row]:
-    """The auctions with the most bids in each sliding window."""
-    counts = events.filter(is_bid).flat_map(windows_of).process(itself, 0, counted, count_at_end)
-    return counts.process(start_of, (), hotter, hottest)
+    """The auctions with the most bids in each sliding window: all counts of one come at its end."""
+    windows = drift.windows.sliding(WINDOW_MS, SLIDE_MS)
+    counts = events.filter(is_bid).key_by(auction_of_bid).window(windows).count()
+    return counts.window(drift.windows.tumbling(SLIDE_MS)).fold((), hotter).flat_map(hottest)
 
 
-def window_of(bid: Bid) -> int:
-    return bid.time // WINDOW_MS * WINDOW_MS
+def price_of(bid: Bid) -> int:
+    return bid.price
 
 
-def better(best: Bid | None, bid: Bid, time: int) -> tuple[Bid, list[Any]]:
-    if best is None:
-        return bid, [drift.at(window_of(bid) + WINDOW_MS - 1, None)]
-    return (bid if bid.price > best.price else best), []
-
-
-def best_at_end(best: Bid, note: None, time: int) -> tuple[None, list[Row]]:
-    return None, [(best.auction, best.bidder, best.price, best.time)]
+def bid_row(window: drift.Window[None, Bid]) -> Row:
+    bid = window.value
+    return bid.auction, bid.bidder, bid.price, bid.time
 
 
 def q7(events: Events) -> drift.Stream[Row]:
     """The highest bid of each window, the first of equal ones."""
-    return events.filter(is_bid).process(window_of, None, better, best_at_end)
+    bids = events.filter(is_bid).window(drift.windows.tumbling(WINDOW_MS))
+    return bids.aggregate(drift.agg.max_by(price_of)).map(bid_row)
 
 
 QUERIES: dict[str, Query] = {query.__name__: query for query in (q0, q1, q2, q3, q4, q5, q6, q7, q8)}
