@@ -231,6 +231,23 @@ def test_a_function_that_fails_in_a_round_ends_the_run_with_its_name() -> None:
     assert told[0] == told[1]
 
 
+def test_a_body_that_reaches_another_stream_or_the_graph_is_no_part_of_the_loop() -> None:
+    def graph() -> drift.Graph:
+        written = drift.Graph("reaching")
+        edges = written.source("edges")
+
+        def body(items: Pairs) -> drift.Stream[Any]:
+            items.sink(f"rounds of {written!r:.1}")
+            return items.map(second).join_table(edges, second, second).map(second)
+
+        edges.iterate(3, 0, body, added)[0].sink("iterated")
+        edges.replay(3, 0, lambda items: items.map(second).join_table(edges, second, second), added).sink("replayed")
+        return written
+
+    first, again = graph(), graph()
+    assert first == again and first.build() == again.build()
+
+
 def test_an_iteration_is_equal_to_one_written_again_and_is_shown() -> None:
     def graph() -> drift.Graph:
         written = drift.Graph("shown")

@@ -119,7 +119,12 @@ class Enter(_ByValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Gate(_ByValue):
-    """The gate of `iterate`, as a scan: its state is None, or the one of the round and whether the rounds are over."""
+    """The gate of `iterate`, as a scan: its state is None, or the one of the round and whether the rounds are over.
+
+    Attributes:
+        user_function: the fold, which says whose gate it is. The body is in the graph already; here a stream that it
+            reaches would come along.
+    """
 
     initial: Any
     user_function: Callable[..., Any]

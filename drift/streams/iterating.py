@@ -103,7 +103,7 @@ class Iterating(Steps[T]):
         draft, step = self._graph._draft, loop.step
         returning = draft.open_loop(f"{step}.again", loop.where)
         before = self._entering(loop, returning)
-        gate = before._scan(gate_key, None, Gate(state, body), f"{step}.gate", body)
+        gate = before._scan(gate_key, None, Gate(state, fold), f"{step}.gate", fold)
         given, folded = self._turned(loop, gate, 0, goes_on_empty=False)
         draft.close_loop(returning, given._part(step, "again", Again(), "one", later=True)._origins)
         return self._left(loop, folded, "state"), self._left(loop, gate, "items")
@@ -124,7 +124,7 @@ class Iterating(Steps[T]):
         A round that gives nothing is not the last.
         """
         loop = self._loop("replay", max_rounds, state, body, fold, until, aggregate, name)
-        replayed = Replayed(state, body)
+        replayed = Replayed(state, fold)
         process = Process(gate_key, (), replayed, ReplayedBegin(replayed), PHASE_TIMERS)
         gate = self._entering(loop)._process(process, f"{loop.step}.gate")
         _, folded = self._turned(loop, gate, 1, goes_on_empty=True)
