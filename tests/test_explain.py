@@ -113,3 +113,27 @@ def test_a_graph_that_does_not_make_the_item_is_told_with_what_changed(tmp_path:
     with pytest.raises(drift.InputError, match="does not make the item") as caught:
         drift.explain(record, 8, changed.graph)
     assert "is gone" in caught.value.__notes__[0] or "changed" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ("key_by(at).window(drift.windows.tumbling(5)).count()", "at time 4, because the window [0, 5) ended"),
+        ("window(drift.windows.session(2)).count()", "at time 4, because the window [0, 5) ended"),
+        ("at_end(drift.agg.count())", "at time END, because all input had ended"),
+        ("map(lambda n: drift.at(n + 9, n), later=True)", "at time 9, which was set before"),
+    ],
+)
+def test_it_is_told_why_a_later_item_comes_when_it_does(tmp_path: Path, steps: str, reason: str) -> None:
+    text = f"""
+import drift
+
+def at(number):
+    return number % 1
+
+graph = drift.Graph("timed")
+graph.source("in", time=drift.EventTime(lambda number: number)).{steps}.sink("out")
+"""
+    module = load(tmp_path, "timed", text)
+    drift.run(module.graph, {"in": [0, 1, 2, 3]}, record=tmp_path / "record").finish()
+    assert reason in as_text(drift.explain(tmp_path / "record", 0))

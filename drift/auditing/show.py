@@ -13,6 +13,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from drift.auditing.lineage import Lineage, Made
+from drift.flow.windows import Window
 from drift.show.mermaid import escaped
 from drift.show.steps import short_place
 from drift_graph.functions import safe_text
@@ -124,7 +125,7 @@ def words_of(lineage: Lineage, made: Made) -> str:
     if made.child:
         words += f", its payload {made.child + 1}"
     if is_later(made.meta) and made.kind != "timer":
-        words += f", at time {'END' if made.time == END else made.time}, which was set before"
+        words += _why_now(made)
     if made.starts:
         words += ", first of its key"
     if made.cut:
@@ -132,6 +133,16 @@ def words_of(lineage: Lineage, made: Made) -> str:
     elif made.kind == "state":
         words += f"; {made.before:,} {'item' if made.before == 1 else 'items'} in"
     return words
+
+
+def _why_now(made: Made) -> str:
+    """Why a later item comes when it does."""
+    given = made.payload
+    if isinstance(given, Window) and not given.early and made.time == given.end - 1:
+        return f", at time {made.time}, because the window [{given.start}, {given.end}) ended"
+    if made.time == END:
+        return ", at time END, because all input had ended"
+    return f", at time {made.time}, which was set before"
 
 
 def before_words(lineage: Lineage, made: Made) -> str:
