@@ -15,7 +15,8 @@ from drift_graph.errors import InputError, SettingsError
 from drift_graph.sizes import BATCH_BYTES, about_bytes
 from drift_graph.unchanged import Sample, Sampler
 
-_AT_ONCE_MAX = 128
+#: Items that are taken before their size is looked at: of what is in memory anyway, and of what comes to be there.
+_KEPT_AT_ONCE_MAX, _AT_ONCE_MAX = 1024, 128
 
 
 class Reader(Protocol):
@@ -159,8 +160,10 @@ class IterableReader:
         self._again = not isinstance(payloads, Iterator)
         self._given = 0
         self._error: Exception | None = None
+        is_kept = isinstance(payloads, (list, tuple, range))
         self._at_once = 1  # items that are taken before their size is looked at
-        self._sampler = None if isinstance(payloads, (list, tuple, range)) else Sampler()
+        self._at_once_max = _KEPT_AT_ONCE_MAX if is_kept else _AT_ONCE_MAX
+        self._sampler = None if is_kept else Sampler()
         self._last: list[Sample] = []  # of what was given last
 
     def read(self, items_max: int) -> list[Any] | None:
@@ -182,7 +185,7 @@ class IterableReader:
                     break
                 size = about_bytes(batch[before:])
                 room_bytes -= size
-                self._at_once = min(BATCH_BYTES * came // (4 * size + 1) + 1, 2 * self._at_once, _AT_ONCE_MAX)
+                self._at_once = min(BATCH_BYTES * came // (4 * size + 1) + 1, 2 * self._at_once, self._at_once_max)
         except Exception as error:
             self._error = error
             if not batch:
