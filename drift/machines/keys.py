@@ -15,7 +15,7 @@ from typing import Any
 
 import xxhash
 
-from drift_graph.canonical import canonical, hash64, types_of
+from drift_graph.canonical import alike, canonical, hash64, types_of
 from drift_graph.restore import CannotRestore, restored
 
 _themselves = frozenset({str, int, type(None)})
@@ -34,7 +34,9 @@ def identities(keys: Sequence[Any]) -> Sequence[Any]:
         NoCanonicalForm: for a key without one.
     """
     kinds = types_of(keys)
-    if kinds <= _themselves or (kinds == {tuple} and set(map(type, chain.from_iterable(keys))) <= _themselves):
+    if kinds <= _themselves:
+        return keys
+    if kinds == {tuple} and (alike(keys, _themselves) or set(map(type, chain.from_iterable(keys))) <= _themselves):
         return keys
     return list(map(_identity, keys))
 

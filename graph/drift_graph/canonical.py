@@ -262,15 +262,15 @@ def _columns(rows: Collection[tuple[Any, ...]]) -> list[tuple[Any, ...]] | None:
         return None
 
 
-def _are_alike(rows: Collection[tuple[Any, ...]]) -> bool:
-    """Whether all are pairs, or all triples, of exact scalars, each of the type of those in the first: one loop."""
+def alike(rows: Collection[tuple[Any, ...]], kinds: frozenset[type]) -> bool:
+    """Whether all are pairs, or all triples, with the same of these types in each, as one loop tells; others may be."""
     match tuple(map(type, next(iter(rows)))):
-        case first, second if {first, second} <= _exact:
+        case first, second if first in kinds and second in kinds:
             try:
                 return not [1 for one, two in rows if type(one) is not first or type(two) is not second]
-            except ValueError:  # others are longer, or shorter
+            except ValueError:  # some are longer, or shorter
                 return False
-        case first, second, third if {first, second, third} <= _exact:
+        case first, second, third if first in kinds and second in kinds and third in kinds:
             try:
                 return not [
                     1
@@ -294,7 +294,7 @@ def are_plain(values: Collection[Any], depth: int = 0) -> bool:
     if kinds <= _scalars:
         return True
     if kinds == {tuple}:
-        if _are_alike(values):
+        if alike(values, _exact):
             return True
         columns = _columns(values)
         if columns is not None:
