@@ -262,7 +262,7 @@ def _columns(rows: Collection[tuple[Any, ...]]) -> list[tuple[Any, ...]] | None:
         return None
 
 
-def alike(rows: Collection[tuple[Any, ...]], kinds: frozenset[type]) -> bool:
+def alike(rows: Collection[tuple[Any, ...]], kinds: frozenset[object]) -> bool:
     """Whether all are pairs, or all triples, with the same of these types in each, as one loop tells; others may be."""
     match tuple(map(type, next(iter(rows)))):
         case first, second if first in kinds and second in kinds:
