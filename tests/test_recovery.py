@@ -154,7 +154,7 @@ def test_a_state_that_cannot_be_kept_leaves_nothing_to_keep_anything_for() -> No
     graph.source("numbers").scan(lambda n: n % 7, None, lambda state, n: (lambda: n, n)).sink("out")
     run = drift.run(graph, {"numbers": range(10**9)}, engine="zeromq", workers=2, batch_items=256, cut_interval_s=0.01)
     engine = engine_of(run)
-    with pytest.warns(UserWarning, match="a state of graph 'unpickled' cannot be kept: .*pickle.* ends the run"):
+    with pytest.warns(UserWarning, match="a state of graph 'unpickled' cannot be stored: .*pickle.* ends the run"):
         pieces = (piece for piece in run.pieces() if engine._node.keeping is None)
         next(pieces)
     with pytest.raises(drift.ProcessError, match=r"worker 1 .*was killed by SIGKILL"):

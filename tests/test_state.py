@@ -482,8 +482,8 @@ def test_a_place_that_is_away_is_waited_for_and_in_the_end_not(where: str, caplo
 def test_what_cannot_be_a_place_is_refused_without_telling_secrets() -> None:
     for wrong, told in (
         ("ftp://me:secret@there", "no such place is known"),
-        ("redis://:secret@localhost:1", "cannot be kept"),
-        ("postgresql://me:secret@localhost:1/none", "cannot be kept"),
+        ("redis://:secret@localhost:1", "cannot be stored"),
+        ("postgresql://me:secret@localhost:1/none", "cannot be stored"),
         ("ftp://there/none?password=secret&x=1", "no such place is known"),
         ("ftp://there/none?x=1&sslpassword=secret", "no such place is known"),
         ("ftp://me:secret@[there/none", "no such place is known"),
@@ -625,7 +625,9 @@ def test_a_state_that_cannot_be_pickled_is_told_of_where_only_recovery_needs_it(
     graph = drift.Graph("unpickled")
     graph.source("numbers").scan(key_of, None, lambda state, row: (Unpickled(), row["n"]), name="sums").sink("out")
     run = drift.run(graph, {"numbers": Silent(500)}, engine="zeromq", workers=1, cut_interval_s=0.05)
-    with pytest.warns(UserWarning, match="a state of graph 'unpickled' cannot be kept: .*it stays where it is") as told:
+    with pytest.warns(
+        UserWarning, match="a state of graph 'unpickled' cannot be stored: .*it stays where it is"
+    ) as told:
         for _ in run.pieces():
             if len(told):
                 break

@@ -40,7 +40,7 @@ class RecordedInput:
         if found is None:
             raise InputError(
                 f"the record {self._record.path} has no input item at {MetaParts(global_time)} (global time "
-                f"{global_time.hex()}), from which the output item comes; `drift audit` tells what is missing"
+                f"{global_time.hex()}), from which the output item comes; `drift audit` says what is missing"
             )
         return self._record.restored(found.data)
 

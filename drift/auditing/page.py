@@ -89,7 +89,7 @@ def write_audit(path: str | os.PathLike[str], audit: Any) -> None:
 
 
 def _merged(findings: Sequence[tuple[str, Finding]]) -> list[tuple[str, Finding]]:
-    """Engines that part from the record at the same item for the same reason are told once."""
+    """Engines that part from the record at the same item for the same reason are reported once."""
     merged: dict[Any, tuple[list[str], Finding]] = {}
     for what, finding in findings:
         same = finding.divergence.position, finding.verdict.kind, finding.verdict.step, finding.verdict.where

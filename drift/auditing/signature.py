@@ -110,7 +110,7 @@ def _hashes(folder: Path) -> dict[str, str]:
         try:
             hashes[name] = hash_file(folder / name, "sha256")
         except OSError as error:
-            raise RecordError(f"{folder / name} cannot be read: {error.strerror}; `drift audit` tells more") from error
+            raise RecordError(f"{folder / name} cannot be read: {error.strerror}; `drift audit` says more") from error
     return hashes
 
 

@@ -128,7 +128,7 @@ def short(number: float) -> str:
         size = number / least
         if size >= 0.9995:
             return f"{size:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}{unit}"
-    raise AssertionError(f"{number} is less than {9999.5}, and was told before")
+    raise AssertionError(f"{number} is less than {9999.5}, and was shown before")
 
 
 def clock_text(seconds: float) -> str:

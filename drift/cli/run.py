@@ -135,7 +135,7 @@ def _cuts(where: str | None, *, accept: bool, **settings: Any) -> Cuts | None:
     given = only_given(settings)
     if where is None:
         if given or accept:
-            raise SettingsError("cuts are kept somewhere: add --state with a folder, or the URL of a server")
+            raise SettingsError("cuts need a place to be stored in: add --state with a folder, or the URL of a server")
         return None
     return Cuts(where, changed_code="accept" if accept else "refuse", **given)
 

@@ -370,7 +370,7 @@ def _folder_of_logs(folder: Path | None, source: str, why: str) -> Path:
     if folder is None:
         raise SettingsError(
             f"source {source!r} cannot be read again to the same effect ({why}), so what it gives is logged in a "
-            f"folder, and the state is kept on a server: name a folder too, logs= of drift.Cuts, or --state-logs"
+            f"folder, and the state is stored on a server: name a folder too, logs= of drift.Cuts, or --state-logs"
         )
     return folder
 

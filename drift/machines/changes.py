@@ -65,7 +65,8 @@ class Debts:
             place = meta, stored(payload)
         except NoCanonicalForm as none:
             raise PayloadError(
-                f"step {self._step!r} is to take back an item that cannot be told from others: {none}", step=self._step
+                f"step {self._step!r} is to take back an item that cannot be distinguished from others: {none}",
+                step=self._step,
             ) from None
         self._counts[place] = self._counts.get(place, 0) + 1
 

@@ -39,7 +39,7 @@ def write_record(inbox: Inbox) -> RecordWriter | None:
         return None
     begin = decode(first)
     if not isinstance(begin, Begin):
-        raise DriftBug(f"the writer of a record was first told {type(begin).__name__}")
+        raise DriftBug(f"the writer of a record first received {type(begin).__name__}")
     writing = Writing(Path(begin.folder))
     try:
         writer = RecordWriter(begin)

@@ -221,7 +221,7 @@ class Record:
 
     def _no_run(self, what: str) -> RecordError:
         return RecordError(
-            f"{self.path} is no record of a run: {what}. It was changed, or made by hand: `drift audit --intact` tells "
+            f"{self.path} is no record of a run: {what}. It was changed, or made by hand: `drift audit --intact` says "
             f"more. Take the record from where it was made, or make it again"
         )
 
@@ -234,7 +234,7 @@ class Record:
         try:
             wrong = wrong_in_arrivals(self.path, self.manifest) or wrong_in_input(self.path, self.manifest)
         except DAMAGE as error:
-            raise RecordError(f"{unread(self.path, error)}; `drift audit` tells more") from error
+            raise RecordError(f"{unread(self.path, error)}; `drift audit` says more") from error
         if wrong is not None:
             raise self._no_run(wrong.text)
 
@@ -249,7 +249,7 @@ class Record:
             tie = batch.column("tie")[at].as_py()
             raise RecordError(
                 f"{self.path} is damaged: in {table}, the tie {tie[:40].hex()!r} is none: that is three numbers, "
-                f"the source's rank, a tie, and which of the items that share it; `drift audit` tells more"
+                f"the source's rank, a tie, and which of the items that share it; `drift audit` says more"
             )
         return batch
 
@@ -434,9 +434,9 @@ class Record:
         try:
             return open_table(path, file.table)
         except FileNotFoundError:
-            raise RecordError(f"{path} is missing from the record; `drift audit` tells what else is") from None
+            raise RecordError(f"{path} is missing from the record; `drift audit` says what else is") from None
         except DAMAGE as error:
-            raise RecordError(f"{unread(path, error)}; `drift audit` tells more") from error
+            raise RecordError(f"{unread(path, error)}; `drift audit` says more") from error
 
     def _batches(self, table: str, names: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         row = 0
@@ -489,7 +489,7 @@ class _Cursor:
             if self._left is None or not len(self._left):
                 self._left = next(self._batches, None)
                 if self._left is None:
-                    raise RecordError("the record has fewer items than its arrivals say; `drift audit` tells which")
+                    raise RecordError("the record has fewer items than its arrivals say; `drift audit` says which")
             part = self._left.slice(0, count)
             self._left = self._left.slice(len(part))
             count -= len(part)

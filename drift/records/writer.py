@@ -217,7 +217,7 @@ class RecordWriter:
         elif isinstance(message, Output):
             expected = self._output.rows + self._outputs.items
             if message.position != expected:
-                raise DriftBug(f"the writer of a record was told of position {message.position} after {expected}")
+                raise DriftBug(f"the writer of a record received position {message.position} after {expected}")
             if self._outputs.add(message):
                 self._release()
         elif isinstance(message, Learned):

@@ -53,8 +53,8 @@ class Chain:
         logs = log_folder_of(state)
         if logs is None:
             raise SettingsError(
-                f"graph {dataflow.name!r} has durable steps, whose logs are files, and the state is kept on a server: "
-                f"name a folder too, logs= of drift.Cuts, or --state-logs"
+                f"graph {dataflow.name!r} has durable steps, whose logs are files, and the state is on a server: name "
+                f"a folder too, logs= of drift.Cuts, or --state-logs"
             )
         try:
             for number, segment in enumerate(self._segments[:-1], 1):

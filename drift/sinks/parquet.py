@@ -69,7 +69,7 @@ def parquet(
 class ParquetSink(ResumingSink):
     """See `parquet`."""
 
-    promise: ClassVar = SinkPromise("exactly once", "the name of each part tells the positions in it")
+    promise: ClassVar = SinkPromise("exactly once", "the name of each part has the positions in it")
 
     def __init__(
         self, path: Path, columns: Sequence[str] | Mapping[str, Any] | None, part_items: int, resume: str

@@ -214,7 +214,7 @@ def check_committed(place: str, committed: Any, has: str) -> None:
     """
     if not isinstance(committed, dict) or committed.get("v") != _FORM or has not in committed:
         raise SinkError(
-            f"{place}: the state that the run goes on from tells what was there as {committed!r:.80}, which is of "
+            f"{place}: the state that the run goes on from has what was there as {committed!r:.80}, which is of "
             f"another sink or version; go on with the sinks and the version that saved it"
         )
 

@@ -123,7 +123,7 @@ def where_in(position: Any, kind: str, what: str, *names: str) -> list[Any]:
     ):
         raise InputError(
             f"{what} cannot be read from {position!r:.200}: that is no position of this kind of source ({kind!r}) in a "
-            f"form that this version knows; give the source that was read, or go on with the version that told it"
+            f"form that this version knows; give the source that was read, or go on with the version that wrote it"
         )
     return [position[name] for name in names]
 

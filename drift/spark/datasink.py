@@ -80,7 +80,7 @@ class Target:
         if source not in sources and not (column and not source):
             raise SettingsError(
                 f"the graph {graph} has the sources {', '.join(map(repr, sources))}; say which one the rows are of, "
-                f"with option source, or which column tells it, with option sourceColumn"
+                f"with option source, or which column has it, with option sourceColumn"
             )
         payload = options.get("payload", "dict")
         if payload not in ("dict", "tuple", "value") or (payload == "value" and len(schema.names) - bool(column) != 1):

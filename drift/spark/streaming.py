@@ -300,8 +300,8 @@ class Stream:
         if done is not None or before is None:
             raise SettingsError(
                 f"Spark goes on with micro-batch {number} of the checkpoint {self._folder}, and what the stream keeps "
-                f"there does not fit: either a folder in it was removed, or its input was finished; start anew with "
-                f"another checkpoint"
+                f"there does not fit: either a folder in it was removed, or its input was finished; start anew "
+                f"with another checkpoint"
             )
         return before
 
@@ -429,9 +429,9 @@ class Stream:
         changes = "; ".join(change.text for change in compare(known, self._graph) if change.matters)
         if commits[-1].structure != self._structure:
             raise SettingsError(
-                f"the checkpoint {self._folder} is of another graph, or of a drift that kept other things, and what it "
-                f"remembers of the keys does not fit: {changes or 'its steps may have other names'}; start anew with "
-                f"another checkpoint"
+                f"the checkpoint {self._folder} is of another graph, or of a drift that stored other things, and what "
+                f"it remembers of the keys does not fit: {changes or 'its steps may have other names'}; start anew "
+                f"with another checkpoint"
             )
         self._accepted = self._graph if changes else None
         if changes and self._changed_code != "accept":

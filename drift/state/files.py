@@ -129,7 +129,7 @@ class FilesPlace:
                 each.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise SettingsError(f"state cannot be kept in {self._folder}: {error.strerror}") from error
+            raise SettingsError(f"state cannot be stored in {self._folder}: {error.strerror}") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -211,8 +211,8 @@ def place_of(where: str | os.PathLike[str]) -> Place:
     kind = named.partition("://")[0]
     if kind not in _SERVERS:
         raise SettingsError(
-            f"state cannot be kept in {without_secrets(named)!r}: no such place is known; give a folder, or a URL with "
-            f"{', '.join(f'{each}://' for each in _SERVERS)}"
+            f"state cannot be stored in {without_secrets(named)!r}: no such place is known; give a folder, or a URL "
+            f"with {', '.join(f'{each}://' for each in _SERVERS)}"
         )
     return _SERVERS[kind](named)
 

@@ -149,7 +149,7 @@ class Forms:
             return stored(value)
         except NoCanonicalForm as none:
             raise PayloadError(
-                f"step {name!r} has a state that cannot be kept: {none}; the state is {safe_text(repr, value, 200)}",
+                f"step {name!r} has a state that cannot be stored: {none}; the state is {safe_text(repr, value, 200)}",
                 step=name,
             ) from None
 

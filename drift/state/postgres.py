@@ -153,7 +153,7 @@ class PostgresPlace:
         try:
             yield
         except Away as away:
-            raise SettingsError(f"state cannot be kept in {self.where}: {away}; check the URL") from away
+            raise SettingsError(f"state cannot be stored in {self.where}: {away}; check the URL") from away
 
     def deputy(self) -> tuple[PostgresPlace, tuple[int, ...]]:
         """See `Place`."""

@@ -167,7 +167,7 @@ class RedisPlace:
                     self._lock(taking=True)
         except Away as away:
             self.close()
-            raise SettingsError(f"state cannot be kept in {self.where}: {away}; check the URL") from away
+            raise SettingsError(f"state cannot be stored in {self.where}: {away}; check the URL") from away
         except BaseException:
             self.close()
             raise

@@ -72,7 +72,7 @@ def _kept(value: Any, source: str) -> dict[str, str]:
     try:
         form = stored(value)
     except NoCanonicalForm as none:
-        raise SettingsError(f"a payload of {source!r} cannot be kept in a file: {none}") from None
+        raise SettingsError(f"a payload of {source!r} cannot be stored in a file: {none}") from None
     return {
         "canonical": base64.b64encode(form).decode(),
         "shown": safe_text(ascii, value, _SHOWN_CHARACTERS_MAX),

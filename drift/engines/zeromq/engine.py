@@ -350,7 +350,7 @@ class ZeromqEngine:
         self._recovers, self._recovery = False, None
         self._carry(self._node.stop_keeping())
         warnings.warn(
-            f"a state of graph {self._dataflow.name!r} cannot be kept: {keeping.unkept}; so no cut is taken, and a "
+            f"a state of graph {self._dataflow.name!r} cannot be stored: {keeping.unkept}; so no cut is taken, and a "
             f"process that dies ends the run. Let states be values that can be pickled, or run with recover=False",
             stacklevel=2,
         )

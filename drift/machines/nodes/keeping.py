@@ -267,7 +267,7 @@ class Keeping:
             self.unkept = self.unkept or piece.error
             return
         if piece.error:
-            raise PayloadError(f"a state cannot be kept: {piece.error}; let states be values that can be pickled")
+            raise PayloadError(f"a state cannot be stored: {piece.error}; let states be values that can be pickled")
         if piece.sender == BARRIER and self._is_for_others:
             self._output = self.restart()
 
