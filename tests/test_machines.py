@@ -431,7 +431,7 @@ def test_an_ack_is_one_for_what_came_and_what_went() -> None:
 
 
 @given(st.data())
-def test_minimal_time_is_the_least_of_what_is_in_flight_and_heartbeatd(data: st.DataObject) -> None:
+def test_minimal_time_is_the_least_of_what_is_in_flight_and_of_heartbeats(data: st.DataObject) -> None:
     """Messages are sent and consumed at random, and every ack comes at once: then nothing else may hold it back."""
     table, ledger = AckTable([0, 1]), Ledger(0)
     heartbeats = {0: 0, 1: 0}
@@ -1131,7 +1131,7 @@ def test_live_items_are_stamped_and_stamps_never_go_back() -> None:
     assert time_of(source.take(["c"], now_ms=3).metas[0]) == 12
 
 
-def test_an_idle_source_heartbeats_what_it_has_seen_and_what_the_others_heartbeat() -> None:
+def test_the_heartbeat_of_an_idle_source_is_past_what_came_and_not_below_the_others() -> None:
     source = machine(drift.EventTime(event_time, lateness=10, late="divert", idle_after_ms=100))
     source.take([(20, "a")])
     assert source.heartbeat == pack_time(10)
