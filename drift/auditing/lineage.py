@@ -24,7 +24,7 @@ from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure, Item
 from drift_graph.meta import BEGINNING, MetaParts, root_of, time_of
-from drift_graph.operators import Group, Map, Operator, Source, label_of, place_of
+from drift_graph.operators import Map, Operator, place_of
 
 Kind = Literal["input", "item", "window", "state", "timer", "output", "failure"]
 
@@ -273,22 +273,16 @@ class _Telling:
 def _kind(operator: Operator, node: Node, is_state: bool) -> Kind:
     if isinstance(node.payload, Failure):
         return "failure"
-    if isinstance(operator, Source):
-        return "input"
-    if is_state:
-        return "state"
-    if isinstance(operator, Group):
-        return "window"
-    return "item" if isinstance(operator, Map) else "output"
+    return "state" if is_state and operator.gives != "input" else operator.gives
 
 
 def _does(operator: Operator) -> str:
     """A loop is told as such, not as the core's operators it is made of."""
-    function = getattr(operator, "function", None) or getattr(operator, "key", None)
+    function = next(iter(operator.functions.values()), None)
     if isinstance(function, (LoopFunction, ScanKey)):
         called = function.loop if isinstance(function, LoopFunction) else "scan"
-        return label_of(operator).replace("map many", called).replace("group window 2", called)
-    return label_of(operator).strip()
+        return operator.label.replace("map many", called).replace("group window 2", called)
+    return operator.label.strip()
 
 
 def _child(operator: Operator, node: Node) -> int | None:

@@ -36,7 +36,7 @@ from drift_graph.functions import pass_interrupts, safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
 from drift_graph.meta import MetaParts, root_of, time_of
-from drift_graph.operators import Group, Map, Operator, label_of
+from drift_graph.operators import Group, Map, Operator
 
 _CHARACTERS_MAX = 2000
 
@@ -371,7 +371,7 @@ class _Investigation:
                     use = f"it uses {sight.what} at {sight.where}"
                     return Verdict(
                         "impure",
-                        f"step {operator.step!r} ({label_of(operator)}) is not pure: {use}",
+                        f"step {operator.step!r} ({operator.label}) is not pure: {use}",
                         operator.step,
                         sight.where,
                         details=("it gave the same results when it was called again, as it may at times",),

@@ -9,7 +9,6 @@ from drift.cli.errors import to_json
 from drift.load import load_dataflow
 from drift.show import as_mermaid, as_text, write_picture
 from drift_graph.errors import SettingsError, SinkError
-from drift_graph.operators import label_of
 
 
 @click.command("show", short_help="Print or draw a graph.")
@@ -36,7 +35,7 @@ def show_command(graph: str, mermaid: bool, picture: str | None, as_json: bool) 
                 "name": each.name,
                 "step": each.step,
                 "kind": each.kind,
-                "does": label_of(each),
+                "does": each.label,
                 "rank": dataflow.ranks.get(each.name),
                 "where": each.where,
             }

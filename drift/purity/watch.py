@@ -15,7 +15,7 @@ from drift.operators import LoopFunction, ScanKey, pair_of, state_and_outputs
 from drift_graph.functions import line_of, name_of, user_function
 from drift_graph.graph import Dataflow
 from drift_graph.later import Later
-from drift_graph.operators import Group, Map, Operator, Source, as_sequence, label_of
+from drift_graph.operators import Group, Map, Operator, Source, as_sequence
 from drift_graph.policies import EventTime, TimePolicy
 
 #: What a function gives: a payload or a key; a truth; payloads; (state, output); (state, outputs and timers).
@@ -146,7 +146,7 @@ class Watching:
         if isinstance(function, LoopFunction):
             return function.watched(partial(self._of_loop, operator, function))
         where = line_of(function) or operator.where
-        title = f"step {operator.step!r} ({label_of(operator)})"
+        title = f"step {operator.step!r} ({operator.label})"
         return self._watched(Subject(operator.step, title, where, function, operator.arity))
 
     def _of_loop(

@@ -18,7 +18,7 @@ import xxhash
 from drift.records.code import print_of, python_tag
 from drift_graph.canonical import canonical
 from drift_graph.graph import Dataflow
-from drift_graph.operators import Group, Map, Operator, Sink, Source
+from drift_graph.operators import Operator, Sink, Source
 from drift_graph.policies import EventTime, TimePolicy
 
 #: {"format", "name", "python", "digest", "structure", "code", "source", "operators": [...], "edges": [...]}: of dicts,
@@ -73,11 +73,6 @@ def _operator(dataflow: Dataflow, operator: Operator, times: Mapping[str, TimePo
 
 
 def _parameters(operator: Operator, policy: TimePolicy | None) -> dict[str, Any]:
-    if isinstance(operator, Map):
-        traits = {"later": operator.later, "timed": operator.timed}
-        return {"arity": operator.arity} | {name: True for name, given in traits.items() if given}
-    if isinstance(operator, Group):
-        return {"window": operator.window}
     if isinstance(policy, EventTime):
         return {
             "time policy": "event time",
@@ -87,18 +82,14 @@ def _parameters(operator: Operator, policy: TimePolicy | None) -> dict[str, Any]
             **({"future_max": policy.future_max} if policy.future_max is not None else {}),
             **({"zone": str(policy.zone)} if policy.zone is not None else {}),
         }
-    return {"time policy": "arrival time"} if policy is not None else {}
+    return {"time policy": "arrival time"} if policy is not None else operator.parameters
 
 
 def _functions(operator: Operator, policy: TimePolicy | None) -> dict[str, Callable[..., Any]]:
     """The functions of an operator by what they are for. A scan's are `key` and `step`, in each operator it needs."""
-    if isinstance(operator, Map):
-        return {"function": operator.function}
-    if isinstance(operator, Group):
-        return {"key": operator.key}
     if isinstance(policy, EventTime):
         return {"time": policy.time} | ({"tie": policy.tie} if policy.tie is not None else {})
-    return {}
+    return operator.functions
 
 
 def _shape(operator: dict[str, Any]) -> list[Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drift_graph.graph import Dataflow
-from drift_graph.operators import Map, Operator, Sink, Source, label_of
+from drift_graph.operators import Map, Operator, Sink, Source
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def flow_order(dataflow: Dataflow) -> list[str]:
 
 def what_it_does(operator: Operator) -> str:
     """A few words; for the picture of a graph a source's policy and a sink's kind are enough."""
-    return label_of(operator).strip()
+    return operator.label.strip()
 
 
 def rank_label(dataflow: Dataflow, operator: Operator) -> str:

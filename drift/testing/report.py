@@ -13,7 +13,7 @@ from drift_graph.canonical import NoCanonicalForm, canonical
 from drift_graph.functions import safe_text
 from drift_graph.item import Failure
 from drift_graph.meta import END_OF_TIME
-from drift_graph.operators import Group, Map, Sink, label_of, place_of
+from drift_graph.operators import Sink, place_of
 from drift_graph.reference import Reference
 
 _SHOWN_CHARACTERS_MAX = 300
@@ -143,10 +143,9 @@ def _chain(result: Result, row: Row) -> list[str]:
     lines = []
     rows = []
     for operator, child, _, meta in dataflow.passed(row.meta):
-        name = f"{operator.kind if isinstance(operator, Sink) else label_of(operator)}"
         what = f"{operator.name!r}"
-        if isinstance(operator, (Map, Group)):
-            what += f" ({name})"
+        if operator.functions:
+            what += f" ({operator.label})"
         if child:
             what += f", child {child}"
         gave = observer.given.get(meta, _NOTHING)

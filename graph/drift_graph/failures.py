@@ -11,7 +11,7 @@ from drift_graph.errors import DriftError, PayloadError, ProcessError, StepError
 from drift_graph.functions import is_ours, safe_text
 from drift_graph.item import Failure
 from drift_graph.meta import MetaParts
-from drift_graph.operators import Operator, label_of, place_of
+from drift_graph.operators import Operator, place_of
 
 #: An item's meta grows with each operator it passes; one this long has been round a cycle that does not end.
 META_BYTES_MAX = 65536
@@ -53,7 +53,7 @@ def failed_step(operator: Operator, error: BaseException, payload: Any) -> Failu
     shown = safe_text(show, payload, _PAYLOAD_CHARACTERS_MAX)
     said = safe_text(str, error, _MESSAGE_CHARACTERS_MAX)
     message = (
-        f"step {operator.step!r} ({label_of(operator)}) raised {kind}: {said}\n"
+        f"step {operator.step!r} ({operator.label}) raised {kind}: {said}\n"
         f"  at       {place}\n"
         f"  declared {operator.where}\n"
         f"  payload  {shown}"
@@ -66,7 +66,7 @@ def failed_step(operator: Operator, error: BaseException, payload: Any) -> Failu
 def unsendable(operator: Operator, error: Exception, payload: Any) -> Failure:
     """What travels in place of an item that an operator made and that cannot go to another process."""
     message = (
-        f"step {operator.step!r} ({label_of(operator)}) made a payload that cannot be sent to another process\n"
+        f"step {operator.step!r} ({operator.label}) made a payload that cannot be sent to another process\n"
         f"  why      {type(error).__qualname__}: {safe_text(str, error, _MESSAGE_CHARACTERS_MAX)}\n"
         f"  declared {operator.where}\n"
         f"  payload  {safe_text(repr, payload, _PAYLOAD_CHARACTERS_MAX)}\n"
@@ -78,7 +78,7 @@ def unsendable(operator: Operator, error: Exception, payload: Any) -> Failure:
 def without_form(operator: Operator, none: NoCanonicalForm, payload: Any) -> Failure:
     """What travels in place of an item that a grouping is to take and could not tell from others."""
     message = (
-        f"step {operator.step!r} ({label_of(operator)}) made a payload that a grouping behind it cannot tell from "
+        f"step {operator.step!r} ({operator.label}) made a payload that a grouping behind it cannot tell from "
         f"others: {none}\n"
         f"  declared {operator.where}\n"
         f"  payload  {safe_text(repr, payload, _PAYLOAD_CHARACTERS_MAX)}"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from drift_graph.functions import line_of, name_of, same_function, user_function
 from drift_graph.later import Later, Undeclared
 from drift_graph.policies import TimePolicy
 
 Arity = Literal["many", "one", "keep"]
+Gives = Literal["input", "item", "window", "output"]
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,32 @@ class Operator:
     where: str = field(compare=False)
     durable: bool = field(default=False, compare=False, kw_only=True)
 
+    #: What people call one payload that it gives.
+    gives: ClassVar[Gives] = "item"
+
     @property
     def kind(self) -> str:
         return type(self).__name__.lower()
+
+    @property
+    def label(self) -> str:
+        """A few words on what it does: `map one len`, `group window 2 by <lambda>`."""
+        return self.kind
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What it was declared with, its functions apart; part of a graph's fingerprint."""
+        return {}
+
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Its functions by what they are for, as they are called: a user's, or what is made of it."""
+        return {}
+
+    @property
+    def _called(self) -> str:
+        function = function_of(self)
+        return name_of(function) if function is not None else ""
 
 
 @dataclass(frozen=True)
@@ -47,6 +71,11 @@ class Source(Operator):
 
     time: TimePolicy
     sets_apart: bool = False
+    gives: ClassVar[Gives] = "input"
+
+    @property
+    def label(self) -> str:
+        return f"source, {self.time.label}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +91,19 @@ class Map(Operator):
     arity: Arity = "many"
     later: bool = False
     timed: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"map {self.arity} {self._called}{' into the future' if self.later else ''}"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        traits = {"later": self.later, "timed": self.timed}
+        return {"arity": self.arity} | {name: True for name, has in traits.items() if has}
+
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        return {"function": self.function}
 
     def children(self, payload: Any, time: int) -> Sequence[Any]:
         """The meaning of the map, for one payload and its time."""
@@ -95,6 +137,19 @@ class Group(Operator):
 
     key: Callable[[Any], Any]
     window: int
+    gives: ClassVar[Gives] = "window"
+
+    @property
+    def label(self) -> str:
+        return f"group window {self.window} by {self._called}"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"window": self.window}
+
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        return {"key": self.key}
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -110,6 +165,8 @@ class Group(Operator):
 @dataclass(frozen=True)
 class Sink(Operator):
     """Where items leave: a name on the output barrier."""
+
+    gives: ClassVar[Gives] = "output"
 
 
 @dataclass(frozen=True)
@@ -128,7 +185,7 @@ class Edge:
 
 def function_of(operator: Operator) -> Callable[..., Any] | None:
     """The user's function in an operator, if it has one."""
-    function = getattr(operator, "function", None) or getattr(operator, "key", None)
+    function = next(iter(operator.functions.values()), None)
     return user_function(function) if function is not None else None
 
 
@@ -136,19 +193,6 @@ def place_of(operator: Operator) -> str:
     """ "file:line" to look at: of the user's function, or else of the declaration."""
     function = function_of(operator)
     return (line_of(function) if function is not None else None) or operator.where
-
-
-def label_of(operator: Operator) -> str:
-    """A few words on what an operator does: `map one len`, `group window 2 by <lambda>`."""
-    function = function_of(operator)
-    called = name_of(function) if function is not None else ""
-    if isinstance(operator, Map):
-        return f"map {operator.arity} {called}{' into the future' if operator.later else ''}"
-    if isinstance(operator, Group):
-        return f"group window {operator.window} by {called}"
-    if isinstance(operator, Source):
-        return f"source, {operator.time.label}"
-    return operator.kind
 
 
 def as_sequence(result: Any) -> Sequence[Any]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from drift_graph.canonical import NoCanonicalForm, are_plain, stored
 from drift_graph.errors import ImpureStep
 from drift_graph.functions import safe_text
-from drift_graph.operators import Operator, label_of, place_of
+from drift_graph.operators import Operator, place_of
 
 SAMPLED_MAX = 32  # of all, and of a batch that is looked at
 _BYTES_MAX = 4096  # at which a look is long enough
@@ -101,7 +101,7 @@ def check_unchanged(operator: Operator, seen: Sequence[Sample], what: str = "a p
     for each in seen:
         if each.is_changed:
             raise ImpureStep(
-                f"step {operator.step!r} ({label_of(operator)}) changed {what} in place: {each.difference}; it is kept "
+                f"step {operator.step!r} ({operator.label}) changed {what} in place: {each.difference}; it is kept "
                 f"for later items and for corrections: let the function return a new value, as (*state, x) in place of "
                 f"state.append(x)\n"
                 f"  at       {place_of(operator)}\n"
