@@ -199,4 +199,30 @@ BREAKAGES = [
         DEATHS,
         NO_DEATHS,
     ),
+    *(
+        one(name, f"drift/segments/{file}", old, new, tests, NO_DEATHS)
+        for name, file, old, new, tests in (
+            (
+                "what a segment gives once more passes its border once more",
+                "feed.py",
+                "        new = passed.from_on(self.log.end)\n",
+                "        new = passed\n",
+                ("tests/test_recovery_acceptance.py",),
+            ),
+            (
+                "a segment does not read what the log has above its cut",
+                "feed.py",
+                "        self._logged = self._before.log.read(cut)\n",
+                "        self._logged = iter(())\n",
+                ("tests/test_segments.py",),
+            ),
+            (
+                "a segment goes on from its newest cut though its log is gone",
+                "chain.py",
+                " if before.log.joins(cut.at, behind)]",
+                "]",
+                ("tests/test_recovery_acceptance.py",),
+            ),
+        )
+    ),
 ]

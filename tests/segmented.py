@@ -78,11 +78,12 @@ def graph(step: Any = summed) -> drift.Graph:
     return made
 
 
-def run(folder: Path, engine: str, **cuts: Any) -> drift.Run:
+def run(folder: Path, engine: str, *, batch_items: int = 50) -> drift.Run:
     os.environ[NOTES] = str(folder)
-    state = drift.Cuts(folder / "state", **{"every_s": 0, "keep": 40, **cuts})
+    state = drift.Cuts(folder / "state", every_s=0, keep=40)
     sinks = {"out": drift.sinks.jsonl(folder / "out.jsonl")}
-    return drift.run(graph(), {"numbers": Numbers()}, engine=engine, state=state, sinks=sinks, batch_items=50)  # type: ignore[call-overload,no-any-return]
+    given: dict[str, Any] = {"engine": engine, "state": state, "sinks": sinks, "batch_items": batch_items}
+    return drift.run(graph(), {"numbers": Numbers()}, **given)
 
 
 def main(folder: str, engine: str) -> None:
