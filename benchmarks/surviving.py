@@ -1,6 +1,7 @@
 """What it costs that a run goes on where its processes die: throughput with cuts, beside that of a run that cannot.
 
     python -m benchmarks.surviving --keys 1000 own --items 1000000 --rounds 5
+    python -m benchmarks.surviving --latency 5000 --rounds 3
     python -m benchmarks.surviving --going-on 1000000
     python -m benchmarks.surviving --bounded 10000000
 
@@ -8,8 +9,10 @@ Running counts by key over zeromq with two workers. Each round has a run of ever
 what else the machine does falls on all: "off" is `recover=False`, "default" says nothing, "250 ms" cuts that often.
 Ratios are of processors' time, that of all processes of a run; and of time by the clock.
 
-`--going-on` keeps a state of so many keys in a folder, is killed, and tells when the same call, in a new process, has
-its first item; `--bounded` tells of a run of so many items how large its processes, link logs and files are meanwhile.
+`--latency` has so many items come in a second, from a live source, and tells how long after it the count of each is
+there. `--going-on` keeps a state of so many keys in a folder, is killed, and tells when the same call, in a new
+process, has its first item. `--bounded` tells of a run of so many items how large its processes, link logs and files
+are meanwhile.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import drift
@@ -55,6 +59,62 @@ def measured(keys: int | None, items: int, settings: dict[str, Any]) -> tuple[fl
     for _ in run.pieces():
         pass
     return _cpu_s() - cpu_s, time.perf_counter() - began_s
+
+
+class Ticking:
+    """A live source: so many items in a second, each the moment at which it was due, for some seconds."""
+
+    live = True
+
+    def __init__(self, rate: int, seconds: float) -> None:
+        self._rate = rate
+        self._left = int(rate * seconds)
+        self._given = 0
+        self._began_s = 0.0
+
+    def open(self) -> Ticking:
+        self._began_s = time.monotonic()
+        return self
+
+    def read(self, items_max: int) -> list[float] | None:
+        if self._given >= self._left:
+            return None
+        due = min(int((time.monotonic() - self._began_s) * self._rate), self._left, self._given + items_max)
+        first, self._given = self._given, max(due, self._given)
+        return [self._began_s + number / self._rate for number in range(first, self._given)]
+
+    def filenos(self) -> Sequence[int]:
+        return ()
+
+    def close(self) -> None:
+        """There is nothing to do."""
+
+
+def delays(rate: int, settings: dict[str, Any], seconds: float = 8.0, warm_up_s: float = 2.0) -> list[float]:
+    """From the moment that an item was due until its count was there, in seconds."""
+    graph = drift.Graph("ticks")
+    ticks = graph.source("ticks")
+    ticks.scan(lambda tick: int(tick * rate) % 1000, 0, lambda count, tick: (count + 1, tick)).sink("counts")
+    found: list[float] = []
+    began_s = 0.0
+    source = Ticking(rate, seconds)
+    for piece in drift.run(graph, {"ticks": source}, engine="zeromq", workers=2, **settings).pieces():
+        now_s = time.monotonic()
+        began_s = began_s or now_s
+        if now_s - began_s > warm_up_s:
+            found += [now_s - tick for tick in piece.payloads]
+    return found
+
+
+def _tell_of_latency(rate: int, rounds: int) -> None:
+    print(f"{'':>10} {'p50 ms':>8} {'p99 ms':>8}   at {rate:,} items a second")
+    took: dict[str, list[list[float]]] = {kind: [] for kind in _KINDS}
+    for _ in range(rounds):
+        for kind, times in took.items():
+            times.append(quantiles(delays(rate, _KINDS[kind]), n=100))
+    for kind, times in took.items():
+        p50, p99 = (1000 * median(each[at] for each in times) for at in (49, 98))
+        print(f"{kind:>10} {p50:>8.1f} {p99:>8.1f}", flush=True)
 
 
 def going_on(keys: int, folder: str, engine: str) -> None:
@@ -115,12 +175,15 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=3_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kinds", nargs="+", default=list(_KINDS))
+    parser.add_argument("--latency", type=int, metavar="RATE", help="how long items take at so many a second")
     parser.add_argument("--going-on", type=int, metavar="KEYS", help="time until the first item after the caller died")
     parser.add_argument("--bounded", type=int, metavar="ITEMS", help="how large processes, logs and files become")
     parser.add_argument("--called", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.called:
         return going_on(int(given.called[0]), *given.called[1:])
+    if given.latency:
+        return _tell_of_latency(given.latency, given.rounds)
     if given.going_on:
         return _tell_of_going_on(given.going_on)
     if given.bounded:
