@@ -113,6 +113,7 @@ def _drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         lambda step, key, n: every_nth(step.stream, n, generated.KEYS[key], step.name),
         (tuple(generated.KEYS), generated.Numbers(1, 3)),
         lambda size, *_: size,
+        weight=4,
     )
     with monkeypatch.context() as patch:
         patch.setitem(generated.OPERATIONS, "nth", grow)
