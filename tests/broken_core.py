@@ -15,7 +15,7 @@ _CANONICAL, _META = "graph/drift_graph/canonical.py", "graph/drift_graph/meta.py
 _RANKS, _TIMES, _LATENESS = (f"graph/drift_graph/{name}.py" for name in ("ranks", "times", "lateness"))
 _REFERENCE = "graph/drift_graph/reference.py"
 _LOG = "drift/machines/log.py"
-_SIMULATED, _NODE = "drift/engines/simulated.py", "drift/machines/nodes/node.py"
+_NETWORK, _NODE = "drift/engines/simulated/network.py", "drift/machines/nodes/node.py"
 _FEED_NODE, _WORKER_NODE = "drift/machines/nodes/feeding.py", "drift/machines/nodes/worker.py"
 _ACKER_NODE, _BARRIER_NODE = "drift/machines/nodes/acker.py", "drift/machines/nodes/barrier.py"
 _CHANGES, _GROUPING = "drift/machines/changes.py", "drift/machines/grouping.py"
@@ -42,8 +42,8 @@ BREAKAGES = [
     Breakage(
         "a source's acks overtake each other",
         [
-            Edit(_SIMULATED, "        if len(waiting) == 1:\n", "        if True:\n"),
-            Edit(_SIMULATED, "            self.under_way += list(waiting)[:1]\n", ""),
+            Edit(_NETWORK, "        if len(waiting) == 1:\n", "        if True:\n"),
+            Edit(_NETWORK, "            self.under_way += list(waiting)[:1]\n", ""),
         ],
     ),
     one(

@@ -11,7 +11,7 @@ _NODES = "drift/machines/nodes"
 _ACKER, _BARRIER, _FEED = f"{_NODES}/acker.py", f"{_NODES}/barrier.py", f"{_NODES}/feeding.py"
 _KEEPING, _LINKS, _NODE = f"{_NODES}/keeping.py", f"{_NODES}/links.py", f"{_NODES}/node.py"
 _RECOVERY, _WORKER, _PIECES = f"{_NODES}/recovery.py", f"{_NODES}/worker.py", f"{_NODES}/pieces.py"
-_SIMULATED = "drift/engines/simulated.py"
+_NETWORK = "drift/engines/simulated/network.py"
 
 
 _SHELF = ("tests/test_shelf.py",)
@@ -24,7 +24,7 @@ def broken(name: str, file: str, old: str, new: str) -> Breakage:
 BREAKAGES = [
     broken(
         "messages of older generations are taken",
-        _SIMULATED,
+        _NETWORK,
         "        if thing.generation != self._nodes[thing.to].generation:\n",
         "        if False:\n",
     ),

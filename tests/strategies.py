@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 import drift
-from drift.engines.simulated import Simulation
+from drift.engines.simulated.simulation import Simulation
 from drift.testing.recipes import (
     AWKWARD,
     STEPS,

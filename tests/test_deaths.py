@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from test_cuts import later_steps, rows, with_later
 
 import drift
-from drift.engines.simulated import Key, Simulation
+from drift.engines.simulated.schedule import Key
+from drift.engines.simulated.simulation import Simulation
 from drift.machines.nodes.links import LinkLogs
 from drift.machines.nodes.messages import Committed, CutPiece, MinimalTime
 from drift.machines.nodes.pieces import InMemory, PieceName

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_spark_gang import in_gangs
 
 import drift
-from drift.engines.simulated import Simulation
+from drift.engines.simulated.simulation import Simulation
 from drift.testing.schedule import Player, Schedule
 
 LOCAL: tuple[dict[str, Any], ...] = ({"batch_items": 4}, {"batch_items": 4, "fused": False})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import AWKWARD, Opaque, noisy
 
 import drift
-from drift.engines.simulated import Simulation
+from drift.engines.simulated.simulation import Simulation
 from drift_graph.canonical import NoCanonicalForm, canonical, have_forms
 
 

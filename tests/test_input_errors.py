@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import drift
 from drift.engines.feed import Feed
-from drift.engines.simulated import Simulation
+from drift.engines.simulated.simulation import Simulation
 from drift.sources.base import as_source
 from drift.testing import Schedule
 from drift.testing.schedule import Player

@@ -40,7 +40,8 @@ import drift
 import drift.machines.changes as changes_module
 import drift.machines.log as log_module
 import drift.machines.scan as scan_module
-from drift.engines.simulated import Outcome, Simulation
+from drift.engines.simulated.outcome import Outcome
+from drift.engines.simulated.simulation import Simulation
 from drift.machines.nodes import worker as worker_node
 from drift.operators import State, Timer
 from drift_barrier.barrier import FAILURES

@@ -20,7 +20,8 @@ import pytest
 import segmented
 
 import drift
-from drift.engines.simulated import Scheduled, Simulation
+from drift.engines.simulated.schedule import Scheduled
+from drift.engines.simulated.simulation import Simulation
 from drift.machines.nodes.messages import Rewind
 from drift.machines.nodes.pieces import InMemory, Layer
 from drift.machines.worker import BARRIER

@@ -18,7 +18,7 @@ from drift.auditing.divergence import Comparison, Divergence, compared, same_ite
 from drift.auditing.replay import batches_of, changes_since, classes_for, end_of, replayed
 from drift.auditing.verdict import find_out
 from drift.engines.recorded import RecordedMachine
-from drift.engines.simulated import Simulation
+from drift.engines.simulated.simulation import Simulation
 from drift.records.environment import environment
 from drift.records.reader import Record
 from drift.testing.schedule import Player, Schedule

@@ -16,7 +16,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drift.engines.simulated import Key, Outcome, Simulation
+from drift.engines.simulated.outcome import Outcome
+from drift.engines.simulated.schedule import Key
+from drift.engines.simulated.simulation import Simulation
 from drift.machines.plan import Plan, feeding_step
 from drift.testing.schedule import Deviation, Player, Schedule, arrival_order
 from drift_barrier.digest import Digest

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from drift.engines.simulated import Scheduled, Simulation
+from drift.engines.simulated.schedule import Scheduled
+from drift.engines.simulated.simulation import Simulation
 from drift.streams import Graph
 from drift.testing.check import Case, NotDeterministic, Output, Row, equal_rows, reference
 from drift.testing.schedule import Schedule

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from drift.engines import simulated
-from drift.engines.simulated import Key, Scheduled
+from drift.engines.simulated.schedule import Key, Scheduled
+from drift.engines.simulated.simulation import Simulation
 from drift.streams import Graph
 from drift.testing.case import place_of_graph, told
 from drift.testing.check import (
@@ -141,7 +141,7 @@ def _meets(thing: Scheduled) -> frozenset[str]:
     return frozenset(("acker",))
 
 
-class _All(simulated.Simulation):
+class _All(Simulation):
     """A simulation that asks also where there is one thing only: a sleeping one must not come."""
 
     def step(self) -> bool:

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from drift.engines import simulated
 from drift.engines.settings import checked, count, flag, setting
-from drift.engines.simulated import Key, Scheduled
+from drift.engines.simulated.schedule import Key, Scheduled
+from drift.engines.simulated.schedule import Schedule as InOrder
 
 #: What can be held up, for turns or until something has come; the other kinds of a deviation are numbers.
 HELD = (
@@ -148,7 +148,7 @@ class Schedule:
         return cls(**{**known, "live": tuple(known.get("live", ())), "deviations": tuple(deviations)})
 
 
-class Player(simulated.Schedule):
+class Player(InOrder):
     """A schedule in use.
 
     Attributes:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drift.engines.simulated import Key
+from drift.engines.simulated.schedule import Key
 from drift.testing import recipes
 from drift.testing.check import Case, Result, check, in_order
 from drift.testing.schedule import ARRIVE, EARLY, HELD, Deviation, Schedule, explicit

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drift.engines.simulated import Key, Scheduled, Simulation
+from drift.engines.simulated.schedule import Key, Scheduled
+from drift.engines.simulated.simulation import Simulation
 from drift.testing.schedule import ARRIVE, EARLY, HELD, LOST, OUTBOX, STILL, Deviation
 
 _NAMED_MAX = 4

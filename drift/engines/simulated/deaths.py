@@ -1,0 +1,172 @@
+"""Processes of a simulated run that die, and the run that goes back to a cut and on.
+
+Invariant: a process that has died takes and sends nothing more; the next of its name takes no message before it has
+been told where to begin.
+
+Why: what comes to a process is of one of its lives, and is taken in that life alone. Of what it had sent, so much
+comes as the schedule says; what it has released comes in order, so a tail of that is lost.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from drift.engines.simulated.network import Network
+from drift.engines.simulated.nodes import Nodes
+from drift.engines.simulated.schedule import Schedule, Scheduled
+from drift.machines.nodes.feeding import FeedNode
+from drift.machines.nodes.keeping import Keeping
+from drift.machines.nodes.messages import Answer, Message, Order, Rewind
+from drift.machines.nodes.node import CALLER, Send
+from drift.machines.nodes.pieces import merged
+from drift.machines.nodes.recovery import DEATHS_MAX, Effect, Recovered, RecoveryNode, Replace, Tell
+from drift.machines.worker import BARRIER
+from drift_graph.errors import ProcessError
+from drift_graph.times import SourceMachine
+
+#: More processes do not die in one run.
+_DEATHS_MAX = 6
+
+
+class MortalNetwork(Network):
+    """See the module; nobody dies without `keeping`.
+
+    Args:
+        keeping: what is kept for the way back.
+        others: see `Network`.
+
+    Attributes:
+        died: names of the processes that died, in order.
+        generation: how often all went back.
+        recovery, keeping: what decides on the way back, and what is kept for it; None where nobody may die.
+        recovered: how often all came to the cut.
+    """
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        feed_node: FeedNode,
+        sources: list[SourceMachine],
+        schedule: Schedule,
+        keeping: Keeping | None,
+    ) -> None:
+        recovery = RecoveryNode(feed_node, nodes.workers) if keeping is not None else None
+        super().__init__(nodes, feed_node, sources, schedule, recovery)
+        self.keeping = keeping
+        self.died: list[str] = []
+        self.recovered = 0
+        self._new_nodes = nodes
+
+    @property
+    def generation(self) -> int:
+        return self.recovery.generation if self.recovery is not None else 0
+
+    @property
+    def _recovering(self) -> RecoveryNode:
+        assert self.recovery is not None
+        return self.recovery
+
+    # Deaths.
+
+    def _may_die(self, thing: Scheduled) -> None:
+        """Who has just had a thing may die."""
+        to, (kind, place, source, number, nth) = thing.to, thing.key
+        name = self._names[to]
+        if to == CALLER or to in self._dead or self._feed_node.finished is not None:
+            return
+        if len(self.died) >= _DEATHS_MAX or self.died.count(name) >= DEATHS_MAX - 1:
+            return
+        if self._pick("death", f"{name}, {kind} {place}".rstrip(), source, number, nth, 2):
+            self.die(to)
+
+    def die(self, to: int) -> None:
+        """A process dies: what it was sent is gone, and of what it has sent whatever the schedule says."""
+        name = self._names[to]
+        self._dead.add(to)
+        self.died.append(name)
+        self._lives[to] += 1
+        self._wakes.pop(to, None)
+        left: list[Scheduled] = []
+        for other in self.under_way:
+            gone = other.to == to or (other.sender == to and other.then is None and other.to != CALLER)
+            if not gone or (other.to != to and not self._pick_of("fate", other, 2)):
+                left.append(other)
+        self.under_way = left
+        if to == BARRIER and self._released:
+            head = self._released[0]
+            lost = self._pick_of("fate", head, len(self._released) + 1)
+            for _ in range(lost):
+                gone_thing = self._released.pop()
+                if gone_thing is head:
+                    self.under_way.remove(head)
+        self._tell("told", name, CALLER, lambda: self._do(self._recovering.died([to])))
+
+    # The way back.
+
+    def _let(self, then: Callable[[], None]) -> None:
+        try:
+            then()
+        except ProcessError as error:  # what the recovery ends the run with
+            self.error = error
+
+    def _tell(self, kind: str, place: str, to: int, then: Callable[[], None]) -> None:
+        """Something that comes by a pipe, or that a shell sees."""
+        thing = self._thing(kind, place, "", self.generation, to)
+        thing.then = then
+        self.under_way.append(thing)
+
+    def _do(self, effects: Sequence[Effect]) -> None:
+        """What the recovery decides."""
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._carry(CALLER, [effect])
+            elif isinstance(effect, Replace):
+                self._tell("start", self._names[effect.role], effect.role, partial(self._start, effect.role))
+            elif isinstance(effect, Tell) and effect.role not in self._dead:
+                if isinstance(effect.order, Rewind):
+                    self._heartbeats = [deque() for _ in self.sources]
+                order = pickle.loads(pickle.dumps(effect.order))
+                self._tell("order", self._names[effect.role], effect.role, partial(self._obey, effect.role, order))
+        if any(isinstance(effect, Recovered) for effect in effects):
+            self.recovered += 1
+
+    def _start(self, to: int) -> None:
+        """Another process is there for one that has died."""
+        node = self._nodes[to] = self._new_nodes.new(to)
+        node.generation, node.halted = -1, True  # it takes no message before it has been told where to begin
+        self._dead.discard(to)
+        self._do(self._recovering.started(to))
+
+    def _obey(self, to: int, order: Order) -> None:
+        if to in self._dead:
+            return
+        node = self._nodes[to]
+        sends, answer = node.obey(order)
+        self._follow_wake(to)
+        self._carry(to, sends)
+        if answer is not None:
+            self._tell("answer", self._names[to], CALLER, partial(self._hear, to, answer))
+
+    def _hear(self, to: int, answer: Answer) -> None:
+        self._do(self._recovering.answered(to, answer))
+
+    def _take_in(self, message: Message) -> None:
+        super()._take_in(message)
+        if self.recovery is not None:
+            self._do(self.recovery.came())
+            self._merge()
+
+    def _merge(self) -> None:
+        """Pieces of cuts that are to be made one are."""
+        assert self.keeping is not None
+        while (due := self.keeping.due_to_merge()) is not None:
+            worker, several = due
+            one = merged(layer.whole() for layer in self._new_nodes.shelf.get([piece.name for piece in several]))
+            self.keeping.merged(worker, several, *self._new_nodes.shelf.put(one)[:2])
+
+    def _may_come(self, thing: Scheduled) -> bool:
+        """Whether it is told by a pipe, or its receiver takes turns."""
+        return thing.then is not None or thing.to == CALLER or not self._nodes[thing.to].halted

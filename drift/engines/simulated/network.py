@@ -1,0 +1,366 @@
+"""The nodes of a run and what is under way between them, on a network and by clocks that are only thought.
+
+Invariant: minimal time never goes back, and nothing below it is anywhere but in the barrier. Each is checked at the
+step that could break it; a breach is a DriftBug.
+
+Why it is the worst network there is: all that is under way is a `Scheduled`, and any of them may come next, however
+late. Only the acks of one source keep their order among themselves, because a heartbeat must not overtake the message
+before it. What comes over a link has been pickled, so nothing is the same object on both sides.
+
+The nodes are those that every engine drives; this is one more shell around them, and what a shell has no say in, the
+schedule says: how long a frame stays in the outbox of who feeds, when a node that wishes to be woken is, how much the
+clocks of two nodes differ, how long a turn takes, and when a node stands still for a while.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections import deque
+
+import msgspec
+
+from drift.engines.simulated.nodes import Nodes
+from drift.engines.simulated.schedule import Key, Pickled, Schedule, Scheduled
+from drift.machines.nodes.acker import AckerNode
+from drift.machines.nodes.barrier import BarrierNode
+from drift.machines.nodes.feeding import FeedNode
+from drift.machines.nodes.messages import (
+    AckMessage,
+    Batch,
+    BreakOff,
+    Committed,
+    CutPiece,
+    Finished,
+    Message,
+    MinimalTime,
+    Oversized,
+    Pace,
+    ReleasedMessage,
+    TakeCut,
+)
+from drift.machines.nodes.node import ACKER, CALLER, Node, Send
+from drift.machines.nodes.recovery import RecoveryNode
+from drift.machines.nodes.worker import WorkerNode
+from drift.machines.worker import BARRIER, Worker
+from drift_acker.table import AckTable
+from drift_barrier.barrier import Barrier, Released
+from drift_graph.errors import DriftBug, SettingsError
+from drift_graph.meta import global_time_of
+from drift_graph.metas import least_meta
+from drift_graph.times import SourceMachine
+
+#: By how much the clock of a node may differ from that of the others, and how long a turn may take.
+_SKEWS_S = (0.0, 0.0004, 7.0, -3600.0)
+_TURNS_S = (0.0, 0.02, 3.0)
+#: What a turn takes by all clocks.
+TURN_S = 0.0001
+_KINDS: dict[type, str] = {
+    Pace: "pace",
+    BreakOff: "break off",
+    TakeCut: "take cut",
+    CutPiece: "piece",
+    Committed: "committed",
+}
+
+
+class Network:
+    """See the module.
+
+    Args:
+        nodes: makes the nodes.
+        feed_node: that of who feeds, which is there as long as the run.
+        sources: the sources' machines.
+        schedule: what comes next.
+        recovery: decides on the way back; None where nobody may die.
+
+    Attributes:
+        pieces: what was released.
+        log: all that has come, in order.
+        under_way, lost: what may come, oldest first, and what never comes.
+        refused: messages of older generations that came, and were refused.
+    """
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        feed_node: FeedNode,
+        sources: list[SourceMachine],
+        schedule: Schedule,
+        recovery: RecoveryNode | None,
+    ) -> None:
+        self.plan = nodes.plan
+        self.sources = sources
+        self.recovery = recovery
+        self.pieces: list[Released] = []
+        self.log: list[Scheduled] = []
+        self.error: Exception | None = None
+        self.turn = 0
+        self.under_way: list[Scheduled] = []
+        self.lost: list[Scheduled] = []
+        self.refused = 0
+        self._workers = nodes.workers
+        self._nodes: dict[int, Node] = {to: nodes.new(to) for to in nodes.roles}
+        self._nodes[CALLER] = self._feed_node = feed_node
+        self._lives = dict.fromkeys(self._nodes, 0)
+        self._dead: set[int] = set()
+        self._released: deque[Scheduled] = deque()  # under way to who feeds; they come in order
+        self._names = nodes.names
+        self._schedule = schedule
+        self._skews_s = {to: self._skew_s(to) for to in self._nodes}
+        self._leapt_s = 0.0  # what the clocks of all nodes went on for those that wished to be woken
+        self._took_s = dict.fromkeys(self._nodes, 0.0)
+        self._still_until = dict.fromkeys(self._nodes, 0)
+        self._heartbeats: list[deque[Scheduled]] = [deque() for _ in sources]
+        self._wakes: dict[int, Scheduled] = {}
+        self._first_read = [-1] * len(sources)  # the item that the last reading of a source began with
+        self._items: dict[bytes, tuple[str, int]] = {}  # source and number of what has been read, by global time
+        self._times = 0  # how often minimal time rose
+        self._met: dict[tuple[str, str, str, int], int] = {}
+
+    @property
+    def workers(self) -> list[Worker]:
+        return [node.machine for node in map(self._nodes.get, range(self._workers)) if isinstance(node, WorkerNode)]
+
+    @property
+    def acker(self) -> AckTable:
+        node = self._nodes[ACKER]
+        assert isinstance(node, AckerNode)
+        return node.table
+
+    @property
+    def barrier(self) -> Barrier:
+        return self._barrier_node.machine
+
+    @property
+    def _barrier_node(self) -> BarrierNode:
+        node = self._nodes[BARRIER]
+        assert isinstance(node, BarrierNode)
+        return node
+
+    @property
+    def released_below(self) -> bytes:
+        """Minimal time as the barrier has heard of it: everything below is released."""
+        return self._barrier_node.minimal_time
+
+    def items_of(self, thing: Scheduled) -> list[tuple[str, int]]:
+        """(source, index) of the input items that a thing is about: all those behind a batch."""
+        if thing.message is None:
+            return [thing.key[2:4]] if thing.key.source else []
+        metas = [meta for _, columns in pickle.loads(thing.message.parts) for meta in columns.metas]
+        times = dict.fromkeys(map(global_time_of, metas))
+        return sorted((self._items[time] for time in times if time in self._items), key=lambda item: item[1])
+
+    # What the schedule decides.
+
+    def _thing(self, kind: str, place: str, source: str, number: int, to: int, sender: int = CALLER) -> Scheduled:
+        met = kind, place, source, number
+        nth = self._met.get(met, 0)
+        self._met[met] = nth + 1
+        key = Key(*met, nth)
+        thing = Scheduled(key, self.turn, self._schedule.hold(key), to)
+        thing.due = max(thing.due, self._still_until[to])
+        thing.sender, thing.life, thing.generation = sender, self._lives[to], self._nodes[sender].generation
+        return thing
+
+    def _send_thing(self, kind: str, place: str, source: str, number: int, send: Send, sender: int) -> Scheduled:
+        thing = self._thing(kind, place, source, number, send.to, sender)
+        thing.carried = send.message
+        return thing
+
+    def _pick(self, kind: str, place: str, source: str, number: int, nth: int, count: int) -> int:
+        """A number; where there is no choice nothing is asked."""
+        if count < 2:
+            return 0
+        chosen = self._schedule.choose(Key(kind, place, source, number, nth), count)
+        if not 0 <= chosen < count:
+            raise SettingsError(f"a schedule chose {chosen!r} of {count} for {kind} {place}")
+        return chosen
+
+    def _pick_of(self, kind: str, thing: Scheduled, count: int) -> int:
+        _, place, source, number, nth = thing.key
+        return self._pick(kind, f"{thing.key.kind} {place}".rstrip(), source, number, nth, count)
+
+    # Nodes and their clocks.
+
+    def _skew_s(self, to: int) -> float:
+        return _SKEWS_S[self._pick("skew", self._names[to], "", 0, 0, len(_SKEWS_S))]
+
+    def _now_s(self, to: int) -> float:
+        return self.turn * TURN_S + self._leapt_s + self._skews_s[to]
+
+    def _turn(self, to: int, messages: list[Message]) -> None:
+        """A node's turn, and what comes of it."""
+        node = self._nodes[to]
+        before = self.acker.minimal_time
+        sends = node.turn(messages, self._now_s(to), self._took_s[to])
+        if self.acker.minimal_time != before:
+            self._check_minimal_time(before)
+        self._follow_wake(to)
+        self._carry(to, sends)
+
+    def _follow_wake(self, to: int) -> None:
+        if self._nodes[to].wake_s == math.inf:
+            self._wakes.pop(to, None)
+        elif to not in self._wakes:
+            self._wakes[to] = self._thing("wake", self._names[to], "", 0, to)
+
+    def _wake(self, thing: Scheduled) -> None:
+        """A node is woken, at the moment that it wished for or later."""
+        del self._wakes[thing.to]
+        early_s = self._nodes[thing.to].wake_s - self._now_s(thing.to)
+        if early_s > 0:
+            self._leapt_s += early_s + TURN_S
+        self._turn(thing.to, [])
+
+    def _stand_still(self, thing: Scheduled) -> None:
+        """Who has just had a thing may do nothing for a while, and then find all that has come."""
+        turns = self._schedule.hold(thing.key._replace(kind="still"))
+        if turns:
+            until = self._still_until[thing.to] = self.turn + turns
+            for other in (*self.under_way, *self._wakes.values()):
+                if other.to == thing.to:
+                    other.due = max(other.due, until)
+
+    def _check_minimal_time(self, before: bytes) -> None:
+        minimal_time = self.acker.minimal_time
+        if minimal_time < before:
+            raise DriftBug(f"minimal time went back to {minimal_time.hex()}")
+        for other in self.under_way:
+            if other.message is None or other.generation != self._nodes[ACKER].generation:
+                continue
+            if other.message.granule < minimal_time:
+                raise DriftBug(f"a message ({other.key.place}) is in flight below minimal time {minimal_time.hex()}")
+        self._times += 1
+
+    # What is sent.
+
+    def _carry(self, sender: int, sends: list[Send]) -> None:
+        for send in sends:
+            message = send.message
+            if isinstance(message, Batch):
+                self._send_batch(sender, send, message)
+            elif isinstance(message, AckMessage):
+                self._send_ack(sender, send, message)
+            elif isinstance(message, MinimalTime):
+                self.under_way.append(self._send_thing("news", self._names[send.to], "", self._times, send, sender))
+            elif isinstance(message, ReleasedMessage | Finished):  # in order
+                if self.recovery is not None:
+                    self._release_later(send, sender)
+                else:  # nothing hangs on when it comes
+                    self._take_in(message)
+            elif isinstance(message, CutPiece) and sender == BARRIER:  # behind what it has released
+                self._release_later(send, sender)
+            else:
+                kind = _KINDS[type(message)]
+                self.under_way.append(self._send_thing(kind, self._names[send.to], "", self._times, send, sender))
+
+    def _release_later(self, send: Send, sender: int) -> None:
+        """A piece of the output is under way, behind those before it."""
+        thing = self._send_thing("released", self._names[sender], "", self._times, send, sender)
+        if isinstance(send.message, ReleasedMessage):
+            piece = send.message
+            as_bytes = pickle.dumps(msgspec.structs.replace(piece, released=piece.released._replace(error=None)))
+            thing.carried = msgspec.structs.replace(piece, carried=as_bytes)
+        self._released.append(thing)
+        if len(self._released) == 1:
+            self.under_way.append(thing)
+
+    def _send_batch(self, sender: int, send: Send, batch: Batch, *, whole: bool = False) -> None:
+        least = global_time_of(min(least_meta(columns.metas) for _, columns in batch.parts))
+        name = self._names[sender] if sender != CALLER else self._items[batch.granule][0]
+        if batch.granule < self.acker.minimal_time:
+            raise DriftBug(f"{batch.parts[0][0]!r} is sent items at {batch.granule.hex()}, which is below minimal time")
+        if least < batch.granule:
+            raise DriftBug(f"{name} sent an item that is older than everything it was given")
+        place = f"{name} > {self._names[send.to]}"
+        source, number = self._items.get(least, ("", -1))
+        if not whole and sum(len(columns.metas) for _, columns in batch.parts) > 1:
+            nth = self._met.get(("batch", place, source, number), 0)
+            if self._pick("split", place, source, number, nth, 2):
+                halves = self._nodes[sender].unsent(send, Oversized("the schedule says so"))
+                for half in halves:
+                    if isinstance(half.message, Batch):
+                        self._send_batch(sender, half, half.message, whole=True)
+                    else:
+                        self._carry(sender, [half])
+                return
+        thing = self._thing("batch", place, source, number, send.to, sender)
+        thing.message = Pickled(pickle.dumps(batch.parts), batch.granule, batch.checksum)
+        if send.kept is not None:
+            send.kept.content = pickle.dumps(batch)
+        if sender == CALLER and (turns := self._schedule.hold(thing.key._replace(kind="outbox"))):
+            thing.in_outbox_until = self.turn + turns
+            thing.due = max(thing.due, thing.in_outbox_until)
+        (self.lost if self._schedule.is_lost(thing.key) else self.under_way).append(thing)
+
+    def _send_ack(self, sender: int, send: Send, ack: AckMessage) -> None:
+        if not ack.heartbeats or ack.heartbeats[0][0] >= len(self.sources):
+            source, number = self._items.get(ack.cells[0][0], ("", -1)) if ack.cells else ("", -1)
+            self.under_way.append(self._send_thing("ack", self._names[sender], source, number, send, sender))
+            return
+        rank = ack.heartbeats[0][0]
+        name = self.sources[rank].name
+        thing = self._send_thing("heartbeat", name, name, self._first_read[rank], send, sender)
+        thing.rank = rank
+        waiting = self._heartbeats[rank]
+        waiting.append(thing)
+        if len(waiting) == 1:
+            self.under_way.append(thing)
+
+    # What comes.
+
+    def _is_taken(self, thing: Scheduled) -> bool:
+        """Whether a message comes to the process that it was sent to, and in its generation."""
+        if thing.life != self._lives[thing.to] or thing.to in self._dead:
+            return False
+        if thing.generation != self._nodes[thing.to].generation:
+            self.refused += 1
+            return False
+        return True
+
+    def _comes(self, thing: Scheduled) -> bool:
+        """The same; what comes in order behind it may come next."""
+        if thing.key.kind == "released":
+            assert self._released[0] is thing
+            self._released.popleft()
+            self.under_way += list(self._released)[:1]
+        elif thing.rank >= 0 and self._heartbeats[thing.rank] and self._heartbeats[thing.rank][0] is thing:
+            waiting = self._heartbeats[thing.rank]
+            waiting.popleft()
+            self.under_way += list(waiting)[:1]
+        return self._is_taken(thing)
+
+    def _take_in(self, message: Message) -> None:
+        """Who feeds is sent a message."""
+        self._turn(CALLER, [message])
+        for piece in self._feed_node.take_released():
+            self.pieces.append(piece.released)
+            self.error = piece.released.error
+
+    def _receive(self, thing: Scheduled) -> None:
+        """A batch comes, and perhaps others that wait for the same receiver."""
+        _, place, source, number, nth = thing.key
+        to = thing.to
+        waiting = [other for other in self.under_way if other.message is not None and other.to == to]
+        waiting = waiting[: self._nodes[to].messages_max - 1]
+        messages: list[Message] = []
+        for each in [thing, *waiting[: self._pick("together", place, source, number, nth, len(waiting) + 1)]]:
+            if each is not thing:
+                self.under_way.remove(each)
+                each.came = self.turn
+                self.log.append(each)
+                if not self._is_taken(each):
+                    continue
+            assert each.message is not None
+            messages.append(Batch(each.message.granule, each.message.checksum, pickle.loads(each.message.parts)))
+        self._turn(to, messages)
+        if to != BARRIER:
+            self._took_s[to] = _TURNS_S[self._pick("took", place, source, number, nth, len(_TURNS_S))]
+        self._stand_still(thing)
+
+    def _fold(self, thing: Scheduled) -> None:
+        """An ack comes."""
+        assert thing.carried is not None
+        self._turn(ACKER, [thing.carried])
+        self._stand_still(thing)

@@ -1,0 +1,43 @@
+"""What came of a simulated run.
+
+Invariant: `handed` is all that a replay needs, and `pieces` all that was released, as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from drift.engines.simulated.schedule import Scheduled
+from drift_barrier.barrier import Released
+from drift_graph.lateness import Late
+from drift_graph.times import Arrived
+
+
+class Handed(NamedTuple):
+    """What a source gave to the dataflow at once, with its metas: all that a replay needs."""
+
+    name: str
+    arrived: Arrived
+
+
+@dataclass
+class Outcome:
+    """What a simulated run released, and the error it ended with, if any; `pieces` has it as it was released."""
+
+    pieces: list[Released]
+    digest: str
+    error: Exception | None
+    late: list[Late]
+    tombstones: int
+    handed: list[Handed] = field(default_factory=list)
+    log: list[Scheduled] = field(default_factory=list)
+    input_error: Exception | None = None
+
+    def items(self) -> list[tuple[int, bytes, Any, str]]:
+        """(position, meta, payload, sink) of each item."""
+        rows: list[tuple[int, bytes, Any, str]] = []
+        for position, metas, payloads, sinks, _ in self.pieces:
+            names = [sinks] * len(metas) if isinstance(sinks, str) else sinks
+            rows += zip(range(position, position + len(metas)), metas, payloads, names)
+        return rows

@@ -1,0 +1,371 @@
+"""A run under a schedule: its sources read, its nodes driven, to the end or to its first error.
+
+Invariant: whatever the schedule says, at the end nothing is held, and where nothing can come any more minimal time has
+come to its end. A breach is a DriftBug.
+
+Why: what can come is what is under way, who wishes to be woken, and the sources that may be read. How much a source has
+to give, and whether a live one has something, the schedule says.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from drift.engines.settings import Settings, count, setting
+from drift.engines.simulated.deaths import MortalNetwork
+from drift.engines.simulated.network import TURN_S
+from drift.engines.simulated.nodes import Nodes, opened
+from drift.engines.simulated.outcome import Handed, Outcome
+from drift.engines.simulated.schedule import Schedule, Scheduled
+from drift.machines.nodes.cutting import CutPace
+from drift.machines.nodes.feeding import FeedNode
+from drift.machines.nodes.intake import Fed, Intake
+from drift.machines.nodes.keeping import Keeping
+from drift.machines.nodes.node import CALLER
+from drift.machines.nodes.pieces import InMemory
+from drift.machines.nodes.worker import WorkerNode
+from drift.machines.plan import Plan
+from drift.machines.worker import timed_steps
+from drift_barrier.digest import Algorithm
+from drift_graph.errors import DriftBug, ProcessError, SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.lateness import Late
+from drift_graph.meta import END_OF_TIME
+from drift_graph.policies import EventTime, TimePolicy
+from drift_graph.times import Arrived, SourceMachine
+
+#: A run of the simulator has an end: a machine that goes on for ever is broken.
+_TURNS_MAX = 1_000_000
+#: Where a simulated clock starts, in milliseconds since 1970; each turn takes one.
+CLOCK_START_MS = 1_000_000_000_000
+#: Between two cuts of a run in which processes die.
+_CUT_S = 5 * TURN_S
+
+
+@dataclass(frozen=True)
+class SimulatedSettings(Settings):
+    """Settings of a simulated run, beside those of all."""
+
+    workers: int = setting(2, count)
+
+
+class Simulation(MortalNetwork):
+    """One run of a dataflow under a schedule.
+
+    Args:
+        dataflow: the graph.
+        inputs: the payloads of each source, in the order of their arrival.
+        schedule: what comes next.
+        numbers: for each source the index by which keys know each of its payloads; their places, if None.
+        live: names of sources that have a clock, and not always something to give.
+        workers, fused, batch_items, in_flight_max, digest: `SimulatedSettings`, with which they are checked.
+        times: time policies by source, in place of those of the graph.
+        machines: the sources' machines, in place of new ones; such as have decided before.
+        plan: the dataflow's, where it is known.
+        fed_by_hand: `feed` brings more input later, as much at once as it likes, and batches take turns on the workers.
+        deaths: processes die where the schedule says so, and the run goes back to a cut and on.
+    """
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        inputs: Mapping[str, Sequence[Any]],
+        schedule: Schedule | None = None,
+        *,
+        numbers: Mapping[str, Sequence[int]] | None = None,
+        live: Collection[str] = (),
+        workers: int = 2,
+        fused: bool = True,
+        times: Mapping[str, TimePolicy] | None = None,
+        batch_items: int = 8,
+        in_flight_max: int = 1_000_000,
+        digest: Algorithm = "xxh3_128",
+        plan: Plan | None = None,
+        machines: Sequence[SourceMachine] | None = None,
+        fed_by_hand: bool = False,
+        deaths: bool = False,
+    ) -> None:
+        SimulatedSettings(
+            workers=workers, fused=fused, batch_items=batch_items, in_flight_max=in_flight_max, digest=digest
+        )
+        plan = plan or Plan(dataflow, fused=fused)
+        policies = {source.name: source.time for source in dataflow.sources} | dict(times or {})
+        sources = list(machines or ()) or [
+            SourceMachine(
+                source.name, rank, policies[source.name], live=source.name in live, sets_apart=source.sets_apart
+            )
+            for rank, source in enumerate(dataflow.sources)
+        ]
+        self.intake = (_FedByHand if fed_by_hand else Intake)(
+            sources, batch_items=batch_items, in_flight_max=in_flight_max, now_s=CLOCK_START_MS / 1000
+        )
+        by_hand = {"batches_ahead_max": sys.maxsize, "turn_items": 1} if fed_by_hand else {}
+        shelf = InMemory(timed_steps(plan))
+        keeping = Keeping(opened, workers, shelf, CutPace(_CUT_S)) if deaths else None
+        feed_node = FeedNode(plan, workers, self.intake, keeping=keeping, **by_hand)
+        self.intake.batch_items = min(self.intake.batch_items, batch_items)  # how much there is, the schedule says
+        nodes = Nodes(plan, workers, digest, batch_items, shelf, deaths)
+        super().__init__(nodes, feed_node, sources, schedule or Schedule(), keeping)
+        self.late: list[Late] = []
+        self.handed: list[Handed] = []
+        self.now_ms = CLOCK_START_MS
+        self._inputs = [deque(inputs[source.name]) for source in dataflow.sources]
+        self._numbers = [
+            deque(numbers[source.name] if numbers else range(len(inputs[source.name]))) for source in dataflow.sources
+        ]
+        self._fed = list(map(len, self._inputs))
+        self._by_hand = fed_by_hand
+        self._in_flight_max = in_flight_max
+        self._credit_matters = fed_by_hand or in_flight_max < sum(map(len, self._inputs))
+        self._reads: list[Scheduled | None] = [None] * len(sources)
+
+    # The run.
+
+    def run(self) -> Outcome:
+        """To the end of the input, or the first error."""
+        while self.step():
+            pass
+        return self.end()
+
+    def step(self) -> bool:
+        """One turn; False where nothing can come any more."""
+        if self.error is not None:
+            return False
+        things = self.things()
+        if not things:
+            return False
+        self.fire(things[self._schedule.pick(things, self.turn) if len(things) > 1 else 0])
+        return True
+
+    def end(self) -> Outcome:
+        """What came of it.
+
+        Raises:
+            DriftBug: something is held at the end.
+            SettingsError: the credit of a source is too small for its lateness.
+        """
+        if self.error is None:
+            self.error = self._feed_node.error or self.intake.inputs.error
+            if isinstance(self.error, SettingsError):
+                raise self.error
+            if self.acker.minimal_time == END_OF_TIME:
+                self._check_settled()
+            elif self.lost:
+                self.error = self.error or ProcessError(
+                    f"{len(self.lost)} messages were lost between the processes of the run, the first of them from "
+                    f"{self.lost[0].key.place.replace(' > ', ' to ')}; everything released before stands. Run again"
+                )
+            elif self.error is None:
+                self._check_progress()
+            elif self._feed_node.finished is None:
+                raise DriftBug(f"nothing is under way, and the run does not break off at its error: {self.error}")
+        tombstones = sum(worker.tombstones for worker in self.workers)
+        finished = self._feed_node.finished
+        return Outcome(
+            self.pieces,
+            finished.digest if finished is not None else self.barrier.digest.hexdigest(),
+            self.error,
+            self.late,
+            tombstones,
+            self.handed,
+            self.log,
+            self.intake.inputs.error,
+        )
+
+    def things(self) -> list[Scheduled]:
+        """All that could come next: what is under way, oldest first; who wishes to be woken; and reads, the source
+        furthest behind first.
+        """
+        ready = self._readable()
+        if len(ready) > 1:
+            ready.sort(key=lambda rank: self.sources[rank].heartbeat)
+        under_way = self.under_way
+        if self.recovery is not None and any(node.halted for node in self._nodes.values()):
+            under_way = [thing for thing in under_way if self._may_come(thing)]
+        return [*under_way, *self._wakes.values(), *map(self._read_of, ready)]
+
+    @property
+    def wakes(self) -> list[Scheduled]:
+        """Of each node that wishes to be woken."""
+        return list(self._wakes.values())
+
+    def fire(self, thing: Scheduled) -> None:
+        """A thing comes.
+
+        Raises:
+            DriftBug: a law is broken.
+        """
+        self.turn = max(self.turn, thing.due) + 1
+        self.now_ms += 1
+        if self.turn > _TURNS_MAX:
+            raise DriftBug(f"the run does not end: {_TURNS_MAX} turns, and {len(self.under_way)} things are under way")
+        thing.came = self.turn
+        self.log.append(thing)
+        kind = thing.key.kind
+        if kind == "read":
+            self._reads[thing.rank] = None
+            self._read(thing.rank)
+        elif kind == "wake":
+            self._wake(thing)
+        else:
+            self.under_way.remove(thing)
+            if thing.then is not None:
+                if thing.life == self._lives[thing.to]:
+                    self._let(thing.then)
+            elif not self._comes(thing):
+                pass
+            elif kind == "batch":
+                self._receive(thing)
+            elif kind == "ack" or kind == "heartbeat":
+                self._fold(thing)
+            elif thing.carried is not None and thing.to == CALLER:
+                self._take_in(thing.carried)
+            elif thing.carried is not None:
+                self._turn(thing.to, [thing.carried])
+        if not self._by_hand and self.error is None and not self._readable():
+            self._feed([])  # as a shell does that has nothing to read
+        if self.recovery is not None:
+            self._may_die(thing)
+        self._schedule.fired(thing)
+
+    def feed(self, rank: int, payloads: Sequence[Any]) -> None:
+        """More input for a source."""
+        numbers = self._numbers[rank]
+        start = self._fed[rank]
+        self._inputs[rank].extend(payloads)
+        numbers.extend(range(start, start + len(payloads)))
+        self._fed[rank] += len(payloads)
+
+    def read(self, rank: int) -> None:
+        """A source gives what it has, as far as batches and credit go; or the news that its input has ended."""
+        if not self._may_read(rank):
+            raise SettingsError(f"source {self.sources[rank].name!r} may not be read: it has ended, or has no credit")
+        self.fire(self._read_of(rank))
+
+    def heartbeat(self, rank: int, heartbeat: bytes) -> None:
+        """A source gives a heartbeat."""
+        self._first_read[rank] = -1
+        fed = self.intake.beat(rank, heartbeat)
+        self.late += self.intake.inputs.told()
+        self._feed([fed])
+
+    def drop(self, place: str) -> list[Scheduled]:
+        """A connection ("worker 0 > worker 1") ends: the batches under way on it are lost, as over ZeroMQ."""
+        gone = [thing for thing in self.under_way if thing.key.kind == "batch" and thing.key.place == place]
+        self.under_way = [thing for thing in self.under_way if thing not in gone]
+        self.lost += gone
+        return gone
+
+    # Sources.
+
+    def _readable(self) -> list[int]:
+        """Sources that the shell of who feeds would read now, in any order."""
+        if not self._feed_node.may_read(stuck=self._is_stuck()):
+            return []
+        return [rank for rank in range(len(self.sources)) if self._may_read(rank)]
+
+    def _is_stuck(self) -> bool:
+        """Something that was fed is in an outbox still."""
+        return any(thing.in_outbox_until > self.turn for thing in self.under_way)
+
+    def _may_read(self, rank: int) -> bool:
+        return self.intake.inputs.may_read(rank) and self.room(rank) > 0
+
+    def room(self, rank: int) -> int:
+        """How many items a source may give now."""
+        return self.intake.room(rank, self._feed_node.minimal_time) if self._credit_matters else self._in_flight_max
+
+    def _first(self, rank: int) -> int:
+        """Index of the next item of a source."""
+        numbers = self._numbers[rank]
+        return numbers[0] if numbers else -1
+
+    def _read_of(self, rank: int) -> Scheduled:
+        thing = self._reads[rank]
+        if thing is None:
+            name = self.sources[rank].name
+            thing = self._reads[rank] = self._thing("read", "", name, self._first(rank), CALLER)
+            thing.rank = rank
+        return thing
+
+    def _read(self, rank: int) -> None:
+        source, left, numbers = self.sources[rank], self._inputs[rank], self._numbers[rank]
+        first = self._first_read[rank] = self._first(rank)
+        payloads: list[Any] | None = None
+        if source.live and self._has_nothing_now(rank, first):
+            payloads = []
+        elif left:
+            most = len(left) if self._by_hand else min(len(left), self.intake.batch_items, self.room(rank))
+            count = most - self._pick("cut", "", source.name, first, 0, most)
+            payloads = [left.popleft() for _ in range(count)]
+        fed = self.intake.give(rank, payloads, self.now_ms if source.live else 0, self.now_ms / 1000)
+        if payloads and fed is not None:
+            self._know(source.name, payloads, [numbers.popleft() for _ in payloads], fed.arrived)
+            self.handed.append(Handed(source.name, fed.arrived))
+        self.late += self.intake.inputs.told()
+        self.intake.error = self.intake.inputs.error
+        self._feed([] if fed is None else [fed])
+
+    def _has_nothing_now(self, rank: int, first: int) -> bool:
+        source = self.sources[rank]
+        read = self.log[-1].key
+        idle_after_ms = source.policy.idle_after_ms if isinstance(source.policy, EventTime) else None
+        jumps = 0, 1, 10, idle_after_ms or 1000
+        self.now_ms += jumps[self._pick("clock", "", source.name, first, read.nth, len(jumps))]
+        return self._pick("pause", "", source.name, first, read.nth, 2) == 1
+
+    def _know(self, name: str, payloads: list[Any], numbers: list[int], arrived: Arrived) -> None:
+        """Remember which item has which global time; those that were late are in between."""
+        at = 0
+        for meta, payload in zip(arrived.metas, arrived.payloads):
+            while payloads[at] is not payload:
+                at += 1
+            self._items[meta] = name, numbers[at]
+            at += 1
+
+    def _feed(self, fed: list[Fed]) -> None:
+        node = self._feed_node
+        self._carry(CALLER, node.feed(fed, stuck=self._is_stuck()))
+        if self._by_hand and fed:
+            self._carry(CALLER, node.feed([]))  # nothing is gathered that the test has not fed
+
+    # The end.
+
+    def _check_settled(self) -> None:
+        for index in range(self._workers):
+            node = self._nodes[index]
+            assert isinstance(node, WorkerNode)
+            if node.held:
+                raise DriftBug(f"worker {index} still holds {node.held} items at the end")
+        if len(self.barrier):
+            raise DriftBug(f"the barrier still holds {len(self.barrier)} items at the end")
+        if self.acker.in_flight:
+            raise DriftBug(f"{self.acker.in_flight} ack cells are not zero at the end")
+
+    def _check_progress(self) -> None:
+        raise DriftBug(
+            f"nothing is under way, and minimal time stands at {self.acker.minimal_time.hex()}: a message is not "
+            f"accounted for, {self.acker.in_flight} ack cells are not zero"
+        )
+
+
+class _FedByHand(Intake):
+    """Sources of a driver: a test may give more credit, or another heartbeat, at any time."""
+
+    def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
+        return None
+
+
+def simulate(
+    dataflow: Dataflow, inputs: Mapping[str, Sequence[Any]], schedule: Schedule | None = None, **settings: Any
+) -> Outcome:
+    """Run a dataflow under a schedule; `settings` are those of `Simulation`.
+
+    Raises:
+        DriftBug: a law is broken.
+    """
+    return Simulation(dataflow, inputs, schedule, **settings).run()
