@@ -5,7 +5,9 @@ from __future__ import annotations
 from broken import LAWS, SAME_CODE, Breakage, Edit, one
 
 CUTS, NO_CUTS = ("tests/test_cuts.py",), "it goes back to no cut"
-MACHINES, GOLDEN = ("tests/test_machines.py",), ("tests/test_golden.py",)
+CANONICAL, BARRIER = ("tests/test_canonical.py",), ("tests/test_barrier.py",)
+STAGES = ("tests/test_stages.py",)
+GOLDEN = ("tests/test_golden.py",)
 IDLE = ("tests/test_feed.py", "-k", "idle")
 ONLY_SPEED = "it changes how much is on its way, and nothing that comes out"
 
@@ -137,7 +139,7 @@ BREAKAGES = [
         _CANONICAL,
         "if type(one) is not first or type(two) is not second]",
         "if type(one) is not first]",
-        MACHINES,
+        CANONICAL,
     ),
     one(
         "places of equal ties are taken for new",
@@ -255,7 +257,7 @@ BREAKAGES = [
         _BARRIER,
         "        if any(type(payloads[index]) is Failure for index in indices):\n",
         "        if False:\n",
-        MACHINES,
+        BARRIER,
     ),
     one(
         "items before a failure not released",
@@ -301,7 +303,7 @@ BREAKAGES = [
         _GROUPING,
         "gone = settled - self._window + 1",
         "gone = settled - self._window + 2",
-        MACHINES,
+        STAGES,
     ),
     one(
         "debts of a grouping not kept",
@@ -364,7 +366,7 @@ BREAKAGES = [
         _SCAN,
         "            changed_end = max(changed_end - 1, at)",
         "            pass",
-        MACHINES,
+        STAGES,
     ),
     one(
         "what was logged dropped at its first item",
@@ -377,7 +379,7 @@ BREAKAGES = [
         _LOG,
         "return self._places.pop(key, ())",
         "return self._places.get(key, ())",
-        MACHINES,
+        STAGES,
     ),
     one(
         "items below others of their key taken for in order",
@@ -390,7 +392,7 @@ BREAKAGES = [
         _LOG,
         "        if self._places is None:\n            at = bisect_left",
         "        if True:\n            self._places = None\n            at = bisect_left",
-        MACHINES,
+        STAGES,
     ),
     one("debts of a scan not kept", _SCAN, "                self._debts.owe(meta, payload)", "                pass"),
     one(
@@ -511,10 +513,10 @@ BREAKAGES = [
         _CANONICAL,
         "    pairs = sorted((_canonical(key), _canonical(item)) for key, item in value.items())",
         "    pairs = [(_canonical(key), _canonical(item)) for key, item in value.items()]",
-        MACHINES,
+        CANONICAL,
         SAME_CODE,
     ),
-    one("1 and True one value", _CANONICAL, "    if type(left) is not type(right):\n", "    if False:\n", MACHINES),
+    one("1 and True one value", _CANONICAL, "    if type(left) is not type(right):\n", "    if False:\n", CANONICAL),
     # Cuts.
     one(
         "an item at the cut is taken for one below it",

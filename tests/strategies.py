@@ -25,6 +25,7 @@ from drift.testing.recipes import (
 from drift.testing.schedule import Player, Schedule
 from drift.testing.strategies import payloads as _payloads
 from drift.testing.strategies import recipes as _recipes
+from drift_graph.meta import TIME_MAX, TIME_MIN
 
 __all__ = [
     "AWKWARD",
@@ -42,15 +43,20 @@ __all__ = [
     "inputs",
     "is_kept",
     "noisy",
+    "numbers",
     "one_key",
     "opaque",
     "payloads",
     "recipes",
     "same_payload",
     "simulation",
+    "times",
 ]
 
 payloads = _payloads()
+# Parts of metas.
+numbers = st.integers(0, 300) | st.integers(0, 2**64 - 1)
+times = st.integers(-5, 5) | st.integers(TIME_MIN, TIME_MAX)
 
 
 def recipes(sources_max: int = 3, steps_max: int = 6, *, failing: bool = False) -> st.SearchStrategy[Recipe]:

@@ -1,0 +1,155 @@
+"""The barrier and its digest, against a model that is too simple to be wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from columns import columns_of, meta_at
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import payloads
+
+import drift
+from drift.engines.packing import in_forms
+from drift_barrier.barrier import FAILURES, Barrier, Released
+from drift_barrier.digest import BLOCK_ITEMS, Digest, block_head, hash_block
+from drift_graph.canonical import canonical, canonical_each, encode_many
+from drift_graph.item import Failure
+from drift_graph.meta import END_OF_TIME
+
+
+@given(
+    st.dictionaries(st.integers(0, 9), payloads, max_size=6),
+    st.lists(st.tuples(st.integers(0, 9), payloads), max_size=6),
+    st.data(),
+)
+def test_the_barrier_releases_what_tombstones_leave_in_order(
+    final: dict[int, Any], cancelled: list[tuple[int, Any]], data: st.DataObject
+) -> None:
+    """Any items, and items with their tombstones, in any order and any batches, as values or forms, over two sinks."""
+    changes = [(number, payload, 1) for number, payload in final.items()]
+    for number, payload in cancelled:
+        changes += [(number, payload, 1), (number, payload, -1)]
+    changes = data.draw(st.permutations(changes))
+    barrier = Barrier()
+    while changes:
+        size = data.draw(st.integers(1, len(changes)))
+        batch, changes = changes[:size], changes[size:]
+        for parity, sink in enumerate(("even", "odd")):
+            columns = columns_of([change for change in batch if change[0] % 2 == parity])
+            barrier.add(sink, in_forms(columns) if data.draw(st.booleans()) else columns)
+        if data.draw(st.booleans()):
+            barrier._compact()
+    released: list[tuple[int, bytes, bytes, str]] = []
+    for bound in [*sorted(data.draw(st.lists(st.integers(0, 10), max_size=3))), None]:
+        time = END_OF_TIME if bound is None else meta_at(bound)
+        piece = barrier.release(time)
+        if piece is not None:
+            released += rows(piece)
+        assert [row[1] for row in released] == [meta_at(number) for number in sorted(final) if meta_at(number) < time]
+    assert released == [
+        (position, meta_at(number), canonical(final[number]), ("even", "odd")[number % 2])
+        for position, number in enumerate(sorted(final))
+    ]
+    digest = Digest()
+    digest.add([meta_at(number) for number in sorted(final)], [final[number] for number in sorted(final)])
+    assert barrier.digest.hexdigest() == digest.hexdigest()
+    assert len(barrier) == 0 and barrier.tombstones == len(cancelled)
+
+
+def rows(piece: Released) -> list[tuple[int, bytes, bytes, str]]:
+    names = [piece.sinks] * len(piece.metas) if isinstance(piece.sinks, str) else piece.sinks
+    return [
+        (piece.position + at, meta, form, sink)
+        for at, (meta, form, sink) in enumerate(zip(piece.metas, canonical_each(piece.payloads), names))
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [(1, "a", 1), (1, "b", 1)],
+        [(1, "a", 1), (1, "a", 1)],
+        [(1, "a", -1)],
+        [(1, "a", 1), (1, "b", -1)],
+        [(1, 1, 1), (1, True, -1)],
+        [(1, "a", 1), (1, "a", -1), (1, "a", -1)],
+    ],
+)
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_does_not_add_up_at_release_is_a_bug(changes: list[tuple[int, Any, int]], apart: bool) -> None:
+    barrier = Barrier()
+    for batch in [[change] for change in changes] if apart else [changes]:
+        barrier.add("out", columns_of(batch))
+    with pytest.raises(drift.DriftBug):
+        barrier.release(END_OF_TIME)
+
+
+@given(st.permutations([("first", 1), ("first", -1), ("second", 1), ("second", -1), ("third", 1)]), st.booleans())
+def test_of_equal_failures_the_last_one_is_told(changes: list[tuple[str, int]], compacted: bool) -> None:
+    barrier = Barrier()
+    barrier.add("out", columns_of([(0, "before", 1), (2, "after", 1)]))
+    for words, diff in changes:
+        barrier.add(FAILURES, columns_of([(1, Failure("step", "ValueError", words, "file:1"), diff)]))
+        if compacted:
+            barrier._compact()
+    piece = barrier.release(END_OF_TIME)
+    assert piece is not None and piece.payloads == ["before"]
+    assert isinstance(piece.error, drift.StepError) and str(piece.error).startswith("third\n")
+
+
+def test_what_comes_after_the_release_of_something_greater_is_a_bug() -> None:
+    barrier = Barrier()
+    barrier.add("out", columns_of([(2, "a", 1)]))
+    assert barrier.release(meta_at(3)) is not None
+    barrier.add("out", columns_of([(1, "b", 1)]))
+    with pytest.raises(drift.DriftBug, match="came after"):
+        barrier.release(meta_at(3))
+
+
+def test_an_item_at_minimal_time_is_not_released() -> None:
+    barrier = Barrier()
+    barrier.add("out", columns_of([(1, "a", 1), (2, "b", 1)]))
+    piece = barrier.release(meta_at(2))
+    assert piece is not None and piece.payloads == ["a"]
+
+
+@given(st.lists(payloads | st.text(max_size=2), max_size=30), st.data(), st.sampled_from(["xxh3_128", "sha256"]))
+def test_a_digest_does_not_depend_on_batches(given_payloads: list[Any], data: st.DataObject, algorithm: Any) -> None:
+    metas = [meta_at(number) for number in range(len(given_payloads))]
+    whole, pieces = Digest(algorithm), Digest(algorithm)
+    whole.add(metas, given_payloads)
+    at = 0
+    while at < len(metas):
+        size = data.draw(st.integers(1, len(metas)))
+        pieces.add(metas[at : at + size], given_payloads[at : at + size])
+        at += size
+    assert whole.hexdigest() == pieces.hexdigest()
+
+
+def test_blocks_of_a_digest_can_be_hashed_apart() -> None:
+    count = 2 * BLOCK_ITEMS + 5
+    metas = [meta_at(number) for number in range(count)]
+    given_payloads = [(number, None, float(number)) for number in range(count)]
+    digest = Digest()
+    for start in range(0, count, 1000):
+        digest.add(metas[start : start + 1000], given_payloads[start : start + 1000])
+    hashes = []
+    for start in range(0, count, BLOCK_ITEMS):
+        block = slice(start, start + BLOCK_ITEMS)
+        head, between = block_head(len(metas[block]))
+        data = head + encode_many(metas[block]) + between + encode_many(given_payloads[block])
+        hashes.append(hash_block("xxh3_128", data))
+    assert digest.blocks == hashes[:2]
+    assert digest.hexdigest() == hash_block("xxh3_128", b"".join(hashes)).hex()
+
+
+def test_a_barrier_lets_go_of_what_it_released_where_an_item_of_the_batch_is_far_ahead() -> None:
+    barrier = Barrier()
+    for start in range(0, 2000, 20):
+        batch = [(number, number, 1) for number in range(start, start + 20)]
+        barrier.add("out", columns_of([*batch, (10**6 + start, start, 1)]))
+        barrier.release(meta_at(start + 20))
+    assert len(barrier) == 100 and sum(len(run.metas) for _, _, run in barrier._heap) == 100
+    assert all(len(run.payloads) == 1 for _, _, run in barrier._heap)
