@@ -74,7 +74,7 @@ def guarantee(
     limits_in = [f"source {name!r}: {why}" for name, why in losing if why]
     limits_out = [f"sink {name!r}: {why}" for name, sink in sinks.items() if (why := _why_twice(sink))]
     if not sinks:
-        limits_out = ["the caller, who takes the output: it is given items again"]
+        limits_out = ["the caller, who takes the output: it gets some items again"]
     return Guarantee(_LEVELS[not limits_in, not limits_out], (*limits_in, *limits_out))
 
 

@@ -51,10 +51,10 @@ class RunLog:
             _log.warning("graph %r: %s items that could not be taken set apart so far", self._graph, f"{items:,}")
 
     def silent(self, source: str, seconds: float, unsettled: int) -> None:
-        """A source has given nothing for so long, and holds the output back; "" where none does."""
+        """A source has had no items for so long, and holds the output back; "" where none does."""
         if source and source != self._silent:
             _log.warning(
-                "graph %r: %s has given nothing for %.0f s and holds %s items back; where it may be idle so long, "
+                "graph %r: %s has had no items for %.0f s and holds %s items back; where it may be idle so long, "
                 "EventTime(..., idle_after_ms=...) lets the others go on",
                 self._graph, source, seconds, f"{unsettled:,}",
             )  # fmt: skip

@@ -349,7 +349,7 @@ def test_a_bug_of_ours_is_1_with_its_traceback_and_a_request(
         (["run", "GRAPHS"], "say which graph"),
         (["run", "GRAPHS:number"], "no drift.Graph"),
         (["run", "GRAPHS:of_one_argument"], "takes arguments"),
-        (["run", "GRAPHS:graph"], "nothing is given for source 'lines'"),
+        (["run", "GRAPHS:graph"], "no input for source 'lines'"),
         (["run", "GRAPHS:graph", "--source", "linse=words.txt"], "has no source 'linse'; it has 'lines'"),
         (["run", "GRAPHS:two", "--source", "words.txt"], "say which source, as NAME=words.txt"),
         (["run", "GRAPHS:graph", "--source", "words.txt", "--source", "lines=words.txt"], "given twice"),

@@ -123,7 +123,7 @@ def test_a_run_that_has_not_begun_has_no_digest() -> None:
         ({"numbers": "text"}, "to read a file use drift.sources.text"),
         ("numbers.txt", "name the sources of the graph"),
         ({"number": [1]}, "has no source 'number'; it has 'numbers'"),
-        ({}, "nothing is given for source 'numbers'"),
+        ({}, "no input for source 'numbers'"),
     ],
 )
 def test_what_is_no_stream_is_refused_with_what_to_do(sources: Any, words: str) -> None:

@@ -153,7 +153,7 @@ def test_an_error_of_a_step_is_raised_unless_errors_are_allowed() -> None:
 def test_what_does_not_fit_is_refused_at_once() -> None:
     with pytest.raises(drift.SettingsError, match="no source 'line'"):
         drift.testing.deterministic(words, line=lines)
-    with pytest.raises(drift.SettingsError, match="nothing is given for source 'lines'"):
+    with pytest.raises(drift.SettingsError, match="no input for source 'lines'"):
         drift.testing.deterministic(words)
     with pytest.raises(drift.SettingsError, match="no Hypothesis strategy"):
         drift.testing.deterministic(words, lines=["a"])  # type: ignore[arg-type]

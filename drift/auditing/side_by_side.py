@@ -296,6 +296,6 @@ def beside_lines(both: Beside) -> Iterator[str]:
         if new:
             yield f"{mark} + {new}"
     if both.old is None:
-        yield "of the recorded lineage more can be told with the recorded code: drift audit --was FILE:GRAPH"
+        yield "the recorded lineage is incomplete without the recorded code: drift audit --was FILE:GRAPH"
     elif both.parting is None:
         yield "they part before what is shown"

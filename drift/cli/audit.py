@@ -45,7 +45,7 @@ _LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "
 @click.option("--by", metavar="FIELD|FILE:FUNCTION", help="Count what another --graph would have changed by this key.")
 @click.option("--cases", metavar="FOLDER", help="Write a difference as a small case file, for drift simulate --case.")
 @click.option(
-    "--was", metavar="FILE:GRAPH", help="The version that was recorded, beside another --graph: both lineages are told."
+    "--was", metavar="FILE:GRAPH", help="The version that was recorded, beside another --graph: shows both lineages."
 )
 @click.option("--expect", metavar="HASH", default="", help="The record's hash, as it was noted elsewhere.")
 @click.option("--verify", "key", metavar="KEY.pub", help="The record is to be signed with this key.")

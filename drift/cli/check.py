@@ -19,7 +19,7 @@ from drift_graph.graph import Dataflow
 from drift_graph.segments import segments_of
 
 
-@click.command("check", short_help="Check a graph, and tell what a run promises.")
+@click.command("check", short_help="Check a graph, and say what a run guarantees.")
 @click.argument("graph", metavar="FILE:GRAPH")
 @click.option("--source", "source_specs", multiple=True, metavar="[NAME=]SPEC", help="As of drift run.")
 @click.option("--sink", "sink_specs", multiple=True, metavar="[NAME=]SPEC", help="As of drift run.")
@@ -34,7 +34,7 @@ from drift_graph.segments import segments_of
 def check_command(
     graph: str, source_specs: Sequence[str], sink_specs: Sequence[str], state: str | None, as_json: bool
 ) -> None:
-    """Check a graph without running it, and tell what its sources and sinks promise for a run that is broken off.
+    """Check a graph without running it, and say what its sources and sinks guarantee for a run that is broken off.
 
     \b
     drift check wordcount.py:graph

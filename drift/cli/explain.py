@@ -52,6 +52,6 @@ def explain_command(path: str, position: int, graph: str | None, states: int, me
     if lineage.recorded is not None and not as_json:
         click.echo(
             f"warning: the record has {one_line(lineage.recorded.payload, 200)} at this position; the graph gives "
-            f"another item now. `drift audit {path}` tells why",
+            f"another item now. `drift audit {path}` says why",
             err=True,
         )

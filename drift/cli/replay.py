@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     help="recorded: batches come as far apart in time as they did.",
 )  # fmt: skip
 @output_options
-@click.option("--batch-items", type=int, help="Larger batches are given in several.")
+@click.option("--batch-items", type=int, help="Larger batches are split.")
 @print_options
 def replay_command(
     path: str,

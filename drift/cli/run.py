@@ -145,7 +145,7 @@ def _sources(dataflow: Dataflow, specs: Sequence[str], *, as_frames: bool, quiet
     given = by_name("--source", specs, "source", names)
     missing = [name for name in names if name not in given]
     if missing:
-        raise SettingsError(f"nothing is given for source {missing[0]!r}; add --source {missing[0]}=PATH")
+        raise SettingsError(f"no input for source {missing[0]!r}; add --source {missing[0]}=PATH")
     sources = {name: source_of(spec, name, as_frames=as_frames) for name, spec in given.items()}
     for name, source in sources.items():
         address = getattr(source, "address", None)

@@ -37,11 +37,11 @@ _FAULTS_SHOWN_MAX = 6
 @click.option("--seeds", type=click.IntRange(1), help=f"How many; {SEEDS:,} unless --minutes is given.")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
 @click.option("--first-seed", type=click.IntRange(0), default=0, show_default=True, help="Where to begin.")
-@click.option("--seed", type=click.IntRange(0), help="Run this one and tell all about it.")
-@click.option("--case", metavar="PATH", help="Run a case file; its graph is found by itself, unless it is given.")
+@click.option("--seed", type=click.IntRange(0), help="Run this one and report it in full.")
+@click.option("--case", metavar="PATH", help="Run a case file; it names its graph, unless you do.")
 @click.option(
     "--source", "source_specs", multiple=True, metavar="[NAME=]SPEC",
-    help="Each run is given a piece of these items: PATH.txt, .log, .jsonl or .csv, also .gz; text:PATH and so on.",
+    help="Each run reads a part of these items: PATH.txt, .log, .jsonl or .csv, also .gz; text:PATH and so on.",
 )  # fmt: skip
 @click.option("--items-max", type=click.IntRange(1), default=30, show_default=True, help="Items of a piece.")
 @click.option(

@@ -22,7 +22,9 @@ def check_names(
             )
     missing = sorted(known - set(given)) if complete else []
     if missing:
-        raise SettingsError(f"nothing is given for {kind} {', '.join(map(repr, missing))} of graph {dataflow.name!r}")
+        raise SettingsError(
+            f"no input for {kind} {', '.join(map(repr, missing))} of graph {dataflow.name!r}; pass it in sources="
+        )
 
 
 def check_state(record: Any, until: int | None) -> None:

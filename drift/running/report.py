@@ -14,7 +14,7 @@ class Report:
     """What a run did.
 
     Attributes:
-        digest: of the output released; equal for equal output. "" where none can be told: nothing ran, or over zeromq
+        digest: of the output released; equal for equal output. "" where there is none: nothing ran, or over zeromq
             the run goes on, was left before its end, or lost a process.
         items_in, items_out: read from all sources, released to all sinks.
         tombstones: taken back by groupings before release.

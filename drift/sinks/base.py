@@ -73,7 +73,7 @@ class CallableSink:
     position and data together has each item exactly once.
     """
 
-    promise = SinkPromise("at least once", "a rerun calls it with every item; each tells its position")
+    promise = SinkPromise("at least once", "a rerun calls it with every item; each has its position")
 
     def __init__(self, name: str, function: Callable[[Item[Any]], object]) -> None:
         self._name = name
@@ -81,7 +81,7 @@ class CallableSink:
         self._committed: Callable[[], int | None] | None = getattr(function, "committed_position", None)
         self._before = -1  # position of the last item that it had when the run began
         if self._committed is not None:
-            self.promise = SinkPromise("exactly once", f"{name_of(function)} tells the position of what it has")
+            self.promise = SinkPromise("exactly once", f"{name_of(function)} reports the position that it has reached")
 
     def open(self) -> None:
         if self._committed is not None:
@@ -112,7 +112,7 @@ class CallableSink:
 class ListSink:
     """Appends each item to a list."""
 
-    promise: ClassVar = SinkPromise("at least once", "a rerun appends every item; each tells its position")
+    promise: ClassVar = SinkPromise("at least once", "a rerun appends every item; each has its position")
 
     def __init__(self, name: str, taken: list[Item[Any]]) -> None:
         self._name = name

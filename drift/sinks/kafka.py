@@ -2,7 +2,7 @@
 
 Invariant: in each partition the messages are those of its items up to the last, in the order of positions.
 
-Why: the producer is idempotent, so it keeps the order and repeats nothing; each message tells its position in a header,
+Why: the producer is idempotent, so it keeps the order and repeats nothing; each message has its position in a header,
 and a run that begins reads the last one of each partition.
 """
 
@@ -71,7 +71,7 @@ def kafka(
 class KafkaSink:
     """See `kafka`."""
 
-    promise: ClassVar = SinkPromise("exactly once", "each message tells its position, in the order of positions")
+    promise: ClassVar = SinkPromise("exactly once", "each message has its position, in the order of positions")
 
     def __init__(
         self,

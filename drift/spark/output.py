@@ -99,7 +99,7 @@ def check_sources(dataflow: Dataflow, sources: Mapping[str, Any], times: Mapping
                 raise SettingsError(f"graph {dataflow.name!r} has no source {name!r}")
     for each in dataflow.sources:
         if each.name not in sources:
-            raise SettingsError(f"nothing is given for source {each.name!r} of graph {dataflow.name!r}")
+            raise SettingsError(f"no input for source {each.name!r} of graph {dataflow.name!r}; pass it in sources=")
 
 
 def _session(sources: Mapping[str, Any]) -> Any:

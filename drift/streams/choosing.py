@@ -64,7 +64,7 @@ class Choosing(Steps[T]):
     def zip(self, other: Stream[U], *, name: str | None = None) -> Stream[tuple[T, U]]:
         """Pairs (left, right) by order: the n-th item of this stream with the n-th of the other.
 
-        A pair comes where the later one of it does. What one stream has more of waits, and gives nothing.
+        A pair has the time of its later item. Items without a partner wait in the state, and appear in no pair.
         """
         self._check_graph(other)
         step = self._named(name, "zip")
@@ -94,9 +94,9 @@ class Choosing(Steps[T]):
 
         Args:
             key: pure; see `group`. Without it equal payloads are one.
-            within: an item that was given stands for its key for so long, in the unit of its time, bound included;
-                the next one after it is given again, and memory follows the keys of that span. None: for ever, and
-                every key is remembered.
+            within: after an item that passes, others of its key are dropped for so long, in the unit of its time, bound
+                included; the next one passes again, and only the keys of that span are stored. None: they are dropped
+                for ever, and every key is stored.
         """
         step = self._named(name, "dedup", key)
         if within is None:

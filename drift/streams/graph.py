@@ -48,7 +48,7 @@ class Graph:
     def source(
         self, name: str, *, type: Any = None, time: TimePolicy | None = None, on_error: OnError = "error"
     ) -> Stream[Any]:
-        """A place where items come in; a run says where from.
+        """An input of the graph; a run says what it reads (`sources=`).
 
         Args:
             name: the run refers to it.
@@ -73,7 +73,7 @@ class Graph:
     def table(self, name: str) -> Stream[Any]:
         """A source whose items come before every time: `join_table` finds all of them.
 
-        A run reads it to its end before it releases anything. Its rows are in an order that hangs on their bytes alone.
+        A run reads it to its end before it releases anything. The order of its rows depends on their bytes alone.
 
         Args:
             name: the run refers to it.

@@ -27,9 +27,9 @@ V = TypeVar("V")
 
 
 class KeyedStream(Generic[K, T]):
-    """A stream and what tells whose each item is; its operators need no key again. `Stream.key_by` makes it.
+    """A stream with a key for each item: its operators take no `key=`. `Stream.key_by` makes it.
 
-    It is no step of the graph: nothing is moved or kept until an operator needs the key.
+    It is no step of the graph: nothing is shuffled or stored until an operator needs the key.
     """
 
     def __init__(self, stream: Stream[T], key: Callable[[T], K]) -> None:

@@ -56,7 +56,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
             with_time: `function` takes the item's time as well: `function(payload, time)`.
             later: it may return `drift.at(time, payload)` in place of a payload, for a child at a later time.
             on_error: "error" ends the run where the function raises; "divert" sends the payload to the sink "errors"
-                in place of what would become of it: {"place": step, "error": what was raised, "payload": the payload}.
+                in place of its results: {"place": step, "error": what was raised, "payload": the payload}.
             durable: a run that keeps its state has a log of what the step gives: after everything died, or with other
                 code behind it, what comes behind goes on from the log, and nothing before it is computed again. The
                 output is the same. Not for a step on a loop.
@@ -78,7 +78,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         return self._add(group)._kept(durable)
 
     def key_by(self, key: Callable[[T], K]) -> KeyedStream[K, T]:
-        """The same items, each with the key that `key` gives: what comes next needs no key again.
+        """The same items with a key each: the operators that follow take no `key=`.
 
         Args:
             key: pure; anything with canonical bytes. 1, 1.0 and True are three keys.
@@ -88,7 +88,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         return KeyedStream(self, key)
 
     def merge(self, *others: Stream[T]) -> Stream[T]:
-        """The items of several streams, each where its meta puts it."""
+        """The union of several streams, in the order of the items' metas: by time first."""
         for other in others:
             self._check_graph(other)
         depth = max(stream._depth for stream in (self, *others))
@@ -186,7 +186,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
             key: pure; see `group`.
             initial: the state before a key's first item. It must not be changed in place.
             step: pure; (state, payload) -> (next state, output). It returns a new state and leaves the old as it is.
-            on_error: where the step raises; see `flat_map`. The state stays as it was before a payload set apart.
+            on_error: where the step raises; see `flat_map`. A diverted payload leaves the state as it was.
         """
         named, where = self._name(name, "scan", step), caller()
         if not diverts(on_error, f"scan {named!r}", where):

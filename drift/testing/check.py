@@ -175,7 +175,7 @@ def in_order(dataflow: Dataflow, inputs: Mapping[str, Sequence[Any]]) -> dict[st
             )
     missing = [name for name in names if name not in inputs]
     if missing:
-        raise SettingsError(f"nothing is given for source {', '.join(map(repr, missing))} of graph {dataflow.name!r}")
+        raise SettingsError(f"no input for source {', '.join(map(repr, missing))} of graph {dataflow.name!r}")
     ordered = {}
     for source in dataflow.sources:
         payloads = list(inputs[source.name])
