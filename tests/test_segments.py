@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import drift
 from drift.engines.local import LocalEngine
 from drift.records.fingerprint import fingerprint
 from drift.segments.chain import Keepers
+from drift.segments.log import BorderLog, Passed
 from drift_graph.errors import GraphError
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Sink, Source
@@ -190,3 +192,14 @@ def test_a_worker_that_dies_is_replaced_in_its_segment(tmp_path: Path) -> None:
     report = drift.run(graph, given, engine="zeromq", state=tmp_path / "state", batch_items=50).finish()
     assert report.died == ("worker 0 of segment 2",)
     assert report.digest == drift.run(sums(), given).finish().digest
+
+
+def test_of_what_a_log_has_dropped_nothing_is_held(tmp_path: Path) -> None:
+    log = BorderLog(tmp_path, "'dear'")
+    times = [n.to_bytes(8, "big") for n in range(1, 101)]
+    for begin, below in pairwise(times):
+        log.write(Passed([begin], [begin.hex()], "out", below))
+    log.drop_below(times[90])
+    assert len(log._ends) == 9
+    assert [passed.payloads for passed in log.read(times[95])] == [[time.hex()] for time in times[95:-1]]
+    log.close()

@@ -108,10 +108,10 @@ class BorderLog:
 
     def read(self, begin: bytes) -> Iterator[Passed]:
         """What it has from a time on, as it was written; nothing that is written meanwhile."""
-        first = next((number for number, end in self._ends if end > begin), None)
-        if first is None:
+        from_on = [number for number, end in list(self._ends) if end > begin]
+        if not from_on:
             return
-        last = self._ends[-1][0]
+        first, last = from_on[0], from_on[-1]
         for number, (_, end, names, which, metas, _, data) in self._entries.read(first):
             borders = names[0] if len(names) == 1 else [names[at] for at in which]
             yield Passed(metas, self._entries.payloads(data), borders, end).from_on(begin)
@@ -139,9 +139,11 @@ class BorderLog:
 
     def drop_below(self, time: bytes) -> None:
         """What is below it is not asked for any more; called by another thread than the others."""
-        number = next((number for number, end in list(self._ends) if end > time), None)
-        if number is not None:
-            self._entries.drop_below(number)
+        ends = list(self._ends)  # others may come meanwhile, behind these
+        at = next((at for at, (_, end) in enumerate(ends) if end > time), None)
+        if at is not None:
+            self._entries.drop_below(ends[at][0])
+            del self._ends[:at]
 
     def close(self) -> None:
         self._entries.close()
