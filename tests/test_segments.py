@@ -22,6 +22,7 @@ from drift.engines.local import LocalEngine
 from drift.records.fingerprint import fingerprint
 from drift.segments.chain import Keepers
 from drift.segments.log import BorderLog, Passed
+from drift.testing.recipes import Flags, Noted
 from drift_graph.errors import GraphError
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Sink, Source
@@ -87,7 +88,7 @@ def test_a_call_that_fails_in_any_segment_ends_the_run_at_its_item(
 ) -> None:
     cut = Durable(*case)
     cut.chosen = chosen
-    state = drift.Cuts(tmp_path_factory.mktemp("state"), every_s=0)
+    state = drift.Cuts(tmp_path_factory.mktemp("state"), every_s=0, classes=(Noted, Flags))
     expected = reference(case, data)
     assert run_with(cut, data, engine="local", state=state) == expected
     if expected.error is not None:

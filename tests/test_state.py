@@ -33,6 +33,7 @@ from drift.state.keeping import place_of, store_of
 from drift.state.pieces import Forms, States
 from drift.state.place import Away
 from drift.state.store import _FOLDED_PIECES
+from drift.testing.recipes import Flags, Noted
 from drift_graph.item import Columns
 
 
@@ -45,7 +46,7 @@ def whole(dataflow: drift.Dataflow, sources: dict[str, Any], **more: Any) -> tup
 def check_goes_on(dataflow: drift.Dataflow, sources: dict[str, Any], pieces: list[int], folder: Path) -> None:
     """Broken off after some pieces, again and again; then to the end."""
     digest, items = whole(dataflow, sources)
-    cuts = drift.Cuts(folder, every_s=0, keep=1 + len(pieces) % 3)
+    cuts = drift.Cuts(folder, every_s=0, keep=1 + len(pieces) % 3, classes=(Noted, Flags))
     seen: dict[int, Any] = {}
     for count in [*pieces, 10**9]:
         run = drift.run(dataflow, sources, state=cuts, batch_items=2)
