@@ -26,7 +26,7 @@ _common = {
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 }
-settings.register_profile("usual", max_examples=60, database=None, derandomize=True, **_common)  # type: ignore[arg-type]
+settings.register_profile("usual", max_examples=40, database=None, derandomize=True, **_common)  # type: ignore[arg-type]
 settings.register_profile("anew", max_examples=150, **_common)  # type: ignore[arg-type]
 settings.register_profile("long", max_examples=5000, **_common)  # type: ignore[arg-type]
 settings.register_profile(
