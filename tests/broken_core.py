@@ -24,6 +24,7 @@ _CHANGES, _GROUPING = "drift/machines/changes.py", "drift/machines/grouping.py"
 _PROCESS = "drift/machines/process.py"
 _KEYS, _MAPS = "drift/machines/keys.py", "drift/machines/maps.py"
 _PLAN, _SCAN, _WORKER = "drift/machines/plan.py", "drift/machines/scan.py", "drift/machines/worker.py"
+_IN_ORDER = "drift/machines/in_order.py"
 
 BREAKAGES = [
     # The protocol, which the nodes keep.
@@ -115,7 +116,7 @@ BREAKAGES = [
     ),
     one(
         "an item that may be corrected is taken for one that is whole",
-        _SCAN,
+        _IN_ORDER,
         "is_whole = metas[-1] < self.whole_below and self._log.is_above(metas[0])",
         "is_whole = bool(self.whole_below) and self._log.is_above(metas[0])",
         ("tests/test_in_order.py",),

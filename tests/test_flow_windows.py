@@ -263,6 +263,22 @@ def test_windows_by_number_take_many_items_as_they_take_one(
     assert (many, given) == (one_by_one, expected)
 
 
+def test_windows_by_number_take_the_items_of_a_batch_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call for each item takes half as long again."""
+
+    calls: list[Any] = []
+    one = NumberedStep.__call__
+
+    def called(step: NumberedStep, state: Any, payload: Any) -> Any:
+        calls.append(payload)
+        return one(step, state, payload)
+
+    monkeypatch.setattr(NumberedStep, "__call__", called)
+    graph = flows.flow(lambda stream: stream.key_by(value).window(drift.windows.count(2)).count(), "in")
+    assert len(list(drift.run(graph, {"in": [(n, 0, n % 3) for n in range(600)]}))) == 300
+    assert not calls
+
+
 def test_values_are_distinct_by_their_types_as_well() -> None:
     graph = flows.flow(lambda stream: stream.at_end(drift.agg.distinct()), "in")
     assert repr(flows.outputs(graph, {"in": [1, True, 1.0, 1, "1"]})) == "[(1, True, 1.0, '1')]"

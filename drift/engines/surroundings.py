@@ -15,6 +15,7 @@ import decimal
 import locale
 import os
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -32,6 +33,8 @@ class Surroundings(NamedTuple):
     Attributes:
         path: `sys.path`, whole.
         folder: the working directory; "" where it is gone.
+        temporary_folder: the one for temporary files. To find it out a file is made, which would be left over by a
+            process that ends at that moment, as those of a run do when their caller dies.
         context: a decimal context's precision, rounding, limits of exponents, capitals, clamp, and traps by name.
         locales: what `setlocale` gives for each category.
         time_zone: the variable TZ; None where it is not set.
@@ -40,6 +43,7 @@ class Surroundings(NamedTuple):
 
     path: tuple[str, ...]
     folder: str
+    temporary_folder: str
     context: tuple[int, str, int, int, int, int, tuple[str, ...]]
     locales: tuple[tuple[str, str], ...]
     time_zone: str | None
@@ -86,6 +90,7 @@ def surroundings() -> Surroundings:
     return Surroundings(
         tuple(entry or folder for entry in sys.path),
         folder,
+        tempfile.gettempdir(),
         (
             context.prec,
             context.rounding,

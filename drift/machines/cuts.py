@@ -212,7 +212,7 @@ class KeyedState(ABC):
 
     @property
     def wants_keys(self) -> bool:
-        """Whether `get` does anything, so that the keys of a batch have to be known before its items are stepped."""
+        """Whether the keys of a batch have to be known before its items are stepped, as `get` needs them."""
         return self._touched is not None or self._unasked is not None
 
     def get(self, metas: Metas, keys: Sequence[Any]) -> None:

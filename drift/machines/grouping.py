@@ -18,7 +18,8 @@ from itertools import repeat
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE, Entries, KeyedState
+from drift.machines.cuts import GONE, Entries
+from drift.machines.in_order import InOrder
 from drift.machines.keys import identities, stands_for_itself
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports, called
@@ -81,7 +82,7 @@ def keyed(
         return good.columns(), keys
 
 
-class GroupStage(KeyedState):
+class GroupStage(InOrder):
     """The machine of one grouping on one worker."""
 
     def __init__(self, group: Group, rank: int, *, cyclic: bool = False) -> None:
@@ -97,28 +98,11 @@ class GroupStage(KeyedState):
         self._debts = Debts(group.step)
         self._kind: type | None = None  # of a key that came
 
-    def process(self, columns: Columns, ports: Ports) -> Columns:
-        """Take a batch sorted by meta; the windows to send and take back, whose metas still lack the suffix."""
-        metas, payloads, diffs = columns
-        if not metas:
-            return columns
-        is_whole = metas[-1] < self.whole_below and self._log.is_above(metas[0])
-        is_whole = is_whole and diffs is None and not self._debts and not self._buckets
-        if not is_whole or self.wants_keys:
-            return self._process(columns, ports, is_whole)
-        windows = self._windows_at_once(payloads)
-        done = len(windows)
-        if done == len(metas):
-            return Columns(metas, windows, None)
-        rest = self._process(columns.cut(done, len(metas)), ports, is_whole)
-        return joined([Columns(metas[:done], windows, None), rest]) if done else rest
+    @property
+    def _corrects(self) -> bool:
+        return bool(self._buckets)
 
     def _process(self, columns: Columns, ports: Ports, is_whole: bool) -> Columns:
-        """The same for one item or more.
-
-        Args:
-            is_whole: nothing will come below them, nor take them back.
-        """
         columns, keys = keyed(self._group, self.suffix, columns, ports, endless=self._cyclic)
         metas, payloads, diffs = columns
         if not metas:
@@ -155,8 +139,7 @@ class GroupStage(KeyedState):
             give(window)
         return windows
 
-    def _windows_at_once(self, payloads: list[Any]) -> list[tuple[Any, ...]]:
-        """Keys and windows in one loop, up to the first item whose key is not of the type of others, or raises."""
+    def _run_at_once(self, payloads: list[Any]) -> list[tuple[Any, ...]]:
         last, kept, key_of = self._windows, self._kept, self._group.key
         find = last.get
         self._plain = self._plain and are_plain(payloads)

@@ -20,8 +20,9 @@ from operator import eq
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE, Entries, KeyedState
+from drift.machines.cuts import GONE, Entries
 from drift.machines.grouping import keyed
+from drift.machines.in_order import InOrder
 from drift.machines.keys import stands_for_itself
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports
@@ -57,7 +58,7 @@ class _History:
         self.drawn_to = 0
 
 
-class ScanStage(KeyedState):
+class ScanStage(InOrder):
     """The machine of one scan on one worker.
 
     Args:
@@ -87,28 +88,15 @@ class ScanStage(KeyedState):
         self._kind: type | None = None  # of a key that came
         self._blocked_keys: dict[Any, None] = {}
 
-    def process(self, columns: Columns, ports: Ports) -> Columns:
-        """Take a batch sorted by meta; the outputs to send and take back, whose metas still lack the suffix."""
-        metas, payloads, diffs = columns
-        if not metas:
-            return columns
-        is_whole = metas[-1] < self.whole_below and self._log.is_above(metas[0])
-        is_whole = is_whole and diffs is None and not self._debts and not self._blocked_keys
-        if not is_whole or self.wants_keys:
-            return self._process(columns, ports, is_whole)
-        outputs = self._run_at_once(payloads)
-        done = len(outputs)
-        if done == len(metas):
-            return Columns(metas, outputs, None)
-        rest = self._process(columns.cut(done, len(metas)), ports, is_whole)
-        return joined([Columns(metas[:done], outputs, None), rest]) if done else rest
+    @property
+    def wants_keys(self) -> bool:
+        return isinstance(self._step, StepsEach) or super().wants_keys
+
+    @property
+    def _corrects(self) -> bool:
+        return bool(self._blocked_keys)
 
     def _process(self, columns: Columns, ports: Ports, is_whole: bool) -> Columns:
-        """The same for one item or more.
-
-        Args:
-            is_whole: nothing will come below them, nor take them back.
-        """
         columns, keys = keyed(self._keys, self._group_suffix, columns, ports, endless=self._cyclic)
         metas, payloads, diffs = columns
         if not metas:
@@ -165,10 +153,6 @@ class ScanStage(KeyedState):
         return outputs
 
     def _run_at_once(self, payloads: list[Any]) -> list[Any]:
-        """Find keys and step in one loop, where nothing will come below, so that there is nothing to log.
-
-        Up to the first item whose key is not of the type of others, or where a call raises.
-        """
         states, key_of, step, initial = self._states, self._keys.key, self._step, self._initial
         find = states.get
         kind = self._kind

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,9 +47,10 @@ def at_home(home: Surroundings, place: Place) -> Iterator[None]:
 
 
 def _folder(home: Surroundings) -> str:
-    """The one for temporary files, or the root where the caller is there."""
-    folder = Path(tempfile.gettempdir()).resolve()
-    return folder.anchor if home.folder and Path(home.folder).resolve() == folder else str(folder)
+    """The one for temporary files, or the root where the caller is there, or where this machine has no such folder."""
+    folder = Path(home.temporary_folder).resolve()
+    is_there = home.folder and Path(home.folder).resolve() == folder
+    return folder.anchor if is_there or not folder.is_dir() else str(folder)
 
 
 def _enter_zone(zone: str | None) -> None:
