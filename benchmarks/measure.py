@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -152,25 +153,28 @@ def _quantile(ordered: list[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
+#: What is measured, by the kind that a spec says.
+KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "plain": plain,
+    "drift": with_drift,
+    "latency": latency,
+    "recording": run_recorded,
+    "audit": audit,
+    "audited": audited,
+    "flights record": flights_record,
+    "flights audit": flights_audit,
+    "one group": one_group,
+    "event time": run_in_event_time,
+    "windows": measured,
+    "held": held_measured,
+    "join": join,
+    "join plain": plain_join,
+}
+
+
 def main() -> None:
     spec = json.loads(sys.argv[1])
-    kinds = {
-        "plain": plain,
-        "drift": with_drift,
-        "latency": latency,
-        "recording": run_recorded,
-        "audit": audit,
-        "audited": audited,
-        "flights record": flights_record,
-        "flights audit": flights_audit,
-        "one group": one_group,
-        "event time": run_in_event_time,
-        "windows": measured,
-        "held": held_measured,
-        "join": join,
-        "join plain": plain_join,
-    }
-    print(json.dumps(kinds[spec["kind"]](spec)))
+    print(json.dumps(KINDS[spec["kind"]](spec)))
 
 
 if __name__ == "__main__":

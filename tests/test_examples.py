@@ -25,16 +25,8 @@ ROOT = Path(__file__).parents[1]
 SHAKESPEARE = ROOT.parent / "shared" / "data" / "shakespeare.txt.gz"
 sys.path.insert(0, str(ROOT / "examples"))  # where workers are to find the examples' functions, too
 
-ENGINES: list[dict[str, Any]] = [
-    {"engine": "reference"},
-    {"engine": "local"},
-    {"engine": "local", "batch_items": 7},
-    {"engine": "local", "fused": False},
-    {"engine": "zeromq", "workers": 1},
-    {"engine": "zeromq", "workers": 2},
-    {"engine": "zeromq", "workers": 3},
-    {"engine": "zeromq", "workers": 3, "fused": False},
-]
+#: One way to run on each engine: that all ways of each give one output is a law (`test_laws.py`).
+ENGINES: list[dict[str, Any]] = [{"engine": "reference"}, {"engine": "local"}, {"engine": "zeromq", "workers": 2}]
 
 #: What each script has for a digest, on every engine and every machine.
 DIGESTS = {
@@ -269,7 +261,7 @@ def test_wordcount_of_all_shakespeare_is_that_of_a_loop() -> None:
     assert payloads(run) == counted([word for line in lines for word in numbered_words(line)])
 
 
-@pytest.mark.parametrize("settings", [ENGINES[1], ENGINES[5]], ids=["local", "zeromq-2"])
+@pytest.mark.parametrize("settings", ENGINES[1:], ids=["local", "zeromq-2"])
 def test_wordcount_of_shakespeare_has_one_digest_in_any_order_of_arrival(settings: dict[str, Any]) -> None:
     lines = shakespeare()[:LINES]
     for arrivals in (lines, shuffled(lines)):

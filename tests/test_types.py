@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from mypy import api
 from waiting import HANG_S
 
@@ -141,11 +142,73 @@ windowed.sum(lambda trip: trip.destination)  # WRONG
 WRONG = [number for number, line in enumerate(PROGRAM.splitlines(), 1) if "# WRONG" in line]
 
 
-def test_what_mypy_infers(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    said, trouble, _ = api.run(["--strict", "--config-file", str(ROOT / "pyproject.toml"), str(program)])
-    assert sorted({int(line) for line in re.findall(r"program\.py:(\d+): error", said)}) == WRONG, said + trouble
+REVEALED = """
+import drift
+
+def line(text: str) -> list[str]: return text.split()
+def length(word: str) -> int: return len(word)
+def step(state: float, word: str) -> tuple[float, bytes]: return state, word.encode()
+
+words = drift.Graph("g").source("lines").flat_map(line)
+by = words.key_by(length)
+reveal_type(words)
+reveal_type(by)
+reveal_type(by.filter(bool))
+reveal_type(by.count())
+reveal_type(by.reduce(max))
+reveal_type(by.scan(0.0, step))
+reveal_type(by.group(3))
+reveal_type(by.drop_key())
+windowed = by.window(drift.windows.tumbling(5))
+reveal_type(windowed.count())
+reveal_type(windowed.sum(length))
+reveal_type(windowed.aggregate(drift.agg.max_by(length)))
+reveal_type(windowed.aggregate(n=drift.agg.count()))
+reveal_type(words.window(drift.windows.session(5)).fold(0.0, lambda total, word: total + len(word)))
+reveal_type(by.at_end(drift.agg.collect()))
+reveal_type(words.at_end(drift.agg.collect(length).then(len)))
+reveal_type(words.at_end(drift.agg.top(2, by=length)))
+"""
+
+TYPES = [
+    "drift.streams.stream.Stream[str]",
+    "drift.streams.keyed.KeyedStream[int, str]",
+    "drift.streams.keyed.KeyedStream[int, str]",
+    "drift.streams.stream.Stream[tuple[int, int]]",
+    "drift.streams.stream.Stream[tuple[int, str]]",
+    "drift.streams.stream.Stream[bytes]",
+    "drift.streams.stream.Stream[tuple[str, ...]]",
+    "drift.streams.stream.Stream[str]",
+    "drift.streams.stream.Stream[drift.flow.opened.Window[int, int]]",
+    "drift.streams.stream.Stream[drift.flow.opened.Window[int, int]]",
+    "drift.streams.stream.Stream[drift.flow.opened.Window[int, str]]",
+    "drift.streams.stream.Stream[drift.flow.opened.Window[int, dict[str, Any]]]",
+    "drift.streams.stream.Stream[drift.flow.opened.Window[None, float]]",
+    "drift.streams.stream.Stream[tuple[int, tuple[str, ...]]]",
+    "drift.streams.stream.Stream[int]",
+    "drift.streams.stream.Stream[tuple[str, ...]]",
+]
+
+
+@pytest.fixture(scope="module")
+def mypy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What one run of it says of both programs: each run of its own would read all of drift again."""
+    folder = tmp_path_factory.mktemp("typed")
+    programs = {"program.py": PROGRAM, "revealed.py": REVEALED}
+    for name, text in programs.items():
+        (folder / name).write_text(text)
+    config = ["--strict", "--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(ROOT / ".mypy_cache")]
+    said, trouble, _ = api.run([*config, *(str(folder / name) for name in programs)])
+    return said + trouble
+
+
+def test_what_mypy_infers(mypy: str) -> None:
+    assert sorted({int(line) for line in re.findall(r"program\.py:(\d+): error", mypy)}) == WRONG, mypy
+
+
+def test_types_follow_through_keys(mypy: str) -> None:
+    revealed = re.findall(r'revealed\.py:\d+: note: Revealed type is "(.*)"', mypy)
+    assert [each.replace("builtins.", "") for each in revealed] == TYPES, mypy
 
 
 def test_what_pyright_infers(tmp_path: Path) -> None:

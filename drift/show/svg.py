@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from xml.sax.saxutils import escape, quoteattr
+from html import escape
 
 from drift.show.boxes import CHARACTER, DETAIL, PADDING, TITLE, PlacedBox, cut, place
 from drift.show.layout import Layout, Point, Rectangle
@@ -49,7 +49,7 @@ def _head(dataflow: Dataflow, layout: Layout) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="{_FONT}">\n'
-        f"<title>{escape(dataflow.name)}</title>\n"
+        f"<title>{escape(dataflow.name, quote=False)}</title>\n"
         f'<rect width="100%" height="100%" fill="#ffffff"/>\n'
         f"{_text(_MARGIN, _MARGIN + 6, title, TITLE, _GREY)}\n"
         f'<g transform="translate({shift:.1f} {_MARGIN + 26:.1f})">'
@@ -78,7 +78,7 @@ def _drawn_box(box: PlacedBox) -> str:
     title, does, rank = box.texts
     return "\n".join(
         [
-            f"<g><title>{escape(box.tooltip)}</title>",
+            f"<g><title>{escape(box.tooltip, quote=False)}</title>",
             _rect(at, fill, border, radius),
             _text(middle, at.top + 18, title, TITLE, _INK, "middle"),
             _text(middle, at.top + 33, does, DETAIL, _INK, "middle"),
@@ -115,6 +115,6 @@ def _rect(at: Rectangle, fill: str, border: str, radius: float) -> str:
 
 def _text(x: float, y: float, text: str, size: float, colour: str, anchor: str = "start") -> str:
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor={quoteattr(anchor)} '
-        f'xml:space="preserve">{escape(text)}</text>'
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}" '
+        f'xml:space="preserve">{escape(text, quote=False)}</text>'
     )
