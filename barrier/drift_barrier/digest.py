@@ -9,7 +9,6 @@ blocks can be hashed apart from each other, in parallel.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -26,7 +25,11 @@ Part = bytes | memoryview
 
 def new_hash(algorithm: Algorithm, data: bytes = b"") -> Any:
     """A hash object, of these bytes so far."""
-    return hashlib.sha256(data) if algorithm == "sha256" else xxhash.xxh3_128(data)
+    if algorithm == "sha256":
+        import hashlib  # here: it loads OpenSSL
+
+        return hashlib.sha256(data)
+    return xxhash.xxh3_128(data)
 
 
 def block_head(count: int) -> tuple[bytes, bytes]:

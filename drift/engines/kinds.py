@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drift.engines.base import Engine
-from drift.engines.feed import Feed
 from drift.engines.settings import Settings, default_of
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
+
+if TYPE_CHECKING:
+    from drift.engines.feed import Feed
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ import enum
 import fractions
 import struct
 import uuid
-import zoneinfo
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, repeat
 from operator import countOf, ne
@@ -413,7 +412,9 @@ def _zone(zone: datetime.tzinfo | None) -> str | tuple[str] | None:
     kind = type(zone)
     if kind is datetime.timezone:
         return str(zone)
-    if kind is zoneinfo.ZoneInfo and zone.key is not None:  # type: ignore[attr-defined]
+    from zoneinfo import ZoneInfo  # here: it takes long to import, and few moments have one
+
+    if kind is ZoneInfo and zone.key is not None:  # type: ignore[attr-defined]
         return (zone.key,)  # type: ignore[attr-defined]
     raise NoCanonicalForm(
         kind,

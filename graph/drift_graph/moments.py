@@ -16,7 +16,6 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from fractions import Fraction
 from operator import index
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from drift_graph.meta import TIME_MAX, TIME_MIN
 
@@ -116,8 +115,12 @@ def zone_from(value: Any) -> tzinfo | None:
         return value
     if not isinstance(value, str):
         return None
+    if value == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo  # here: it takes long to import, and few times are in one
+
     try:
-        return UTC if value == "UTC" else ZoneInfo(value)
+        return ZoneInfo(value)
     except (KeyError, OSError, ValueError):  # there is none of that name, or it is no name
         return None
 

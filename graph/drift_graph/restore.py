@@ -17,7 +17,6 @@ import enum
 import fractions
 import types
 import uuid
-import zoneinfo
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -188,9 +187,11 @@ def _zoned(moment: Any, zone: str | tuple[str] | None, fold: int) -> datetime.da
     """A moment in its own zone: the isoformat has its offset, and only that."""
     moment = moment.replace(fold=fold)
     if isinstance(zone, tuple):
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # here: it takes long to import, and few moments have one
+
         try:
-            return moment.replace(tzinfo=zoneinfo.ZoneInfo(*zone))  # type: ignore[no-any-return]
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+            return moment.replace(tzinfo=ZoneInfo(*zone))  # type: ignore[no-any-return]
+        except (ZoneInfoNotFoundError, ValueError):
             raise CannotRestore(f"time zone {zone[0]!r} is not known on this machine; install tzdata") from None
     if zone is None or str(moment.tzinfo) == zone:
         return moment  # type: ignore[no-any-return]

@@ -9,7 +9,6 @@ Neither library is imported before there is one of its scalars.
 from __future__ import annotations
 
 import datetime
-import zoneinfo
 from importlib import import_module
 from typing import Any
 
@@ -66,7 +65,9 @@ def _zone(zone: Any) -> tuple[str | int, ...] | None:
         seconds = int(offset.total_seconds())
         plain = datetime.timedelta(seconds=seconds) == offset and str(zone) == str(datetime.timezone(offset))
         return ("datetime", seconds) if plain else None
-    if kind is zoneinfo.ZoneInfo and zone.key is not None:
+    from zoneinfo import ZoneInfo  # here: it takes long to import, and few moments have one
+
+    if kind is ZoneInfo and zone.key is not None:
         return "zoneinfo", zone.key
     if kind.__module__.partition(".")[0] == "pytz" and isinstance(getattr(zone, "zone", None), str):
         return "pytz", zone.zone
@@ -76,7 +77,7 @@ def _zone(zone: Any) -> tuple[str | int, ...] | None:
 def _zone_of(library: str, key: Any) -> Any:
     if library == "datetime":
         return datetime.timezone(datetime.timedelta(seconds=key)) if key else datetime.UTC
-    return zoneinfo.ZoneInfo(key) if library == "zoneinfo" else import_module("pytz").timezone(key)
+    return import_module("zoneinfo").ZoneInfo(key) if library == "zoneinfo" else import_module("pytz").timezone(key)
 
 
 def scalar_of(name: str, rest: list[Any]) -> Any:

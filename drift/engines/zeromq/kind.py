@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from drift.engines.base import Engine
-from drift.engines.feed import Feed
 from drift.engines.kinds import EngineKind
 from drift.engines.settings import Settings, count, either, flag, optional, seconds, setting
 from drift_graph.graph import Dataflow
+
+if TYPE_CHECKING:
+    from drift.engines.feed import Feed  # which the processes of a run have no use for, and import this
 
 
 @dataclass(frozen=True)
