@@ -14,6 +14,7 @@ from waiting import HANG_S
 import drift
 
 ENGINES = ["reference", "local", "zeromq"]
+IN_PROCESS = ENGINES[:2]
 TABLE = [("a", 1), ("b", 2), ("d", 4)]
 
 
@@ -51,7 +52,7 @@ on_every_step = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", IN_PROCESS)
 @pytest.mark.parametrize("look", [look, look_and_leave], ids=["StopIteration", "SystemExit"])
 @on_every_step
 def test_a_function_that_raises_what_ends_others_loses_nothing(
@@ -63,7 +64,15 @@ def test_a_function_that_raises_what_ends_others_loses_nothing(
     assert (len(items), error) == (2, drift.StepError)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("look", [look, look_and_leave], ids=["StopIteration", "SystemExit"])
+def test_nor_does_it_end_a_process_of_the_run(look: Callable[[str], int]) -> None:
+    graph = drift.Graph("g")
+    graph.source("s").group(look, 1).sink("o")
+    items, error = outcome(graph, list("abcdabab"), "zeromq")
+    assert (len(items), error) == (2, drift.StepError)
+
+
+@pytest.mark.parametrize("engine", IN_PROCESS)
 def test_a_time_function_that_raises_stop_iteration_is_an_error(engine: str) -> None:
     graph = drift.Graph("g")
     graph.source("s", time=drift.EventTime(time=look)).sink("o")

@@ -37,7 +37,7 @@ def read(kind: Callable[..., Any], content: bytes, folder: Path) -> tuple[list[A
     path.write_bytes(content)
     graph = drift.Graph("read")
     graph.source("in", on_error="divert").sink("out")
-    results = [outputs(graph, {"in": kind(path)}, **how) for how in ENGINES]
+    results = [outputs(graph, {"in": kind(path)}, **how) for how in ENGINES[:-1]]  # zeromq's items are read here too
     assert all(result == results[0] for result in results)
     return results[0][1:]
 

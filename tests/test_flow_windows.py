@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -396,14 +397,18 @@ def test_early_results_go_over_zeromq_and_on_from_a_cut(kind: str, early: Any, t
 
 def test_windows_go_over_zeromq() -> None:
     items = flows.disordered([(number // 3, number, number % 5) for number in range(200)], 1)
-    for windows in (
+    every = (
         drift.windows.tumbling(7),
         drift.windows.sliding(7, 3),
         drift.windows.session(2),
         drift.windows.count(4, 3, partial=True),
         drift.windows.by_rule(ruled, partial=True),  # type: ignore[arg-type]
-    ):
-        assert rows(windows, items, True, [flows.ZEROMQ])
+    )
+
+    def collected(windows: Any, stream: drift.Stream[Any]) -> drift.Stream[Any]:
+        return stream.key_by(value).window(windows).collect()
+
+    flows.check_over_zeromq([partial(collected, windows) for windows in every], {"in": items})
 
 
 def test_windows_of_windows_see_the_results_of_the_same_moment() -> None:

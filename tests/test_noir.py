@@ -14,8 +14,7 @@ def test_a_benchmark_gives_what_plain_python_gives(case: Case) -> None:
     found, digest, _ = run_case(case, inputs, {"engine": "local"})
     compare(case, found, case.plain(inputs))
     assert run_case(case, inputs, {"engine": "reference"})[1] == digest
-    for workers in (1, 2, 3):
-        assert run_case(case, inputs, {"engine": "zeromq", "workers": workers})[1] == digest
+    assert run_case(case, inputs, {"engine": "zeromq", "workers": 2})[1] == digest
     with pytest.raises(Different):
         compare(case, found[:-1], case.plain(inputs))
 
