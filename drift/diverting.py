@@ -27,7 +27,9 @@ def diverts(on_error: object, kind: str, where: str) -> TypeGuard[Literal["diver
         GraphError: it says something else.
     """
     if on_error not in ("error", "divert"):
-        raise GraphError(f"{kind} (at {where}) has on_error={on_error!r:.80}, which is neither 'error' nor 'divert'")
+        raise GraphError(
+            f"{kind} (at {where}) has on_error={on_error!r:.80}, which is not valid; it is 'error' or 'divert'"
+        )
     return on_error == "divert"
 
 

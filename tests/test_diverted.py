@@ -173,9 +173,9 @@ def test_what_is_not_the_item_s_fault_ends_the_run(error: type[BaseException]) -
 
 def test_on_error_is_one_of_two_words() -> None:
     graph = drift.Graph("words")
-    with pytest.raises(drift.GraphError, match="neither 'error' nor 'divert'"):
+    with pytest.raises(drift.GraphError, match="it is 'error' or 'divert'"):
         graph.source("in", on_error="ignore")  # type: ignore[arg-type]
-    with pytest.raises(drift.GraphError, match="neither 'error' nor 'divert'"):
+    with pytest.raises(drift.GraphError, match="it is 'error' or 'divert'"):
         graph.source("in").map(abs, on_error=None)  # type: ignore[arg-type]
 
 

@@ -144,7 +144,7 @@ def test_an_edge_to_a_step_that_is_not_there_is_refused() -> None:
 
 
 def test_a_source_takes_no_input_and_a_sink_gives_none() -> None:
-    for origin, target, words in [("out", "in", "'in'.*takes none"), ("out", "more", "'out'.*it has none")]:
+    for origin, target, words in [("out", "in", "'in'.*takes none"), ("out", "more", "'out'.*a sink has none")]:
         draft = Draft("checked")
         draft.add(Source("in", "in", "file:1", drift.ArrivalTime()))
         draft.add(Sink("out", "out", "file:2"), ["in"])

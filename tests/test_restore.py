@@ -150,5 +150,5 @@ def test_classes_are_given_as_a_list_or_by_name() -> None:
     data = canonical(Point(1, 2))
     for classes in ([Point], (Point,), {"Point": Point}):
         assert drift.restored(data, classes=classes) == Point(1, 2)
-    with pytest.raises(drift.SettingsError, match="classes has 'Point', which is no class"):
+    with pytest.raises(drift.SettingsError, match="classes contains 'Point', no class"):
         drift.restored(data, classes=["Point"])  # type: ignore[list-item]

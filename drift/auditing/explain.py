@@ -13,7 +13,7 @@ from typing import Any
 from drift.auditing.inputs import InputBatch
 from drift.auditing.lineage import Lineage, lineage_of
 from drift.auditing.replay import batches_of, changes_since, classes_for, dataflow_of, replayed
-from drift.records.changes import told
+from drift.records.changes import changes_text
 from drift.records.reader import Record
 from drift.streams import Graph
 from drift_graph.canonical import canonical
@@ -85,7 +85,7 @@ def explain(
     except InputError as error:
         changes = [change for change in changes_since(record, dataflow) if change.matters]
         if changes:
-            error.add_note(f"The graph has changed since the record was made:\n{told(changes)}")
+            error.add_note(f"The graph has changed since the record was made:\n{changes_text(changes)}")
         raise
     if canonical(lineage.item.payload) != canonical(item.payload):
         return replace(lineage, recorded=item)

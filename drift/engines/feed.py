@@ -284,7 +284,7 @@ class Feed:
     def _tell_late(self) -> None:
         self.late_items += self.intake.late_below
         self.intake.late_below = 0
-        for late in self.intake.inputs.told():
+        for late in self.intake.inputs.take_late():
             self.late_items += 1
             self._on_late(late)
 

@@ -7,7 +7,7 @@ Why: a round has three phases. The state comes to the gate first, which each ite
 folded at the end of the round, by a timer that comes after all of its items, and what says that the rounds go on, or
 that they are over, comes before all items of the next. By that the gate sends an item round once more, or out.
 
-The gate is cut into shares by what items are, so that several workers have a part of it; each is told the state. What
+The gate is cut into shares by what items are, so that several workers have a part of it; each gets the state. What
 is aggregated first is so by the same shares, and merged in their order: sums of floats are the same everywhere.
 """
 
@@ -49,8 +49,8 @@ def share_of(payload: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a share of the gate is told before the items of a round: its state, or that the rounds are over."""
+class RoundState:
+    """Sent to a share of the gate before the items of a round: the state of the round, or that the rounds are over."""
 
     share: int
     state: Any
@@ -95,11 +95,11 @@ class Part:
 
 
 BEGUN = First(None)
-_to_gate = frozenset({Told, Forget})
+_to_gate = frozenset({RoundState, Forget})
 
 
 def gate_key(payload: Any) -> int:
-    """Which share of the gate an item, or what tells it something, goes to."""
+    """Which share of the gate an item or a message to the gate goes to."""
     return payload.share if type(payload) in _to_gate else share_of(payload)
 
 
@@ -129,12 +129,12 @@ class Gate(_ByValue):
     initial: Any
     user_function: Callable[..., Any]
 
-    def __call__(self, told: Told | None, payload: Any) -> tuple[Told | None, Any]:
+    def __call__(self, current: RoundState | None, payload: Any) -> tuple[RoundState | None, Any]:
         if type(payload) in _to_gate:
-            return (payload if type(payload) is Told else None), None
-        if told is None:
-            return Told(0, self.initial, False), First((self.initial, payload))
-        return told, Leaves(payload) if told.over else (told.state, payload)
+            return (payload if type(payload) is RoundState else None), None
+        if current is None:
+            return RoundState(0, self.initial, False), First((self.initial, payload))
+        return current, Leaves(payload) if current.over else (current.state, payload)
 
 
 def is_begun(given: Any) -> bool:
@@ -176,15 +176,15 @@ class Again(_ByValue):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Tell(_ByValue):
+class Broadcast(_ByValue):
     """A folded state, to every share of the gate, before the items of the next round; and after the last, to forget."""
 
     turns_round: ClassVar[bool] = True
     forgets: bool
 
     def __call__(self, folded: Folded) -> list[Later[Any]]:
-        told = [Told(share, folded.state, folded.over) for share in range(SHARES)]
-        children: list[Later[Any]] = [Later(None, each, PHASE_STATE, 1) for each in told]
+        states = [RoundState(share, folded.state, folded.over) for share in range(SHARES)]
+        children: list[Later[Any]] = [Later(None, each, PHASE_STATE, 1) for each in states]
         if folded.over and self.forgets:
             children += [Later(None, Forget(share), PHASE_ROUND_END, 1) for share in range(SHARES)]
         return children
@@ -198,7 +198,7 @@ class Replayed(_ByValue):
     user_function: Callable[..., Any]
 
     def __call__(self, kept: Side, payload: Any, time: int) -> Stepped:
-        if type(payload) is Told:
+        if type(payload) is RoundState:
             if payload.over:
                 return (), ()
             state = payload.state

@@ -24,7 +24,7 @@ from drift_graph.errors import ImpureStep
 from drift_graph.failures import failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
-from drift_graph.identifiable import Identifiable, looked_at
+from drift_graph.identifiable import Identifiable, checked_operators
 from drift_graph.item import Columns, joined
 from drift_graph.later import Later, Moves, Undeclared, placed
 from drift_graph.meta import child_suffixes, global_time_of, is_later, time_of, varint
@@ -337,7 +337,7 @@ class Program:
             assert isinstance(operator, Map)
             index[name] = len(self._steps)
             self._steps.append(_Step(operator, dataflow.ranks[name]))
-        looks = looked_at(dataflow)
+        looks = checked_operators(dataflow)
         self._start_maps, self._start_ports = _targets(dataflow, start, index, looks)
         for name, at in index.items():
             self._steps[at].maps, self._steps[at].ports = _targets(dataflow, name, index, looks)

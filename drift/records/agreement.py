@@ -1,14 +1,14 @@
-"""Whether the columns of a record agree with each other.
+"""Checks that the columns of a record agree with each other.
 
-Invariant: in rows that pass, every column beside metas and payloads is what the metas, the manifest and the arrivals
-say: ties end where paths begin and name the source, positions count up, metas increase, sinks and sources are those of
-the graph, and the input is the batches that arrived, none of whose items is below its source's heartbeat, or has
-the global time of another one.
+Invariant: in rows that pass, every column except metas and payloads has the value that follows from the metas, the
+manifest and the arrivals: ties end where paths begin and name the source, positions count up, metas increase, sinks and
+sources are those of the graph. The input consists of the batches that arrived; none of its items is below its source's
+heartbeat or has the global time of another one.
 
-Why: hashes show that a record is as it was written, unless somebody has made them all anew. Then a column can be
-changed by itself only where nothing else says the same. What no other column says: payloads, the times and ties of
-input items as far as heartbeats allow and no two are one, the clock's times, payloads of late items and why they were
-late, and the checks of the items in the blocks, which only tell where a difference is.
+Why: hashes show that a record was not edited, unless somebody recomputed them all. Then a single column can only be
+forged if no other column implies it. Not implied are: payloads; times and ties of input items, within the limits of
+heartbeats and uniqueness; clock times; payloads of late items and why they were late; and the checks of the items in
+the blocks, which only locate differences.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
 Codes = npt.NDArray[np.int32]
 
-#: A count in a record may be any number; no more than so many are counted on, so that sums of them are right.
+#: A count in a record may be any number; larger ones are cut to this, so that sums do not overflow.
 _COUNT_MAX = 1 << 31
 
 
 class Wrong(NamedTuple):
-    """The first row of some whose column does not agree; "order" where a meta is not above the one before."""
+    """The first row whose column does not agree; "order" means that a meta is not above the one before."""
 
     column: str
     text: str
@@ -45,7 +45,7 @@ class Wrong(NamedTuple):
 
 
 class OutputRows:
-    """Rows of the output, from the first on.
+    """Checks rows of the output, from the first on.
 
     Attributes:
         names: of the columns it needs.
@@ -58,17 +58,17 @@ class OutputRows:
         self._last = b""
 
     def at_end(self) -> Iterator[Wrong]:
-        """What does not agree, that is found when there are no more rows: nothing of the output."""
+        """Disagreements found after the last row; none for the output."""
         return iter(())
 
     def wrongs(self, rows: Any, bins: Strings, first: int, expected: int | None = None) -> Iterator[Wrong]:
-        """What does not agree in the next rows.
+        """Disagreements in the next rows.
 
         Args:
             rows: a RecordBatch or a Table.
             bins: the canonical bytes of their metas.
-            first: the place of the first of them.
-            expected: how many there should be, where some may be gone.
+            first: index of the first of them.
+            expected: how many rows there should be; some may be missing.
         """
         if not len(rows):
             return
@@ -85,7 +85,7 @@ class OutputRows:
 
     def _out_of_order(self, rows: Any, bins: Strings) -> int | None:
         metas, head = bins, BIN_HEAD_BYTES
-        if int(bins.lengths.max()) > BIN_HEAD_BYTES + BIN_MAX:  # whose heads are longer
+        if int(bins.lengths.max()) > BIN_HEAD_BYTES + BIN_MAX:  # longer ones have another header
             metas, head = metas_of(rows), 0
         first, last = (metas.slice(at, at + 1).joined().tobytes()[head:] for at in (0, len(rows) - 1))
         before, self._last = self._last, last
@@ -96,7 +96,7 @@ class OutputRows:
 
 
 class InputRows:
-    """Rows of the input, from the first on; see `OutputRows`."""
+    """Checks rows of the input, from the first on; see `OutputRows`."""
 
     names = ("batch", "source", *GLOBAL_TIME, "payload")
 
@@ -124,7 +124,7 @@ class InputRows:
             if wrong is None:
                 floors = arrived.floors
             else:
-                self._arrived = None  # what follows would not agree either
+                self._arrived = None  # later rows would disagree too
         if no_tie is None and unknown is None:
             yield from self._twice(columns.numbers(rows.column("time")), bins, codes, floors)
         elif self._doubles is not None:
@@ -135,12 +135,12 @@ class InputRows:
             yield Wrong("tie", f"the tie at input row {first + at:,} is that of another source", first + at)
 
     def at_end(self) -> Iterator[Wrong]:
-        """What does not agree, that is found when there are no more rows."""
+        """Disagreements found after the last row."""
         if self._doubles is not None:
             yield from map(_twice, self._doubles.end())
 
     def _twice(self, times: Numbers, bins: Strings, codes: Codes, floors: Numbers | None) -> Iterator[Wrong]:
-        """Doubles, as far as the arrivals agree: without their heartbeats nothing could be forgotten."""
+        """Duplicates of a global time, as long as the arrivals agree: their heartbeats bound what must be held."""
         if self._doubles is not None:
             yield from map(_twice, self._doubles.add(times, bins, codes, floors))
         if self._arrived is None:
@@ -151,7 +151,7 @@ class InputRows:
         try:
             return self._arrived.take(count) if self._arrived is not None else None
         except (OSError, pa.ArrowException, ValueError):
-            self._arrived = None  # which is found where they are looked at for themselves
+            self._arrived = None  # reported by the check of the arrivals
             return None
 
     def _not_as_arrived(self, rows: Any, codes: Codes, bins: Strings, arrived: ArrivedPart, first: int) -> Wrong | None:
@@ -174,7 +174,7 @@ class InputRows:
         return None
 
     def _below_within_a_time(self, bins: Strings, rows: Numbers, batches: Numbers) -> int | None:
-        """The first of some rows that is below a heartbeat which ends within its time."""
+        """The first row that is below a heartbeat which ends within its time."""
         assert self._arrived is not None
         for row in rows.tolist() if self._arrived.within else ():
             floor = self._arrived.within.get(int(batches[row]))
@@ -184,7 +184,7 @@ class InputRows:
 
 
 class ArrivedPart(NamedTuple):
-    """Of rows: the batch, the source's rank (-1: none of the graph's), and the time of the source's heartbeat."""
+    """For rows: the batch, the source's rank (-1: not in the graph), and the time of the source's heartbeat."""
 
     batches: Numbers
     sources: Codes
@@ -192,13 +192,13 @@ class ArrivedPart(NamedTuple):
 
 
 class ArrivedRows:
-    """What the arrivals say of every row of a table, in order.
+    """What the arrivals imply for every row of a table, in order.
 
     Args:
         counts: "items" for the input, "late" for the late items.
 
     Attributes:
-        within: by batch, its source's heartbeat, where that ends within a time.
+        within: by batch, its source's heartbeat, if that ends within a time.
     """
 
     def __init__(self, path: Path, manifest: Manifest, counts: str) -> None:
@@ -208,7 +208,7 @@ class ArrivedRows:
         self._counts = np.zeros(0, np.int64)
 
     def take(self, count: int) -> ArrivedPart:
-        """The next rows; fewer where the arrivals end."""
+        """The next rows; fewer if the arrivals end."""
         while int(self._counts.sum()) < count and (following := next(self._parts, None)) is not None:
             part, counts = following
             left = self._left
@@ -244,7 +244,7 @@ class ArrivedRows:
 
 
 def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
-    """What does not agree among the arrivals, and with the manifest; rows are batches."""
+    """Disagreements among the arrivals, and with the manifest; rows are batches."""
     sources = [source.name for source in manifest.sources]
     heartbeats = [BEGINNING] * len(sources)
     first = items = late = 0
@@ -274,13 +274,13 @@ def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
                 text = f"the manifest says that the run finished, and source {name!r} has no heartbeat at its end"
                 return Wrong("heartbeat", text, first)
     if (items, late) != (manifest.items_in, manifest.late_items):
-        told = f"the manifest of {manifest.items_in:,} and {manifest.late_items:,}"
-        return Wrong("items", f"the arrivals tell of {items:,} items and {late:,} late ones, and {told}", first)
+        in_manifest = f"the manifest of {manifest.items_in:,} and {manifest.late_items:,}"
+        return Wrong("items", f"the arrivals have {items:,} items and {late:,} late ones, and {in_manifest}", first)
     return None
 
 
 def wrong_in_input(path: Path, manifest: Manifest) -> Wrong | None:
-    """What does not agree of the input, its payloads apart."""
+    """Disagreements in the input, except its payloads."""
     agreement = InputRows(path, manifest)
     first = 0
     for rows in _rows(path, manifest, "input", ["batch", "source", *GLOBAL_TIME], coded=True):
@@ -291,7 +291,7 @@ def wrong_in_input(path: Path, manifest: Manifest) -> Wrong | None:
 
 
 def wrong_in_late(path: Path, manifest: Manifest) -> Wrong | None:
-    """What does not agree of the late items, with each other and with the arrivals."""
+    """Disagreements in the late items, with each other and with the arrivals."""
     sources = [source.name for source in manifest.sources]
     arrived = ArrivedRows(path, manifest, "late")
     first = 0
@@ -329,12 +329,12 @@ def _twice(double: Double) -> Wrong:
 
 
 def _time_of_heartbeat(heartbeat: bytes) -> int:
-    """The time in a heartbeat: no item of the source that comes later has one below."""
+    """The time in a heartbeat: no later item of the source has a lower time."""
     return time_of(heartbeat[:8].ljust(8, b"\0"))
 
 
 def _unknown(column: str, names: list[str], rows: Any, codes: Codes, first: int) -> Wrong | None:
-    """What is wrong where a row has none of the names; `codes` are those of the column."""
+    """The error for the first row with an unknown name; `codes` are those of the column."""
     at = first_of(codes < 0)
     if at is None:
         return None
@@ -343,7 +343,7 @@ def _unknown(column: str, names: list[str], rows: Any, codes: Codes, first: int)
 
 
 def _codes(column: Any, names: list[str]) -> Codes:
-    """The index of each in a list of names; -1 for others."""
+    """The index of each in a list of names; -1 for unknown ones."""
     if isinstance(column, pa.ChunkedArray):
         column = column.unify_dictionaries()
         column = pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)

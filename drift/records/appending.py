@@ -1,10 +1,9 @@
-"""A record of input that grows batch by batch, written by one process after the other.
+"""A record of input that grows batch by batch, written by one process after another.
 
-Invariant: a batch is in the record whole or not at all, and once, whoever dies at what moment.
+Invariant: every batch is in the record completely or not at all, and once, whichever process dies when.
 
-Why: a batch's files, and what the next batch goes on from, are safe on the disk before the manifest, or a line of its
-journal, lists them and names the batch. What a process that died has left is under names that neither lists, and the
-next one writes over it.
+Why: the files of a batch, and the state for the next batch, are durable before the manifest or a line of its journal
+lists them and names the batch. Files that a dead process left under unlisted names are overwritten by the next one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import msgspec
 from drift.records.blocks import Blocks
 from drift.records.describe import describe
 from drift.records.format import MANIFEST, Manifest, Outcome, RecordError, write_safely
-from drift.records.messages import Arrival, Begin, LateRow, told_metas
+from drift.records.messages import Arrival, Begin, LateRow, split_metas
 from drift.records.reader import Record
 from drift.records.recorder import Recording
 from drift.records.writer import RecordWriter
@@ -39,11 +38,11 @@ _LATENESS_MAX = 2**64
 
 
 class Batch(NamedTuple):
-    """What was written last.
+    """The batch that was written last.
 
     Attributes:
         number: -1 before the first.
-        rows, check: how many rows it had, and a number that other rows would not have given.
+        rows, check: its number of rows, and a checksum over them.
     """
 
     number: int
@@ -55,10 +54,10 @@ class Appender:
     """A record that is open for one more batch.
 
     Args:
-        folder: of the record, or one that is not there yet.
-        place: of the graph, for a replay to find it.
-        writer: who writes it, a text of the user's; another may not go on with it.
-        whole: the batch is all there is, so that nothing in it is late, whatever the order.
+        folder: of the record; it is created if missing.
+        place: "file.py:name" of the graph, for a replay.
+        writer: identifies the writer; another one may not continue the record.
+        whole: whether the batch is the complete input, so that nothing in it is late.
 
     Attributes:
         last: the batch before.
@@ -94,7 +93,7 @@ class Appender:
                 self._writer = RecordWriter(self._begin(record.manifest), self._go_on(record))
                 return
         elif folder.is_dir() and any(each.name[0] != "." for each in folder.iterdir()):
-            raise SettingsError(f"{folder} is not empty, and holds no record; give a folder that is not there")
+            raise SettingsError(f"{folder} is not empty, and holds no record; pass a folder that does not exist")
         folder.mkdir(parents=True, exist_ok=True)
         fresh.started = datetime.now(UTC).isoformat()
         fresh.settings = {"written": [writer, *self.last]}
@@ -110,11 +109,11 @@ class Appender:
         written = manifest.settings.get("written")
         if written is None:
             raise SettingsError(
-                f"{self._folder} holds the record of a run, and a record is never overwritten; give a folder that is "
+                f"{self._folder} holds the record of a run, and a record is never overwritten; pass a folder that does "
                 f"not there"
             )
         if manifest.outcome.state != "running":
-            raise SettingsError(f"the record {self._folder} has ended, and takes nothing more; give another folder")
+            raise SettingsError(f"the record {self._folder} has ended, and takes nothing more; pass another folder")
         by, *last = written
         self.last = Batch(*last)
         if self.last.number < 0:
@@ -131,7 +130,7 @@ class Appender:
             )
 
     def _go_on(self, record: Record) -> Blocks:
-        """Be where the process was that wrote the last batch; the blocks of the input so far."""
+        """Load the state of the process that wrote the last batch; returns the blocks of the input so far."""
         path = self._state_of(self.last.number)
         try:
             self._batches, hashes, machines = restored(path.read_bytes())
@@ -151,10 +150,10 @@ class Appender:
         return self._folder / _STATES / f"{number}.state"
 
     def add(self, source: str, payloads: Sequence[Any]) -> None:
-        """Items of a source in the order of arrival.
+        """Add items of a source in the order of arrival.
 
         Raises:
-            DriftError: one of them ends a run: it is late, it has no time, it cannot be stored.
+            DriftError: an item would end a run: it is late, has no time, or cannot be stored.
         """
         machine = self._machines.get(source)
         if machine is None:
@@ -171,7 +170,7 @@ class Appender:
     def _tell(self, source: str, metas: Metas, payloads: list[Any], late: list[LateRow]) -> None:
         machine = self._machines[source]
         data = stored_plain(payloads)
-        first_time, told = told_metas(metas)
+        first_time, metas_bytes = split_metas(metas)
         self._writer.handle(
             Arrival(
                 self._batches,
@@ -179,7 +178,7 @@ class Appender:
                 time.time_ns(),
                 len(payloads),
                 first_time,
-                told,
+                metas_bytes,
                 b"".join(stored_each(payloads)) if data is None else data,
                 machine.heartbeat,
                 late,
@@ -188,7 +187,7 @@ class Appender:
         self._batches += 1
 
     def commit(self, batch: Batch) -> None:
-        """What was added is the record's, as this batch, from now on."""
+        """Make the added items part of the record, as this batch."""
         manifest = self._writer.manifest
         manifest.settings = {"written": [manifest.settings["written"][0], *batch]}
         path = self._state_of(batch.number)
@@ -198,7 +197,7 @@ class Appender:
                 other.unlink()
 
     def _remember(self, path: Path) -> None:
-        """What the next batch goes on from."""
+        """Write the state for the next batch."""
         path.parent.mkdir(exist_ok=True)
         machines = [tuple(machine.remembered()) for machine in self._machines.values()]
         write_safely(path, stored((self._batches, self._writer.input_hashes, machines)))
@@ -208,7 +207,7 @@ class Appender:
         self._writer.abandon()
 
     def end(self) -> None:
-        """The input ends with what was added."""
+        """End the input behind the items added."""
         for name, machine in self._machines.items():
             machine.finish()
             self._tell(name, [], [], [])
@@ -217,5 +216,5 @@ class Appender:
 
 
 def _sources(manifest: Manifest) -> dict[str, Any]:
-    """The sources' time policies, by name, but for the code of their functions: what these gave is recorded."""
+    """The sources' time policies by name, without the code of their functions: its results are recorded."""
     return {each["name"]: each["parameters"] for each in manifest.fingerprint["operators"] if each["kind"] == "source"}

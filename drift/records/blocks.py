@@ -1,9 +1,9 @@
-"""The blocks of a table: the hash of every 4096 rows, and a small check of every row, which says where in a block.
+"""The blocks of a table: a hash of every 4096 rows, and a short check of every row that locates a change in its block.
 
-Invariant: a block's hash is that of `drift_barrier.digest`, of its rows' metas (global times, in the input) and
+Invariant: a block's hash is that of `drift_barrier.digest`, of its rows' metas (in the input: global times) and
 payloads; a row's checks depend on nothing but its meta and its payload.
 
-Why both: a hash shows that something has changed, and a check, of three bytes, which row it is in.
+Why both: the hash proves that a block has changed, the check, three bytes, says which row.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from drift_barrier.digest import BLOCK_ITEMS, Algorithm, Digest, Encoded
 
 
 class Block(NamedTuple):
-    """A block that is full, or the last one so far.
+    """A full block, or the last one so far.
 
     Attributes:
         number: from 0.
-        rows: 4096, or less in the last one.
+        rows: 4096, or fewer in the last one.
         hash: of its metas and payloads.
         meta_checks: the low byte of `checks` of each meta.
         payload_checks: both bytes of `checks` of each payload, the low one first.
@@ -37,33 +37,35 @@ class Block(NamedTuple):
 
 
 def checks(strings: Strings) -> npt.NDArray[np.uint16]:
-    """Of each: the sum of its bytes, and above that its length, both modulo 256. A byte that changes, changes it."""
+    """For each string the sum of its bytes and above it its length, both modulo 256; any change of one byte changes
+    it.
+    """
     both = np.empty((len(strings), 2), np.uint8)
     both[:, 0], both[:, 1] = columns.sums(strings), strings.lengths & 0xFF
     return both.view("<u2").reshape(-1)
 
 
 class Blocks:
-    """Folds rows in as they come."""
+    """Adds rows to blocks as they come."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         self.digest = Digest(algorithm)
         self.rows = 0
-        self._taken = 0  # full blocks that were taken
+        self._taken = 0  # full blocks that `take` has returned
         self._full: list[Block] = []
         self._meta_checks: list[bytes] = []
         self._payload_checks: list[bytes] = []
 
     @staticmethod
     def after(hashes: list[bytes], algorithm: Algorithm) -> Blocks:
-        """Those of a table that goes on behind full blocks with these hashes."""
+        """The blocks of a table that continues behind full blocks with these hashes."""
         blocks = Blocks(algorithm)
         blocks.digest.blocks = hashes
         blocks.rows = BLOCK_ITEMS * len(hashes)
         return blocks
 
     def add(self, metas: Strings, payloads: Strings) -> None:
-        """The next rows: canonical bytes of both."""
+        """Add the next rows: canonical bytes of both."""
         of_metas, of_payloads = checks(metas).astype(np.uint8), checks(payloads).astype("<u2")
         start, count = 0, len(metas)
         while start < count:
@@ -84,12 +86,12 @@ class Blocks:
         return Block(number, rows, found, b"".join(self._meta_checks), b"".join(self._payload_checks))
 
     def take(self) -> list[Block]:
-        """The blocks that have become full since the last time."""
+        """The blocks that have become full since the last call."""
         taken, self._full = self._full, []
         return taken
 
     @property
     def open(self) -> Block | None:
-        """What there is of the next one."""
+        """The block that is not full yet."""
         last = self.digest.open_block()
         return self._block(self.rows // BLOCK_ITEMS, *last) if last is not None else None

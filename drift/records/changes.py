@@ -1,10 +1,10 @@
-"""How one graph's fingerprint differs from another's, in words.
+"""Differences between two graphs' fingerprints, in words.
 
 Invariant: two fingerprints with different `structure`, or (made by one Python) different `code`, give at least one
 change that matters; equal ones give none that does.
 
-Why: every field that is hashed is compared here too; what is left unexplained in the end is said as such. Steps are
-matched first by name and content, then by content (renamed), then by name (changed); what is left was added or removed.
+Why: every field that is hashed is compared here; a remaining difference is reported as unexplained. Steps are matched
+first by name and content, then by content (renamed), then by name (changed); the rest was added or removed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Change:
     """One difference between two graphs.
 
     Attributes:
-        kind: what it is of: the structure, a time policy, a function's code, a value a function holds, a mere name; or
-            "unknown" where it cannot be told whether there is one.
-        step: the step's name in the second graph (in the first, where it was removed).
+        kind: what differs: the structure, a time policy, a function's code, a value that a function holds, only a name;
+            or "unknown" if it cannot be determined.
+        step: the step's name in the second graph, or in the first if it was removed.
         text: one sentence.
-        matters: whether it can change the output. False for names that do not reach it, and for what is unknown.
+        matters: whether it can change the output. False for names that do not reach the output, and for unknown kinds.
         before, after: "file:line" in the first and in the second graph, or "".
         diff: unified diff of the source, or "".
     """
@@ -80,7 +80,7 @@ def _steps(fingerprint: Fingerprint) -> dict[str, _Step]:
 
 
 def _content(step: _Step, same_python: bool = True) -> bytes:
-    """What a step does, names and ranks apart."""
+    """What a step does, without names and ranks."""
     which = "code" if same_python else "source"
     functions = [[(role, found[which]) for role, found in each["functions"].items()] for each in step]
     return canonical([(each["kind"], each["parameters"]) for each in step]) + canonical(functions)
@@ -100,7 +100,7 @@ def _matched(old: dict[str, _Step], new: dict[str, _Step]) -> dict[str, str]:
         if name not in pairs and name in left and _kinds(old[name]) == _kinds(new[name]):
             pairs[name] = name
             del left[name]
-    # A step that was given by a lambda or a function of another name, in the same place: what is left, one for one.
+    # Unmatched steps in the same position, one for one: a lambda, or a function that was renamed.
     rest = [name for name in old if name not in pairs and not _is_named(old[name])]
     others = [name for name in left if not _is_named(new[name])]
     if len(rest) == len(others) and all(_kinds(old[a]) == _kinds(new[b]) for a, b in zip(rest, others)):
@@ -109,7 +109,7 @@ def _matched(old: dict[str, _Step], new: dict[str, _Step]) -> dict[str, str]:
 
 
 def _is_named(step: _Step) -> bool:
-    """Sources and sinks, whose names a run refers to."""
+    """Whether it is a source or a sink, whose names a run refers to."""
     return step[0]["kind"] in ("source", "sink")
 
 
@@ -198,7 +198,9 @@ def _function_changes(
 
 
 def _part_changes(step: str, role: str, old: dict[str, Any], new: dict[str, Any], which: str) -> Iterator[Change]:
-    """Part by part, in the order in which the function reaches them: its own code, what it holds, what it calls."""
+    """Part by part, in the order in which the function reaches them: its own code, values it holds, functions it
+    calls.
+    """
     seen: set[tuple[int, int]] = set()
     todo = [(0, 0)]
     for pair in todo:
@@ -279,7 +281,9 @@ def _shown(value: dict[str, Any] | None, function: dict[str, Any]) -> str:
 
 
 def _edge_changes(old: Fingerprint, new: Fingerprint, pairs: dict[str, str]) -> Iterator[Change]:
-    """Edges between steps that are in both graphs; what an added or removed step explains is left out."""
+    """Changed edges between steps that are in both graphs; those that an added or removed step explains are left
+    out.
+    """
     edges_old, edges_new = _step_edges(old), _step_edges(new)
     renamed = {(pairs.get(a), pairs.get(b), back): (a, b) for a, b, back in edges_old}
     kept = set(pairs.values())
@@ -303,14 +307,14 @@ def _edge(back: bool) -> str:
 
 
 def _step_edges(fingerprint: Fingerprint) -> dict[tuple[str, str, bool], None]:
-    """Edges as (step, step, feedback), those inside a step left out."""
+    """Edges as (step, step, feedback), without those inside a step."""
     steps = {each["name"]: each["step"] for each in fingerprint["operators"]}
     found = ((steps[edge["origin"]], steps[edge["target"]], edge["feedback"]) for edge in fingerprint["edges"])
     return dict.fromkeys(edge for edge in found if edge[0] != edge[1])
 
 
 def _rank_changes(old: dict[str, _Step], new: dict[str, _Step], pairs: dict[str, str]) -> Iterator[Change]:
-    """Nothing else explains the difference: steps are declared in another order, or wired in another way inside."""
+    """The remaining explanation: steps are declared in another order, or connected differently inside."""
     moved = [
         (new_name, one["rank"], other["rank"])
         for old_name, new_name in pairs.items()
@@ -324,8 +328,8 @@ def _rank_changes(old: dict[str, _Step], new: dict[str, _Step], pairs: dict[str,
         yield Change("structure", "", "the operators inside a step are connected in another way")
 
 
-def told(changes: Iterable[Change]) -> str:
-    """Changes as lines of text, with the differences of the sources below."""
+def changes_text(changes: Iterable[Change]) -> str:
+    """Changes as lines of text, each followed by its diff of the source."""
     lines: list[str] = []
     for change in changes:
         lines.append(change.text)

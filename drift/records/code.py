@@ -1,15 +1,14 @@
-"""What a function is, in a form that can be filed: hashes of what it does, and its source for people.
+"""What a function is, in storable form: hashes of what it does, and its source for people.
 
 Invariant: two prints made by one Python have equal `code` exactly when the functions have the same instructions over
-the same constants, defaults, closures and module values, all the way down into the user's own functions and classes.
-Moving a function to another line or file, or changing its comments, changes nothing.
+the same constants, defaults, closures and module values, at any depth of the user's own functions and classes. Moving a
+function to another line or file, or changing its comments, changes nothing.
 
-Why: what is hashed are instructions with their arguments resolved to names and constants, never file names, line
-numbers, indices or addresses. What a function reaches is found in its instructions. Values are hashed by their
-canonical bytes. Functions of the standard library, of installed packages and of drift stand by their names; their
-versions belong to a record's manifest.
+Why: the hashes cover instructions with their arguments resolved to names and constants, never file names, line numbers,
+indices or addresses. Values are hashed by their canonical bytes. Functions of the standard library, of installed
+packages and of drift count by their names; a record's manifest has their versions.
 
-Instructions differ between versions of Python. `source` is a hash of syntax trees, for a comparison across them.
+Instructions differ between versions of Python. `source` is a hash of syntax trees, for comparison across them.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ _METHODS = (types.FunctionType, staticmethod, classmethod, property)
 
 
 def print_of(function: Callable[..., Any]) -> FunctionPrint:
-    """The print of one function: also of lambdas, partials, methods, builtins, callable objects and classes."""
+    """The print of one callable: a function, lambda, partial, method, builtin, callable object or class."""
     walk = _Walk()
     top = walk.value(function)
     parts = walk.parts or [_part(top["shown"] or top["type"], "by name", top["hash"] or "")]
-    shown = getattr(function, "user_function", function)  # of a scan: what its writer gave
+    shown = getattr(function, "user_function", function)  # of a scan: the user's function
     known = all(part["tree"] is not None for part in parts)
     return {
         "name": name_of(shown),
@@ -67,13 +66,13 @@ def _part(name: str, kind: str, code: str, where: str | None = None) -> dict[str
 
 
 def _bare(part: dict[str, Any], which: str) -> tuple[Any, ...]:
-    """What of a part counts; of a value it holds the hash, or which part it is, or where neither is known its type."""
+    """The part without names and places; for a value its hash, else the index of its part, else its type."""
     values = [(value["name"], value.get("part"), value.get("hash"), value["type"]) for value in part["values"]]
     return part["kind"], part[which], values
 
 
 def python_tag() -> str:
-    """Which Python the instructions are of, such as "cpython-311"."""
+    """The Python version of the instructions, such as "cpython-311"."""
     return sys.implementation.cache_tag or sys.version.split()[0]
 
 
@@ -82,15 +81,15 @@ def _hash(value: Any) -> str:
 
 
 class _Walk:
-    """Gathers the user's functions and classes that one function reaches, each once, in the order they are met."""
+    """Collects the user's functions and classes that one function reaches, each once, in the order of discovery."""
 
     def __init__(self) -> None:
         self.parts: list[dict[str, Any]] = []
         self._known: dict[int, int] = {}
-        self._alive: list[Any] = []  # so that no id is used twice
+        self._alive: list[Any] = []  # keeps objects alive so that no id is used twice
 
     def value(self, value: Any) -> dict[str, Any]:
-        """A function, class or other value: {"part": index} of what is walked into, or {"hash", "shown"}."""
+        """A function, class or other value: {"part": index} if it is inspected, else {"hash", "shown"}."""
         kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
         if _is_walked(value):
             return {"part": self._part(value), "type": kind}
@@ -117,7 +116,7 @@ class _Walk:
         return index
 
     def _filled(self, part: dict[str, Any], value: Any) -> Iterator[tuple[str, Any]]:
-        """Writes what a part is, and gives what it reaches."""
+        """Fill in a part, and return what it reaches."""
         if isinstance(value, types.FunctionType) and not _is_users(value):
             name = _hash(_global_name(value))
             part |= {"kind": "library function", "code": name, "tree": name}
@@ -154,7 +153,7 @@ class _Walk:
 
 
 def _is_walked(value: Any) -> bool:
-    """Whether something is looked into, other than a value without canonical form."""
+    """Whether a value is inspected, not hashed."""
     if isinstance(value, types.FunctionType):
         return _is_users(value) or value.__closure__ is not None
     if isinstance(value, type):
@@ -171,7 +170,7 @@ def _numbered(word: str, values: Any) -> list[tuple[str, Any]]:
 
 
 def _is_users(value: Any) -> bool:
-    """Whether code is the user's: not drift's, not the standard library's, not an installed package's."""
+    """Whether code is the user's: not of drift, the standard library or an installed package."""
     if isinstance(value, type):
         module = sys.modules.get(value.__module__)
         if value.__module__ == "builtins" or module is None:
@@ -185,7 +184,7 @@ def _is_users(value: Any) -> bool:
 
 
 def _global_name(value: Any) -> str | None:
-    """The name of something that is known by its name: a builtin, a module, a library's function or class."""
+    """The qualified name of a builtin, a module, or a library's function or class."""
     if isinstance(value, types.ModuleType):
         return f"module {value.__name__}"
     if isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)):
@@ -203,7 +202,7 @@ def _global_name(value: Any) -> str | None:
 
 
 def _reached(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function's instructions are about: defaults, closure, and what it takes from its module."""
+    """What a function depends on: defaults, closure, and the names it reads from its module."""
     yield from _numbered("default", function.__defaults__ or ())
     for name, value in sorted((function.__kwdefaults__ or {}).items()):
         yield f"default {name}", value
@@ -216,12 +215,12 @@ def _closure_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         try:
             yield f"closure {name}", cell.cell_contents
-        except ValueError:  # not filled yet
+        except ValueError:  # a cell that is not filled yet
             continue
 
 
 def _globals_of(code: types.CodeType, names: Mapping[str, Any]) -> dict[str, Any]:
-    """The module values that code takes by name, also as attributes of modules, in the order of their names."""
+    """The module values that code reads by name, also as attributes of modules, in the order of their names."""
     found: dict[str, Any] = {}
     instructions = list(dis.get_instructions(code))
     for at, instruction in enumerate(instructions):
@@ -266,7 +265,7 @@ def _constant(value: Any) -> Any:
 
 
 def _class_body(kind: type) -> Iterator[tuple[str, Any]]:
-    """What the user wrote into a class, and the user's classes that it is made from."""
+    """The user's definitions in a class, and its base classes that are the user's."""
     for base in kind.__bases__:
         if base is not object:
             yield f"base {base.__qualname__}", base
@@ -282,14 +281,14 @@ def _class_body(kind: type) -> Iterator[tuple[str, Any]]:
             continue
         noted = name.startswith("__") or (name[0] == name[-1] == "_") or name in _NOTED
         if noted and not isinstance(value, _METHODS):
-            continue  # by Python, not written by the user
+            continue  # generated by Python
         for function in _functions_in(value):
             if not (isinstance(function, types.FunctionType) and _is_generated(kind, function)):
                 yield name, function
 
 
 def _is_generated(kind: type, function: types.FunctionType) -> bool:
-    """Whether a method was made by dataclass or NamedTuple, from what `fields` says."""
+    """Whether a method was generated by dataclass or NamedTuple; `fields` covers it."""
     made = inspect.unwrap(function).__code__.co_filename == "<string>"
     return made and (is_dataclass(kind) or hasattr(kind, "_fields"))
 
@@ -305,7 +304,7 @@ def _functions_in(value: Any) -> tuple[Any, ...]:
 
 
 def _object_body(value: Any) -> Iterator[tuple[str, Any]]:
-    """A callable object: its class (drift's own: by name) and what it holds."""
+    """A callable object: its class (a class of drift by name) and its attributes."""
     kind = type(value)
     yield "class", kind
     if is_dataclass(kind):
@@ -330,11 +329,11 @@ def _class_place(kind: type) -> str | None:
         return None
 
 
-# Source: for people to read, and for a comparison across versions of Python.
+# Source: for people, and for comparison across versions of Python.
 
 
 def _source_of(code: types.CodeType) -> tuple[str | None, str | None]:
-    """A function's text and the hash of its syntax tree; None where there is no text, or it has changed since."""
+    """A function's text and the hash of its syntax tree; None if there is no text, or it has changed since."""
     linecache.checkcache(code.co_filename)
     lines = linecache.getlines(code.co_filename)
     parsed = _parsed("".join(lines), code.co_filename) if lines else None
@@ -377,7 +376,7 @@ _FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def _node_of(code: types.CodeType, tree: ast.Module) -> _FunctionNode | None:
-    """The node that was compiled to this code: by its line, and among the lambdas of a line by the columns."""
+    """The node that was compiled to this code, found by line, and among lambdas of one line by column."""
     found: list[_FunctionNode] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
@@ -401,7 +400,9 @@ _NO_MEANING = frozenset({"annotation", "returns", "type_comment", "kind", "ctx",
 
 
 def _tree(node: Any, *, top: bool = False) -> Any:
-    """A syntax tree as nested tuples, the same for every Python: without what is empty and what has no effect."""
+    """A syntax tree as nested tuples, the same for every Python: without empty fields and without what has no
+    effect.
+    """
     if isinstance(node, list):
         return tuple(_tree(each) for each in node)
     if not isinstance(node, ast.AST):

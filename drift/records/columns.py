@@ -1,4 +1,4 @@
-"""Many byte strings as two arrays, and what is asked of all of them at once: without a Python object for each.
+"""Many byte strings as two arrays, with operations on all at once: no Python object for each.
 
 Invariant: string i of a `Strings` is data[offsets[i]:offsets[i + 1]]; offsets never decrease.
 """
@@ -18,7 +18,7 @@ import pyarrow as pa
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
-#: A MessagePack byte string of up to so many bytes: this mark, its length, its bytes.
+#: The longest byte string with a header of two bytes in MessagePack: a mark and its length.
 BIN_MARK, BIN_MAX = 0xC4, 255
 BIN_HEAD_BYTES = 2
 _COMPARED_MAX = 256
@@ -30,7 +30,7 @@ class Strings:
     """Byte strings, one after the other.
 
     Attributes:
-        step: the length of every one of them, where that is known to be one; else 0.
+        step: their length, if it is known to be the same for all; else 0.
     """
 
     data: Bytes
@@ -57,7 +57,7 @@ class Strings:
 
 
 def of_step(data: Bytes, count: int, step: int) -> Strings:
-    """Strings of one length, which is not 0."""
+    """Strings of one length above 0."""
     return Strings(data, np.arange(0, (count + 1) * step, step), step)
 
 
@@ -66,7 +66,7 @@ def of_lengths(data: bytes, lengths: Numbers) -> Strings:
 
 
 def joined(several: list[Strings]) -> Strings:
-    """One after the other; copied, where they are more than one."""
+    """One after the other; copied if there are several."""
     if len(several) == 1:
         return several[0]
     steps = {strings.step for strings in several}
@@ -77,7 +77,7 @@ def joined(several: list[Strings]) -> Strings:
 
 
 def offsets_of(lengths: Numbers) -> Numbers:
-    """Where strings of these lengths begin, one after the other, and where the last one ends."""
+    """The start offsets of strings with these lengths, and the end of the last one."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -93,7 +93,7 @@ def values(count: int, data: bytes) -> Strings:
     return of_lengths(data, np.fromiter(map(len, parts), np.int64, count))
 
 
-def told_bins(count: int, data: bytes) -> Strings:
+def read_bins(count: int, data: bytes) -> Strings:
     """The MessagePack byte strings that follow each other in `data`, each with its header."""
     row = len(data) // count if count else 0
     if row * count == len(data) and BIN_HEAD_BYTES < row <= BIN_HEAD_BYTES + BIN_MAX:
@@ -108,7 +108,7 @@ def _array_header(count: int) -> bytes:
 
 
 def plain(numbers: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Numbers as a column; `pa.array` would load pandas for it, which takes a third of a second."""
+    """Numbers as a column; `pa.array` would import pandas, which takes a third of a second."""
     numbers = np.ascontiguousarray(numbers)
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
@@ -122,14 +122,14 @@ def to_arrow(strings: Strings) -> pa.Array:
 
 
 def of_arrow(column: pa.Array | pa.ChunkedArray) -> Strings:
-    """A column's byte strings, not copied where it is one piece.
+    """A column's byte strings, not copied if it has one chunk.
 
     Raises:
-        ValueError: there is none in some row.
+        ValueError: a row is null.
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    if isinstance(column, pa.ChunkedArray):  # of several pieces of more than 2 GB
+    if isinstance(column, pa.ChunkedArray):  # chunks of more than 2 GB
         return of_list(column.to_pylist())
     if column.null_count:
         raise ValueError("a row has no value")
@@ -143,7 +143,7 @@ def of_arrow(column: pa.Array | pa.ChunkedArray) -> Strings:
 
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """A column of integers without nulls, not copied where it is one piece."""
+    """A column of integers without nulls, not copied if it has one chunk."""
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
     data, kind = column.buffers()[1], np.dtype(f"i{column.type.bit_width // 8}")
@@ -153,7 +153,7 @@ def numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def _common_length(strings: Strings) -> int | None:
-    """The length of every one of them; None where they differ, or there is none."""
+    """The length of every one of them; None if they differ, or there are none."""
     if strings.step:
         return strings.step if len(strings) else None
     lengths = strings.lengths
@@ -161,7 +161,7 @@ def _common_length(strings: Strings) -> int | None:
 
 
 def sums(strings: Strings) -> Bytes:
-    """Of each, the sum of its bytes modulo 256."""
+    """For each, the sum of its bytes modulo 256."""
     step = _common_length(strings)
     start, end = int(strings.offsets[0]), int(strings.offsets[-1])
     if step is not None:
@@ -169,7 +169,7 @@ def sums(strings: Strings) -> Bytes:
         found: Bytes = np.einsum("ij->i", matrix) if step < 64 else matrix.sum(axis=1, dtype=np.uint8)
     elif len(strings) and int(strings.lengths.min()) > 0:
         found = np.add.reduceat(strings.data[:end], strings.offsets[:-1], dtype=np.uint8)
-    else:  # `reduceat` has no sum of nothing
+    else:  # `reduceat` cannot sum empty ranges
         sums_so_far = np.zeros(end - start + 1, np.uint8)
         np.cumsum(strings.data[start:end], dtype=np.uint8, out=sums_so_far[1:])
         found = np.diff(sums_so_far[strings.offsets - start])
@@ -177,15 +177,15 @@ def sums(strings: Strings) -> Bytes:
 
 
 def first_of(flags: npt.NDArray[np.bool_]) -> int | None:
-    """Index of the first that is set; None where none is."""
+    """Index of the first that is set; None if there is none."""
     return int(flags.argmax()) if flags.any() else None
 
 
 def first_not_increasing(strings: Strings, skip: int = 0) -> int | None:
-    """Index of the first string that is not above the one before it, as bytes compare; None where all are.
+    """Index of the first string that is not above the one before it, as bytes compare; None if all are.
 
     Args:
-        skip: so many bytes of each do not count.
+        skip: number of leading bytes to ignore.
     """
     count, lengths = len(strings), strings.lengths - skip
     if count < 2:
@@ -207,7 +207,7 @@ def first_not_increasing(strings: Strings, skip: int = 0) -> int | None:
 
 
 def _compared(strings: Strings, skip: int, lengths: Numbers) -> Iterator[npt.NDArray[np.uint64]]:
-    """Their first eight bytes as numbers, the next eight ...: of some of one length the last overlap those before."""
+    """Their bytes in words of eight, as numbers; for strings of one length the last word overlaps the one before."""
     count, step = len(strings), strings.step
     data, start, width = strings.data, int(strings.offsets[0]) + skip, step - skip
     if width < 8:
@@ -219,7 +219,7 @@ def _compared(strings: Strings, skip: int, lengths: Numbers) -> Iterator[npt.NDA
 
 
 def cut(strings: Strings, starts: Numbers, lengths: Numbers) -> Strings:
-    """Of each a part, by where it starts in it and how long it is."""
+    """A part of each, by its start in the string and its length."""
     if not len(strings):
         return of_lengths(b"", lengths)
     start, step = int(starts[0]), int(lengths[0])
@@ -234,7 +234,7 @@ def cut(strings: Strings, starts: Numbers, lengths: Numbers) -> Strings:
 
 
 def _copy(out: Bytes, to: Numbers, data: Bytes, places: Numbers, lengths: Numbers) -> None:
-    """Copy from many places to as many others: eight bytes of each at once, the last eight over those before."""
+    """Copy many ranges: eight bytes of each at once; the last eight overlap those before."""
     if not len(lengths):
         return
     least, most = int(lengths.min()), int(lengths.max())

@@ -1,4 +1,4 @@
-"""What a manifest says of a run before it begins."""
+"""The part of a manifest that is known before the run begins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from drift_graph.functions import line_of, name_of
 from drift_graph.graph import Dataflow
 from drift_graph.policies import EventTime, TimePolicy
 
-#: Before the name of a graph that was made in a notebook, at a prompt, or by `python -c`.
+#: Prefix for a graph made in a notebook, at a prompt, or by `python -c`.
 MAIN = "__main__"
 
 
@@ -38,8 +38,8 @@ def describe(
 
     Args:
         times: policies in place of the graph's.
-        live: of each source.
-        frames: those that are DataFrames.
+        live: for each source, whether it is live.
+        frames: names of sources that are DataFrames.
     """
     return Manifest(
         graph=dataflow.name,
@@ -87,10 +87,10 @@ def _said(function: Any) -> str:
 
 
 def place_of_graph(graph: Any, dataflow: Dataflow) -> str:
-    """ "file.py:name" of a graph that a loaded module has under a name; "" where there is none.
+    """ "file.py:name" of a graph that is a global of a loaded module; "" if there is none.
 
-    In a notebook, where the main module is of no file, it is "__main__:name". Modules in whose files its steps were
-    declared are asked first: others may have imported it.
+    In a notebook, where the main module has no file, it is "__main__:name". Modules whose files declare its steps are
+    searched first, since others may have imported the graph.
     """
     files = {operator.where.rpartition(":")[0] for operator in dataflow.operators}
     modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
@@ -101,6 +101,6 @@ def place_of_graph(graph: Any, dataflow: Dataflow) -> str:
     main = sys.modules["__main__"]
     if getattr(main, "__file__", None) is None:
         for name, value in list(vars(main).items()):
-            if value is graph and not name.startswith("_"):  # of _, __ and _3 a notebook makes its last results
+            if value is graph and not name.startswith("_"):  # a notebook binds its last results to _, __ and _3
                 return f"{MAIN}:{name}"
     return ""

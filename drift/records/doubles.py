@@ -1,14 +1,14 @@
-"""Whether two items of a source have one global time.
+"""Finds two items of a source with one global time.
 
-Invariant: an item with the global time of one before it is found, at the latest at the end, unless it is below what its
-source had as its heartbeat, which is reported by itself. What is held is what the source had not settled, at most twice
-as many, and some ten thousands more.
+Invariant: an item with the global time of an earlier one is found, at the latest at the end, unless it is below its
+source's heartbeat, which is reported separately. Memory holds what the source had not settled, at most twice, and some
+ten thousand items more.
 
-Why: an item whose time is above all before it is no double, so of a source in order nothing is compared: its items are
-only kept, in order, for those that may come later. One that is not above all goes into a pool, and with it those of its
-time that were kept. The pool is sorted whenever it has grown to twice what was left in it the last time, so an item is
-sorted about twice, however much is unsettled. What is sorted are keys of 64 bits, the same for one global time. Where
-several have one key, the input is read once more, and the items themselves are compared.
+Why: an item above all before it is no duplicate, so for a source in order nothing is compared: its items are only held,
+in order, in case later ones are not above them. An item that is not above all goes into a pool, together with the held
+items of its time. The pool is sorted whenever it has doubled since the last time, so an item is sorted about twice,
+however much is unsettled. Sorted are hashes of 64 bits of the global times. If several items have one hash, the input
+is read again and the items themselves are compared.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Flags = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int32]
 
 _POOL_MIN = 1 << 16
-_ABOVE_ALL = b"\xff" * 28  # of what a global time may have behind its time
+_ABOVE_ALL = b"\xff" * 28  # above any global time, behind the time
 _HALF = np.uint64(32)
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, and without a pattern in its bits
 _NONE: Keys = np.zeros(0, np.uint64)
@@ -42,8 +42,8 @@ class Items(NamedTuple):
     """Some items of a source, by their global times.
 
     Attributes:
-        bins: canonical bytes of global times, among others those of these items.
-        rows: which they are.
+        bins: canonical bytes of global times, including those of these items.
+        rows: their indices.
     """
 
     times: Numbers
@@ -55,17 +55,17 @@ class Items(NamedTuple):
         return Items(self.times[places], self.bins, self.rows[places])
 
     def at(self, index: int) -> bytes:
-        """The global time of one."""
+        """The global time of one item."""
         row = int(self.rows[index])
         return self.bins.slice(row, row + 1).joined().tobytes()[BIN_HEAD_BYTES:]
 
     def keys(self) -> Keys:
-        """A number for each, the same for the same global time."""
+        """A hash for each, the same for the same global time."""
         words, offsets = words_of(self.bins.data), self.bins.offsets
         starts, ends = offsets[self.rows] + BIN_HEAD_BYTES, offsets[self.rows + 1]
         lengths = ends - starts
         keys = _mixed(self.times.view(np.uint64), words[ends - 8])
-        for at in range(8, int(lengths.max(initial=0)) - 8, 8):  # what is between the time and the last eight bytes
+        for at in range(8, int(lengths.max(initial=0)) - 8, 8):  # bytes between the time and the last eight
             between = lengths > at + 8
             keys[between] = _mixed(keys[between], words[starts[between] + at])
         return keys
@@ -78,37 +78,37 @@ def _mixed(keys: Keys, words: Keys) -> Keys:
 
 
 class Source:
-    """What has come of one source."""
+    """What has come from one source."""
 
     def __init__(self) -> None:
         self._highest: int | None = None
-        self._last = b""  # the greatest global time, or one above it and below those of later times
-        self._kept: list[Items] = []  # in order
+        self._last = b""  # the greatest global time, or a bound above it and below those of later times
+        self._held: list[Items] = []  # in order
         self._pool: list[tuple[Numbers, Keys]] = []
         self._pooled = 0
         self._sort_at = _POOL_MIN
 
-    def add(self, items: Items, promised: int) -> Keys:
-        """The next items, one or more; keys that several have of those that were looked at now.
+    def add(self, items: Items, heartbeat: int) -> Keys:
+        """Add the next items, one or more; returns hashes that several checked items have.
 
         Args:
-            promised: a time below which nothing was to come any more, when the last of them came.
+            heartbeat: the source's heartbeat, as a time, when the last of them came.
         """
         late = self._late(items)
         if late is None:
-            self._kept.append(items)
+            self._held.append(items)
         else:
-            self._kept.append(items.which(~late))
+            self._held.append(items.which(~late))
             self._move(items.which(late))
-        self._kept = [each for each in self._kept if len(each.times) and each.times[-1] >= promised]
-        return self._repeated(promised) if self._pooled >= self._sort_at else _NONE
+        self._held = [each for each in self._held if len(each.times) and each.times[-1] >= heartbeat]
+        return self._repeated(heartbeat) if self._pooled >= self._sort_at else _NONE
 
     def end(self) -> Keys:
-        """Keys that several have of all that is left."""
+        """Hashes that several of the remaining items have."""
         return self._repeated(None)
 
     def _late(self, items: Items) -> Flags | None:
-        """Which of the next items may not be above all before them; None where all are."""
+        """Which of the next items may not be above all before them; None if all are."""
         times, before = items.times, self._highest
         highest = int(times.max())
         self._highest = highest if before is None else max(before, highest)
@@ -123,7 +123,7 @@ class Source:
         return late if 2 * int(late.sum()) < len(late) else np.ones(len(late), bool)
 
     def _are_above(self, items: Items, before: int | None) -> bool:
-        """Whether each is plainly above all before it."""
+        """Whether each is clearly above all before it."""
         times, rows = items.times, items.rows
         if (before is None or times[0] > before) and (times[1:] > times[:-1]).all():
             return True
@@ -132,9 +132,9 @@ class Source:
         return first_not_increasing(items.bins.slice(rows[0], rows[-1] + 1), BIN_HEAD_BYTES) is None
 
     def _move(self, late: Items) -> None:
-        """Into the pool, and with them those of their times that were kept."""
+        """Move items into the pool, with the held items of their times."""
         self._add_to_pool(late)
-        for index, kept in enumerate(self._kept):
+        for index, kept in enumerate(self._held):
             if not len(kept.times):
                 continue
             times = late.times[(late.times >= kept.times[0]) & (late.times <= kept.times[-1])]
@@ -143,20 +143,20 @@ class Source:
             same = np.cumsum(begun - ended)[:-1] > 0
             if same.any():
                 self._add_to_pool(kept.which(same))
-                self._kept[index] = kept.which(~same)
+                self._held[index] = kept.which(~same)
 
     def _add_to_pool(self, items: Items) -> None:
         self._pool.append((items.times, items.keys()))
         self._pooled += len(items.times)
 
-    def _repeated(self, promised: int | None) -> Keys:
-        """Keys that several in the pool have; what is below a heartbeat leaves it."""
+    def _repeated(self, heartbeat: int | None) -> Keys:
+        """Hashes that several in the pool have; items below the heartbeat leave it."""
         if not self._pool:
             return _NONE
         times, keys = (np.concatenate(parts) for parts in zip(*self._pool))
         ordered = np.sort(keys)
-        if promised is not None:
-            left = times >= promised
+        if heartbeat is not None:
+            left = times >= heartbeat
             times, keys = times[left], keys[left]
         self._pool, self._pooled = [(times, keys)], len(times)
         self._sort_at = max(_POOL_MIN, 2 * self._pooled)
@@ -165,11 +165,11 @@ class Source:
 
 
 class Double(NamedTuple):
-    """An input item with the global time of one before it.
+    """An input item with the global time of an earlier one.
 
     Attributes:
         row, batch: of the item.
-        first_row, first_batch: of the one before.
+        first_row, first_batch: of the earlier one.
         is_equal: whether their payloads are the same.
     """
 
@@ -181,7 +181,7 @@ class Double(NamedTuple):
 
 
 class Doubles:
-    """Of the input of a record."""
+    """Finds the duplicates in the input of a record."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self._path = path
@@ -189,19 +189,19 @@ class Doubles:
         self._sources = [Source() for _ in manifest.sources]
         self._heartbeats = [TIME_MIN] * len(manifest.sources)
         self._rows = 0
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def pass_over(self, count: int) -> None:
-        """So many rows that say no global times."""
+        """Skip rows whose global times are not readable."""
         self._rows += count
 
     def add(self, times: Numbers, bins: Strings, codes: Codes, floors: Numbers | None) -> Iterator[Double]:
-        """The next rows, one or more; doubles that are found now.
+        """Add the next rows, one or more; returns the duplicates found.
 
         Args:
             bins: canonical bytes of global times.
             codes: the source of each.
-            floors: of each, the time below which its source was to give nothing more; None where that is not known.
+            floors: for each, the time of its source's heartbeat; None if unknown.
         """
         self._rows += len(times)
         repeated = []
@@ -211,14 +211,14 @@ class Doubles:
                 self._heartbeats[code] = int(floors[rows[-1]])
             items = Items(times if len(rows) == len(times) else times[rows], bins, rows)
             repeated.append(self._sources[code].add(items, self._heartbeats[code]))
-        yield from self._told_apart(np.concatenate(repeated))
+        yield from self._compared(np.concatenate(repeated))
 
     def end(self) -> Iterator[Double]:
-        """Those that are left."""
-        yield from self._told_apart(np.concatenate([_NONE, *(source.end() for source in self._sources)]))
+        """The remaining duplicates."""
+        yield from self._compared(np.concatenate([_NONE, *(source.end() for source in self._sources)]))
 
-    def _told_apart(self, keys: Keys) -> Iterator[Double]:
-        """Which items with these keys have one global time, that were not told before: in one more reading."""
+    def _compared(self, keys: Keys) -> Iterator[Double]:
+        """Which items with these hashes have one global time and were not reported yet; reads the input again."""
         if not len(keys):
             return
         found: dict[bytes, tuple[int, int, bytes]] = {}
@@ -231,8 +231,8 @@ class Doubles:
             for at in np.flatnonzero(np.isin(items.keys(), keys)).tolist():
                 item = row + at, rows.column("batch")[at].as_py(), rows.column("payload")[at].as_py()
                 first = found.setdefault(items.at(at), item)
-                if first is not item and item[0] not in self._told:
-                    self._told.add(item[0])
+                if first is not item and item[0] not in self._reported:
+                    self._reported.add(item[0])
                     yield Double(*item[:2], *first[:2], first[2] == item[2])
             row += len(rows)
             if row == self._rows:

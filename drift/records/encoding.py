@@ -1,10 +1,10 @@
-"""How the columns of a part are written, by what its first rows look like.
+"""How the columns of a part are encoded, chosen by its first rows.
 
-Invariant: it changes how large a file is and how long it takes to write and read, and nothing that is read from it.
+Invariant: the choice changes the size of a file and the time to write and read it, never what is read from it.
 
-Why by a look: ties of numbered items are all the same, and those of event time are hashes, each another; rows of text
-shrink to a fifth, and small numbers to a half. Writing takes time that the run may miss, and reading an audit's: so
-bytes are compressed only where that saves most of them.
+Why a sample: ties of numbered items are all the same, those of event time are hashes, each different; rows of text
+shrink to a fifth, small numbers to a half. Writing slows the run, and reading slows an audit, so bytes are compressed
+only if that saves most of them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from drift.records.columns import Strings, of_arrow
 from drift.records.tables import REPEATING
 
 _LOOK_ITEMS = 1024
-#: What is compressed becomes less than so much of itself.
+#: Compress if the result is smaller than this share of the original.
 _SHARE_MAX = 1 / 3
-#: Twice as fast as zstd at its fastest, to write and to read, and leaves half as much space again.
+#: Twice as fast as zstd at its fastest, to write and to read, with files half as large again.
 _FAST = "lz4"
 _few = frozenset({"source", "sink", "table"})
 _counts = frozenset({"batch", "time", "position", "at_ns"})
@@ -46,7 +46,7 @@ def _first(column: pa.ChunkedArray) -> Strings:
 
 
 def _repeat(strings: Strings) -> bool:
-    """Whether a string comes back, most of the time."""
+    """Whether most strings occur several times."""
     return 2 * len(set(strings.listed())) <= len(strings)
 
 

@@ -1,4 +1,4 @@
-"""Where a run runs: versions of what it is made of."""
+"""The environment of a run: the versions of what it uses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _INSTALLED = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)\.dist-info")
 
 def environment() -> dict[str, Any]:
     """Versions of drift, Python, the machine and the packages."""
-    system = platform.uname()  # `platform.platform()` starts a process, and reads the whole of the interpreter
+    system = platform.uname()  # `platform.platform()` starts a process, and reads the whole interpreter
     return {
-        "drift": str(getattr(sys.modules["drift"], "__version__", "")),  # the package that this is in
+        "drift": str(getattr(sys.modules["drift"], "__version__", "")),  # the package of this module
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": f"{system.system}-{system.release}-{system.machine}",
         "packages": packages(),
@@ -24,10 +24,10 @@ def environment() -> dict[str, Any]:
 
 
 def packages() -> dict[str, str]:
-    """Versions of what is installed, by the names of their folders: to read each one's metadata takes 100 ms."""
+    """Versions of installed packages, from the names of their folders: reading each one's metadata takes 100 ms."""
     found: dict[str, str] = {}
     for entry in sys.path:
-        with suppress(OSError):  # a folder that Python may not look into gives it no package
+        with suppress(OSError):  # a folder without read permission is skipped
             for path in Path(entry).glob("*.dist-info"):
                 match = _INSTALLED.fullmatch(path.name)
                 if match is not None:

@@ -1,11 +1,11 @@
-"""A graph's fingerprint: what it computes, by structure and by the code of its functions, in a form that can be filed.
+"""A graph's fingerprint: what it computes, by structure and by the code of its functions, in storable form.
 
 Invariant: equal `structure` means the same operators, windows, arities, time policies and edges, hence the same metas
-for the same payloads. Equal `structure` and `code` (of one Python) mean the same output for the same input, as far as
-the functions are pure; see `drift.records.code` for what is looked at.
+for the same payloads. Equal `structure` and `code` (of one Python) mean the same output for the same input, if the
+functions are pure; see `drift.records.code` for what is hashed.
 
-Why: an item's meta depends on ranks and child indices, and its payload on functions. Names of steps reach the output
-only as names of sources and sinks, so others are not in the hashes; places and texts are there for people.
+Why: an item's meta depends on ranks and child indices, its payload on functions. Of the names of steps only those of
+sources and sinks reach the output, so others are not hashed; lines and texts are there for people.
 """
 
 from __future__ import annotations
@@ -86,14 +86,16 @@ def _parameters(operator: Operator, policy: TimePolicy | None) -> dict[str, Any]
 
 
 def _functions(operator: Operator, policy: TimePolicy | None) -> dict[str, Callable[..., Any]]:
-    """The functions of an operator by what they are for. A scan's are `key` and `step`, in each operator it needs."""
+    """The functions of an operator by role. Those of a scan, `key` and `step`, appear in each operator that uses
+    them.
+    """
     if isinstance(policy, EventTime):
         return {"time": policy.time} | ({"tie": policy.tie} if policy.tie is not None else {})
     return operator.functions
 
 
 def _shape(operator: dict[str, Any]) -> list[Any]:
-    """What of an operator reaches metas and the names in the output."""
+    """The properties of an operator that affect metas or the names in the output."""
     named = operator["kind"] in (Source.__name__.lower(), Sink.__name__.lower())
     return [operator["kind"], operator["rank"], operator["parameters"], operator["name"] if named else ""]
 

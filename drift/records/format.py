@@ -1,7 +1,7 @@
 """What is in the folder of a record: its manifest, its files, and how each is checked.
 
-Invariant: the files that a manifest lists, and only these, are the record; together they hold the input up to some
-moment, every decision that hung on a clock until then, and output that this input brings about. So a manifest is a
+Invariant: the record consists of the files that a manifest lists. They hold the input up to some moment, every
+decision that depended on a clock until then, and only output that this input causes. So a manifest is a
 valid record at any time, and a later one holds all of an earlier one.
 
 Why: a file gets its name when it is complete and safe on the disk, and after that a manifest that lists it replaces the
@@ -36,7 +36,7 @@ from drift.records.journal import Journal, read_journal, sync_folder
 from drift_barrier.digest import Algorithm, new_hash
 from drift_graph.errors import InputError
 
-#: Of the format; a reader refuses a record of another one. Formats 1 and 2 were before the first release.
+#: Of the format; a reader refuses any other. Formats 1 and 2 were before the first release.
 VERSION = 3
 CODEC = "canonical-msgpack-1"
 MANIFEST = "manifest.json"
@@ -44,7 +44,7 @@ SIGNATURE = "manifest.sig"
 #: In the order in which a seal writes them.
 TABLES = ("arrivals", "input", "late", "output", "blocks")
 
-#: In the error about a payload that a run could have, and a record not.
+#: In the error about a payload that a run can carry but a record cannot.
 NOT_KEPT = "that a record cannot keep"
 
 _GROWING = (
@@ -66,8 +66,8 @@ class File(msgspec.Struct, frozen=True):
     Attributes:
         path: relative to the record, with `/`.
         table: the folder it is in.
-        first: number of its first row, counted over all files of the table; in `output` that is a position.
-        rows: how many it has.
+        first: number of its first row, counted over all files of the table; in `output` the position.
+        rows: number of rows.
         bytes: its size.
         hash: of its bytes.
     """
@@ -92,11 +92,12 @@ class Outcome(msgspec.Struct, frozen=True):
     """How the run ended.
 
     Attributes:
-        state: "running" until it has; "finished": the input ended and all was released; "failed": `error` says why;
-            "stopped": by its caller; "broken off": the process of the run was gone, or the record could not be written
-            on. A manifest says "running" also where its writer was killed: `drift.Record` looks for the writer.
+        state: "running" until it has ended; "finished": the input ended and all output was released; "failed": see
+            `error`; "stopped": by its caller; "broken off": the process of the run died, or the record could no longer
+            be written. A manifest also says "running" if its writer was killed: `drift.Record` checks whether the
+            writer lives.
         kind: class of the error.
-        by_input: whether it was the input that could not go on, so that a replay ends with the same error.
+        by_input: whether the input was at fault, so that a replay ends with the same error.
     """
 
     state: State
@@ -106,25 +107,25 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def comes_again(self) -> bool:
-        """Whether a replay is to end with the same error: the graph or the input was at fault, not what was around."""
+        """Whether a replay ends with the same error: the graph or the input was at fault, not the environment."""
         of_graph = self.kind in ("StepError", "ImpureStep", "PayloadError") and NOT_KEPT not in self.error
         return self.state == "failed" and (self.by_input or of_graph)
 
 
 class Manifest(msgspec.Struct, kw_only=True):
-    """What is known of a record besides its items.
+    """What a record holds besides its items.
 
     Attributes:
-        place: "file.py:name" or "module:name" of the graph, "" where that is not known.
+        place: "file.py:name" or "module:name" of the graph, "" if unknown.
         graph_text: as `drift show` prints it.
         fingerprint: of the graph's structure and of each function's code; see `drift.records.fingerprint`.
-        classes: those that payloads are of, by qualified name: "module:qualified name".
+        classes: of payloads, by qualified name: "module:qualified name".
         sources: by rank.
         sinks: in the order of their numbers in the writer.
         algorithm: of every hash here.
-        digest: of the output that is sealed.
-        input_digest: the same of the input, of its global times and payloads in the order of arrival.
-        self_hash: over the manifest without this field; of a record that grows, the hash of its journal's last line.
+        digest: of the sealed output.
+        input_digest: of the input, of its global times and payloads in the order of arrival.
+        self_hash: over the manifest without this field; for a record that grows, the hash of its journal's last line.
     """
 
     format: int = VERSION
@@ -157,7 +158,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     self_hash: str = ""
 
     def growing(self) -> dict[str, Any]:
-        """The fields that change as a record grows, but for its files, as plain data."""
+        """The fields that change as a record grows, except its files, as plain data."""
         return {name: msgspec.to_builtins(getattr(self, name)) for name in _GROWING}
 
     def of(self, table: str) -> list[File]:
@@ -166,7 +167,7 @@ class Manifest(msgspec.Struct, kw_only=True):
 
     @property
     def complete(self) -> bool:
-        """Whether the run came to its own end, so that nothing is missing."""
+        """Whether the run ended by itself, so that nothing is missing."""
         return self.outcome.state in ("finished", "failed")
 
 
@@ -183,7 +184,7 @@ def hash_file(path: Path, algorithm: Algorithm) -> str:
 
 
 def encoded(manifest: Manifest) -> bytes:
-    """The manifest as a file, with its hash in it."""
+    """The manifest as a file, with its hash."""
     return as_file(sealed(manifest))
 
 
@@ -193,7 +194,7 @@ def as_file(manifest: Manifest | Mapping[str, Any]) -> bytes:
 
 
 def sealed(manifest: Manifest) -> Manifest:
-    """The manifest with the hash of what it says."""
+    """The manifest with the hash of its content."""
     return msgspec.structs.replace(manifest, self_hash=hash_of(msgspec.to_builtins(manifest), manifest.algorithm))
 
 
@@ -210,16 +211,16 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a record.
 
     Raises:
-        RecordError: there is none, or it cannot be read; whether it was edited is for the audit to say.
+        RecordError: it is missing or cannot be read; edits are only found by an audit.
     """
     return read_snapshot(folder).manifest
 
 
 class Snapshot(NamedTuple):
-    """What a record consisted of at one moment; it stays valid while the record grows.
+    """The content of a record at one moment; it stays valid while the record grows.
 
     Attributes:
-        manifest: with what the journal adds.
+        manifest: including the entries of the journal.
         data: the bytes of manifest.json.
     """
 
@@ -231,7 +232,7 @@ class Snapshot(NamedTuple):
 def read_snapshot(folder: Path) -> Snapshot:
     """The manifest and its journal.
 
-    Read in this order, they fit: a journal that was begun after this manifest was replaced does not follow it.
+    Read in this order they fit: a journal begun after this manifest was replaced does not follow it.
 
     Raises:
         RecordError: as `read_manifest`.
@@ -265,7 +266,7 @@ def read_snapshot(folder: Path) -> Snapshot:
 
 
 def _grown(manifest: Manifest, journal: Journal) -> Manifest:
-    """A manifest with what a journal adds."""
+    """A manifest with the entries of a journal."""
     if not journal.lines:
         return manifest
     fields: dict[str, Any] = {}

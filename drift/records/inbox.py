@@ -1,9 +1,9 @@
-"""What comes to the process that writes a record: a thread reads its pipe.
+"""The input of the process that writes a record: a thread reads its pipe.
 
 Invariant: the run never waits for the disk while less than `_WAITING_BYTES_MAX` wait to be written.
 
-Why: the pipe is emptied while a file is written, and while the process still starts: this module imports nothing that
-takes long, so that the thread runs before numpy and PyArrow are there.
+Why: the pipe is emptied while a file is written, and while the process still starts: this module imports nothing slow,
+so the thread runs before numpy and PyArrow are loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WAITING_BYTES_MAX = 64 << 20
 
 
 class Inbox:
-    """Frames that have come, in order."""
+    """Received frames, in order."""
 
     def __init__(self, stream: FileIO) -> None:
         self._stream = stream
@@ -44,7 +44,7 @@ class Inbox:
         return self._exactly(int.from_bytes(head, "big")) if head is not None else None
 
     def _exactly(self, length: int) -> bytearray | None:
-        """So many bytes; None where the pipe ends before."""
+        """Read exactly `length` bytes; None if the pipe ends before."""
         data = bytearray(length)
         view = memoryview(data)
         while view:
@@ -55,7 +55,7 @@ class Inbox:
         return data
 
     def take(self, timeout_s: float | None = None) -> bytearray | None:
-        """The next frame; None after the last one, or after so long without one."""
+        """The next frame; None after the last one, or after a timeout."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._frames) or self._ended, timeout_s)
             if not self._frames:
@@ -67,6 +67,6 @@ class Inbox:
 
     @property
     def ended(self) -> bool:
-        """Nothing is left and nothing will come."""
+        """Whether nothing is left and nothing will come."""
         with self._changed:
             return self._ended and not self._frames

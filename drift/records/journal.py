@@ -1,13 +1,12 @@
-"""What a record that grows says between two whole manifests: a line for every seal, in manifest.log.
+"""The journal of a record that grows: a line for every seal since the last manifest, in manifest.log.
 
 Invariant: the manifest, and the lines of the journal that follow it one after the other, are the state of the record; a
-line names the hash of what it follows, and is followed by its own.
+line holds its own hash and that of its predecessor.
 
-Why: a manifest lists every file, so writing it anew at each seal would take time with the square of the seals. A line
-has only what is new, and lines become part of a new manifest when they have grown as long as the last one; so all that
-is written is no more than a few times what the last manifest is. A line is appended when what it lists is safe. One
-that was torn, or that stands behind such a one, follows nothing, and neither does a journal that was left behind when
-its lines had become part of a manifest.
+Why: a manifest lists every file, so rewriting it at each seal would take quadratic time. A line lists only new files,
+and lines are merged into a new manifest when they have grown as long as the last one; so the total written is a small
+multiple of the last manifest. A line is appended after the files that it lists are durable. A torn line, any line
+behind it, and a journal left from before a merge follow nothing, and are ignored.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ import msgspec
 from drift_barrier.digest import Algorithm, hash_block
 
 JOURNAL = "manifest.log"
-_BYTES_MIN = 1 << 16  # a manifest is not written for fewer
+_BYTES_MIN = 1 << 16  # below this size no merge
 
 
 class Line(msgspec.Struct, frozen=True):
     """A seal.
 
     Attributes:
-        after: hash of the manifest or the line that it follows.
-        files: those that were sealed, as a manifest lists them.
+        after: hash of the manifest or the line before it.
+        files: that were sealed, in the form of the manifest.
         fields: of the manifest that have changed.
         hash: of the other fields.
     """
@@ -40,19 +39,19 @@ class Line(msgspec.Struct, frozen=True):
     hash: str = ""
 
     def hashed(self, algorithm: Algorithm) -> str:
-        """The hash of what it says."""
+        """The hash of its content."""
         rest = {"after": self.after, "files": self.files, "fields": self.fields}
         return hash_block(algorithm, msgspec.json.encode(rest, order="sorted")).hex()
 
 
 class Journal(NamedTuple):
-    """What is in a journal.
+    """The content of a journal.
 
     Attributes:
         lines: that follow the manifest.
-        bytes: how long these are.
+        bytes: their length.
         hash: of the last of them, or of the manifest.
-        wrong: what shows that it was edited; "" where nothing does.
+        wrong: evidence that it was edited, or "".
     """
 
     lines: list[Line]
@@ -87,7 +86,7 @@ def read_journal(folder: Path, after: str, algorithm: Algorithm) -> Journal:
 
 
 def _line(data: bytes, algorithm: Algorithm) -> Line | None:
-    """A line whose hash is its own, and which has nothing besides what is hashed, not even a space."""
+    """A line with the right hash and nothing that is not hashed, not even a space; otherwise None."""
     try:
         line = msgspec.json.decode(data, type=Line)
         return line if line.hash == line.hashed(algorithm) and msgspec.json.encode(line) == data else None
@@ -107,24 +106,26 @@ class JournalWriter:
         self._algorithm = algorithm
         self._after = ""
         self._size = self._size_max = 0
-        self._told: dict[str, Any] = {}
+        self._fields: dict[str, Any] = {}
 
     def follow(self, manifest: str, size: int, fields: dict[str, Any]) -> None:
-        """Begin anew, after a whole manifest of this hash and size, in which the fields have these values."""
+        """Start a new journal, behind a manifest with this hash and size, in which the fields have these values."""
         self._path.unlink(missing_ok=True)
-        self._after, self._told = manifest, fields
+        self._after, self._fields = manifest, fields
         self._size, self._size_max = 0, max(size, _BYTES_MIN)
 
     def go_on(self, journal: Journal, size: int, fields: dict[str, Any]) -> None:
-        """Append to what another process has left, without what follows nothing; `size` is that of the manifest."""
+        """Continue the journal of another process, without lines that follow nothing; `size` is that of the
+        manifest.
+        """
         if self._path.exists():
             os.truncate(self._path, journal.bytes)
-        self._after, self._told = journal.hash, fields
+        self._after, self._fields = journal.hash, fields
         self._size, self._size_max = journal.bytes, max(size, _BYTES_MIN)
 
     def append(self, files: list[dict[str, Any]], fields: dict[str, Any]) -> str | None:
-        """Make a seal known; the hash of its line, or None where it is time for a whole manifest."""
-        changed = {name: value for name, value in fields.items() if self._told.get(name) != value}
+        """Append a seal; returns the hash of its line, or None if a new manifest is due."""
+        changed = {name: value for name, value in fields.items() if self._fields.get(name) != value}
         line = Line(self._after, files, changed)
         found = line.hashed(self._algorithm)
         data = msgspec.json.encode(msgspec.structs.replace(line, hash=found)) + b"\n"
@@ -136,13 +137,13 @@ class JournalWriter:
             os.fsync(file.fileno())
         if not self._size:
             sync_folder(self._path.parent)
-        self._after, self._told = found, fields
+        self._after, self._fields = found, fields
         self._size += len(data)
         return found
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder safe."""
+    """Make the names in a folder durable."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -1,9 +1,8 @@
-"""What a run tells the process that writes its record, over a pipe: frames of MessagePack.
+"""The messages of a run to the process that writes its record, over a pipe: frames of MessagePack.
 
-Invariant: whatever the pipe carries up to the end of a frame is a consistent record: an item is told before anything
-that it brings about.
+Invariant: any prefix of frames is a consistent record: an item is sent before everything that it causes.
 
-Why: a source's batch is told before the engine is given it, and output when it has been released.
+Why: a source's batch is sent before the engine gets it, and output when it has been released.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from drift_graph.metas import Metas, numbers_of
 if TYPE_CHECKING:
     Data = bytes | memoryview
 else:
-    Data = memoryview  # what comes is not copied out of its frame
+    Data = memoryview  # received bytes are not copied out of their frame
 
 
 class Begin(msgspec.Struct, array_like=True, tag=1):
-    """The first message: where to write, what is known, and when a part is full."""
+    """The first message: where to write, the known part of the manifest, and when a part is full."""
 
     folder: str
     manifest: bytes
@@ -42,9 +41,9 @@ class LateRow(msgspec.Struct, array_like=True):
 
 
 class Arrival(msgspec.Struct, array_like=True, tag=2):
-    """A batch of a source, or a heartbeat alone, and the clock's time of it in nanoseconds since 1970.
+    """A batch of a source, or a heartbeat alone, with the clock's time in nanoseconds since 1970.
 
-    Metas are those of numbered items where `first_time` is given, with `metas` as their ending; else `metas` has them
+    If `first_time` is set, the metas are those of numbered items, and `metas` is their suffix; else `metas` holds them
     as canonical bytes, joined.
     """
 
@@ -60,7 +59,7 @@ class Arrival(msgspec.Struct, array_like=True, tag=2):
 
 
 class Stored(NamedTuple):
-    """A batch of a source as the bytes that a record keeps, joined, where it was read and made into bytes elsewhere.
+    """A batch of a source in stored form, joined, for sources that an engine reads and encodes itself.
 
     Attributes:
         metas, payloads: canonical bytes, and the bytes of `stored`.
@@ -86,7 +85,7 @@ class Output(msgspec.Struct, array_like=True, tag=3):
 
 
 class Finish(msgspec.Struct, array_like=True, tag=4):
-    """The last message. `digest` is the engine's, "" where it has none."""
+    """The last message. `digest` is the engine's, or ""."""
 
     state: str
     error: str
@@ -97,7 +96,7 @@ class Finish(msgspec.Struct, array_like=True, tag=4):
 
 
 class Learned(msgspec.Struct, array_like=True, tag=5):
-    """A class that payloads are of: "module:qualified name"."""
+    """A class of payloads: "module:qualified name"."""
 
     name: str
     place: str
@@ -106,11 +105,11 @@ class Learned(msgspec.Struct, array_like=True, tag=5):
 Message = Begin | Arrival | Output | Finish | Learned
 
 
-class Told(msgspec.Struct):
-    """What the writer says when it ends: nothing went wrong, or what did and how much is sealed.
+class Ended(msgspec.Struct):
+    """The writer's last message: its error, or "", and what is sealed.
 
     Attributes:
-        full: the disk is.
+        full: whether the disk is full.
     """
 
     error: str = ""
@@ -130,25 +129,25 @@ def frame(message: Message) -> bytes:
 
 
 def parts(message: Message) -> tuple[bytes, bytes]:
-    """The same in two."""
+    """The length and the message, apart."""
     body = _encode(message)
     return len(body).to_bytes(LENGTH_BYTES, "big"), body
 
 
-def told_metas(metas: Metas) -> tuple[int | None, bytes]:
+def split_metas(metas: Metas) -> tuple[int | None, bytes]:
     """`first_time` and `metas` of an `Arrival` or an `Output`."""
     if not metas:
         return None, b""
     return numbers_of(metas) or (None, encode_metas(metas))
 
 
-def told(data: bytes) -> Told | None:
-    """The writer's last word; None where it died without one."""
+def decode_ended(data: bytes) -> Ended | None:
+    """The writer's last message; None if it died without one."""
     try:
-        return msgspec.json.decode(data, type=Told)
+        return msgspec.json.decode(data, type=Ended)
     except msgspec.DecodeError:
         return None
 
 
-def telling(told: Told) -> bytes:
-    return msgspec.json.encode(told)
+def encode_ended(ended: Ended) -> bytes:
+    return msgspec.json.encode(ended)

@@ -3,9 +3,8 @@
 Invariant: time | tie | path of a row is its meta, byte for byte, and time | tie its global time; rows in the order of
 (time, tie, path) are in the order of their metas.
 
-Why: a tie begins with where it ends, so none is the beginning of another. Nothing is written twice: times are numbers,
-to us and to everybody who reads the files, and ties and paths are few, most of the time, so that a row has the number
-of one in a dictionary.
+Why: ties are prefix-free. Nothing is stored twice: times are numbers, also for other readers, and ties and paths are
+mostly few, so a row holds the index of one in a dictionary.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Parts(NamedTuple):
-    """Metas taken apart."""
+    """Metas split into columns."""
 
     times: Numbers
     ties: Strings
@@ -58,7 +57,7 @@ def split(metas: Strings, head: int = 0) -> Parts:
     """The parts of metas.
 
     Args:
-        head: so many bytes stand before each.
+        head: number of bytes in front of each.
 
     Raises:
         ValueError: a meta ends within its global time.
@@ -85,12 +84,12 @@ def _times_in(metas: Strings, at: int) -> Numbers:
 
 
 def packed_times(times: Numbers) -> npt.NDArray[np.uint64]:
-    """`drift_graph.meta.pack_time` of each: eight bytes as they stand in memory."""
+    """`drift_graph.meta.pack_time` of each, as arrays of eight bytes."""
     return (times.view(np.uint64) ^ _SIGN).astype(">u8").view(np.uint64)
 
 
 def ties_in(strings: Strings, at: int = 0) -> Numbers:
-    """Where the tie ends that is in each from `at` on; -1 where the string ends before."""
+    """For each string, the end of the tie that begins at `at`; -1 if the string ends before."""
     common = _tie_of_all(strings, at)
     if common is not None:
         return np.full(len(strings), common)
@@ -106,7 +105,7 @@ def ties_in(strings: Strings, at: int = 0) -> Numbers:
 
 
 def _tie_of_all(strings: Strings, at: int) -> int | None:
-    """Where the ties end, where that is plain to see to be one place."""
+    """The end of all ties, if it is easily seen to be the same."""
     if not strings.step or not len(strings):
         return None
     rows = np.frombuffer(strings.joined(), np.uint8).reshape(-1, strings.step)
@@ -121,7 +120,7 @@ def _tie_of_all(strings: Strings, at: int) -> int | None:
 
 
 def wrong_tie(rows: Any) -> int | None:
-    """The first of some rows that has something else for a tie; None where all are right."""
+    """The first row whose tie is malformed; None if all are right."""
     coded = _Coded.of(rows.column("tie"))
     wrong = ties_in(coded.values) != coded.values.lengths
     if not wrong.any():
@@ -130,7 +129,7 @@ def wrong_tie(rows: Any) -> int | None:
 
 
 def wrong_rank(rows: Any, ranks: npt.NDArray[np.int32]) -> int | None:
-    """The first of some rows whose tie, which is one, is not of the source with the rank given; None where all are."""
+    """The first row whose (well-formed) tie names another source than `ranks` does; None if all are right."""
     coded = _Coded.of(rows.column("tie"))
     if int(ranks.max(initial=0)) <= _ONE_BYTE_MAX:
         found = np.append(coded.values.data, 0)[coded.values.offsets[:-1]]
@@ -152,7 +151,7 @@ def metas_of(rows: Any, names: Sequence[str] = META) -> Strings:
 
 
 def bins_of(rows: Any, names: Sequence[str] = META) -> Strings:
-    """The canonical bytes of each of the same."""
+    """The canonical bytes of the result of `metas_of`."""
     found = _joined(rows, names, BIN_HEAD_BYTES)
     count, step, starts = len(found), found.step, found.offsets[:-1]
     most = int(found.lengths.max(initial=0)) - BIN_HEAD_BYTES
@@ -166,7 +165,7 @@ def bins_of(rows: Any, names: Sequence[str] = META) -> Strings:
 
 
 class _Coded(NamedTuple):
-    """A column of strings, each the number of one in a list; or without numbers, the list itself."""
+    """A column of strings: an index into a list for each; or without indices, the list itself."""
 
     values: Strings
     codes: npt.NDArray[Any] | None
@@ -182,13 +181,13 @@ class _Coded(NamedTuple):
 
     @property
     def lengths(self) -> Any:
-        """Of each; one number, where that is the length of all."""
+        """The length of each; one number if all have it."""
         if self.values.step:
             return self.values.step
         return self.values.lengths if self.codes is None else self.values.lengths[self.codes]
 
     def words(self, at: int) -> Any:
-        """Eight bytes of each from `at` on, with what is behind it where it has fewer; one word, where all are one."""
+        """Eight bytes of each from `at` on, with arbitrary bytes behind its end; one word if all are the same."""
         start, end = int(self.values.offsets[0]), int(self.values.offsets[-1])
         data = np.concatenate([self.values.data[start:end], np.zeros(8 + at, np.uint8)])
         found = words_of(data)[self.values.offsets[:-1] - start + at]
@@ -198,10 +197,10 @@ class _Coded(NamedTuple):
 
 
 def _joined(rows: Any, names: Sequence[str], room: int) -> Strings:
-    """Metas with room before each.
+    """Metas with `room` bytes in front of each.
 
-    Bytes are copied by eight, and those that come too far are written over by what comes there: in a row from left to
-    right, and its time, which is as long, after all rows before it.
+    Bytes are copied in words of eight; surplus bytes are overwritten by what belongs there: columns are written from
+    left to right, and the times, of eight bytes, last.
     """
     times = numbers(rows.column(names[0]))
     parts = [_Coded.of(rows.column(name)) for name in names[1:]]
@@ -229,5 +228,5 @@ def _joined(rows: Any, names: Sequence[str], room: int) -> Strings:
 
 
 def _each(out: Bytes, at: int, step: int, count: int) -> npt.NDArray[np.uint64]:
-    """Eight bytes of each row of some of one length."""
+    """Views of eight bytes of each row; rows have one length."""
     return np.ndarray((count,), np.uint64, out, at, (step,))

@@ -1,11 +1,11 @@
-"""Whether recorded arrivals are what a source can have given.
+"""Checks that recorded arrivals are what a source can have given.
 
-Invariant: of the batches that pass, every item has the rank of its source, no two items have one global time, and none
-is below a heartbeat that its source gave before; heartbeats never go back.
+Invariant: in batches that pass, every item has the rank of its source, no two items have one global time, and no item
+is below an earlier heartbeat of its source; heartbeats never go back.
 
-Why: engines go by that and look no further, so a record that breaks it would be met as a bug of theirs. Only items at
-or above the last heartbeat of their source can be met again, so what is held is what a run may have unsettled; and a
-batch above all that came before it need not be looked at item by item.
+Why: engines rely on it without checking, so a record that breaks it would show as a bug of theirs. Only items at or
+above the last heartbeat can be repeated, so memory holds what a run may have unsettled; and a batch above all earlier
+ones need not be checked item by item.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PRUNE_MIN = 1 << 16
 
 
 class Arrivals:
-    """What has come of one source.
+    """The arrivals of one source.
 
     Args:
         rank: of the source.
@@ -41,7 +41,7 @@ class Arrivals:
         return self._heartbeat == END_OF_TIME
 
     def wrong_in(self, metas: Metas, strings: Strings, heartbeat: bytes) -> tuple[int, str] | None:
-        """What is wrong with the next batch, if anything: the index of the item in it, and what.
+        """The first error in the next batch: the index of its item and a text; else None.
 
         Args:
             strings: the same metas, as columns.
@@ -58,7 +58,7 @@ class Arrivals:
         return None
 
     def _of_other_source(self, strings: Strings) -> tuple[int, str] | None:
-        """An item whose global time has another rank; each has one, which takes no more bytes than the record says."""
+        """The first item whose global time has another rank."""
         places = strings.offsets[:-1, None] + np.arange(8, 8 + len(self._rank))
         wrong = (strings.data[places] != np.frombuffer(self._rank, np.uint8)).any(axis=1)
         index = first_of(wrong)
@@ -92,7 +92,7 @@ class Arrivals:
         raise AssertionError("no global time is there twice")
 
     def _forget(self) -> None:
-        """What is below the heartbeat does not come again."""
+        """Drop what is below the heartbeat: it cannot be repeated."""
         while self._ordered and self._ordered[0][-1] < self._heartbeat:
             self._ordered.popleft()
         if len(self._others) >= self._prune_at:

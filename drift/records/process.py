@@ -1,8 +1,8 @@
-"""The process that writes a record, beside the run: reads what the run tells from its standard input.
+"""The process that writes a record, beside the run: it reads the run's messages from its standard input.
 
-Invariant: when the pipe ends, for whatever reason, everything that came whole through it is sealed.
+Invariant: when the pipe ends, for whatever reason, every complete message is sealed.
 
-Why: what comes is handled in order until nothing more does; a frame that is cut short is left out.
+Why: messages are handled in order until the pipe ends; a torn frame is dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from drift.records.format import Outcome
 from drift.records.inbox import Inbox
-from drift.records.messages import Begin, Finish, Told, decode, telling
+from drift.records.messages import Begin, Ended, Finish, decode, encode_ended
 from drift.records.writing import Writing
 from drift_graph.errors import DriftBug, DriftError
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def write_record(inbox: Inbox) -> RecordWriter | None:
-    """Write what comes until it ends; None where nothing came at all.
+    """Write what comes until the pipe ends; None if nothing came at all.
 
     Raises:
-        OSError: the disk is full, or gone; what was sealed before stays.
+        OSError: the disk is full or gone; what was sealed before stands.
     """
-    from drift.records.writer import RecordWriter  # loads numpy and PyArrow: the inbox is read while it does
+    from drift.records.writer import RecordWriter  # loads numpy and PyArrow, while the inbox is read
 
     first = inbox.take()
     if first is None:
@@ -48,7 +48,7 @@ def write_record(inbox: Inbox) -> RecordWriter | None:
         except BaseException as error:
             writer.abandon()
             said = error.strerror if isinstance(error, OSError) and error.strerror else error
-            with suppress(OSError):  # readers see then that nobody writes it
+            with suppress(OSError):  # readers see then that no process writes it
                 writer.break_off(f"the record could not be written on: {said}", datetime.now(UTC).isoformat())
             raise
     finally:
@@ -75,7 +75,9 @@ def _write(writer: RecordWriter, inbox: Inbox, seal_after_s: float) -> None:
 
 
 class _Without:
-    """PyArrow loads pandas where it is installed, which takes a third of a second, and file systems of clouds."""
+    """Blocks imports of pandas and of cloud file systems, which PyArrow loads if installed; pandas takes a third of a
+    second.
+    """
 
     names = frozenset({"pandas", "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"})
 
@@ -85,21 +87,21 @@ class _Without:
 
 
 def main(inbox: Inbox) -> None:
-    """Write a record; the last word goes to standard output."""
+    """Write a record; the last message goes to standard output."""
     sys.meta_path.insert(0, _Without())
-    sys.setswitchinterval(0.0005)  # the run may wait for the thread that reads
-    told = Told()
+    sys.setswitchinterval(0.0005)  # the run may wait for the reading thread
+    ended = Ended()
     code = 0
     try:
         writer = write_record(inbox)
         if writer is not None:
             manifest = writer.manifest
-            told = Told(digest=manifest.digest, items_in=manifest.items_in, items_out=manifest.items_out)
+            ended = Ended(digest=manifest.digest, items_in=manifest.items_in, items_out=manifest.items_out)
     except OSError as error:
-        told = Told(f"{error.strerror or error}", full=error.errno in (errno.ENOSPC, errno.EDQUOT))
+        ended = Ended(f"{error.strerror or error}", full=error.errno in (errno.ENOSPC, errno.EDQUOT))
         code = 1
     except DriftError as error:
-        told, code = Told(str(error)), 1
-    with suppress(BrokenPipeError):  # nobody hears it where the run was killed; the record says it
-        os.write(sys.stdout.fileno(), telling(told))
-    os._exit(code)  # the reading thread may wait for a pipe that another process keeps open
+        ended, code = Ended(str(error)), 1
+    with suppress(BrokenPipeError):  # the run was killed; the record says how it ended
+        os.write(sys.stdout.fileno(), encode_ended(ended))
+    os._exit(code)  # the reading thread may block on a pipe that another process keeps open

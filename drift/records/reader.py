@@ -1,9 +1,9 @@
 """Reads a record: its manifest, its arrivals in order, its output by position.
 
-Invariant: only sealed files are read, one row group of each table at a time; nothing of the record is run or imported.
+Invariant: only sealed files are read, one row group of each table at a time; nothing in the record is run or imported.
 
-Opening a record of somebody else is safe: it is JSON, Parquet and MessagePack. Payloads of classes come back where the
-classes are at hand: `Record(path, classes=...)`.
+Opening an untrusted record is safe: it is JSON, Parquet and MessagePack. Payloads of classes are restored if the
+classes are loaded or passed: `Record(path, classes=...)`.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _ROWS_AT_ONCE = 4 * BLOCK_ITEMS
 
 
 class ArrivedBatch(NamedTuple):
-    """What a source handed over at once, as it was recorded.
+    """A recorded batch of a source.
 
     Attributes:
         number: of the batch, over all sources, from 0.
         rank: of the source.
-        data: the payloads as they are stored.
+        data: the payloads in stored form.
         heartbeat: of the source after it; END_OF_TIME after its last item.
         at_ns: when, in nanoseconds since 1970.
     """
@@ -76,7 +76,7 @@ class LateItemRow(NamedTuple):
 
 
 class InputItem(NamedTuple):
-    """An input item; `row` is its number over the whole input, in the order of arrival."""
+    """An input item; `row` is its index in the whole input, in the order of arrival."""
 
     row: int
     batch: int
@@ -90,12 +90,12 @@ class Record:
 
     Args:
         path: its folder.
-        classes: of payloads, for those that are not found in loaded modules: by qualified name, or just the classes.
+        classes: of payloads that are not in loaded modules: by qualified name, or just the classes.
 
     Attributes:
         path: its folder.
         manifest: see `drift.records.format.Manifest`.
-        watch: is told what is read.
+        watch: follows what is read.
 
     Raises:
         RecordError: there is no record, or its manifest cannot be read.
@@ -107,7 +107,7 @@ class Record:
 
     @classmethod
     def at(cls, path: Path, manifest: Manifest, classes: Classes | Sequence[type] = ()) -> Record:
-        """The record as a manifest has it that was read before, however it has grown since."""
+        """The record as of a manifest that was read before, however it has grown since."""
         record = object.__new__(cls)
         record._hold(path, manifest, classes)
         return record
@@ -129,16 +129,17 @@ class Record:
 
     @property
     def hash(self) -> str:
-        """Of the manifest, which has those of all files: keep it elsewhere, and `drift.audit(expect=)` compares."""
+        """The hash of the manifest, which covers all files: store it elsewhere, and `drift.audit(expect=)` compares."""
         return self.manifest.self_hash
 
     @property
     def classes(self) -> Classes:
-        """Classes of payloads: those given, and those of loaded modules that the manifest names."""
+        """Classes of payloads: those passed, and those of loaded modules that the manifest names."""
         return {**classes_at(self.manifest.classes.values()), **self._given}
 
     def files(self, table: Table = "output") -> list[str]:
-        """Paths of the Parquet files of a table, in order: what the manifest lists, whatever else is in the folder.
+        """Paths of the Parquet files of a table, in order: those that the manifest lists, whatever else is in the
+        folder.
 
         Args:
             table: "output", "input", "late", "arrivals" or "blocks".
@@ -152,21 +153,21 @@ class Record:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many items the input and the output have."""
+        """The number of items of the input and of the output."""
         return {"input": self.manifest.items_in, "output": self.manifest.items_out}
 
     def with_classes(self, classes: Classes) -> Record:
-        """The same record with more classes at hand."""
+        """The same record with more classes."""
         other = object.__new__(Record)
         other.__dict__.update(self.__dict__)
         other._given = {**self._given, **classes}
         return other
 
     def restored(self, data: Strings | bytes) -> Any:
-        """Payloads from how they are stored; one where one is given.
+        """Payloads from their stored form; one for bytes, a list for several.
 
         Raises:
-            CannotRestore: a class is not at hand, or has changed.
+            CannotRestore: a class is missing or has changed.
         """
         if isinstance(data, bytes):
             return restored(data, self.classes)
@@ -213,7 +214,7 @@ class Record:
             )
 
     def _disordered(self, batch: int, source: str, row: int, what: str, global_time: bytes) -> RecordError:
-        """The error about a batch that no source gives."""
+        """The error about a batch that no source can have given."""
         first = self.find_input(global_time)
         if first is not None and first.row < row:
             what += f", that of row {first.row:,} in batch {first.batch:,}"
@@ -226,10 +227,10 @@ class Record:
         )
 
     def check_input(self) -> None:
-        """Look whether the input is one that sources give, as `arrivals` does on its way, without its payloads.
+        """Check the input as `arrivals` does, without its payloads.
 
         Raises:
-            RecordError: it is not, or it cannot be read.
+            RecordError: sources cannot have given it, or it cannot be read.
         """
         try:
             wrong = wrong_in_arrivals(self.path, self.manifest) or wrong_in_input(self.path, self.manifest)
@@ -243,7 +244,7 @@ class Record:
             yield self._checked(batch, "input")
 
     def _checked(self, batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
-        """Rows whose ties are such."""
+        """Rows, after a check that their ties are well-formed."""
         at = wrong_tie(batch)
         if at is not None:
             tie = batch.column("tie")[at].as_py()
@@ -254,7 +255,7 @@ class Record:
         return batch
 
     def input(self, first: int = 0) -> Iterator[tuple[Strings, Strings]]:
-        """Global times, as canonical bytes, and payloads of input items, from a row on, in pieces."""
+        """Global times, as canonical bytes, and payloads of input items, from a row on, in batches."""
         for batch in self.rows("input", first, self.manifest.items_in, [*GLOBAL_TIME, "payload"]):
             yield bins_of(batch, GLOBAL_TIME), columns.of_arrow(batch.column("payload"))
 
@@ -264,7 +265,7 @@ class Record:
             yield self._checked(batch, "input")
 
     def input_extents(self) -> Iterator[tuple[int, int, int]]:
-        """Of each row group of the input: its least and its greatest time, and how many items it has."""
+        """For each row group of the input: its least and greatest time, and its number of items."""
         for file in self.manifest.of("input"):
             with self._open(file) as parquet:
                 at = parquet.schema_arrow.get_field_index("time")
@@ -276,24 +277,24 @@ class Record:
                     yield known.min, known.max, group.num_rows
 
     def heartbeats(self) -> Iterator[tuple[str, bytes]]:
-        """The heartbeats of each source, in order: its name, and below what nothing of it would come."""
+        """The heartbeats of each source, in order: the source's name, and the bound below which no item of it comes."""
         for batch in self._batches("arrivals", ["source", "heartbeat"]):
             yield from zip(batch.column("source").to_pylist(), batch.column("heartbeat").to_pylist())
 
     def late(self) -> Iterator[Late]:
-        """The diverted items."""
+        """The late items that were diverted."""
         for row in self.late_rows():
             yield Late(row.source, self.restored(row.data), row.time, row.heartbeat, row.reason)
 
     def late_rows(self) -> Iterator[LateItemRow]:
-        """The same as they are stored."""
+        """The late items in stored form."""
         for batch in self._batches("late"):
             yield from _late_rows(batch)
 
     def find_input(self, global_time: bytes) -> InputItem | None:
-        """The input item of a global time, which an output's meta begins with; None where there is none.
+        """The input item with a global time, with which an output's meta begins; None if there is none.
 
-        Reads the row groups in whose range of times it may be.
+        Reads the row groups whose range of times contains it.
         """
         time = time_of(global_time)
         for file in self.manifest.of("input"):
@@ -311,7 +312,7 @@ class Record:
         return None
 
     def _groups_of(self, file: File) -> list[tuple[int, int, int]]:
-        """Of each row group of a file of the input: how many rows, and between which times; looked up once."""
+        """For each row group of an input file: its rows, and its range of times; cached."""
         if file.path not in self._groups:
             with self._open(file) as parquet:
                 groups = [parquet.metadata.row_group(index) for index in range(parquet.metadata.num_row_groups)]
@@ -347,19 +348,19 @@ class Record:
         first: int = 0,
         end: int | None = None,
     ) -> pa.Table:
-        """Items with their payloads as typed columns, as a pyarrow.Table: `.to_pandas()`, or ask DuckDB of it.
+        """Items with their payloads as typed columns, as a pyarrow.Table: use `.to_pandas()`, or query it with DuckDB.
 
-        Beside the fields of the payloads there are `position`, `sink` and `time` (of the input: `row`, `source` and
-        `time`); a field of such a name is `payload.NAME`.
+        Besides the fields of the payloads there are `position`, `sink` and `time` (for the input: `row`, `source` and
+        `time`); a payload field with such a name becomes `payload.NAME`.
 
         Args:
-            of: the sink, or the source, whose items are wanted; all of them if None.
-            columns: what the fields are called, of tuples in their order; or their types by name. If None they have
-                the names that payloads have, those of a tuple "0", "1" ...; what has no fields is in `value`.
-            first, end: positions, or rows of the input, from one up to another.
+            of: the sink, or the source, whose items are wanted; None for all.
+            columns: names of the fields, for tuples in their order; or a dict of their types by name. If None, the
+                names that payloads have, for a tuple "0", "1" ...; a payload without fields is in `value`.
+            first, end: range of positions, or of rows of the input.
 
         Raises:
-            PayloadError: payloads have not these fields, or a type does not hold them.
+            PayloadError: payloads do not have these fields, or a type does not fit.
         """
         kind, number = ("sink", "position") if name == "output" else ("source", "row")
         known = self.manifest.sinks if name == "output" else [source.name for source in self.manifest.sources]
@@ -396,7 +397,7 @@ class Record:
         return (block for of_table, block in self._blocks() if of_table == table)
 
     def block_hashes(self) -> dict[str, list[tuple[int, bytes]]]:
-        """How many items each block of the input and of the output has, and its hash."""
+        """For each block of the input and of the output its number of items and its hash."""
         found: dict[str, list[tuple[int, bytes]]] = {"input": [], "output": []}
         for table, block in self._blocks():
             found[table].append((block.rows, block.hash))
@@ -451,7 +452,7 @@ class Record:
                     raise RecordError(unread(self.path / file.path, error)) from error
 
     def rows(self, table: str, first: int, end: int, names: list[str]) -> Iterator[pa.RecordBatch]:
-        """Rows of a table from one number up to another: only the row groups that have some are read."""
+        """A range of a table's rows: only the row groups that contain some are read."""
         files = self.manifest.of(table)
         for file in files[max(bisect_right(self._starts[table], first) - 1, 0) :]:
             if file.first >= end:
@@ -477,7 +478,7 @@ class Record:
 
 
 class _Cursor:
-    """Rows of a table by the count, over the ends of its batches."""
+    """Takes rows of a table by count, across the ends of its batches."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -498,7 +499,7 @@ class _Cursor:
 
 
 def _follows(block: Block, last: Block | None) -> bool:
-    """Whether a block is the next one after another, or the same one again, with no less in it."""
+    """Whether a block is the successor of another, or the same one again with no fewer rows."""
     if last is None:
         return block.number == 0
     if block.number == last.number:
@@ -512,14 +513,14 @@ def _late_rows(table: Any) -> Iterator[LateItemRow]:
 
 
 def _numbered(strings: Strings) -> Metas:
-    """Metas that are said to be those of consecutive numbers."""
+    """Metas given as consecutive numbers."""
     first = strings.slice(0, 1).joined().tobytes()
     metas = NumberedMetas(time_of(first), len(strings), first[8:])
     return metas if metas.joined(b"") == strings.joined() else strings.listed()
 
 
 def _range_of(group: Any, name: str) -> tuple[int, int]:
-    """The least and the greatest value of a column in a row group; of all numbers, where it does not say."""
+    """The least and the greatest value of a column in a row group; all numbers if there are no statistics."""
     for index in range(group.num_columns):
         column = group.column(index)
         if column.path_in_schema == name and column.is_stats_set and column.statistics.has_min_max:
@@ -543,7 +544,7 @@ _scalars = frozenset({str, int, float, bool, type(None), bytes})
 
 
 def restored_many(data: Strings, classes: Classes) -> list[Any]:
-    """The payloads of a column; several times faster where all are scalars, or tuples or dicts of scalars."""
+    """The payloads of a column; several times faster if all are scalars, or tuples or dicts of scalars."""
     count = len(data)
     if not count:
         return []
@@ -564,7 +565,7 @@ def restored_many(data: Strings, classes: Classes) -> list[Any]:
             if kinds == {dict} and all(set(map(type, chain(row, row.values()))) <= _scalars for row in plain):
                 return plain
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
-        pass  # something else is among them: below
+        pass  # a value of another kind is among them: see below
     values = restored_all(bytes(whole), classes)
     if len(values) != count:
         raise CannotRestore(f"the payloads of {count:,} rows hold {len(values):,} values")

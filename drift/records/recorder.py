@@ -1,10 +1,10 @@
-"""The run's side of a record: says what happens, to a process that writes it down.
+"""The run's side of a record: sends what happens to the process that writes it.
 
-Invariant: an item is told before the engine has it, and output before the caller has it; so the pipe may end anywhere
-and what came through is a record of the run up to there.
+Invariant: an item is sent before the engine gets it, and output before the caller gets it; so wherever the pipe ends,
+what came through is a record of the run up to there.
 
-Why a process of its own: packing columns and writing files costs about as much as running a small graph, and Python
-runs one thread at a time. What the run itself pays is a copy of bytes that it has made anyway, for the digest.
+Why a process: packing columns and writing files costs about as much as running a small graph, and Python runs one
+thread at a time. The run itself only copies bytes that it has made anyway, for the digest.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from drift.records.format import MANIFEST, Manifest, RecordError, read_manifest
 from drift.records.messages import (
     Arrival,
     Begin,
+    Ended,
     Finish,
     LateRow,
     Learned,
     Message,
     Output,
     Stored,
-    Told,
+    decode_ended,
     parts,
-    told,
-    told_metas,
+    split_metas,
 )
 from drift.records.storable import Storable
 from drift_barrier.barrier import Released
@@ -47,7 +47,7 @@ from drift_graph.functions import own_folders
 from drift_graph.metas import numbers_of
 from drift_graph.times import Arrived
 
-#: The writer needs little of drift, so the package is there without what it imports; and it reads before it imports the
+#: The writer needs little of drift, so the package is set up without its imports; and it reads before it imports the
 #: rest: nothing of this may delay the run.
 PROGRAM = """
 import io, sys, types
@@ -59,8 +59,8 @@ inbox = Inbox(io.FileIO(0, closefd=False))
 from drift.records.process import main
 main(inbox)
 """
-#: Of the writer. Numpy would start threads, which take a third of its time to load; and glibc would give memory back to
-#: the system after each piece and ask for it again, which takes a sixth of the writer's time.
+#: For the writer. Numpy would start threads, a third of its import time; and glibc would return memory to the system
+#: after each batch and request it again, a sixth of the writer's time.
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
@@ -74,9 +74,9 @@ class Recording(msgspec.Struct, frozen=True):
     """Where a record goes, and when its parts are full.
 
     Attributes:
-        path: a folder that is not there yet.
-        part_items_max, part_bytes_max: a part of a table has no more than about so much (bytes before compression).
-        seal_after_s: after so long what has come is made safe, also where no part is full.
+        path: a folder that does not exist yet.
+        part_items_max, part_bytes_max: approximate limit of a part of a table (bytes before compression).
+        seal_after_s: after this time everything so far is made durable, even if no part is full.
     """
 
     path: str | os.PathLike[str]
@@ -86,7 +86,7 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 def as_recording(given: Any) -> Recording:
-    """What a user gave as `record`."""
+    """The user's `record` argument as a Recording."""
     if isinstance(given, Recording):
         for name in ("part_items_max", "part_bytes_max"):
             value = getattr(given, name)
@@ -97,11 +97,11 @@ def as_recording(given: Any) -> Recording:
         return given
     if isinstance(given, (str, os.PathLike)) and os.fspath(given):
         return Recording(given)
-    raise SettingsError(f"record={given!r:.80} is no path; give a folder that is not there yet")
+    raise SettingsError(f"record={given!r:.80} is no path; pass a folder that does not exist yet")
 
 
 class Recorder:
-    """Tells the writer of a record what a run does.
+    """Sends what a run does to the writer of its record.
 
     Args:
         recording: where to.
@@ -114,11 +114,11 @@ class Recorder:
         self._manifest = manifest
         self._sinks = {name: index for index, name in enumerate(manifest.sinks)}
         self._storable = Storable()
-        self._told_classes = 0
+        self._sent_classes = 0
         self._process: Child | None = None
         self._pipe = -1
         self._torn = False
-        self._read = 0, b""  # how many payloads were read last, and their bytes
+        self._read = 0, b""  # number of payloads read last, and their bytes
         self._batch = 0
         self._heartbeats: dict[int, Arrival] = {}
         self._open_items = 0  # of the output's last block
@@ -126,10 +126,10 @@ class Recorder:
         _check_free(self._folder)
 
     def start(self) -> None:
-        """Make the folder and begin.
+        """Make the folder and start the writer.
 
         Raises:
-            SettingsError: something is there already.
+            SettingsError: the path exists.
             SinkError: the folder cannot be made.
         """
         _check_free(self._folder)
@@ -152,7 +152,7 @@ class Recorder:
             fcntl.fcntl(self._pipe, _F_SETPIPE_SZ, _PIPE_BYTES)
         self._manifest.started = datetime.now(UTC).isoformat()
         recording = self._recording
-        self._tell(
+        self._send(
             Begin(
                 str(self._folder.absolute()),
                 msgspec.json.encode(self._manifest),
@@ -162,10 +162,12 @@ class Recorder:
             )
         )
 
-    # What the run says.
+    # What the run reports.
 
     def read(self, name: str, payloads: list[Any]) -> tuple[list[Any], PayloadError | None]:
-        """What a source has read, before it is looked at; less of it, and an error, where a payload cannot be kept."""
+        """Payloads that a source has read, before they are judged; if one cannot be recorded, those before it and an
+        error.
+        """
         bad = None
         data = stored_plain(payloads)
         if data is None:
@@ -176,33 +178,33 @@ class Recorder:
         return payloads, bad[1] if bad is not None else None
 
     def arrived(self, name: str, rank: int, arrived: Arrived) -> None:
-        """What a source makes of what it has read, before the engine has it."""
+        """The batch that a source makes from what it has read, before the engine gets it."""
         count, data = self._read
         if len(arrived.payloads) != count:  # some were late, or one was refused
             data = b"".join(stored_each(arrived.payloads))
         late = [LateRow(each.time, each.heartbeat, each.reason, stored(each.payload)) for each in arrived.late]
-        first_time, metas = told_metas(arrived.metas)
+        first_time, metas = split_metas(arrived.metas)
         self._arrive(
             Arrival(0, rank, time.time_ns(), len(arrived.payloads), first_time, metas, data, arrived.heartbeat, late)
         )
 
     def arrived_stored(self, given: Stored) -> None:
-        """A source's batch, as bytes; whoever made them has seen that such payloads can be kept."""
+        """A source's batch in stored form, from code that has checked that such payloads can be recorded."""
         rank, items, metas, payloads, heartbeat = given
         self._arrive(Arrival(0, rank, time.time_ns(), items, None, metas, payloads, heartbeat, []))
 
     def _arrive(self, arrival: Arrival) -> None:
         if arrival.count or arrival.late:
             self._flush_heartbeats()
-            self._tell_arrival(arrival)
+            self._send_arrival(arrival)
         else:
-            self._heartbeats[arrival.source] = arrival  # told with what comes next: only the last of several matters
+            self._heartbeats[arrival.source] = arrival  # sent with the next message: only the last of several matters
 
     def released(self, piece: Released, encoded: Sequence[Encoded] = ()) -> tuple[Released, PayloadError | None]:
-        """Output, before the caller has it; less of it, and an error, where a payload cannot be kept.
+        """Output, before the caller gets it; if a payload cannot be recorded, what is before it and an error.
 
         Args:
-            encoded: the bytes of the piece, where the engine has them at hand.
+            encoded: the bytes of the payloads, if the engine has them.
         """
         error: PayloadError | None = None
         if not encoded:
@@ -218,13 +220,13 @@ class Recorder:
                     kept = piece.metas[start:], piece.payloads[start:]
                     (block,) = encoded_pieces(*kept) or (Encoded(0, b"", b"", True),)
             if block.items:
-                self._tell_output(piece, start, block)
+                self._send_output(piece, start, block)
                 start += block.items
             if error is not None:
                 break
         return piece, error
 
-    def _tell_output(self, piece: Released, start: int, block: Encoded) -> None:
+    def _send_output(self, piece: Released, start: int, block: Encoded) -> None:
         metas = piece.metas
         sinks: int | list[int]
         if isinstance(piece.sinks, str):
@@ -234,33 +236,33 @@ class Recorder:
         numbers = numbers_of(metas)
         if numbers is not None:
             first_time, data = numbers[0] + start, numbers[1]
-        else:  # an engine does not make the bytes of computed metas for it
+        else:  # an engine does not encode computed metas for it
             first_time, data = None, block.metas or encode_metas(metas[start : start + block.items])
-        self._tell(Output(piece.position + start, block.items, first_time, data, block.payloads, sinks))
+        self._send(Output(piece.position + start, block.items, first_time, data, block.payloads, sinks))
         self._open_items = (self._open_items + block.items) % BLOCK_ITEMS
 
     def _flush_heartbeats(self) -> None:
         for heartbeat in self._heartbeats.values():
-            self._tell_arrival(heartbeat)
+            self._send_arrival(heartbeat)
         self._heartbeats.clear()
 
-    def _tell_arrival(self, arrival: Arrival) -> None:
+    def _send_arrival(self, arrival: Arrival) -> None:
         arrival.batch = self._batch
         self._batch += 1
-        self._tell(arrival)
+        self._send(arrival)
 
     # The pipe.
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         places = self._storable.places
-        if len(places) > self._told_classes:
-            new = list(places.items())[self._told_classes :]
-            self._told_classes = len(places)
+        if len(places) > self._sent_classes:
+            new = list(places.items())[self._sent_classes :]
+            self._sent_classes = len(places)
             for name, place in new:
-                self._tell(Learned(name, place))
+                self._send(Learned(name, place))
         if self._torn:
             return
-        self._torn = True  # until all of it is out: what comes after half a frame would not be understood
+        self._torn = True  # a torn frame cannot be continued, so nothing follows it
         self._write(*parts(message))
         self._torn = False
 
@@ -281,17 +283,17 @@ class Recorder:
 
         Args:
             state, by_input: see `Outcome`.
-            digest: of all the output, as the engine has it; "" where the record may have less.
+            digest: of all the output, as the engine has it; "" if the record may have less.
         """
         if self._process is None or self._ended:
             return
         ended = datetime.now(UTC).isoformat()
         self._flush_heartbeats()
         kind = type(error).__name__ if error is not None else ""
-        self._tell(Finish(state, str(error or ""), kind, by_input, ended, digest))
+        self._send(Finish(state, str(error or ""), kind, by_input, ended, digest))
 
     def close(self) -> None:
-        """Wait until everything is safe.
+        """Wait until everything is durable.
 
         Raises:
             SinkError: it could not be written; what was sealed before stands.
@@ -299,11 +301,11 @@ class Recorder:
         if self._process is None or self._ended:
             return
         self._ended = True
-        last = self._last_word()
+        last = self._ended()
         if last is None or last.error:
             raise self._failure(last)
 
-    def _last_word(self) -> Told | None:
+    def _ended(self) -> Ended | None:
         assert self._process is not None and self._process.stdout is not None
         if self._process.stdout.closed:
             return None
@@ -312,14 +314,14 @@ class Recorder:
         said = self._process.stdout.read()
         self._process.stdout.close()
         self._process.wait()
-        return told(said)
+        return decode_ended(said)
 
-    def _failure(self, last: Told | None = None) -> Exception:
-        """What to raise for a writer that is gone."""
+    def _failure(self, last: Ended | None = None) -> Exception:
+        """The error for a writer that is gone."""
         self._ended = True
         self._torn = True
         if last is None:
-            last = self._last_word()
+            last = self._ended()
         sealed = _sealed_text(self._folder)
         if last is None:
             assert self._process is not None
@@ -348,7 +350,7 @@ def _check_free(folder: Path) -> None:
     if folder.is_dir() and any(folder.iterdir()):
         what = "holds a record" if (folder / MANIFEST).exists() else "is not empty"
         raise SettingsError(
-            f"record={str(folder)!r} {what}; a record is never overwritten: give a folder that is not there"
+            f"record={str(folder)!r} {what}; a record is never overwritten: pass a folder that does not exist"
         )
     if folder.exists() and not folder.is_dir():
-        raise SettingsError(f"record={str(folder)!r} is a file; give a folder that is not there")
+        raise SettingsError(f"record={str(folder)!r} is a file; pass a folder that does not exist")

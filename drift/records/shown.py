@@ -1,6 +1,6 @@
-"""Stored payloads as values to show, also those of classes that are not at hand.
+"""Stored payloads as values for display, also of classes that are not loaded.
 
-Invariant: nothing is imported or run; a value has the `repr` of the payload, as far as its bytes tell.
+Invariant: nothing is imported or run; a value has the `repr` of the payload, as far as it follows from the bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Text:
 
 
 def readable(data: bytes, classes: Classes | None = None) -> Any:
-    """A payload, of its canonical or stored bytes; where its classes are not known, something that has its repr."""
+    """A payload from its canonical or stored bytes; if a class is unknown, an object with its repr."""
     try:
         return restored(data, classes)
     except CannotRestore:
@@ -32,12 +32,12 @@ def readable(data: bytes, classes: Classes | None = None) -> Any:
     try:
         (value,) = _Showing({}).values(data)
         return value
-    except Exception:  # whatever is wrong with bytes that somebody may have changed
+    except Exception:  # the bytes may have been edited in any way
         return _Text(f"<{len(data)} bytes that are no payload: {data[:40].hex()}>")
 
 
 class _Showing(Restoring):
-    """Restores what needs no class, and writes out what does."""
+    """Restores what needs no class, and formats the rest as text."""
 
     def _extension(self, code: int, body: bytes) -> Any:
         if code in _SETS:

@@ -1,10 +1,10 @@
-"""Whether payloads come back from a record as they were.
+"""Checks that payloads can be restored from a record exactly.
 
-Invariant: a payload that passes has bytes from which `restored` makes an equal value of the same types, given classes
-of the names in `places`.
+Invariant: for a payload that passes, `restored` makes an equal value of the same types from its bytes, given the
+classes named in `places`.
 
-Why: what is no class of the user's comes back by itself; a class is tried out on the first payload that has it, and is
-one that can be found by its module and name. Scalars and tuples need no look.
+Why: a value without users' classes can always be restored; a class is tried on the first payload that has it, and must
+be importable by module and name. Scalars and tuples need no check.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Storable:
 
     Attributes:
         classes: by qualified name.
-        places: where each is, "module:qualified name".
+        places: "module:qualified name" of each.
     """
 
     def __init__(self) -> None:
@@ -38,17 +38,17 @@ class Storable:
         self.places: dict[str, str] = {}
 
     def check(self, payloads: Sequence[Any], what: str) -> tuple[int, PayloadError] | None:
-        """The index of the first payload that would not come back, and why; `what` names where they are from."""
+        """The index of the first payload that cannot be restored, and why; `what` names their origin."""
         try:
             if not self._new(payloads):
                 return None
         except RecursionError:
-            pass  # one of them is nested too deep, or in itself: it is found below
+            pass  # a value is nested too deep or in itself: found below
         for index, payload in enumerate(payloads):
             try:
                 new = self._new([payload])
                 self._learn(new)
-                if new and not _comes_back(payload, self.classes):
+                if new and not _is_restored(payload, self.classes):
                     raise CannotRestore("what comes back is another value; see its constructor")
             except RecursionError:
                 return index, _error(what, payload, _too_deep(payload))
@@ -59,17 +59,17 @@ class Storable:
         return None
 
     def stored(self, payloads: Sequence[Any], what: str) -> tuple[bytes, tuple[int, PayloadError] | None]:
-        """The stored bytes, joined, of the payloads before the first that would not come back; and that one, and why.
+        """The stored bytes, joined, of the payloads before the first that cannot be restored; and that one, and why.
 
         Args:
-            what: names where they are from.
+            what: names their origin.
         """
         bad = self.check(payloads, what)
         if bad is not None:
             payloads = payloads[: bad[0]]
         try:
             return b"".join(stored_each(payloads)), bad
-        except (NoCanonicalForm, RecursionError):  # one of no class that is tried out, as an object of a library
+        except (NoCanonicalForm, RecursionError):  # a class that is not tried, as an object of a library
             return _before_formless(payloads, what)
 
     def _new(self, payloads: Sequence[Any]) -> set[type]:
@@ -115,13 +115,13 @@ def _error(what: str, payload: Any, reason: Exception) -> PayloadError:
     return PayloadError(f"{what} has a payload {NOT_KEPT}: {reason}\n  payload  {safe_text(repr, payload, 500)}")
 
 
-def _comes_back(payload: Any, classes: dict[str, type]) -> bool:
+def _is_restored(payload: Any, classes: dict[str, type]) -> bool:
     again = restored(stored(payload), classes)
     return type(again) is type(payload) and stored(again) == stored(payload)
 
 
 def _found(module: str, name: str) -> Any:
-    """What a module that is loaded has under a qualified name."""
+    """What a loaded module has under a qualified name."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -129,7 +129,7 @@ def _found(module: str, name: str) -> Any:
 
 
 def classes_at(places: Iterable[str]) -> dict[str, type]:
-    """The classes at "module:qualified name", as far as their modules are loaded: nothing is imported."""
+    """The classes at "module:qualified name" whose modules are loaded: nothing is imported."""
     found = {place.partition(":")[2]: _found(*place.partition(":")[::2]) for place in places}
     return {name: kind for name, kind in found.items() if isinstance(kind, type)}
 

@@ -1,6 +1,6 @@
-"""How far something has come that reads a record, for another thread to draw.
+"""The progress of code that reads a record, for another thread to show.
 
-Invariant: what is drawn is what was read last; only the reader writes, and what it writes are a text and a number.
+Invariant: only the reader writes, and single attributes: a text and a number; the other thread shows the latest.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ class Watch:
     """What is being done, and which row of which table was read last.
 
     Attributes:
-        what: is being done, in few words.
+        what: the current activity, in few words.
     """
 
     def __init__(self) -> None:
@@ -21,17 +21,17 @@ class Watch:
         self._rows: Mapping[str, int] = {}
 
     def begin(self, what: str, rows: Mapping[str, int] | None = None) -> None:
-        """Something else is being done from now on.
+        """Another activity begins.
 
         Args:
-            rows: of each table that it may read, how many there are.
+            rows: the number of rows of each table that it may read.
         """
         self.what, self._read = what, ("", 0)
         if rows is not None:
             self._rows = rows
 
     def read(self, table: str, row: int) -> None:
-        """Rows were read up to this one; of small tables nothing is told."""
+        """Rows were read up to this one; small tables are not reported."""
         if table in self._rows:
             self._read = table, row
 

@@ -1,6 +1,6 @@
-"""Writes a record: takes what a run tells, fills parts, seals them.
+"""Writes a record: takes the messages of a run, fills parts, seals them.
 
-Invariant: at every moment the manifest on the disk lists whole, synced files that fit together (see `format`).
+Invariant: at every moment the manifest on the disk lists complete, synced files that fit together (see `format`).
 
 Why: all tables are sealed at once, between two messages; messages come in the order of cause and effect.
 """
@@ -46,7 +46,7 @@ from drift_graph.metas import NumberedMetas
 
 _ROW_GROUP_BYTES = {"blocks": 1 << 20}
 _ROW_GROUP_BYTES_MAX = 32 << 20
-#: What is told is made into columns when it is so much: that costs as much for a few rows as for thousands.
+#: Messages are made into columns in batches of this size: a few rows cost as much as thousands.
 _GATHERED_ITEMS = 8 * BLOCK_ITEMS
 _GATHERED_BYTES = 8 << 20
 
@@ -80,7 +80,7 @@ class _HashedFile(io.RawIOBase):
         super().close()
 
     def sync(self) -> str:
-        """Make it safe; returns the hash."""
+        """Make it durable; returns the hash."""
         os.fsync(self._file.fileno())
         text: str = self._hash.hexdigest()
         return text
@@ -130,7 +130,7 @@ class _Table:
         return self._folder / self._name / f".part-{self._parts:05}.tmp"
 
     def seal(self) -> File | None:
-        """Make the part a file that stays; None where it is empty."""
+        """Make the part a permanent file; None if it is empty."""
         if not self.rows:
             return None
         if self._pending:
@@ -169,7 +169,7 @@ class _Gathered(Generic[M]):
         self.items = self._bytes = 0
 
     def add(self, message: M) -> bool:
-        """Whether they are enough."""
+        """Add one; returns whether there are enough."""
         self.messages.append(message)
         self.items += message.count
         self._bytes += len(message.metas) + len(message.payloads)
@@ -182,11 +182,11 @@ class _Gathered(Generic[M]):
 
 
 class RecordWriter:
-    """Takes messages; `due` says when `seal` is to be called.
+    """Handles messages; `due` says when `seal` is to be called.
 
     Args:
-        begin: the first message; its folder exists and is empty, or holds the record of the manifest in it.
-        input_blocks: of a record that goes on, which has no output.
+        begin: the first message; its folder exists and is empty, or holds the record of its manifest.
+        input_blocks: for a record that continues, which has no output.
     """
 
     def __init__(self, begin: Begin, input_blocks: Blocks | None = None) -> None:
@@ -229,14 +229,14 @@ class RecordWriter:
 
     @property
     def full(self) -> bool:
-        """A part has as much as a file should."""
+        """Whether a part has reached its limit."""
         tables = self._tables.values()
         begin = self._begin
         return any(table.rows >= begin.part_items_max or table.bytes >= begin.part_bytes_max for table in tables)
 
     @property
     def input_hashes(self) -> list[bytes]:
-        """Of the full blocks of the input, of all that was told."""
+        """The hashes of the full blocks of the input so far."""
         if self._arrivals.messages:
             self._arrive()
         return self._input.digest.blocks
@@ -319,7 +319,7 @@ class RecordWriter:
             self._tables["blocks"].add([pa.array(each, field.type) for each, field in zip(values, SCHEMAS["blocks"])])
 
     def seal(self, safe: Callable[[], None] | None = None) -> None:
-        """Make everything told so far safe, and list it; `safe` is called in between."""
+        """Make everything so far durable, and list it; `safe` is called in between."""
         files = self._seal_tables()
         if safe is not None:
             safe()
@@ -330,7 +330,7 @@ class RecordWriter:
             self.manifest.self_hash = added
 
     def _seal_tables(self) -> list[File]:
-        """The new files; the manifest here has them."""
+        """The new files, which are added to the manifest in memory."""
         if self._arrivals.messages:
             self._arrive()
         if self._outputs.messages:
@@ -338,7 +338,7 @@ class RecordWriter:
         for table, blocks in (("input", self._input), ("output", self._output)):
             if (last := blocks.open) is not None:
                 self._add_blocks(table, [last])
-        with ThreadPoolExecutor(len(TABLES)) as pool:  # the disk makes several files safe in the time of one
+        with ThreadPoolExecutor(len(TABLES)) as pool:  # the disk syncs several files in the time of one
             files = [file for file in pool.map(_Table.seal, self._tables.values()) if file is not None]
         manifest = self.manifest
         manifest.files += files
@@ -360,22 +360,22 @@ class RecordWriter:
             )
 
     def end(self, outcome: Outcome, ended: str) -> None:
-        """Seal what is there, with how the run ended."""
+        """Seal the rest, with how the run ended."""
         self.manifest.outcome, self.manifest.ended = outcome, ended
         self._seal_tables()
         self._write_manifest()
         self._has_ended = True
 
     def abandon(self) -> None:
-        """Leave what is sealed and remove the rest, where writing has failed."""
+        """Keep what is sealed and remove the rest, after writing has failed."""
         for table in self._tables.values():
             table.abandon()
 
     def break_off(self, said: str, ended: str) -> None:
-        """Say in the manifest that the record ends with what is sealed, after `abandon`; unless it has ended.
+        """After `abandon`, write into the manifest that the record ends with what is sealed, unless it has ended.
 
         Raises:
-            OSError: not even that can be written.
+            OSError: that cannot be written either.
         """
         if self._has_ended:
             return
@@ -391,7 +391,7 @@ class RecordWriter:
 
 def _metas(messages: Sequence[Arrival | Output]) -> Strings:
     """The canonical bytes of their metas."""
-    return columns.told_bins(_count(messages), b"".join(map(_metas_of, messages)))
+    return columns.read_bins(_count(messages), b"".join(map(_metas_of, messages)))
 
 
 def _metas_of(message: Arrival | Output) -> bytes | memoryview:

@@ -1,9 +1,9 @@
-"""Whether a process writes a record at this moment: it holds a lock on a file in the record's folder.
+"""Whether a process is writing a record now: it holds a lock on a file in the record's folder.
 
-Invariant: of a record whose manifest says "running", the lock is held as long as its writer lives, and not after.
+Invariant: for a record whose manifest says "running", the lock is held exactly as long as its writer lives.
 
-Why a lock: the system lets go of it when its process ends, however that ends, also on another machine that shares the
-folder and after a restart. A process id says nothing there, and may be another process's by now.
+Why a lock: the system releases it when the process ends, however it ends, also on another machine that shares the
+folder and after a restart. A process id means nothing there, and may have been reused.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Writing:
             os.close(self._file)
             raise OSError(errno.EBUSY, "another process writes it") from None
         except OSError:
-            pass  # a file system without locks: readers find that, too, and go by the manifest
+            pass  # a file system without locks: readers find that too, and rely on the manifest
 
     def end(self) -> None:
-        """The manifest says how the record ended, so the lock is not asked any more."""
+        """The manifest says how the record ended, so the lock is no longer needed."""
         with suppress(OSError):  # a disk that is gone takes the file with it
             self._path.unlink(missing_ok=True)
         os.close(self._file)

@@ -27,7 +27,7 @@ from drift.spark.batches import DDL
 from drift.spark.kernels import Work, through_maps
 from drift.spark.pieces import Piece, in_pieces, overlapping, read_by_tasks
 from drift.spark.tasks import task
-from drift_graph.inputs import told_at_last
+from drift_graph.inputs import late_until
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.restore import Classes
@@ -58,7 +58,7 @@ class RecordedInput:
         self.error: Exception | None = None
         if self.end != END_OF_TIME:
             self.error = feed.ends_with or RecordEnds("the record ends here")
-        told = told_at_last(record.late(), heartbeats)
+        told = late_until(record.late(), heartbeats)
         for late in told:
             feed.on_late(late)
         self.items_in, self.late_items = self._manifest.items_in, len(told)

@@ -19,7 +19,7 @@ import msgspec
 
 from drift.flow.early import InWindow, Open
 from drift.flow.ends import PartOfEnd
-from drift.flow.rounds import First, Folded, Forget, Leaves, Part, Round, Told
+from drift.flow.rounds import First, Folded, Forget, Leaves, Part, Round, RoundState
 from drift.flow.windows import EarlyNote, Slice, Window, WindowState
 from drift.machines.cuts import Entries
 from drift.machines.keys import form_of_identity, identity_of
@@ -39,7 +39,7 @@ Form = bytes | msgspec.Raw
 
 #: Classes of our own that are found in states.
 _OURS = (
-    *(State, Timer, Failure, First, Folded, Forget, Leaves, Part, Round, Told),
+    *(State, Timer, Failure, First, Folded, Forget, Leaves, Part, Round, RoundState),
     *(EarlyNote, InWindow, Open, PartOfEnd, Slice, Window, WindowState),
 )
 

@@ -14,6 +14,7 @@ from drift.flow.choosing import all_items
 from drift.flow.ends import EndItem
 from drift.flow.rounds import (
     Again,
+    Broadcast,
     Enter,
     Folding,
     Gate,
@@ -22,7 +23,6 @@ from drift.flow.rounds import (
     Replayed,
     ReplayedBegin,
     RoundEnd,
-    Tell,
     gate_key,
     is_begun,
     pairs,
@@ -48,13 +48,13 @@ class _Loop:
     """What a loop is given.
 
     Attributes:
-        told: the feedback edge by which its gate hears how the rounds go on.
+        broadcast: the feedback edge that brings the state of the next round to the gate.
         timed_steps: it comes behind so many, once its body is written.
     """
 
     step: str
     where: str
-    told: str
+    broadcast: str
     max_rounds: int
     initial: Any
     body: Callable[[Stream[Any]], Stream[Any]]
@@ -149,13 +149,13 @@ class Iterating(Steps[T]):
                 raise GraphError(f"{kind} takes {what}= a function, not {function!r:.80} (at {where})")
         if aggregate is not None:
             check_aggregate(aggregate, "aggregate=")
-        told = self._graph._draft.open_loop(f"{step}.told", where)
-        return _Loop(step, where, told, max_rounds, initial, body, fold, until, aggregate)
+        broadcast = self._graph._draft.open_loop(f"{step}.broadcast", where)
+        return _Loop(step, where, broadcast, max_rounds, initial, body, fold, until, aggregate)
 
     def _entering(self, loop: _Loop, *more: str) -> Stream[Any]:
         """The items that come in, and what comes back, before the gate."""
         entering = self._part(loop.step, "enter", Enter(0), "one", later=True)  # which phase hangs on the body
-        return self._behind((*entering._origins, *more, loop.told), 0, self._depth + 1)
+        return self._behind((*entering._origins, *more, loop.broadcast), 0, self._depth + 1)
 
     def _turned(
         self, loop: _Loop, gate: Stream[Any], timed_steps: int, *, goes_on_empty: bool
@@ -192,8 +192,8 @@ class Iterating(Steps[T]):
             PHASE_ROUND_END,
         )
         folded = begun.merge(deltas)._process(process, f"{step}.fold")
-        telling = folded._part(step, "tell", Tell(not goes_on_empty), "many", later=True)
-        draft.close_loop(loop.told, telling._origins)
+        broadcast = folded._part(step, "broadcast", Broadcast(not goes_on_empty), "many", later=True)
+        draft.close_loop(loop.broadcast, broadcast._origins)
         return given, folded
 
     def _left(self, loop: _Loop, given: Stream[Any], what: str) -> Stream[Any]:

@@ -26,7 +26,7 @@ from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of
 from drift_graph.errors import DriftBug, DriftError, ProcessError, SettingsError, StepError
 from drift_graph.failures import no_form_error
 from drift_graph.graph import Dataflow
-from drift_graph.inputs import told_at_last
+from drift_graph.inputs import late_until
 from drift_graph.item import Item
 from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME
@@ -276,7 +276,7 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
         below, rank, last = min(failed, key=itemgetter(0, 1))
         error = last.error
         places[dataflow.sources[rank].name] = below
-    late = told_at_last((each for _, arrived in given for each in arrived.late), places)
+    late = late_until((each for _, arrived in given for each in arrived.late), places)
     for name, arrived in given:
         for meta, payload in zip(arrived.metas, arrived.payloads):
             run.push(name, meta, payload)

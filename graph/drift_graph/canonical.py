@@ -1,17 +1,17 @@
 """Canonical bytes: one byte string for each payload, the same in every process, on every machine.
 
-Invariant: two payloads have equal canonical bytes exactly when they have the same types and the same values all the
-way down, whatever a function could tell them apart by: all fields of a dataclass and its other attributes, the bits of
-a flag, the time zone of a moment. The bytes do not depend on hash seed, set order, dict insertion, object identity or
-process. What cannot be told so is refused by the name of its class.
+Invariant: two payloads have equal canonical bytes exactly when they have the same types and the same values at every
+depth. That covers whatever a function can see: all fields and other attributes of a dataclass, the bits of a flag, the
+time zone of a datetime. The bytes do not depend on hash seed, set order, dict insertion order, object identity or
+process. A class whose instances cannot be compared like this is refused by name.
 
-Why: the form is MessagePack (github.com/msgpack/msgpack, spec.md) in its shortest encodings, where each value says
-its type and length. What MessagePack cannot tell apart is an extension: tuples are plain arrays, so lists are
-extension 1, and so on down `_forms`. Maps and sets are sorted by the canonical bytes of what they hold. A NaN
-has one form. `1`, `1.0` and `True` are three values, as are `0.0` and `-0.0`.
+Why: the form is MessagePack (github.com/msgpack/msgpack, spec.md) in its shortest encodings, where each value carries
+its type and length. Types that MessagePack lacks are extensions: tuples are plain arrays, so lists are extension 1, and
+so on down `_forms`. Maps and sets are sorted by the canonical bytes of their entries. A NaN has one form. `1`, `1.0`
+and `True` are three values, as are `0.0` and `-0.0`.
 
-`encode_many` is the hot path: where a quick look at the types shows only plain values it is one call into msgspec,
-and it gives the very bytes that joining `canonical(value)` gives.
+`encode_many` is the hot path: where all values are plain by their types, it is one call into msgspec, with the same
+result as joining `canonical(value)`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import xxhash
 from drift_graph.content import shape_of
 from drift_graph.functions import safe_text
 from drift_graph.metas import Metas, are_computed
-from drift_graph.payloads import Forms, are_forms, is_looked_into
+from drift_graph.payloads import Forms, are_forms, are_known_plain
 from drift_graph.scalars import parts_of
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -41,7 +41,7 @@ _NAN = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
 _exact = frozenset({str, int, bool, type(None), bytes})
 _scalars = _exact | {float}
 _PLAIN_DEPTH_MAX = 50
-_COLUMNS_MAX = 8  # entries of tuples that are looked at entry by entry, and not all of them one after the other
+_COLUMNS_MAX = 8  # longer tuples are not checked column by column
 _looked_into = _scalars | {tuple}
 _with_form = _scalars | {
     bytearray, complex, datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
@@ -56,7 +56,7 @@ _USE = (
 
 
 class NoCanonicalForm(TypeError):
-    """Raised with the type that has none; whoever knows the step turns it into a PayloadError."""
+    """Raised with the type that has no canonical form; a caller that knows the step turns it into a PayloadError."""
 
     def __init__(self, kind: type, how: str = "", why: str = "") -> None:
         name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
@@ -68,7 +68,7 @@ def canonical(value: Any) -> bytes:
     """The canonical bytes of one value.
 
     Raises:
-        NoCanonicalForm: for a type outside the list, at any depth, and for what is nested too deep or in itself.
+        NoCanonicalForm: for a type outside the list, at any depth, and for values nested too deep or in themselves.
     """
     try:
         return _canonical(value)
@@ -79,8 +79,8 @@ def canonical(value: Any) -> bytes:
 def stored(value: Any) -> bytes:
     """The canonical bytes, but with the entries of dicts in the dict's own order.
 
-    For what has to come back as it was: a function may go by the order of a dict, and two dicts that differ in nothing
-    else are one value to `canonical`.
+    Used where the value must be restored exactly: a function may depend on the order of a dict, which `canonical`
+    ignores.
 
     Raises:
         NoCanonicalForm: as `canonical` does.
@@ -98,22 +98,22 @@ def encode_many(values: Sequence[Any]) -> bytes:
 
 
 def encode_plain(values: Sequence[Any]) -> bytes | None:
-    """encode_many where all are scalars and tuples, as deep as they go; None for others, and for rare scalars."""
+    """`encode_many` for scalars and tuples of any depth; None if a value is anything else, or a rare scalar."""
     if are_forms(values):
         return b"".join(values)
-    if is_looked_into(values) or are_plain(values):
+    if are_known_plain(values) or are_plain(values):
         try:
             return _encode(values)[len(_array_header(len(values))) :]
         except (OverflowError, UnicodeEncodeError):
-            pass  # huge integers and lone surrogates are extensions
+            pass  # huge integers and lone surrogates need extensions
     return None
 
 
 def plain_forms(values: Sequence[Any]) -> Forms | None:
-    """The canonical bytes of each, where `encode_plain` gives them joined."""
+    """The canonical bytes of each value, under the conditions of `encode_plain`."""
     if are_forms(values):
         return values
-    if is_looked_into(values) or are_plain(values):
+    if are_known_plain(values) or are_plain(values):
         try:
             return Forms(map(_encode, values))
         except (OverflowError, UnicodeEncodeError):
@@ -142,7 +142,7 @@ def canonical_each(values: Sequence[Any]) -> list[bytes]:
 
 
 def _of_one_class(values: Sequence[Any]) -> list[bytes] | None:
-    """The forms of instances of one class with fields, all of them plain; None for others."""
+    """The forms of instances of one class whose fields are all plain; otherwise None."""
     kinds = types_of(values)
     kind = next(iter(kinds), type(None))
     shape = shape_of(kind) if len(kinds) == 1 and not issubclass(kind, enum.Enum) else None
@@ -160,7 +160,7 @@ def _of_one_class(values: Sequence[Any]) -> list[bytes] | None:
 
 
 def _is_plain_column(values: list[Any]) -> bool:
-    """Whether the encoder's own form of each value, or of tuples of them, is the canonical one."""
+    """Whether msgspec's encoding of each value, or of tuples of them, is the canonical one."""
     kinds = set(map(type, values))
     if float in kinds and not all(value == value for value in values if type(value) is float):
         return False
@@ -169,7 +169,7 @@ def _is_plain_column(values: list[Any]) -> bool:
 
 
 def stored_plain(values: Sequence[Any]) -> bytes | None:
-    """`stored` of each, joined, where all are scalars, tuples, or dicts of these; None for others."""
+    """`stored` of each, joined, if all are scalars, tuples, or dicts of these; otherwise None."""
     inside: Collection[Any] = values
     plain = False
     if set(map(type, values)) == {dict}:
@@ -201,9 +201,9 @@ def hash64(value: Any) -> int:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether a function cannot tell two values apart: same types, same content, dicts in the same order.
+    """Whether a function cannot distinguish two values: same types, same content, dicts in the same order.
 
-    Values without canonical form never are.
+    Values without a canonical form are never the same.
     """
     if left is right:
         return True
@@ -222,9 +222,9 @@ def same(left: Any, right: Any) -> bool:
 
 
 def form_of(value: Any) -> bytes:
-    """What items are counted by: the bytes of `stored`, or for a value without them its type.
+    """The key under which equal items are counted: the bytes of `stored`, or the type of a value without them.
 
-    Such a value ends the run if it is released; until then a tombstone of its type takes it back.
+    A value without a form ends the run if it is released; until then a tombstone with a value of its type cancels it.
     """
     try:
         return stored(value)
@@ -233,7 +233,7 @@ def form_of(value: Any) -> bytes:
 
 
 def forms_of(values: Sequence[Any]) -> list[bytes]:
-    """[form_of(value) for value in values], faster; values in their forms have them."""
+    """[form_of(value) for value in values], faster; values that are forms already are returned as they are."""
     if are_forms(values):
         return values
     try:
@@ -243,7 +243,7 @@ def forms_of(values: Sequence[Any]) -> list[bytes]:
 
 
 def types_of(values: Collection[Any]) -> set[type]:
-    """The types of all values; quickest where they are of one."""
+    """The types of all values; fastest if they have one type."""
     first = type(next(iter(values), None))
     if values and countOf(map(type, values), first) == len(values):
         return {first}
@@ -251,7 +251,7 @@ def types_of(values: Collection[Any]) -> set[type]:
 
 
 def _columns(rows: Collection[tuple[Any, ...]]) -> list[tuple[Any, ...]] | None:
-    """First entries of all rows, second ones, and so on; None where rows differ in length, or are long."""
+    """First entries of all rows, second ones, and so on; None if rows differ in length or are long."""
     width = len(next(iter(rows)))
     if not 0 < width <= _COLUMNS_MAX:
         return None
@@ -262,12 +262,14 @@ def _columns(rows: Collection[tuple[Any, ...]]) -> list[tuple[Any, ...]] | None:
 
 
 def alike(rows: Collection[tuple[Any, ...]], kinds: frozenset[object]) -> bool:
-    """Whether all are pairs, or all triples, with the same of these types in each, as one loop tells; others may be."""
+    """Whether all rows are pairs, or all triples, whose entries have the given types. May return False for other
+    shapes.
+    """
     match tuple(map(type, next(iter(rows)))):
         case first, second if first in kinds and second in kinds:
             try:
                 return not [1 for one, two in rows if type(one) is not first or type(two) is not second]
-            except ValueError:  # some are longer, or shorter
+            except ValueError:  # rows differ in length
                 return False
         case first, second, third if first in kinds and second in kinds and third in kinds:
             try:
@@ -288,7 +290,7 @@ def are_plain(values: Collection[Any], depth: int = 0) -> bool:
     kinds = types_of(values)
     if not kinds <= _looked_into:
         return False
-    if float in kinds and any(map(ne, values, values)):  # a NaN differs from itself
+    if float in kinds and any(map(ne, values, values)):  # a NaN is not equal to itself
         return False
     if kinds <= _scalars:
         return True
@@ -304,7 +306,7 @@ def are_plain(values: Collection[Any], depth: int = 0) -> bool:
 
 
 def have_forms(values: Collection[Any], depth: int = 0) -> bool:
-    """Whether every value has a canonical form, as far as a look at many at once tells; of rare ones it does not."""
+    """Whether every value has a canonical form, judged by types; False also for some rare types that have one."""
     if depth > _PLAIN_DEPTH_MAX:
         return False
     kinds = set(map(type, values))
@@ -331,7 +333,7 @@ _KEY_ORDERS_MAX = 4096
 
 
 def _key_order(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """The keys of a map in the order of their canonical bytes, remembered for the next row that has them."""
+    """The keys of a map in the order of their canonical bytes, cached for the next row with the same keys."""
     order = _key_orders.get(keys)
     if order is None:
         if len(_key_orders) >= _KEY_ORDERS_MAX:
@@ -350,7 +352,7 @@ def _are_rows(values: Collection[Any]) -> bool:
 
 
 def _sorted_rows(rows: Sequence[Any]) -> list[dict[str, Any]] | None:
-    """Dicts from text to plain values, with their entries in canonical order; None for others."""
+    """Dicts from text to plain values, with their entries in canonical order; otherwise None."""
     if not _are_rows(rows):
         return None
     try:
@@ -401,12 +403,12 @@ def _text(value: object) -> bytes:
 
 
 def _uuid(value: uuid.UUID) -> bytes:
-    """Its bytes, and where it is known how it was made, a byte for that."""
+    """The bytes of a UUID, and a further byte if `is_safe` is known."""
     return value.bytes if value.is_safe is uuid.SafeUUID.unknown else value.bytes + bytes((value.is_safe.value & 1,))
 
 
 def _zone(zone: datetime.tzinfo | None) -> str | tuple[str] | None:
-    """The name of a fixed offset, or the key of a zone, in a tuple; what else there is may act in any way."""
+    """The name of a fixed offset, or the key of a ZoneInfo, in a tuple; a zone of another class is refused."""
     if zone is None:
         return None
     kind = type(zone)
@@ -419,13 +421,13 @@ def _zone(zone: datetime.tzinfo | None) -> str | tuple[str] | None:
     raise NoCanonicalForm(
         kind,
         " as the time zone of a moment",
-        "nothing says how it acts; use zoneinfo.ZoneInfo with a key or datetime.timezone, for instance "
+        "drift cannot see how it behaves; use zoneinfo.ZoneInfo with a key or datetime.timezone, for instance "
         "moment.astimezone(datetime.timezone.utc)",
     )
 
 
 def _member(kind: type[enum.Enum], value: enum.Enum) -> str | int:
-    """The name of a member; the bits of a flag, of which there are more than members."""
+    """The name of an Enum member, or the bits of a flag (combinations of flags are no members)."""
     if issubclass(kind, enum.Flag):
         return int(value._value_)
     if kind._member_map_.get(value._name_) is not value:
@@ -438,7 +440,7 @@ _SHORT = 16
 
 
 def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes]:
-    """The function from a value to its bytes, with that for maps."""
+    """The function from a value to its canonical bytes; `map_form` encodes dicts."""
 
     def form(value: Any) -> bytes:
         kind = type(value)
@@ -494,7 +496,9 @@ def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes
     }
 
     def by_family(kind: type, value: Any) -> bytes:
-        """A class by its qualified name (not its module: a script is `__main__` only when it runs) and its content."""
+        """The qualified name of a class (without its module, which is `__main__` in a script) and the content of the
+        instance.
+        """
         if issubclass(kind, enum.Enum):
             return _extension(12, items((kind.__qualname__, _member(kind, value))))
         shape = shape_of(kind)
@@ -508,7 +512,8 @@ def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes
         parts = (kind.__qualname__, *shape.content(value))
         if len(parts) < _SHORT and set(map(type, parts)) <= _exact:
             try:
-                return _extension(shape.code, _encode(parts)[1:])  # behind the header of so short an array
+                # without the header of the array, which is one byte here
+                return _extension(shape.code, _encode(parts)[1:])
             except (OverflowError, UnicodeEncodeError):
                 pass
         return _extension(shape.code, items(parts))

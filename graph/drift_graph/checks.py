@@ -10,7 +10,7 @@ from drift_graph.ranks import forward_order, late_siblings, structural_ranks
 
 
 def check(name: str, operators: Sequence[Operator], edges: Sequence[Edge]) -> None:
-    """Raise a GraphError for the first thing that is wrong."""
+    """Raise a GraphError for the first problem found."""
     by_name = {operator.name: operator for operator in operators}
     _check_edges(name, by_name, edges)
     _check_windows(operators)
@@ -36,9 +36,9 @@ def _check_edges(name: str, by_name: dict[str, Operator], edges: Iterable[Edge])
                 )
         target = by_name[edge.target]
         if isinstance(target, Source):
-            raise GraphError(f"source {target.name!r} (at {target.where}) is given an input; a source takes none")
+            raise GraphError(f"source {target.name!r} (at {target.where}) has an input; a source takes none")
         if isinstance(by_name[edge.origin], Sink):
-            raise GraphError(f"sink {edge.origin!r} (at {by_name[edge.origin].where}) is given an output; it has none")
+            raise GraphError(f"sink {edge.origin!r} (at {by_name[edge.origin].where}) has an output; a sink has none")
         if (edge.origin, edge.target) in seen:
             raise GraphError(
                 f"step {edge.target!r} (at {target.where}) takes the stream {edge.origin!r} twice, so each item would "
@@ -71,12 +71,12 @@ def _check_cycles(by_name: dict[str, Operator], edges: Sequence[Edge]) -> None:
     if cycle:
         raise GraphError(
             f"the steps {_chain(cycle)} form a cycle without a grouping (see {by_name[cycle[0]].where}); only a "
-            f"grouping can tell a returning item from the first, so put one into the cycle"
+            f"grouping can distinguish a returning item from the original, so put one into the cycle"
         )
 
 
 def _on_a_cycle(names: Sequence[str], edges: Iterable[Edge]) -> list[str]:
-    """The names along one cycle, in the order of its edges; empty where there is none."""
+    """The names along one cycle, in the order of its edges; empty if there is none."""
     targets: dict[str, list[str]] = {name: [] for name in names}
     for edge in edges:
         if edge.origin in targets and edge.target in targets:
@@ -129,7 +129,7 @@ def _check_loops(by_name: dict[str, Operator], edges: Sequence[Edge]) -> None:
         if ranks[step] < ranks[grouping]:
             raise GraphError(
                 f"steps {by_name[grouping].step!r} (at {by_name[grouping].where}) and {by_name[step].step!r} (at "
-                f"{by_name[step].where}) take the same stream, and what the second gives comes round to the first "
+                f"{by_name[step].where}) take the same stream, and the output of the second reaches the first "
                 f"before the first has its own state back; put a map between the stream and {by_name[grouping].step!r}"
             )
 
@@ -140,7 +140,7 @@ def _check_durable(by_name: dict[str, Operator], edges: Sequence[Edge]) -> None:
             (edge.target for edge in edges if edge.origin == name), ((edge.origin, edge.target) for edge in edges)
         ):
             raise GraphError(
-                f"step {operator.step!r} (at {operator.where}) is durable, and what it gives comes back to it over a "
+                f"step {operator.step!r} (at {operator.where}) is durable, and its output returns to it through a "
                 f"loop: its log has only what is settled, and that waits for what comes back. Make a step before or "
                 f"behind the loop durable"
             )

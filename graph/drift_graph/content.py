@@ -1,12 +1,12 @@
-"""What a function can see of a dataclass, a Struct or a named tuple: its fields, and attributes that are no fields.
+"""What a function can see of a dataclass, a Struct or a named tuple: its fields and its other attributes.
 
-Invariant: two values of one class have the same `content` exactly when all their attributes are the same; a class whose
+Invariant: two values of one class have the same `content` exactly when all their attributes are the same. A class whose
 instances hold more than attributes is refused.
 
-Why: what an instance has lies in its slots, in its `__dict__`, or, for a class that is also built in (a str, a list, an
-exception), in memory of its own. The slots and the dictionary are read. Memory of its own shows in the size of an
-instance. Not read are the caches of `functools.cached_property`, which follow from the rest and are there only once
-somebody has asked, and `__orig_class__`, which typing sets on instances of generic classes.
+Why: the state of an instance lies in its slots, in its `__dict__`, or, for a subclass of a built-in type (str, list, an
+exception), in memory of its own. Slots and `__dict__` are read; memory of its own shows in the size of an instance. Two
+attributes are skipped: caches of `functools.cached_property`, which follow from the rest and exist only after they were
+read, and `__orig_class__`, which typing sets on instances of generic classes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNSEEN = frozenset({"__orig_class__"})
 _SHAPES_MAX = 4096
 _POINTER_BYTES = struct.calcsize("P")
 _NATIVE_BASES = (msgspec.Struct, tuple)
-#: What instances of each family have in memory of their own, beside attributes.
+#: The attributes that instances of each family may have beyond slots and __dict__.
 _NATIVE: dict[int, type] = {13: object, 14: msgspec.Struct, 15: tuple}
 _shapes: dict[type, Shape | None] = {}
 _ours: dict[type, Shape] = {}
@@ -62,7 +62,7 @@ class Shape:
             )
 
     def content(self, value: Any) -> list[Any]:
-        """Names and values in turn, of fields that are set; and last, where there are some, a dict of the others."""
+        """Names and values in turn of the fields that are set; then, if there are other attributes, a dict of them."""
         found: list[Any]
         if self.code == 15:
             found = list(chain.from_iterable(zip(self.names, tuple.__iter__(value))))
@@ -78,7 +78,7 @@ class Shape:
         return found
 
     def columns(self, values: Sequence[Any]) -> list[list[Any]] | None:
-        """The values of each field of many instances; None where one is not set, or another attribute is."""
+        """The values of each field of many instances; None if a field is unset or there is another attribute."""
         if self.code == 15 or not self.names:
             return None
         if self._has_dict and not all(value.__dict__.keys() <= self._known for value in values):
@@ -115,7 +115,7 @@ def shape_of(kind: type) -> Shape | None:
 
 
 def identified_by(kind: type, names: Sequence[str]) -> None:
-    """Of a dataclass of ours: only these fields say what it is, and the others are words."""
+    """Declare a dataclass of this library: only these fields identify an instance, the others are descriptive text."""
     words = {field.name for field in dataclasses.fields(kind)} - set(names)
     _ours[kind] = Shape(kind, 13, names, words)
 
@@ -125,7 +125,7 @@ def _slots(base: type) -> list[str]:
 
 
 def _has_own_memory(base: type, family: type) -> bool:
-    """Whether instances are larger than their slots, or of a length of their own, beyond what their family has."""
+    """Whether instances are larger than their slots, or of variable length, beyond what their family has."""
     if base is object or (family is not object and issubclass(base, family)):
         return False
     slots = sum(len(_slots(each)) for each in base.__mro__)

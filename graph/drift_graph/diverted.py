@@ -1,10 +1,10 @@
-"""Items that a source or a step sets apart because they cannot be taken, where the graph asks for that.
+"""Items diverted to the sink of errors by a source or a step with `on_error="divert"`.
 
-Invariant: what was set apart is a tuple that begins with `MARK`, from where it was until the map `ErrorsOnly` makes it
-a report; the map `WithoutErrors` lets everything else through. So a step of the user never meets one.
+Invariant: a diverted item is a tuple that begins with `MARK`, from where it was diverted until the map `ErrorsOnly`
+turns it into a report. The map `WithoutErrors` drops such tuples, so no step of the user receives one.
 
-Why a tuple: every engine, record and process knows it already; and so what is set apart has a meta, is counted, taken
-back, released in order, recorded and replayed like any item, at a sink of its own. Nothing that is read makes tuples.
+Why a tuple: every engine, record and process can carry one already. So a diverted item has a meta, is counted,
+cancelled, released in order, recorded and replayed like any item. No reader produces tuples with this mark.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from drift_graph.functions import safe_text
 
 MARK = "\0drift set apart"
 
-#: Not the item's fault: how deep and how much a process can go differs between engines.
+#: Not caused by the item: limits of depth and memory differ between engines.
 _NEVER = (RecursionError, MemoryError)
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}")
 
 
 def diverted(place: str, error: str, payload: Any) -> tuple[str, str, str, Any]:
-    """In place of an item that cannot be taken.
+    """The tuple that replaces an item which cannot be processed.
 
     Args:
-        place: the name of the step or the source, and of the source more, if there is more.
-        error: what is wrong with it, in words that are the same in every run.
-        payload: the item, or what was read in place of one.
+        place: the name of the step or the source; for a source also the file and line, if known.
+        error: the error in words that are the same in every run.
+        payload: the item, or the text that was read.
     """
     return MARK, place, error, payload
 
@@ -38,10 +38,10 @@ def is_diverted(payload: Any) -> bool:
 
 
 def diverted_by(place: str, error: BaseException, payload: Any) -> tuple[str, str, str, Any]:
-    """The same where a function raised.
+    """`diverted` for an exception that a function raised.
 
     Raises:
-        BaseException: the error itself, where it is not the item's.
+        BaseException: the error itself, if the item did not cause it.
     """
     if isinstance(error, _NEVER) or not isinstance(error, Exception):
         raise error
@@ -52,6 +52,6 @@ def diverted_by(place: str, error: BaseException, payload: Any) -> tuple[str, st
 
 
 def report(payload: tuple[str, str, str, Any]) -> dict[str, Any]:
-    """What the sink of errors gets."""
+    """The payload that the sink of errors gets."""
     _, place, error, item = payload
     return {"place": place, "error": error, "payload": item}

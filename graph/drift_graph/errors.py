@@ -1,18 +1,18 @@
-"""What can go wrong, one class for each thing a caller would do differently.
+"""The errors of this library, one class for each reaction of a caller.
 
-GraphError: fix the graph. StepError: fix a function. InputError: fix the input or its time policy.
-SettingsError: fix the call. SinkError: fix where the output goes. ProcessError: look at the machine, run again.
-DriftBug: a promise of this library is broken; report it.
+GraphError: fix the graph. StepError: fix a function. InputError: fix the input or its time policy. SettingsError: fix
+the call. SinkError: fix where the output goes. ProcessError: check the machine, run again. DriftBug: an invariant of
+this library is broken; report it.
 """
 
 from __future__ import annotations
 
 
 class DriftError(Exception):
-    """Base of every error this library raises on purpose.
+    """Base of every error that this library raises on purpose.
 
     Attributes:
-        ends_the_run: raised around a step, it ends the run at once; other errors of a step travel as items do.
+        ends_the_run: whether it ends the run at once when a step raises it; other errors of a step travel as items do.
     """
 
     ends_the_run = False
@@ -23,11 +23,11 @@ class GraphError(DriftError):
 
 
 class SettingsError(DriftError):
-    """A call was given a value that does not fit."""
+    """A call got an argument that is not valid."""
 
 
 class StepError(DriftError):
-    """A user's function raised, or gave back something that cannot go on.
+    """A user's function raised, or returned something that cannot be processed.
 
     Attributes:
         step: name of the step.
@@ -51,9 +51,9 @@ def _rebuild_step_error(kind: type[StepError], message: str, step: str, where: s
 
 
 class ImpureStep(StepError):
-    """A user's function gave two results for equal payloads, or changed a payload; found by `check_purity`.
+    """A user's function gave two results for equal payloads, or changed a payload in place.
 
-    It ends a run at once: what such a function gave before cannot be taken back.
+    It ends a run at once: earlier results of such a function cannot be taken back.
     """
 
     ends_the_run = True
@@ -64,11 +64,11 @@ class PayloadError(StepError):
 
 
 class InputError(DriftError):
-    """The input does not fit: a line that cannot be read, a time that is not one, a tie that is not unique."""
+    """The input is not valid: a line that cannot be read, a time that is not one, a tie that is not unique."""
 
 
 class LateItem(InputError):
-    """An item came that is below its source's heartbeat."""
+    """An item arrived below its source's heartbeat."""
 
 
 class SinkError(DriftError):

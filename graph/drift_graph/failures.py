@@ -1,4 +1,4 @@
-"""How a user's function that raised is described, in the same words on every engine."""
+"""The description of a failed call of a user's function, in the same words on every engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drift_graph.item import Failure
 from drift_graph.meta import MetaParts
 from drift_graph.operators import Operator, place_of
 
-#: An item's meta grows with each operator it passes; one this long has been round a cycle that does not end.
+#: A meta grows with each operator it passes; a longer one has been round a cycle that does not end.
 META_BYTES_MAX = 65536
 
 _PAYLOAD_CHARACTERS_MAX = 500
@@ -25,11 +25,11 @@ _of_payloads = frozenset({NoCanonicalForm.__qualname__, _UNSENDABLE})
 
 
 class EndlessCycle(Exception):
-    """Not a user's exception: an item whose meta outgrew META_BYTES_MAX."""
+    """An item's meta is longer than META_BYTES_MAX. Not an exception of the user."""
 
 
 class EndsItsProcess(Exception):
-    """Not a user's exception: in place of a call that has ended the process it was made in, again and again."""
+    """Stands for a call that has ended its process repeatedly. Not an exception of the user."""
 
 
 def endless_cycle(operator: Operator) -> EndlessCycle:
@@ -40,10 +40,10 @@ def endless_cycle(operator: Operator) -> EndlessCycle:
 
 
 def failed_step(operator: Operator, error: BaseException, payload: Any) -> Failure:
-    """What travels in place of the output that an operator's function did not give for a payload.
+    """The item that replaces the output of a failed call.
 
     Raises:
-        DriftError: the error itself, where it is one that ends the run at once.
+        DriftError: the error itself, if it ends the run at once.
     """
     if isinstance(error, DriftError) and error.ends_the_run:
         raise error
@@ -64,7 +64,7 @@ def failed_step(operator: Operator, error: BaseException, payload: Any) -> Failu
 
 
 def unsendable(operator: Operator, error: Exception, payload: Any) -> Failure:
-    """What travels in place of an item that an operator made and that cannot go to another process."""
+    """The item that replaces one that cannot be sent to another process."""
     message = (
         f"step {operator.step!r} ({operator.label}) made a payload that cannot be sent to another process\n"
         f"  why      {type(error).__qualname__}: {safe_text(str, error, _MESSAGE_CHARACTERS_MAX)}\n"
@@ -76,7 +76,7 @@ def unsendable(operator: Operator, error: Exception, payload: Any) -> Failure:
 
 
 def without_form(operator: Operator, none: NoCanonicalForm, payload: Any) -> Failure:
-    """What travels in place of an item that a grouping is to take and could not tell from others."""
+    """The item that replaces one that a grouping could not distinguish from others."""
     message = (
         f"step {operator.step!r} ({operator.label}) made a payload that a grouping behind it cannot tell from "
         f"others: {none}\n"
@@ -87,7 +87,7 @@ def without_form(operator: Operator, none: NoCanonicalForm, payload: Any) -> Fai
 
 
 def step_error(failure: Failure, meta: bytes) -> DriftError:
-    """The error a run ends with when a failure is released at `meta`."""
+    """The error that ends the run when a failure is released at `meta`."""
     message = f"{failure.message}\n  meta     {_shown_meta(meta)}"
     if failure.kind == EndsItsProcess.__qualname__:
         return ProcessError(
@@ -106,7 +106,7 @@ def _shown_meta(meta: bytes) -> str:
 
 
 def no_form_error(step: str, none: NoCanonicalForm, payload: Any, meta: bytes) -> PayloadError:
-    """The error for an item that reaches release and cannot be compared."""
+    """The error for a released item that has no canonical form."""
     return PayloadError(
         f"step {step!r} made a payload that cannot be compared between runs: {none}\n"
         f"  payload  {safe_text(repr, payload, _PAYLOAD_CHARACTERS_MAX)}\n"
@@ -117,7 +117,7 @@ def no_form_error(step: str, none: NoCanonicalForm, payload: Any, meta: bytes) -
 
 
 def _failing_line(trace: TracebackType | None) -> str | None:
-    """ "file:line" of the first frame outside this library: the line of the user's function that failed."""
+    """ "file:line" of the first frame outside this library, which is the user's."""
     for frame, line in traceback.walk_tb(trace):
         if not is_ours(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{line}"

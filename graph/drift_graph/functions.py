@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 #: Folders whose frames are ours; each package adds its own when it is imported.
-own_folders: list[str] = [__file__.rpartition(os.sep)[0]]  # without pathlib, which takes long to import
+own_folders: list[str] = [__file__.rpartition(os.sep)[0]]  # not with pathlib, which takes long to import
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 
 
@@ -24,16 +24,19 @@ def is_ours(filename: str) -> bool:
 
 
 def pass_interrupts(error: BaseException) -> None:
-    """Raise what a call of a user's function ended with, where a signal brought that in: it is none of the function's.
+    """Re-raise an exception of a user's function that a signal caused, such as Ctrl-C: it is no failure of the
+    function.
 
-    All else that a function raises, of whatever class, is the failure of its step, the same on every engine.
+    Anything else that a function raises, of whatever class, is the failure of its step, the same on every engine.
     """
     if not isinstance(error, Exception) and _came_by_signal(error):
         raise error
 
 
 def _came_by_signal(error: BaseException) -> bool:
-    """Whether a handler of a signal raised it; Python's own for Ctrl-C has no frame, and raises at any instruction."""
+    """Whether a signal handler raised it. Python's own handler for Ctrl-C has no frame, and raises at any
+    instruction.
+    """
     handlers = [getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()]
     last: types.TracebackType | None = None
     trace = error.__traceback__
@@ -56,7 +59,7 @@ def caller() -> str:
 
 
 def user_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function a user wrote, out of what this library put around it."""
+    """The function that the user wrote, inside the wrappers of this library."""
     while (inside := getattr(function, "user_function", None)) is not None:
         function = inside
     return function
@@ -83,7 +86,7 @@ def line_of(function: Callable[..., Any]) -> str | None:
 
 
 class _Brief(reprlib.Repr):
-    """repr, but of a long text or sequence only the beginning: the whole of it can take seconds and gigabytes."""
+    """repr, but only the beginning of a long text or sequence: all of it can take seconds and gigabytes."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -107,7 +110,7 @@ class _Brief(reprlib.Repr):
 
 
 def brief(value: object, characters_max: int = 1000) -> str:
-    """repr(value), or for a long one a text that begins as it does and has at least so many characters.
+    """repr(value), cut if it is long: then a text with the same beginning of at least `characters_max` characters.
 
     Sets are sorted, so that the text is the same in every process.
     """
@@ -115,7 +118,7 @@ def brief(value: object, characters_max: int = 1000) -> str:
 
 
 def safe_text(show: Callable[[Any], object], value: object, characters_max: int) -> str:
-    """What `show` says of a value, cut to a length; also where it raises, or says no text."""
+    """`show(value)` cut to a length; a placeholder if `show` raises or returns no text."""
     try:
         text = brief(value, characters_max) if show is repr else str(show(value))
     except Exception as error:
@@ -124,7 +127,7 @@ def safe_text(show: Callable[[Any], object], value: object, characters_max: int)
 
 
 def same_function(left: Any, right: Any) -> bool:
-    """Whether two functions are built of the same code over equal closures, defaults and arguments."""
+    """Whether two functions have the same code and equal closures, defaults and arguments."""
     if left is right:
         return True
     if type(left) is not type(right):

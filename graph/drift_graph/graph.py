@@ -1,9 +1,9 @@
-"""A graph: `Draft` while it is written down, `Dataflow` once it is a value.
+"""A graph: a `Draft` while it is written, a `Dataflow` once it is complete.
 
 Invariant: a `Dataflow` is complete and checked, never changes, and its ranks depend on its structure alone.
 
-Why: `Dataflow` has no other constructor in use than `Draft.build`, which runs every check; ranks are computed from
-operators in the order of their declaration.
+Why: it is only made by `Draft.build`, which runs every check; ranks are computed from operators in the order of their
+declaration.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ OperatorT = TypeVar("OperatorT", bound=Operator)
 
 
 class Passed(NamedTuple):
-    """An operator that an item has passed; for a map, which of its children the item is.
+    """An operator on an item's path; for a map, with the index of the child.
 
     Attributes:
-        before, after: the item's meta when it came, and when it left.
+        before, after: the item's meta in front of the operator and behind it.
     """
 
     operator: Operator
@@ -64,7 +64,7 @@ class Dataflow:
 
     @cached_property
     def ranks(self) -> dict[str, int]:
-        """Rank of each operator, sources excepted: what it appends to the metas that pass it."""
+        """Rank of each operator except sources: what it appends to the metas that pass it."""
         return structural_ranks(self.operators, self.edges)
 
     @cached_property
@@ -92,8 +92,9 @@ class Dataflow:
         return {rank: self[name] for name, rank in self.ranks.items()}
 
     def passed(self, meta: bytes) -> list[Passed]:
-        """What the item at this meta has come through, its source first, as its meta says; of a later item from where
-        it was put at its time. A failure ends in a map, and is none of its children.
+        """The operators on the path in a meta, its source first; for a later item, from where it was put at its time.
+
+        A failure ends in a map, and is not one of its children.
 
         Raises:
             LookupError: the meta names operators that the graph does not have.
@@ -112,7 +113,7 @@ class Dataflow:
 
 @dataclass
 class Draft:
-    """A graph being written down; every method checks what can be checked at once."""
+    """A graph being written; every method checks what can be checked at once."""
 
     name: str
     _operators: dict[str, Operator] = field(default_factory=dict)
@@ -122,12 +123,12 @@ class Draft:
     _optional: dict[str, None] = field(default_factory=dict)
 
     def add_optional(self, operator: OperatorT, origins: Sequence[str]) -> OperatorT:
-        """As `add`, of an operator that is left out of the graph where nothing takes its items."""
+        """As `add`, for an operator that is left out of the graph if nothing consumes its items."""
         self._optional[operator.name] = None
         return self.add(operator, origins)
 
     def add(self, operator: OperatorT, origins: Sequence[str] = ()) -> OperatorT:
-        """Add an operator that takes the items of `origins`, which are operators or loops of this draft."""
+        """Add an operator that consumes the items of `origins`, which are operators or loops of this draft."""
         known = self._operators.get(operator.name)
         if known is not None:
             raise GraphError(
@@ -140,21 +141,21 @@ class Draft:
         return operator
 
     def replace_function(self, name: str, function: Callable[..., Any]) -> None:
-        """Give a map of this name another function."""
+        """Replace the function of the map with this name."""
         operator = self._operators[name]
         assert isinstance(operator, Map)
         self._operators[name] = replace(operator, function=function)
 
     def keep_durable(self, name: str) -> None:
-        """A run that keeps its state keeps what this operator gives in a log."""
+        """Mark an operator as durable: a run with state logs its output."""
         self._operators[name] = replace(self._operators[name], durable=True)
 
     def connect(self, origin: str, target: str) -> None:
-        """Add an edge between two steps by name; the graph's checks come at `build`."""
+        """Add an edge between two steps by name; the graph's checks run at `build`."""
         self._edges.append(Edge(origin, target))
 
     def open_loop(self, name: str, where: str) -> str:
-        """A name for the items of a feedback edge that `close_loop` will provide."""
+        """Declare a feedback edge, and return a name for its items; `close_loop` provides them."""
         if name in self._loops:
             raise GraphError(
                 f"graph {self.name!r} has two feedback edges named {name!r}: at {self._loops[name]} and at {where}; "
@@ -164,13 +165,13 @@ class Draft:
         return name
 
     def close_loop(self, name: str, origins: Sequence[str]) -> None:
-        """Say which operators' items a loop carries."""
+        """Set the operators whose items the feedback edge carries."""
         if name in self._closed:
             raise GraphError(f"the feedback edge {name!r} from {self._loops[name]} is closed twice; merge its streams")
         self._closed[name] = tuple(origins)
 
     def fresh_name(self, wanted: str) -> str:
-        """`wanted`, or `wanted-2`, `wanted-3`, ... where that name is taken."""
+        """`wanted`, or `wanted-2`, `wanted-3`, ... if that name is taken."""
         name, count = wanted, 1
         while name in self._operators:
             count += 1
@@ -178,10 +179,10 @@ class Draft:
         return name
 
     def build(self) -> Dataflow:
-        """The finished value.
+        """The finished graph.
 
         Raises:
-            GraphError: for the first thing that is wrong with it; the message names the step and its line.
+            GraphError: for the first problem found; the message names the step and its line.
         """
         for loop, where in self._loops.items():
             if loop not in self._closed:

@@ -1,11 +1,11 @@
-"""Which items may be taken back on their way, and so have to be told from others where a grouping takes them.
+"""Refuses payloads without canonical form between two groupings, where items may be taken back.
 
-Invariant: on every engine, whatever came in which order, what comes to a grouping from behind another one has a
-canonical form; where a step made something else, a failure of that step is there in its place.
+Invariant: on every engine and for any order of arrival, every item from one grouping to another has a canonical form;
+if a step made a payload without one, a failure of that step takes its place.
 
-Why: only what a grouping gave is ever taken back, and a grouping behind it has to know which item goes. What came in
-order is never taken back, so without this a payload that nobody can tell from others would pass or not by the order of
-arrival. States of scans and processes, and their notes, are left out: they stay where they are kept.
+Why: only output of a grouping is ever taken back, and the grouping behind it has to know which item is cancelled. In
+order nothing is taken back, so without this check such a payload would pass or not depending on the order of arrival.
+States and timers of scans and processes are exempt: they never leave their bucket.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from drift_graph.operators import Group, Operator
 
 
 class Identifiable:
-    """Looks at what one operator sends to groupings.
+    """Checks the items that one operator sends to groupings.
 
     Args:
-        operator: what made the payloads.
+        operator: made the payloads.
     """
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
 
     def are(self, payloads: list[Any]) -> bool:
-        """Whether all have a canonical form, as far as their types tell at a look."""
+        """Whether all have a canonical form, as far as their types show."""
         return have_forms(payloads)
 
     def failure(self, payload: Any) -> Failure | None:
-        """What takes the place of a payload without canonical form."""
+        """The failure that replaces a payload without canonical form."""
         try:
             canonical(payload)
         except NoCanonicalForm as none:
@@ -42,8 +42,8 @@ class Identifiable:
         return None
 
 
-def looked_at(dataflow: Dataflow) -> dict[str, Identifiable]:
-    """By name, the operators whose items are looked at where they go to groupings."""
+def checked_operators(dataflow: Dataflow) -> dict[str, Identifiable]:
+    """The operators, by name, whose items are checked on their way to groupings."""
     behind: dict[str, None] = {}
     todo = [operator.name for operator in dataflow.operators if isinstance(operator, Group)]
     while todo:

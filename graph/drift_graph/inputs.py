@@ -1,12 +1,13 @@
-"""The sources of a run together: where an error of one of them ends the input, and in which order late items are told.
+"""The sources of a run together: where an error of one ends the input, and the order in which late items are reported.
 
-Invariant: the error that a run's input ends with, what is below it, and which late items are told, in which order,
-follow from what each source gave, never from which source was read first or how much of it at once.
+Invariant: the error that ends the input, the items below it, and the late items that are reported, with their order,
+follow from what each source gave, never from which source was read first or how much at once.
 
-Why: each of these has a place, a heartbeat and the rank of the source. The place of an error is the heartbeat that its
-source had made by its own arrivals before the bad item, and there that source stays; that of a late item is the
-heartbeat it was behind. The places of one source never go back. So an error is the run's once every other source has
-passed its place, and a late item is told once every source has come to its place: nothing below comes any more.
+Why: each of these has a position in the order of the run, a heartbeat with the rank of the source. For an error it is
+the heartbeat that its source had reached by its own arrivals before the bad item, where that source stays; for a late
+item it is the heartbeat that it was behind. The positions of one source never go back. So an error ends the run once
+every other source has passed its position, and a late item is reported once every source has reached its position:
+nothing below can come any more.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Place = tuple[bytes, int]
 
 
 class Inputs:
-    """What the sources of a run have come to.
+    """How far the sources of a run have come.
 
     Args:
         machines: of all sources, by rank.
@@ -33,36 +34,36 @@ class Inputs:
     def __init__(self, machines: Sequence[SourceMachine]) -> None:
         self._machines = machines
         self._errors: dict[int, Exception] = {}
-        self._late: list[tuple[Place, int, Late]] = []  # a heap; the number keeps those of one place in order
+        self._late: list[tuple[Place, int, Late]] = []  # a heap; the number keeps late items of one position in order
         self._late_count = 0
         self._held = [0] * len(machines)
 
     def fail(self, rank: int, error: Exception) -> None:
-        """A source ends with an error, where its machine stands."""
+        """A source ends with an error at the heartbeat of its machine."""
         self._errors[rank] = error
 
     def may_read(self, rank: int) -> bool:
-        """Whether a source has not ended, and what it gives may matter."""
+        """Whether a source has not ended and its next items may matter."""
         if self._machines[rank].finished or rank in self._errors:
             return False
         return not self._errors or self._place(rank) < self._end
 
     @property
     def error(self) -> Exception | None:
-        """What the input ends with, once that is certain; minimal time comes to its place then, and stays."""
+        """The error that the input ends with, once it is certain; minimal time stops at its position."""
         if not self._errors or any(map(self.may_read, range(len(self._machines)))):
             return None
         return self._errors[self._end[1]]
 
     def divert(self, rank: int, late: Iterable[Late]) -> None:
-        """Items of a source that came too late, in the order of their arrival."""
+        """Add late items of a source, in the order of their arrival."""
         for each in late:
             self._late_count += 1
             self._held[rank] += 1
             heappush(self._late, ((pack_time(each.heartbeat), rank), self._late_count, each))
 
-    def told(self) -> list[Late]:
-        """The late items that it is time to tell."""
+    def take_late(self) -> list[Late]:
+        """Take the late items that are due to be reported."""
         late = self._late
         if not late:
             return []
@@ -75,7 +76,7 @@ class Inputs:
         return given
 
     def held(self, rank: int) -> int:
-        """How many late items of a source wait to be told."""
+        """How many late items of a source wait to be reported."""
         return self._held[rank]
 
     def _place(self, rank: int) -> Place:
@@ -86,8 +87,8 @@ class Inputs:
         return min(map(self._place, self._errors))
 
 
-def told_at_last(late: Iterable[Late], heartbeats: Mapping[str, bytes]) -> list[Late]:
-    """The late items that `Inputs` would have told, in its order, when the sources had come to these heartbeats.
+def late_until(late: Iterable[Late], heartbeats: Mapping[str, bytes]) -> list[Late]:
+    """The late items that `Inputs` would have reported, in its order, once the sources had reached these heartbeats.
 
     Args:
         late: of each source in the order of arrival.

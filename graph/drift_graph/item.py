@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Columns(NamedTuple):
-    """A batch of items; metas and payloads are of kinds that nobody asks for: see `metas` and `payloads`.
+    """A batch of items; `metas` and `payloads` may be of any kind, see the packages of these names.
 
     `diffs` holds +1 for an item and -1 for a tombstone; None stands for all +1, the common case.
     """
@@ -41,18 +41,18 @@ class Columns(NamedTuple):
     diffs: list[int] | None
 
     def cut(self, start: int, end: int) -> Columns:
-        """The items between two places."""
+        """The items from index `start` up to `end`."""
         diffs = self.diffs
         left = None if diffs is None else diffs[start:end]
         return Columns(self.metas[start:end], payloads.cut(self.payloads, start, end), left)
 
     def chosen(self, wanted: bytes) -> Columns:
-        """The items that have a 1."""
+        """The items for which `wanted` has a 1."""
         diffs = None if self.diffs is None else list(compress(self.diffs, wanted))
         return Columns(chosen_metas(self.metas, wanted), payloads.chosen(self.payloads, wanted), diffs)
 
     def in_order(self, order: Sequence[int], *, increasing: bool = False) -> Columns:
-        """The items at these places, in this order, which may be known to be that of their metas, all different."""
+        """The items at these indices, in this order; `increasing` promises that their metas then strictly increase."""
         diffs = None if self.diffs is None else list(map(self.diffs.__getitem__, order))
         metas = metas_in_order(self.metas, order, increasing=increasing)
         return Columns(metas, payloads.in_order(self.payloads, order), diffs)
@@ -106,7 +106,7 @@ class Item(msgspec.Struct, Generic[T], frozen=True, eq=False):
     payload: T
     position: int
     sink: str
-    _meta: bytes | tuple[int, ComputedMetas]  # or the position of the first, and the metas from there on
+    _meta: bytes | tuple[int, ComputedMetas]  # or the position of the first item, and the metas from there on
 
     @property
     def meta(self) -> bytes:
@@ -135,22 +135,22 @@ class Item(msgspec.Struct, Generic[T], frozen=True, eq=False):
 def items(
     values: Iterable[Any], positions: Sequence[int], sinks: str | Sequence[str], metas: Metas
 ) -> Iterator[Item[Any]]:
-    """Items of columns; consecutive positions where the metas are computed."""
+    """Items of columns; if the metas are computed, the positions are consecutive."""
     known = repeat((positions[0], metas)) if are_computed(metas) and positions else metas
     return map(Item, values, positions, repeat(sinks) if isinstance(sinks, str) else sinks, known)
 
 
-#: In place of a sink's name: where failed calls of any step wait to be taken back or released.
+#: In place of a sink's name: where failed calls wait to be cancelled or released.
 FAILURES = ""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Stands in for the output of a user's function that raised, until it is certain that the call was right.
+    """Stands for the output of a function that raised, until it is certain that the call was made with the right input.
 
     A function may be called on a window that a late item will still correct. So its error travels as an item: a
-    tombstone takes it back, and only a failure that reaches release ends the run, at the same position every time.
-    Step and kind are its identity; the words may name an address and differ from call to call.
+    tombstone cancels it, and only a failure that is released ends the run, at the same position every time. Step and
+    kind are its identity; the text may contain an address and differ between calls.
     """
 
     step: str

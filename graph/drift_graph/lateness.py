@@ -1,7 +1,7 @@
 """Which items of a source in event time are late, and which are too far ahead.
 
 Invariant: whether an item is late depends on the items before it in arrival order (and, for a live source, on the clock
-readings and idle decisions that are passed in), never on how they were cut into batches.
+readings and idle decisions passed in), never on how they were cut into batches.
 
 Why: each item is judged against the greatest time before it.
 """
@@ -18,7 +18,7 @@ from drift_graph.functions import safe_text
 from drift_graph.meta import TIME_MAX, TIME_MIN
 from drift_graph.policies import EventTime
 
-_LOOK_ITEMS = 64  # whose least and greatest time are looked at, before each of them is
+_LOOK_ITEMS = 64  # chunk whose least and greatest time are compared before single items are
 
 
 class Late(NamedTuple):
@@ -32,11 +32,11 @@ class Late(NamedTuple):
 
 
 class Lateness:
-    """The times of a source, judged.
+    """Judges the times of a source.
 
     Attributes:
-        greatest: time so far; None before the first item.
-        least: time that is accepted: the heartbeat.
+        greatest: greatest time so far; None before the first item.
+        least: least time that is accepted, which is the heartbeat.
     """
 
     def __init__(self, source: str) -> None:
@@ -46,7 +46,7 @@ class Lateness:
 
     @property
     def known(self) -> tuple[int | None, int]:
-        """Greatest and least, for another machine to go on from."""
+        """Greatest and least, for another machine that continues."""
         return self.greatest, self.least
 
     @known.setter
@@ -54,18 +54,18 @@ class Lateness:
         self.greatest, self.least = known
 
     def past_all(self) -> int | None:
-        """The time past every item so far, TIME_MAX at most; None before the first item."""
+        """The time past every item so far, at most TIME_MAX; None before the first item."""
         return None if self.greatest is None else min(self.greatest + 1, TIME_MAX)
 
     def follow(self, lateness: int) -> None:
-        """The heartbeat follows the greatest time, as far behind as items may be."""
+        """Move the heartbeat behind the greatest time, by the allowed lateness."""
         if self.greatest is not None:
             self.least = max(self.least, self.greatest - lateness, TIME_MIN)
 
     def judge(
         self, payloads: list[Any], times: list[int], policy: EventTime, clock: int
     ) -> tuple[list[int] | None, list[Late], Exception | None]:
-        """Indices of the items to take, where not all are; the late ones; and the late one that ends the run."""
+        """Indices of the accepted items (None if all are), the late items, and the late item that ends the run."""
         if not times:
             return None, [], None
         if policy.future_max is not None and self._some_ahead(times, clock, policy.future_max):
@@ -100,7 +100,7 @@ class Lateness:
         return [index for index, yes in enumerate(is_late) if not yes], late, None
 
     def _some_ahead(self, times: list[int], clock: int, future_max: int) -> bool:
-        """Whether an item may be too far ahead: a glance, that looks closer only where one may be."""
+        """Whether an item may be too far ahead; cheap, and exact only if it says no."""
         known = clock if self.greatest is None else max(clock, self.greatest)
         if known == TIME_MIN:
             known = times[0]
@@ -109,9 +109,9 @@ class Lateness:
     def _judge_ahead(
         self, payloads: list[Any], times: list[int], policy: EventTime, clock: int, future_max: int
     ) -> tuple[list[int] | None, list[Late], Exception | None]:
-        """`_judge`, where some items may be too far ahead: those are out before it is asked who is behind."""
+        """`_judge` for items some of which may be too far ahead: these are excluded before the others are judged."""
         seen = self.greatest
-        ahead: dict[int, int] = {}  # by index what it may not be above
+        ahead: dict[int, int] = {}  # by index, the limit for its time
         for at, time in enumerate(times):
             if is_ahead(time, seen, clock, future_max):
                 ahead[at] = max(clock, TIME_MIN if seen is None else seen) + future_max
@@ -150,7 +150,7 @@ class Lateness:
 
 
 def is_ahead(time: int, seen: int | None, clock: int, future_max: int | None) -> bool:
-    """Whether an item is too far ahead of the greatest time before it, and of the clock; the first of all is not."""
+    """Whether an item is too far ahead of the greatest time before it and of the clock; never the first item."""
     if future_max is None or (seen is None and clock == TIME_MIN):
         return False
     return time > max(clock, TIME_MIN if seen is None else seen) + future_max

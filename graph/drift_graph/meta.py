@@ -19,9 +19,9 @@ An item that a map puts at a later time has a global time of another form, above
     moment      = round | phase (1 byte), or round | phase of a loop | moment within the loop
 
 An iteration is a phase of its own, in which rounds of its own turn, and an iteration within it is a phase of one of its
-rounds. `root` is the global time of the input item at the start of the chain, `hops` says the how many-eth later item
-of the chain it is, and `identity` is a hash of the meta that the item would have as an ordinary child of its parent. So
-it is unique, hangs on nothing but the parent, and is of bounded length. Its path begins with the map that made it.
+rounds. `root` is the global time of the input item at the start of the chain, `hops` is its number among the later
+items of the chain, and `identity` is a hash of the meta that the item would have as an ordinary child of its parent. So
+it is unique, depends on nothing but the parent, and is of bounded length. Its path begins with the map that made it.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ import xxhash
 TIME_MIN = -(2**63)
 TIME_MAX = 2**63 - 1
 
-#: Below every global time, and above every global time: the heartbeats of a source before its start and after its end.
+#: Below every global time, and above every global time: a source's heartbeats before its start and after its end.
 BEGINNING = b""
 END_OF_TIME = b"\xff" * 10
 
-#: The time of what comes after all input of all sources.
+#: The time of items after all input of all sources.
 END = TIME_MAX
 
-#: Phases of a moment: later items of one time and round come by phase. In between, every other one for a step with
-#: timers, of those that an item may pass one after the other; what is odd for loops, which have rounds of their own.
+#: Phases of a moment, the order of later items with one time and round. Odd ones are for loops, which have rounds of
+#: their own; even ones for steps with timers, one for each step in a row that an item may pass.
 PHASE_STATE, PHASE_ITEMS, PHASE_TIMERS, PHASE_TIMERS_MAX, PHASE_ROUND_END = 0, 1, 2, 0xFE, 0xFF
 
-#: What a later item has at this byte of its meta, in place of a source rank, whose varint never begins so.
+#: The first byte of a later item behind its time, where others have a source rank; no varint begins with it.
 LATER_MARK, LATER_MARK_AT = 0xFF, 8
 _IDENTITY_BYTES = 16
 
 _ONE_BYTE_MAX = 0xF7
 _SHOWN_MAX = 30
 _bytes = [bytes((value,)) for value in range(0x100)]
-_lengths = bytes(1 + max(first - _ONE_BYTE_MAX, 0) for first in range(0x100))  # of a varint, by its first byte
+_lengths = bytes(1 + max(first - _ONE_BYTE_MAX, 0) for first in range(0x100))  # length of a varint, by its first byte
 _is_loop = [phase % 2 == 1 and PHASE_ITEMS < phase < PHASE_ROUND_END for phase in range(0x100)]
 
 
@@ -80,7 +80,7 @@ def _skip_varint(data: bytes, start: int) -> int:
 
 
 def pack_time(time: int) -> bytes:
-    """The 8 bytes of a time, TIME_MIN <= time <= TIME_MAX, in the order of the integers."""
+    """The 8 bytes of a time, TIME_MIN <= time <= TIME_MAX; their order is that of the integers."""
     return (time + 2**63).to_bytes(8, "big")
 
 
@@ -102,51 +102,55 @@ def global_time_of(meta: bytes) -> bytes:
 
 
 def root_of(meta: bytes) -> bytes:
-    """The global time of the input item that an item goes back to: of a later item, not its own."""
+    """The global time of the input item that caused an item; for a later item this is not its own."""
     if meta[LATER_MARK_AT] == LATER_MARK:
         return meta[_root_start(meta) : _root_end(meta)]
     return meta[: _input_end(meta, 0)]
 
 
 def is_later(meta: bytes) -> bool:
-    """Whether a meta is of a later item, or of what one has caused."""
+    """Whether a meta belongs to a later item, or to an item caused by one."""
     return meta[LATER_MARK_AT] == LATER_MARK
 
 
 def phase_of_timers(steps: int) -> int:
-    """The phase of the timers of a step that is behind so many with timers; above PHASE_TIMERS_MAX there is none."""
+    """The phase of a step's timers that has `steps` steps with timers in front of it; above PHASE_TIMERS_MAX there is
+    none.
+    """
     return PHASE_TIMERS + 2 * steps
 
 
 def phase_of_loop(steps: int) -> int:
-    """The phase of a loop that is behind so many steps with timers."""
+    """The phase of a loop that has `steps` steps with timers in front of it."""
     return phase_of_timers(steps) + 1
 
 
 def moment_of(meta: bytes) -> bytes:
-    """Time, rounds and phases of a later item: what the global times of all later items of one moment begin with."""
+    """Time, rounds and phases of a later item: the common prefix of the global times of all later items of one
+    moment.
+    """
     return meta[: _root_start(meta)]
 
 
 def reached(minimal_time: bytes) -> bytes:
-    """Above every item of the moment that minimal time is in, and below every moment after it."""
+    """A bound above every item of the moment that minimal time is in, and below every later moment."""
     if _is_moment(minimal_time):
         return moment_of(minimal_time) + END_OF_TIME
     return minimal_time
 
 
 def round_of(meta: bytes) -> int:
-    """The round of an item in its loop, 0 for one that is in none and was put at no other."""
+    """The round of an item in its loop; 0 outside of loops, unless a step set another."""
     return read_varint(meta, _round_start(meta))[0] if meta[LATER_MARK_AT] == LATER_MARK else 0
 
 
 def in_rounds(meta: bytes) -> bool:
-    """Whether an item, or a minimal time, is in a loop, or in another round than the first."""
+    """Whether an item or a minimal time is in a loop, or in a later round than the first."""
     return _is_moment(meta) and (meta[9] != 0 or _is_loop[meta[10]])
 
 
 def _is_moment(minimal_time: bytes) -> bool:
-    """Whether it is the global time of a later item, and no heartbeat."""
+    """Whether it is the global time of a later item, not a heartbeat."""
     return len(minimal_time) > len(END_OF_TIME) and minimal_time[LATER_MARK_AT] == LATER_MARK
 
 
@@ -156,7 +160,7 @@ def hops_of(meta: bytes) -> int:
 
 
 def _input_end(meta: bytes, start: int) -> int:
-    """Where the global time of an input item ends that begins at `start`."""
+    """The index behind the global time of an input item that begins at `start`."""
     lengths = _lengths
     at = start + 8
     at += lengths[meta[at]]
@@ -165,7 +169,7 @@ def _input_end(meta: bytes, start: int) -> int:
 
 
 def _round_start(meta: bytes) -> int:
-    """Where the innermost round of a later item is."""
+    """The index of the innermost round of a later item."""
     start = 9
     while _is_loop[meta[(phase := start + 1 if meta[start] <= _ONE_BYTE_MAX else _skip_varint(meta, start))]]:
         start = phase + 1
@@ -181,15 +185,16 @@ def _root_end(meta: bytes) -> int:
 
 
 def later_meta(parent: bytes, ending: bytes, time: int, phase: int, rounds: int = 0, inward: int = 0) -> bytes | None:
-    """The meta of a child that a map puts at a later moment; None where that is not later: an ordinary child.
+    """The meta of a child that a map puts at a later moment; None if the moment is not later, so that the child is
+    ordinary.
 
     Args:
-        parent: meta of the item that the map was given.
+        parent: meta of the map's input item.
         ending: what the map appends for an ordinary child: its rank and the child's index.
-        time: where to put it; at the parent's own time it stays in the parent's round.
+        time: time of the child; at the parent's own time it stays in the parent's round.
         phase: of the moment, 0 to 255.
-        rounds: so many rounds later than the parent, at the parent's time.
-        inward: 1 puts it into the first round of the loop that `phase` is of, -1 out of the loop that the parent is in.
+        rounds: rounds later than the parent, at the parent's time.
+        inward: 1 for the first round of the loop with phase `phase`, -1 to leave the parent's loop.
     """
     head = pack_time(time)
     level, parents_round = head + b"\xff", 0
@@ -218,15 +223,15 @@ def later_meta(parent: bytes, ending: bytes, time: int, phase: int, rounds: int 
 def later_metas(
     parents: Sequence[bytes], ending: bytes, time: int | None, phase: int, rounds: int = 0, inward: int = 0
 ) -> list[bytes]:
-    """`later_meta` of many for one moment; that of the ordinary child where it is not later.
+    """`later_meta` for many parents and one moment; the ordinary child's meta for those whose moment is not later.
 
     Args:
-        time: None for that of each parent.
+        time: None for the time of each parent.
     """
     digest = xxhash.xxh3_128_digest
     outer = b"" if time is None or inward else pack_time(time) + b"\xff" + varint(rounds) + _bytes[phase]
     size, one_hop = len(outer), varint(1)
-    head, moment, root = b"no meta begins so", b"", 0  # of later parents of one moment, which mostly come in a row
+    head, moment, root = b"no meta begins so", b"", 0  # parents of one moment mostly come in a row
     found: list[bytes] = []
     for parent in parents:
         child = parent + ending
@@ -266,9 +271,10 @@ def with_ordinal(meta: bytes, ordinal: int) -> bytes:
 
 
 class MetaParts:
-    """A meta taken apart, for people: time, source rank, tie, ordinal, and the numbers of the path.
+    """A meta split into its parts, for people: time, source rank, tie, ordinal, and the numbers of the path.
 
-    Of a later item source rank, tie and ordinal are those of the input item it goes back to, whose time is `root_time`.
+    For a later item, source rank, tie and ordinal are those of the input item that caused it, whose time is
+    `root_time`.
     """
 
     __slots__ = ("time", "source_rank", "tie", "ordinal", "path", "root_time", "round", "hops")
@@ -301,6 +307,6 @@ class MetaParts:
 
 
 def child_suffixes(rank: int, count: int) -> Sequence[bytes]:
-    """What a map of this rank appends to the metas of its first `count` children."""
+    """The bytes that a map of this rank appends to the metas of its first `count` children."""
     head = varint(rank)
     return [head + varint(index) for index in range(count)]

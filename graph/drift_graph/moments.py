@@ -1,10 +1,10 @@
-"""Times and spans as people write them, as the ints that they are inside.
+"""Times and durations as people write them, converted to ints.
 
-Invariant: a moment and a span become one int each, always the same, whatever the machine's own time zone is; what would
-depend on that is refused.
+Invariant: a time or a duration becomes one int, the same whatever the machine's time zone is; input that would depend
+on it is refused.
 
-Why: moments are counted in whole milliseconds since 1970 in UTC, rounded down, and spans in whole milliseconds, in
-integers throughout. A moment without a zone is taken only where the user has named one.
+Why: times are whole milliseconds since 1970 in UTC, rounded down, and durations whole milliseconds, in integers
+throughout. A datetime without a zone is accepted only if the user has named one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def time_from(value: Any, zone: tzinfo | None = None) -> int | None:
 
 
 def _parsed(text: str) -> datetime | None:
-    """Of ISO text; digits alone are none: they may be a number as well as a date."""
+    """ISO text only; digits alone are refused, since they may be a number as well as a date."""
     if not _ISO.match(text):
         return None
     try:
@@ -68,7 +68,7 @@ def _parsed(text: str) -> datetime | None:
 
 
 def _of_numpy(value: Any) -> datetime | None:
-    """It has no zone, and may be no moment, or one that datetime cannot hold."""
+    """It has no zone, and may be NaT or beyond what datetime holds."""
     found = value.astype("datetime64[us]").item()
     return found if isinstance(found, datetime) else None
 
@@ -80,12 +80,12 @@ def _in_ms(moment: datetime, zone: tzinfo | None) -> Any:
                 return None
             moment = moment.replace(tzinfo=zone)
         return (moment - _EPOCH) // _MS
-    except (OverflowError, TypeError, ValueError):  # beyond what datetime holds; pandas' NaT is one, too
+    except (OverflowError, TypeError, ValueError):  # beyond what datetime holds; pandas' NaT too
         return None
 
 
 def span_from(value: Any) -> int | None:
-    """A length of time as an int; None for what is none: a part of a millisecond is not told.
+    """A duration as an int; None for what is none, or has a part of a millisecond.
 
     >>> span_from(30), span_from("10s"), span_from("1h 30m"), span_from(timedelta(days=1)), span_from("1.5s")
     (30, 10000, 5400000, 86400000, 1500)
@@ -110,7 +110,7 @@ def span_from(value: Any) -> int | None:
 
 
 def zone_from(value: Any) -> tzinfo | None:
-    """A time zone of itself or its name; None for what is none."""
+    """A time zone from itself or its name; None for anything else."""
     if isinstance(value, tzinfo):
         return value
     if not isinstance(value, str):
@@ -121,15 +121,15 @@ def zone_from(value: Any) -> tzinfo | None:
 
     try:
         return ZoneInfo(value)
-    except (KeyError, OSError, ValueError):  # there is none of that name, or it is no name
+    except (KeyError, OSError, ValueError):  # no zone has this name, or it is not a name
         return None
 
 
 @dataclass(frozen=True)
 class Field:
-    """A function that takes a field out of a payload: "at", "trip.at", of tuples and lists "0"."""
+    """A function that reads a field of a payload: "at", "trip.at"; for tuples and lists "0"."""
 
-    #: It has no line of its own to be told of.
+    #: It has no line of its own for messages.
     is_field = True
 
     path: str

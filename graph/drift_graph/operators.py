@@ -1,7 +1,7 @@
 """The operators of the core: source, map, group, sink. There is no other, and no operator keeps state of its own.
 
-Invariant: a map's output depends on one payload, a group's on the payloads of one bucket; so every stateful
-computation is a cycle through a group, and everything that remembers is a bucket.
+Invariant: a map's output depends on one payload, a group's on the payloads of one bucket. So every stateful computation
+is a cycle through a group, and all state is in buckets.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Operator:
 
     Attributes:
         name: unique in the graph.
-        step: the user's step it belongs to; several operators when the step is sugar.
-        where: "file:line" that declared it; two graphs may be equal though declared in two places.
-        durable: a run that keeps its state has a log of what it gives, and can begin behind it; no output hangs on it.
+        step: the user's step it belongs to; a step of the catalogue may consist of several operators.
+        where: "file:line" that declared it; graphs declared in different places may be equal.
+        durable: whether a run with state logs its output, so that it can restart behind it; no output depends on it.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Operator:
     where: str = field(compare=False)
     durable: bool = field(default=False, compare=False, kw_only=True)
 
-    #: What people call one payload that it gives.
+    #: What its output payloads are called, in messages.
     gives: ClassVar[Gives] = "item"
 
     @property
@@ -43,17 +43,17 @@ class Operator:
 
     @property
     def label(self) -> str:
-        """A few words on what it does: `map one len`, `group window 2 by <lambda>`."""
+        """A short description: `map one len`, `group window 2 by <lambda>`."""
         return self.kind
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What it was declared with, its functions apart; part of a graph's fingerprint."""
+        """Its arguments except functions; part of a graph's fingerprint."""
         return {}
 
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
-        """Its functions by what they are for, as they are called: a user's, or what is made of it."""
+        """Its functions by role, as they are called, wrapped or not."""
         return {}
 
     @property
@@ -64,9 +64,9 @@ class Operator:
 
 @dataclass(frozen=True)
 class Source(Operator):
-    """Where items come from. `time` is the policy a run uses unless it is given another.
+    """An input. `time` is the policy a run uses unless it gets another for this source.
 
-    `sets_apart`: what cannot be read, or has no time, becomes an item of its own kind (`drift_graph.diverted`).
+    `sets_apart`: whether lines that cannot be read and items without a time are diverted (`drift_graph.diverted`).
     """
 
     time: TimePolicy
@@ -82,9 +82,9 @@ class Source(Operator):
 class Map(Operator):
     """A pure function from one payload to a sequence of payloads.
 
-    `arity` says how `function` gives the sequence: "many" returns it, "one" returns its only member, "keep" returns
-    whether the payload itself is the only member or there is none. Members may be `Later` ones where `later` says so.
-    `timed`: the function takes the item's time as well.
+    `arity` says what `function` returns: "many" the sequence, "one" its only member, "keep" whether the payload itself
+    is the only member or there is none. With `later`, members may be `Later`. With `timed`, the function gets the
+    item's time too.
     """
 
     function: Callable[..., Any]
@@ -117,7 +117,7 @@ class Map(Operator):
 
     @property
     def turns_round(self) -> bool:
-        """Whether all its children are in a later round of a loop than what they are children of."""
+        """Whether all its children are in a later round of the loop than their parents."""
         return getattr(self.function, "turns_round", False)
 
     @property
@@ -133,7 +133,9 @@ class Map(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Group(Operator):
-    """Windowed grouping: each item gives the tuple of the last `window` payloads of its bucket, itself the last."""
+    """Windowed grouping: each item gives the tuple of the last `window` payloads of its bucket, which ends with the
+    item.
+    """
 
     key: Callable[[Any], Any]
     window: int
@@ -164,19 +166,19 @@ class Group(Operator):
 
 @dataclass(frozen=True)
 class Sink(Operator):
-    """Where items leave: a name on the output barrier."""
+    """An output: a name at the output barrier."""
 
     gives: ClassVar[Gives] = "output"
 
 
 @dataclass(frozen=True)
 class Border(Sink):
-    """Where the items of `step` leave a segment for later ones: they keep their metas (`drift_graph.segments`)."""
+    """Where items of `step` leave a segment for later ones; they keep their metas (`drift_graph.segments`)."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """Items of `origin` go to `target`; over a feedback edge they return to an operator before it."""
+    """Items of `origin` go to `target`; a feedback edge returns them to an earlier operator."""
 
     origin: str
     target: str
@@ -190,16 +192,16 @@ def function_of(operator: Operator) -> Callable[..., Any] | None:
 
 
 def place_of(operator: Operator) -> str:
-    """ "file:line" to look at: of the user's function, or else of the declaration."""
+    """ "file:line" of the user's function, or else of the declaration."""
     function = function_of(operator)
     return (line_of(function) if function is not None else None) or operator.where
 
 
 def as_sequence(result: Any) -> Sequence[Any]:
-    """The sequence a many-map returned.
+    """The sequence that a flat_map function returned.
 
     Raises:
-        TypeError: for what is iterable but surely not meant as a sequence of payloads, and for what is not iterable.
+        TypeError: it is not iterable, or is iterable but surely not meant as a sequence of payloads, like a str.
     """
     kind = type(result)
     if kind is list or kind is tuple:

@@ -1,10 +1,10 @@
-"""How many items of a source came at each place, that is with one time and tie: so equal ones are told apart.
+"""Counts the items of a source with the same time and tie, which get ordinals.
 
-Invariant: `are_new` is true only where no item of a batch has the place of another, of this batch or of one before it
-that is not settled; `listed` has every such place, and how many came there.
+Invariant: `are_new` is true only if no item of a batch shares time and tie with another, of this batch or of an earlier
+one that is not settled; `listed` gives every unsettled pair of time and tie with its count.
 
-Why: two items of one place have one tie. So while all ties have been different, all places have, and a set of the ties
-is all that is kept up; which places there were is written down only where two ties have been equal, or somebody asks.
+Why: two items with one time and tie have one tie. So as long as all ties differ, all pairs differ, and a set of ties is
+the only state; the pairs are listed only when two ties were equal or somebody asks.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from typing import Any
 from drift_graph.meta import pack_time
 from drift_graph.metas.event import EventMetas
 
-_KEPT_MIN = 4096  # places that are kept until settled ones are looked for
-_TIES_KEPT_MIN = 32768  # the same of ties: to look costs more than they take
+_KEPT_MIN = 4096  # entries before settled ones are removed
+_TIES_KEPT_MIN = 32768  # the same for ties, which cost more to remove than they take
 
 
 class Places:
     """See the module.
 
     Args:
-        known: by the first global time of a place, how many came there, and what a tie function told apart.
+        known: by the first global time of a pair, its count, and the payload that a tie function assigned it to.
     """
 
     def __init__(self, known: dict[bytes, tuple[int, Any]] | None = None) -> None:
         self._known = known or {}
         self._kept = _KEPT_MIN
         self._unlisted: deque[tuple[EventMetas, Sequence[Any] | None]] = deque()
-        self._ties: set[int] | None = set() if not known else None  # of these; None where some have been equal
+        self._ties: set[int] | None = set() if not known else None  # ties so far; None once two were equal
         self._unlisted_kept = _TIES_KEPT_MIN
 
     def are_new(self, metas: EventMetas, payloads: Sequence[Any] | None) -> bool:
-        """Whether nothing came before at the places of a batch, each of which is the first of its place.
+        """Whether no item of a batch shares its time and tie with another; `metas` are those of first items.
 
-        They are noted then, with the payloads, where a tie function is to tell others from them.
+        If so they are added; with their payloads, if the policy has a tie function.
         """
         if self._ties is None or self._known:
             return self._note(metas, payloads)
@@ -59,7 +59,9 @@ class Places:
         return True
 
     def listed(self) -> dict[bytes, tuple[int, Any]]:
-        """By the first global time of a place, the next ordinal, and what a tie function told apart."""
+        """By the first global time of a pair of time and tie, the next ordinal, and the payload if there is a tie
+        function.
+        """
         for metas, payloads in self._unlisted:
             self._known.update(zip(metas.listed(), zip(repeat(1), repeat(None) if payloads is None else payloads)))
         if self._unlisted:
@@ -68,7 +70,7 @@ class Places:
         return self._known
 
     def settle(self, time: int) -> None:
-        """Nothing comes any more below this time."""
+        """No item below this time will come."""
         if len(self._known) > self._kept:
             least = pack_time(time)
             self._known = {first: known for first, known in self._known.items() if first >= least}

@@ -1,7 +1,7 @@
 """Time policies: what the items of a source are ordered by, and how late they may be.
 
-Invariant: a policy that exists means something: what cannot be a time function, a span or a zone is refused when it is
-made, in the words that it was given in.
+Invariant: a policy that exists is valid: anything that is not a time function, a duration or a zone is refused when the
+policy is made, in the user's words.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from drift_graph.moments import Field, Span, span_from, time_from, zone_from
 
 @dataclass(frozen=True)
 class ArrivalTime:
-    """Items are ordered as they come: item n of a finite source has time n; a live source's items are stamped.
+    """Items are ordered as they come: item n of a finite source has time n; a live source's items are stamped by the
+    clock.
 
     A live source's stamps are milliseconds since 1970 and never go back.
     """
@@ -30,26 +31,25 @@ class ArrivalTime:
 
 @dataclass(frozen=True, eq=False, init=False)
 class EventTime:
-    """Items are ordered by a time that is in them; they may arrive in any order within `lateness`.
+    """Items are ordered by a time in their payload; they may arrive in any order within `lateness`.
 
-    Times are ints; the unit is yours, milliseconds by custom. A datetime with a zone, or ISO text with one, is a time
-    in milliseconds since 1970. Spans are ints in the unit of the times, or, where that is milliseconds, a timedelta or
+    Times are ints; the unit is yours, usually milliseconds. A datetime with a zone, or ISO text with one, is a time in
+    milliseconds since 1970. Durations are ints in the unit of the times, or, if that is milliseconds, a timedelta or
     text such as "10s" or "1h 30m".
 
     Args:
-        time: gives a payload's time; or the name of the field that has it: "at", "trip.at", of tuples "0".
-        lateness: how far an item may be behind the greatest time seen before it, 0 or more.
-        tie: gives what separates items of one time, unique among them, or names the field: an int, 0 <= n < 2**64,
-            orders them; anything else is hashed. Without it they are separated by the hash of their payload, in no
-            order you would know.
-        late: what to do with an item older than the heartbeat, or beyond `future_max`: "error" ends the run with a
-            LateItem, "divert" hands it to the run's late output and counts it.
-        idle_after_ms: a live source that gives nothing for so long has its heartbeat moved past what has come,
-            and up to that of the others, so that they go on; an item from below it is late then. None: they wait.
-        future_max: how far an item may be ahead of the greatest time seen before it, and, of a live source, of the
-            clock. Without it one wrong stamp makes all items after it late. A gap in the data that is longer would be
-            taken for such a stamp where no clock says otherwise. None: any time is taken.
-        zone: of datetimes and texts that have none, as a tzinfo or "Europe/Berlin"; None: these are no times.
+        time: returns a payload's time; or the name of the field that holds it: "at", "trip.at", for tuples "0".
+        lateness: how far an item may be behind the greatest time before it, 0 or more.
+        tie: orders items of one time, among which it must be unique; a function or a field's name. An int, 0 <= n <
+            2**64, orders them; anything else is hashed. Without it they are ordered by the hash of their payload.
+        late: what happens to an item below the heartbeat or beyond `future_max`: "error" ends the run with a LateItem,
+            "divert" adds it to the run's late items and counts it.
+        idle_after_ms: if a live source is silent for so long, its heartbeat moves past its items so far and up to that
+            of the other sources, so that these are released; an item from below is late then. None: they wait.
+        future_max: how far an item may be ahead of the greatest time before it and, for a live source, of the clock.
+            Without it one wrong timestamp makes all items after it late. A longer gap in the data of a source without a
+            clock is taken for a wrong timestamp. None: no limit.
+        zone: for datetimes and texts without one, as a tzinfo or "Europe/Berlin"; None: these are refused.
     """
 
     time: Callable[[Any], Any]
@@ -88,7 +88,7 @@ class EventTime:
                 )
             spans[name] = span
         if late not in ("error", "divert"):
-            raise SettingsError(f"late={late!r} is neither 'error' nor 'divert'")
+            raise SettingsError(f"late={late!r} is not valid; it is 'error' or 'divert'")
         known = zone_from(zone)
         if zone is not None and known is None:
             raise SettingsError(f"zone={zone!r:.80} is not a tzinfo, nor the name of a time zone that is known here")
@@ -96,7 +96,7 @@ class EventTime:
             object.__setattr__(self, name, value)
 
     def time_of(self, value: Any) -> int | None:
-        """What the time function gave as an int of 64 bits; None for what is no time."""
+        """The result of the time function as an int of 64 bits; None if it is not a time."""
         return time_from(value, self.zone)
 
     @property

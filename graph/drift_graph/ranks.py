@@ -1,15 +1,15 @@
-"""Ranks: the number of an operator in the order.
+"""Ranks: the numbers of operators in the order of metas.
 
 Invariant: along every edge that is not a feedback edge the rank falls, and equal structure gives equal ranks.
 
-Why: ranks are sorted by height, the longest way down to an operator that feeds no other, and along an edge the
-height falls. An operator that ends in a feedback edge has height 0. So what is fed back to a grouping sorts before
-siblings that were derived upstream from the same input, and before what else the same window gives.
+Why: ranks are sorted by height, the length of the longest path down to an operator without consumers, and along an edge
+the height falls. An operator that feeds a feedback edge has height 0. So an item that returns to a grouping sorts
+before siblings that were derived upstream from the same input, and before other output of the same window.
 
-Small loops turn before large ones: where a grouping loops through one map (a scan and its state), and another step
-takes the same stream and leads round to the grouping, the step is put above the grouping. Otherwise what it gives
-would come to the grouping before the state does, and the next item would not find it. What leads round by a later
-round of an iteration comes long after it.
+Small loops turn before large ones: if a grouping loops through one map (a scan and its state), and another step
+consumes the same stream and leads round to the grouping, that step ranks above the grouping. Otherwise its items would
+reach the grouping before the state does, and the next item would miss the state. Items that return in a later round of
+an iteration come long after it, and are exempt.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from collections.abc import Iterable, Sequence
 
 from drift_graph.operators import Edge, Map, Operator, Source
 
-#: For each operator the names of those it points to.
+#: For each operator, the names of its successors.
 _Arrows = dict[str, list[str]]
 
 
 def forward_order(operators: Sequence[Operator], edges: Iterable[Edge]) -> list[str]:
-    """Names in topological order over the edges that are not feedback edges; shorter where these form a cycle."""
+    """Names in topological order over the edges that are not feedback edges; shorter if these form a cycle."""
     return _topological(_arrows(operators, (edge for edge in edges if not edge.feedback)))
 
 
@@ -42,7 +42,9 @@ def structural_ranks(operators: Sequence[Operator], edges: Sequence[Edge]) -> di
 
 
 def late_siblings(operators: Sequence[Operator], edges: Sequence[Edge]) -> list[tuple[str, str]]:
-    """(step, grouping) that take one stream, where the grouping loops through one map and the step leads to it."""
+    """(step, grouping) that consume one stream, where the grouping loops through one map and the step leads back to
+    it.
+    """
     turning = {each.name for each in operators if isinstance(each, Map) and each.turns_round}
     every = _arrows(operators, (edge for edge in edges if edge.origin not in turning))
     looped = dict.fromkeys(edge.target for edge in edges if edge.feedback and edge.origin in every[edge.target])
@@ -75,7 +77,7 @@ def _reached(start: str, arrows: _Arrows) -> set[str]:
 
 
 def _topological(arrows: _Arrows) -> list[str]:
-    """Names so that every arrow points forward; those on a cycle, and behind one, are left out."""
+    """Names so that every arrow points forward; names on a cycle or behind one are left out."""
     waits = dict.fromkeys(arrows, 0)
     for targets in arrows.values():
         for target in targets:

@@ -1,10 +1,10 @@
-"""The meaning of correct: one item at a time, in the order of metas, from a heap.
+"""The definition of correct output: one item at a time, in the order of metas, from a heap.
 
-Invariant: items are processed in the order of their metas, and what comes out is in that order. What nobody could tell
-from others does not come to a grouping behind another one: see `identifiable`.
+Invariant: items are processed and come out in the order of their metas. A payload without canonical form does not pass
+from one grouping to another: see `identifiable`.
 
-Why: the least item of the heap is processed first, everything it causes sorts after it, and everything the sources
-still hold sorts at or above their heartbeats. So a bucket is only ever appended to, and nothing is taken back.
+Why: the least item of the heap is processed first, everything it causes sorts after it, and everything the sources will
+still give sorts at or above their heartbeats. So a bucket is only appended to, and nothing is taken back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from drift_graph.canonical import canonical
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step, step_error
 from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
-from drift_graph.identifiable import looked_at
+from drift_graph.identifiable import checked_operators
 from drift_graph.item import Failure
 from drift_graph.later import placed_all
 from drift_graph.meta import END_OF_TIME, time_of, varint
@@ -29,27 +29,28 @@ _FAILED = -1
 
 
 class Observer(Protocol):
-    """Is shown every item when it is made, and keeps of it what it likes: its mark goes wherever the item goes."""
+    """Gets every item when it is made, and returns a mark of its own, which then travels with the item."""
 
     def made(self, operator: str, meta: bytes, payload: Any, parents: tuple[Any, ...]) -> Any:
-        """The mark of an item that an operator made: of one, of those of a window, or of none, an input item.
+        """The mark of a new item; `parents` are the marks of its input or its window, empty for an input item.
 
-        Where a call failed the payload is its `Failure`. At a sink each item is made once more, of itself.
+        If a call failed, the payload is its `Failure`. An item that reaches a sink is made once more, with itself as
+        parent.
         """
 
     def goes_back(self, mark: Any) -> None:
-        """An item goes over a feedback edge."""
+        """An item passes a feedback edge."""
 
 
 class Reference:
     """Runs a dataflow in order; `push` input, then `pop` what is certain.
 
-    An item in the heap is (meta, rank of the operator it goes to, number, payload, mark). What leaves, for a sink or as
-    a failure, waits there under its last meta: what a sibling of lower rank causes comes before it.
+    An item in the heap is (meta, rank of the target operator, number, payload, mark). Output, for a sink or as a
+    failure, waits there under its final meta: items that a sibling of lower rank causes come before it.
 
     Args:
-        observer: is shown all items; without one there are no marks.
-        only: names of the operators to run, without the others and what these would make; all, if None.
+        observer: gets all items; without one there are no marks.
+        only: names of the operators to run; None for all.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Reference:
         }
         self._heap: list[tuple[bytes, int, int, Any, Any]] = []
         self._pushed = 0
-        self._looked_at = looked_at(dataflow)
+        self._checked = checked_operators(dataflow)
         self._buckets: dict[tuple[int, bytes], deque[Any]] = {}
         self._marks: dict[tuple[int, bytes], deque[Any]] = {}
 
@@ -80,7 +81,7 @@ class Reference:
         for operator, rank, feedback in self._targets[origin]:
             if feedback and observer is not None:
                 observer.goes_back(mark)
-            if isinstance(operator, Group) and (look := self._looked_at.get(origin)) is not None:
+            if isinstance(operator, Group) and (look := self._checked.get(origin)) is not None:
                 failure = look.failure(payload)
                 if failure is not None:
                     self._fail(origin, meta + varint(rank), failure, None, mark)
@@ -88,14 +89,14 @@ class Reference:
             self._add(meta + varint(rank) if isinstance(operator, Sink) else meta, rank, payload, mark)
 
     def push_to(self, target: str, meta: bytes, payload: Any, mark: Any) -> None:
-        """An item comes to one operator, from one that is not run here."""
+        """An item arrives at one operator, from one that is not run here."""
         self._add(meta, self._ranks[target], payload, mark)
 
     def pop(self, below: bytes) -> Iterator[tuple[str, bytes, Any]]:
         """Process everything below a bound on metas; yields (sink, meta, payload) in order of meta.
 
         Raises:
-            StepError: where a user's function raises; what was yielded before it stands.
+            StepError: a user's function raises; items already yielded stand.
         """
         for sink, meta, payload, _ in self._steps(below):
             if sink is None:
@@ -104,7 +105,7 @@ class Reference:
             yield sink, meta, payload
 
     def marks(self, below: bytes) -> Iterator[Any]:
-        """As `pop`, the marks of what comes to sinks and of failures; what follows one is as if it had not been."""
+        """As `pop`, but yields the marks of items at sinks and of failures; items after a failure do not count."""
         for *_, mark in self._steps(below):
             yield mark
 
@@ -118,7 +119,7 @@ class Reference:
         self._add(meta, _FAILED, (failure, error), parent)
 
     def _steps(self, below: bytes) -> Iterator[tuple[str | None, bytes, Any, Any]]:
-        """Sink, meta, payload and mark of what comes out; of a failure no sink, and for a payload what failed."""
+        """Sink, meta, payload and mark of output; a failure has no sink, and its payload is the failed call."""
         heap, observer = self._heap, self._observer
         while heap and heap[0][0] < below:
             meta, rank, _, payload, mark = heappop(heap)

@@ -1,13 +1,13 @@
-"""Where a source is to be read from again, so that what is at or above a time comes again as it came before.
+"""The position from which a source is read again, so that every item at or above a cut comes again as before.
 
-Invariant: a reading that begins where `at(cut)` says, with the machine as it says, gives every item at or above the
-cut the meta that it had, in the same order, with the heartbeats of the first reading, which judged what is
-late in the same way.
+Invariant: a reading that begins at the position `at(cut)`, with a machine in the state given there, gives every item at
+or above the cut its former meta, in the same order, with the heartbeats of the first reading and the same judgement of
+what is late.
 
-Why: it begins before a batch of the first reading, with what judged that batch; and every batch before it lies below
-the cut as a whole, late items and all. What a machine knows beside, how many items came at each place, matters for one
-place at most: where all items of a place are on one side of the cut, those before are passed over, or none were before.
-So only of the place that the cut lies in is it told how many came before.
+Why: the position is in front of a batch of the first reading, with the state that judged that batch; every batch before
+it lies entirely below the cut, late items included. The machine's counts of items with one time and tie matter for one
+pair at most, the one that the cut lies in: for others all items are on one side of the cut, so they are either all
+skipped or all read again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _FORM = 1
 
 class Position(NamedTuple):
     """Attributes:
-    reader: what a reader is to seek, as the reader gave it; None for the beginning.
-    entry: of the log of a source that cannot be read again: the number of the first entry to be taken.
-    judging: what the machine of the source knew there.
-    place: the place that the cut lies in, and how many came there before.
+    reader: the position of the reader, in the reader's form; None for the beginning.
+    entry: for a source that is logged because it cannot be read again: the number of the first log entry to read.
+    judging: the state of the source's machine there.
+    place: the pair of time and tie that the cut lies in, and how many of its items came before.
     """
 
     reader: Any
@@ -43,9 +43,9 @@ class _Batch(NamedTuple):
     """A batch that was read.
 
     Attributes:
-        before: where it was read from; it has no place.
-        metas: of its items; in the order of arrival.
-        seen: the greatest time that had come with it, or None where its metas are in order.
+        before: the position in front of it, without `place`.
+        metas: of its items, in the order of arrival.
+        seen: the greatest time so far when it had come, or None if its metas are in order.
         late: the greatest heartbeat that a late item in it was behind.
     """
 
@@ -55,7 +55,7 @@ class _Batch(NamedTuple):
     late: bytes
 
     def reaches(self, cut: bytes) -> bool:
-        """Whether something in it is at or above a time; perhaps also where only a batch before it did."""
+        """Whether the batch has something at or above a time; may also be true if only an earlier batch has."""
         if self.late >= cut:
             return True
         if self.seen is None:
@@ -64,7 +64,7 @@ class _Batch(NamedTuple):
 
 
 class Rereading:
-    """The batches of one source that may have to be read again; as few as the cuts that are asked for allow.
+    """The batches of one source that may have to be read again; only those that a later cut may need.
 
     Args:
         machine: of the source.
@@ -75,11 +75,11 @@ class Rereading:
         self._batches: deque[_Batch] = deque()
 
     def here(self, reader: Any, entry: int | None = None) -> Position:
-        """Where the machine stands, and its reader."""
+        """The state of the machine and the position of its reader now."""
         return Position(reader, entry, self._machine.judging, None)
 
     def add(self, before: Position, arrived: Arrived) -> None:
-        """A batch was read, behind a position that `here` gave."""
+        """A batch was read, behind the position that `here` gave."""
         seen = None
         if isinstance(self._machine.policy, EventTime):
             greatest = self._machine.judging.greatest
@@ -88,10 +88,10 @@ class Rereading:
         self._batches.append(_Batch(before, arrived.metas, seen, late))
 
     def at(self, cut: bytes, here: Position) -> Position:
-        """Where to read again for everything at or above a cut; cuts may not go back from call to call.
+        """The position to read from for everything at or above a cut; cuts must not decrease between calls.
 
         Args:
-            here: where the reader and the machine stand now.
+            here: the position of the reader and the machine now.
         """
         batches = self._batches
         while batches and not batches[0].reaches(cut):
@@ -123,14 +123,14 @@ def as_plain(position: Position) -> dict[str, Any]:
 
 
 def from_plain(name: str, plain: Any) -> Position:
-    """The other direction.
+    """The inverse of `as_plain`.
 
     Raises:
-        InputError: another version wrote it, or nobody.
+        InputError: another version wrote it, or it is damaged.
     """
     try:
         if not isinstance(plain, Mapping) or plain["v"] != _FORM:
-            raise ValueError(f"its form is none of {_FORM}")
+            raise ValueError(f"its format is not one of {_FORM}")
         judging, place = plain["judging"], plain["place"]
         return Position(
             plain["reader"],
@@ -141,5 +141,5 @@ def from_plain(name: str, plain: Any) -> Position:
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise InputError(
             f"source {name!r} cannot go on from {plain!r:.200}: {error}; another version saved it, or it is damaged; "
-            f"go on with the version that saved it, or begin anew"
+            f"continue with the version that saved it, or start a new run"
         ) from None

@@ -1,11 +1,11 @@
-"""Values again from their bytes: the other direction of `canonical` and of `stored`.
+"""Values from their canonical or stored bytes: the inverse of `canonical` and `stored`.
 
-Invariant: what comes back has the very bytes it was read from, so it is the same value of the same types; where that
-cannot be, `CannotRestore` says why. Reading bytes of a stranger is safe: nothing is imported, and no code is run but
-that of the classes that the caller names.
+Invariant: a restored value encodes to the very bytes it was read from, so it is the same value of the same types;
+otherwise `CannotRestore` says why. Reading untrusted bytes is safe: nothing is imported, and no code runs except that
+of classes that the caller passes.
 
-Why: the form says each value's type and length; a class is looked up by its qualified name among the given ones and
-never anywhere else; and what was built is encoded again and compared.
+Why: the form has each value's type and length; a class is looked up by its qualified name among the given ones and
+nowhere else; and the restored value is encoded again and compared.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Classes = Mapping[str, type]
 
 
 class CannotRestore(InputError):
-    """Bytes that are no canonical form, or the form of a class that is not known here or cannot be rebuilt."""
+    """The bytes are no canonical form, or the form of a class that is unknown here or cannot be rebuilt."""
 
 
 def named_classes(classes: Classes | Iterable[type]) -> Classes:
-    """Classes by qualified name, which they also may have been given by.
+    """Classes by qualified name; the argument may be such a dict already.
 
     Raises:
-        SettingsError: something among them is no class.
+        SettingsError: an entry is not a class.
     """
     if isinstance(classes, Mapping):
         return classes
@@ -48,22 +48,22 @@ def named_classes(classes: Classes | Iterable[type]) -> Classes:
     for kind in classes:
         if not isinstance(kind, type):
             raise SettingsError(
-                f"classes has {kind!r:.80}, which is no class; give those of the payloads, or a dict of them by name"
+                f"classes contains {kind!r:.80}, no class; pass the classes of the payloads, or a dict of them by name"
             )
         named[kind.__qualname__] = kind
     return named
 
 
 def restored(data: bytes, classes: Classes | Iterable[type] | None = None) -> Any:
-    """The value whose bytes are given.
+    """The value with these bytes.
 
     Args:
-        data: what `canonical` or `stored` gave for one value.
+        data: the result of `canonical` or `stored` for one value.
         classes: enums, dataclasses, Structs and named tuples that may be in it, or these by qualified name; see
             `classes_near`.
 
     Raises:
-        CannotRestore: see there.
+        CannotRestore: the bytes are not canonical, or a class is not known.
     """
     values = restored_all(data, named_classes(classes or {}))
     if len(values) != 1:
@@ -72,10 +72,10 @@ def restored(data: bytes, classes: Classes | Iterable[type] | None = None) -> An
 
 
 def restored_all(data: bytes, classes: Classes | None = None) -> list[Any]:
-    """The values whose canonical bytes follow each other in `data`: the other direction of `encode_many`.
+    """The values whose canonical bytes follow each other in `data`: the inverse of `encode_many`.
 
     Raises:
-        CannotRestore: see there.
+        CannotRestore: as in `restored`.
     """
     builder = Restoring(classes or {})
     try:
@@ -88,16 +88,16 @@ def restored_all(data: bytes, classes: Classes | None = None) -> list[Any]:
         raise CannotRestore(f"these are no canonical bytes: {type(error).__name__}: {error}") from error
     if not _is_form_of(data, values):
         raise CannotRestore(
-            f"what the bytes are read as has other bytes: they were changed, or a class was since they were written; "
+            f"the restored value has other bytes: the data was changed, or a class was since; "
             f"they begin {data[:40].hex()}"
         )
     return values
 
 
 def plain_values(count: int, data: bytes) -> list[Any]:
-    """So many values from their canonical bytes, joined, where all are scalars, tuples, or dicts of these.
+    """`count` values from their canonical bytes, joined, if all are scalars, tuples, or dicts of these.
 
-    Nothing is checked: for bytes that are known to be such.
+    Nothing is checked: only for bytes written by this library.
     """
     return list(msgpack.unpackb(b"\xdd" + count.to_bytes(4, "big") + data, use_list=False, strict_map_key=False))
 
@@ -148,7 +148,7 @@ class Restoring:
         if code in _families:
             name, *rest = self.values(body)
             return _families[code](self._class(name), rest)
-        raise CannotRestore(f"extension {code} is none that this version knows; a newer drift may have written it")
+        raise CannotRestore(f"extension {code} is unknown to this version; a newer drift may have written it")
 
     def _class(self, name: str) -> type:
         known = self._classes.get(name)
@@ -168,7 +168,7 @@ def _scalar(parts: list[Any]) -> Any:
 
 
 def _fraction(text: str) -> fractions.Fraction:
-    """Only as it is written: of "1e999999999" a Fraction would be made that takes all memory."""
+    """Parsed strictly: for "1e999999999" Fraction itself would take all memory."""
     over, _, under = text.partition("/")
     return fractions.Fraction(int(over), int(under or "1"))
 
@@ -184,7 +184,7 @@ def _time(parts: list[Any]) -> datetime.time:
 
 
 def _zoned(moment: Any, zone: str | tuple[str] | None, fold: int) -> datetime.datetime | datetime.time:
-    """A moment in its own zone: the isoformat has its offset, and only that."""
+    """A datetime in its own zone; its isoformat has only the offset."""
     moment = moment.replace(fold=fold)
     if isinstance(zone, tuple):
         from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # here: it takes long to import, and few moments have one
@@ -219,22 +219,22 @@ def _enum(kind: type, parts: list[Any]) -> Any:
 
 
 def _content(parts: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Fields, and attributes that are none."""
+    """Fields, and other attributes."""
     others = parts[-1] if len(parts) % 2 else {}
     if any(name[:2] == "__" for name in others):
-        raise CannotRestore(f"attributes {', '.join(map(repr, others))} are not the user's")
+        raise CannotRestore(f"attributes {', '.join(map(repr, others))} are not the user's; the bytes were changed")
     return dict(zip(parts[:-1:2], parts[1::2])), others
 
 
 def _dataclass(kind: type, parts: list[Any]) -> Any:
-    """Its attributes are set as they were; its __init__ and __post_init__ have run before, when it was made."""
+    """Sets the attributes as they were, without __init__ and __post_init__, which ran when the value was made."""
     if not dataclasses.is_dataclass(kind):
         raise CannotRestore(f"class {kind.__qualname__!r} is no dataclass here")
     fields, others = _content(parts)
     missing = [field.name for field in dataclasses.fields(kind) if field.init and field.name not in fields]
     if missing:
         raise CannotRestore(
-            f"class {kind.__qualname__!r} has a field {missing[0]!r} here, of which the bytes say nothing"
+            f"class {kind.__qualname__!r} has a field {missing[0]!r} here, which the bytes lack: it has changed"
         )
     value = object.__new__(kind)
     for name, each in (*fields.items(), *others.items()):
@@ -269,11 +269,11 @@ _families: dict[int, Callable[[type, list[Any]], Any]] = {12: _enum, 13: _datacl
 
 
 def classes_near(functions: Iterable[Callable[..., Any]], more: Iterable[type] = ()) -> dict[str, type]:
-    """The classes that payloads of a graph may be of: those that the modules of its functions know by a name.
+    """The classes that payloads of a graph may have: those in the namespaces of its functions' modules.
 
     Args:
         functions: the graph's functions.
-        more: classes to add; one of these is meant where several have the same name.
+        more: further classes; these win if several have one name.
 
     Raises:
         CannotRestore: two classes have one qualified name, and `more` has neither.
@@ -296,12 +296,12 @@ def classes_near(functions: Iterable[Callable[..., Any]], more: Iterable[type] =
     if several:
         name, pair = next(iter(several.items()))
         modules = " and ".join(kind.__module__ for kind in pair)
-        raise CannotRestore(f"{modules} both have a class {name!r}; rename one, or name the one meant in classes=")
+        raise CannotRestore(f"{modules} both have a class {name!r}; rename one, or pass the right one in classes=")
     return found
 
 
 def _plain(function: Any) -> Any:
-    """The Python function behind partials and methods; of an object that is called, its __call__."""
+    """The Python function inside partials and methods; for a callable object its __call__."""
     while hasattr(function, "func"):
         function = function.func
     function = getattr(function, "__func__", function)

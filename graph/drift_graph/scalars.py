@@ -1,9 +1,9 @@
-"""Scalars of numpy and pandas as plain values, and again from them.
+"""Scalars of numpy and pandas as plain values, and back.
 
-Invariant: two scalars have equal parts exactly when they are of one type and one value: np.int64(1), np.int32(1) and 1
-are three; a moment has its number, its unit and its zone.
+Invariant: two scalars have equal parts exactly when they have one type and one value: np.int64(1), np.int32(1) and 1
+are three values; a datetime64 has its number, unit and zone.
 
-Neither library is imported before there is one of its scalars.
+Neither library is imported before a scalar of it is met.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SINGLE = {"NaTType": "NaT", "NAType": "NA"}
 
 
 def parts_of(kind: type, value: Any) -> tuple[Any, ...] | None:
-    """The name of a scalar's type and what says which one it is; None for all other values."""
+    """The name of a scalar's type and its value in plain form; None for all other values."""
     library = kind.__module__.partition(".")[0]
     if library == "numpy":
         return _of_numpy(value) if issubclass(kind, import_module("numpy").generic) else None
@@ -40,7 +40,7 @@ def _of_numpy(value: Any) -> tuple[Any, ...] | None:
     if letter in "Mm":
         unit, count = import_module("numpy").datetime_data(value.dtype)
         return "numpy.datetime64" if letter == "M" else "numpy.timedelta64", value.astype("int64").item(), unit, count
-    return None  # of a size of this machine, or of several fields
+    return None  # its size depends on the machine, or it has several fields
 
 
 def _of_pandas(name: str, value: Any) -> tuple[Any, ...] | None:
@@ -56,7 +56,7 @@ def _of_pandas(name: str, value: Any) -> tuple[Any, ...] | None:
 
 
 def _zone(zone: Any) -> tuple[str | int, ...] | None:
-    """A zone as its library and key, or as an offset in seconds; () where there is none, None for any other."""
+    """A zone as its library and key, or as an offset in seconds; () for none, None for an unsupported zone."""
     kind = type(zone)
     if zone is None:
         return ()
@@ -85,7 +85,7 @@ def scalar_of(name: str, rest: list[Any]) -> Any:
 
     Raises:
         ImportError: its library is not installed.
-        ValueError: there is no such.
+        ValueError: the name is not one of a supported scalar.
     """
     library, _, kind = name.partition(".")
     if library == "numpy" and kind in (*_NUMBERS, "str_", "bytes_"):

@@ -1,11 +1,13 @@
 """Segments: a graph cut behind its durable steps into parts that run one behind the other.
 
-Invariant: what the segments give, each run on what the ones before it gave, is what the graph gives, metas and all.
+Invariant: running the segments in turn, each on the output of those before it, gives the output of the graph, metas
+included.
 
-Why: a segment's operators are those that have equally many durable steps before them, at most, so nothing leads back to
-an earlier one, and a cycle lies in one. What goes to later segments leaves at a *border*, which appends nothing to
-metas, and is a source of the next one; it is carried on to where it is taken, and so are failed calls. Ranks are those
-of the whole graph, and all sinks are in the last segment, whose order is the order of metas.
+Why: a segment consists of the operators with the same maximal number of durable steps before them. So no edge leads
+back to an earlier segment, and a cycle lies within one. An item for later segments leaves at a *border*, which appends
+nothing to its meta and is a source of the next segment; later segments pass it on until one takes it. Failed calls
+travel the same way. Ranks are those of the whole graph. All sinks are in the last segment, which releases in the order
+of metas.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ from drift_graph.item import FAILURES
 from drift_graph.operators import Border, Edge, Operator, Sink, Source
 from drift_graph.policies import ArrivalTime
 
-#: The source of calls that failed in segments before.
+#: The source of calls that failed in earlier segments.
 _FAILED = "failures before"
 
 
 @dataclass(frozen=True)
 class Segment(Dataflow):
-    """A part of a graph, to be run as one.
+    """A part of a graph, run as a graph.
 
     Attributes:
-        whole: the graph, whose ranks its operators have.
+        whole: the graph, which gives its operators their ranks.
     """
 
     whole: Dataflow
@@ -38,32 +40,32 @@ class Segment(Dataflow):
 
     @cached_property
     def ranks(self) -> dict[str, int]:
-        """As in the whole; borders are above all."""
+        """Ranks of the whole graph; borders rank above all."""
         borders = [FAILURES, *(border.name for border in self.borders)]
         return {**self.whole.ranks, **{name: len(self.whole.ranks) + at for at, name in enumerate(borders)}}
 
     @cached_property
     def borders(self) -> tuple[Border, ...]:
-        """Where items leave for later segments; the step of each is the operator that gave them."""
+        """The borders by which items leave for later segments; each bears the step of the operator that sends to it."""
         return tuple(each for each in self.operators if isinstance(each, Border) and each.name != FAILURES)
 
     @cached_property
     def source_of(self) -> dict[str, str]:
-        """The source of the next segment that what leaves at each border goes to."""
+        """For each border, the source of the next segment that reads it."""
         return {FAILURES: _fresh(_FAILED, self.whole), **{border.name: border.step for border in self.borders}}
 
     def passed(self, meta: bytes) -> list[Passed]:
-        """See `Dataflow`: metas tell the whole way."""
+        """See `Dataflow`: metas hold the path through the whole graph."""
         return self.whole.passed(meta)
 
 
 def has_borders(dataflow: Dataflow) -> bool:
-    """Whether it is a segment with others behind it."""
+    """Whether further segments follow."""
     return isinstance(dataflow, Segment) and bool(dataflow.borders)
 
 
 def segments_of(dataflow: Dataflow) -> Sequence[Dataflow]:
-    """The segments of a graph, in order; the graph itself where no step is durable."""
+    """The segments of a graph, in order; the graph itself if no step is durable."""
     if not any(operator.durable for operator in dataflow.operators):
         return (dataflow,)
     levels = _levels(dataflow)
@@ -71,9 +73,9 @@ def segments_of(dataflow: Dataflow) -> Sequence[Dataflow]:
 
 
 def _levels(dataflow: Dataflow) -> dict[str, int]:
-    """How many durable steps are before each operator, at most; sinks are where the last are.
+    """The maximal number of durable steps before each operator; sinks are in the last segment.
 
-    No durable step is on a cycle, which a graph's checks see to; so this ends.
+    It terminates because the graph's checks allow no durable step on a cycle.
     """
     levels = dict.fromkeys((operator.name for operator in dataflow.operators), 0)
     changed = True

@@ -1,9 +1,9 @@
-"""How much memory payloads take, about.
+"""Estimates of how much memory payloads take.
 
-Invariant: what is asked costs a few microseconds however many and however large the payloads are.
+Invariant: an estimate costs a few microseconds, however many and however large the payloads are.
 
-Why: of many payloads three are looked at, of a container the first two entries, and so four levels deep: enough to
-tell a batch of megabytes from one of bytes.
+Why: it samples three payloads, two entries of each container, four levels deep: enough to distinguish a batch of
+megabytes from one of bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import islice
 from sys import getsizeof
 from typing import Any
 
-#: Payloads are read until they are about so many bytes: as many of the usual ones as make a fast batch, few large ones.
+#: Readers stop a batch at about this size: it holds as many usual payloads as make a fast batch, or few large ones.
 BATCH_BYTES = 4 << 20
 _ENTRIES = 2
 _DEPTH = 4
@@ -21,7 +21,7 @@ _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 def about_bytes(payloads: Sequence[Any]) -> int:
-    """About how many bytes a batch takes in memory."""
+    """Approximate bytes of a batch in memory."""
     count = len(payloads)
     if count <= 3:
         return sum(map(size_of, payloads))
@@ -29,7 +29,7 @@ def about_bytes(payloads: Sequence[Any]) -> int:
 
 
 def size_of(payload: Any, depth: int = _DEPTH) -> int:
-    """About how many bytes one payload takes in memory."""
+    """Approximate bytes of one payload in memory."""
     own = max(getsizeof(payload, 64), int(getattr(payload, "nbytes", 0) or 0)) if type(payload) not in _PLAIN else 0
     if not own:
         return getsizeof(payload)
@@ -44,7 +44,7 @@ def size_of(payload: Any, depth: int = _DEPTH) -> int:
 
 
 def _values_of(payload: Any) -> Sequence[Any]:
-    """Those of its attributes."""
+    """The values of its attributes."""
     if hasattr(payload, "__dict__"):
         return list(vars(payload).values())
     kind: Any = type(payload)

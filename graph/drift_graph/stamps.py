@@ -1,7 +1,7 @@
-"""Times and ties, as users' functions give them for payloads.
+"""Times and ties of payloads, as users' functions return them.
 
-Invariant: where a function raises, or gives what is no time or tie, the error names the source, the function and the
-payload; what is before it in the batch stands.
+Invariant: if a function raises, or returns something that is not a time or a tie, the error names the source, the
+function and the payload; earlier items of the batch stand.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from drift_graph.policies import EventTime
 def times_of(
     payloads: list[Any], policy: EventTime, source: str, items_before: int | None = None
 ) -> tuple[list[int], Exception | None]:
-    """The payloads' times, up to the first that has none.
+    """The payloads' times, up to the first payload without one.
 
     Args:
-        items_before: of the source, where its items have numbers.
+        items_before: number of items of the source before these, if the source numbers its items.
     """
     times: list[int] = []
     try:
         times.extend(map(policy.time, payloads))
-        if len(times) != len(payloads):  # it raised StopIteration, which is taken for the end
+        if len(times) != len(payloads):  # the function raised StopIteration, which `map` takes for its end
             policy.time(payloads[len(times)])
     except BaseException as error:
         pass_interrupts(error)
@@ -41,8 +41,7 @@ def times_of(
         nth = "" if items_before is None else f", item {items_before + len(times)} of the source"
         where = line_of(policy.time) or name_of(policy.time)
         return times, StepError(
-            f"the time function of source {source!r} ({where}) raised {_described(error)}; "
-            f"payload {short(bad)}{nth}",
+            f"the time function of source {source!r} ({where}) raised {_described(error)}; payload {short(bad)}{nth}",
             step=source,
             where=where,
         )
@@ -63,7 +62,7 @@ def times_of(
 def times_or_apart(
     payloads: list[Any], policy: EventTime, lateness: Lateness, clock: int
 ) -> tuple[list[Any], list[int]]:
-    """The payloads, with those set apart that have no time, and the times of all of them."""
+    """All payloads with their times; a payload without a time is replaced by a diverted item."""
     taken: list[Any] = []
     times: list[int] = []
     seen = lateness.greatest
@@ -91,13 +90,13 @@ def times_or_apart(
 def ties_of(
     payloads: list[Any], tie: Callable[[Any], Any], source: str, *, sets_apart: bool
 ) -> tuple[list[int], Exception | None]:
-    """The user's ties, up to the first payload that has none."""
+    """The user's ties, up to the first payload without one."""
     if not sets_apart:
         try:
             ties = list(map(tie, payloads))
             if set(map(type, ties)) == {int} and len(ties) == len(payloads) and 0 <= min(ties) <= max(ties) < 2**64:
                 return ties, None
-        except BaseException as error:  # met again below, which names its payload
+        except BaseException as error:  # raised again below, where the payload is known
             pass_interrupts(error)
     return ties_one_by_one(payloads, tie, source, sets_apart=sets_apart)
 
@@ -111,17 +110,14 @@ def ties_one_by_one(
             value = payload if sets_apart and is_diverted(payload) else tie(payload)
             ties.append(value if type(value) is int and 0 <= value < 2**64 else hash64(value))
         except NoCanonicalForm as none:
-            return ties, PayloadError(
-                f"source {source!r}: {none}; or give the time policy a tie function", step=source
-            )
+            return ties, PayloadError(f"source {source!r}: {none}; or give the time policy a tie function", step=source)
         except BaseException as error:
             pass_interrupts(error)
             if isinstance(error, DriftError) and error.ends_the_run:
                 raise
             where = line_of(tie) or name_of(tie)
             return ties, StepError(
-                f"the tie function of source {source!r} ({where}) raised {_described(error)}; "
-                f"payload {short(payload)}",
+                f"the tie function of source {source!r} ({where}) raised {_described(error)}; payload {short(payload)}",
                 step=source,
                 where=where,
             )

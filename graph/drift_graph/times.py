@@ -1,11 +1,11 @@
 """The machine that gives the items of one source their global times.
 
-Invariant: global times are unique; the heartbeat never goes back and no later item of the source is below it. What
-an item's global time is, and whether it is late, depends on the items before it in arrival order (and, for a live
-source, on the clock readings and idle decisions that are passed in), never on how they were cut into batches.
+Invariant: global times are unique; the heartbeat never goes back, and no later item of the source is below it. An
+item's global time, and whether it is late, depend on the items before it in arrival order (and, for a live source, on
+the clock readings and idle decisions passed in), never on how they were cut into batches.
 
-Why: lateness is judged item by item against the running maximum; equal items of one event time are told apart by
-how many came before, and being equal it does not matter which is which.
+Why: lateness is judged item by item against the running maximum. Equal items of one event time get ordinals in the
+order in which they came; as they are equal, it does not matter which comes first.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from drift_graph.unsettled import Unsettled
 
 
 class Arrived(NamedTuple):
-    """What a source hands to the dataflow at once, its heartbeat after it, and what did not go in.
+    """What a source hands to the dataflow at once: items, the heartbeat after them, and items that were late.
 
-    `error` ends the run, once the items before it, which are all here, are on their way.
+    `error` ends the run after the items before it, all of which are in this batch.
     """
 
     metas: Metas
@@ -54,15 +54,15 @@ class Arrived(NamedTuple):
     error: Exception | None
 
 
-_FIRST = varint(0)  # the ordinal of what is the first of its place
+_FIRST = varint(0)  # the ordinal of the first item with a time and tie
 
 
 class Judging(NamedTuple):
-    """What judges the items of a source from a place on, but for what came at places; see `SourceMachine.judging`.
+    """The state by which a source judges its next items, without its ties; see `SourceMachine.judging`.
 
     Attributes:
         heartbeat: as of items, where the source has ended.
-        greatest, least: time so far, and that is accepted; see `Lateness`.
+        greatest, least: greatest time so far, and least time that is accepted; see `Lateness`.
         stamp_time, stamp_ordinal: of the next item of a live source in arrival time.
     """
 
@@ -80,8 +80,8 @@ class Place(NamedTuple):
 
     Attributes:
         first: their first global time.
-        came: how many did.
-        payload: the hash of theirs, where a tie function has to tell others from them; or empty.
+        came: how many came.
+        payload: the hash of their payload, if the policy has a tie function; else empty.
     """
 
     first: bytes
@@ -90,7 +90,7 @@ class Place(NamedTuple):
 
 
 class _Hashed(NamedTuple):
-    """In place of a payload that came before this machine was there: its hash, or nothing where that is not known."""
+    """Stands for a payload that came before this machine was made: its hash, or empty if unknown."""
 
     payload: bytes
 
@@ -99,11 +99,11 @@ class _Hashed(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """What a later machine of a source needs, to go on as this one would.
+    """The state of a source that a later machine needs in order to continue.
 
     Attributes:
-        greatest, least: time so far, and that is accepted; see `Lateness`.
-        ordinals: time, tie, how many came with these, and where the policy has a tie function, the payload.
+        greatest, least: greatest time so far, and least time that is accepted; see `Lateness`.
+        ordinals: time, tie, how many items came with these, and the payload if the policy has a tie function.
     """
 
     heartbeat: bytes
@@ -122,7 +122,7 @@ class SourceMachine:
         rank: its index among the graph's sources.
         policy: its time policy.
         live: whether arrival is stamped from a clock (`now_ms` of `take` and `tick`) or numbered.
-        sets_apart: an item without a time becomes one that says so, at the greatest time before it.
+        sets_apart: whether an item without a time is diverted, at the greatest time before it, in place of an error.
     """
 
     def __init__(
@@ -162,7 +162,8 @@ class SourceMachine:
             if kept is not None:
                 payloads, times = [payloads[index] for index in kept], [times[index] for index in kept]
             metas, tie_error = self._event_metas(payloads[: len(times)], times, self.policy)
-            if tie_error is not None:  # what came after that item counts as not seen, neither its time nor as late
+            # items behind the bad one count as unread: neither their times nor their lateness matter
+            if tie_error is not None:
                 bad = len(metas) if kept is None else kept[len(metas)]
                 late = late[: bad - len(metas)]
                 seen = times[: len(metas)] if before is None else [*times[: len(metas)], before]
@@ -179,19 +180,19 @@ class SourceMachine:
         return Arrived(metas, payloads, self.heartbeat, late, error)
 
     def repeat(self, arrived: Arrived) -> None:
-        """Take over what was decided before, in a run that is replayed, in place of deciding."""
+        """Apply recorded decisions in place of deciding, when a run is replayed."""
         self.heartbeat = max(self.heartbeat, arrived.heartbeat)
         self._count(arrived.metas, arrived.late)
 
     def remembered(self) -> Remembered:
-        """What `recall` takes; not for live sources."""
+        """The state that `recall` takes; not for live sources."""
         least = pack_time(self._lateness.least)
         places = sorted(self._places.listed().items())
         ordinals = [(time_of(first), tie_of(first), *known) for first, known in places if first >= least]
         return Remembered(self.heartbeat, self.items_in, self.late_items, *self._lateness.known, ordinals)
 
     def recall(self, remembered: Remembered) -> None:
-        """Go on, before any item, where another machine was."""
+        """Continue where another machine stopped; called before the first item."""
         self.heartbeat, self.items_in, self.late_items = remembered[:3]
         self._lateness.known, ordinals = (remembered.greatest, remembered.least), remembered.ordinals
         rank = varint(self._rank)
@@ -200,17 +201,17 @@ class SourceMachine:
 
     @property
     def least_time(self) -> int:
-        """In event time, nothing below is accepted any more."""
+        """In event time, the least time that is still accepted."""
         return self._lateness.least
 
     @property
     def judging(self) -> Judging:
-        """What judges the next item; `go_on` takes it, in this form for as long as there are cuts."""
+        """The state that judges the next item. Cuts hold it, so its form must stay readable."""
         heartbeat = self._before_end if self.finished else self.heartbeat
         return Judging(heartbeat, self.items_in, self.late_items, *self._lateness.known, *self._stamp)
 
     def go_on(self, judging: Judging, place: Place | None) -> None:
-        """Go on, before any item, where another machine was; of places one at most is of any account."""
+        """Continue where another machine stopped; called before the first item. At most one place matters."""
         self.heartbeat, self.items_in, self.late_items = judging[:3]
         self._lateness.known = judging.greatest, judging.least
         self._stamp = judging.stamp_time, judging.stamp_ordinal
@@ -219,7 +220,7 @@ class SourceMachine:
             self._places = Places({place.first: (place.came, hashed)})
 
     def place_in(self, moment: bytes) -> bytes | None:
-        """The place of this source that a time lies in, without ordinal; None where it is between places."""
+        """The place of this source that a global time lies in, without its ordinal; None if it lies between places."""
         rank = varint(self._rank)
         if not isinstance(self.policy, EventTime) or not moment[8:].startswith(rank) or len(moment) <= 8 + len(rank):
             return None
@@ -227,7 +228,7 @@ class SourceMachine:
         return place if len(place) < len(moment) else None
 
     def place_before(self, place: bytes, count: int | None) -> Place | None:
-        """What a machine knows of a place when so many came there, or all until now; None where nothing did."""
+        """The state of a place after `count` items, or after all so far; None if none came."""
         first = place + varint(0)
         now, payload = self._places.listed().get(first, (0, None))
         count = now if count is None else count
@@ -239,7 +240,7 @@ class SourceMachine:
         return Place(first, count, _hash_of(payload) if told_apart else b"")
 
     def stamp_at(self, now_ms: int) -> int:
-        """The time that items are stamped with that come when the clock says so."""
+        """The time given to items that arrive at this clock reading."""
         return max(now_ms, self._stamp[0])
 
     def _count(self, metas: Metas, late: list[Late]) -> None:
@@ -249,26 +250,28 @@ class SourceMachine:
             self._unsettled.add(metas)
 
     def above_all_seen(self) -> bytes:
-        """A heartbeat past every item so far, as that of a source that ends could have been."""
+        """A heartbeat past every item so far, like that of a source that ends here."""
         past = self._lateness.past_all()
         return self.heartbeat if past is None else max(self.heartbeat, pack_time(past))
 
     def finish(self) -> bytes:
-        """The input has ended: the last heartbeat, above every time."""
+        """The input has ended: return the last heartbeat, above every time."""
         if not self.finished:
             self._before_end = self.heartbeat
         self.heartbeat = END_OF_TIME
         return self.heartbeat
 
     def tick(self, now_ms: int) -> bytes:
-        """A live source in arrival time has nothing now, and what comes will be stamped `now_ms` or later."""
+        """A live source in arrival time has no item now; the next one is stamped `now_ms` or later."""
         if isinstance(self.policy, ArrivalTime) and self.live and now_ms > self._stamp[0] and not self.finished:
             self._stamp = (now_ms, 0)
             self.heartbeat = pack_time(now_ms)
         return self.heartbeat
 
     def idle(self, others: bytes) -> bytes:
-        """The idle policy has decided: the heartbeat is past all items so far, and not below that of the others."""
+        """The idle policy has decided: move the heartbeat past all items so far, but not below that of the other
+        sources.
+        """
         if isinstance(self.policy, EventTime) and not self.finished:
             least, past = self._lateness.least, self._lateness.past_all()
             if past is not None:
@@ -280,13 +283,13 @@ class SourceMachine:
         return self.heartbeat
 
     def advance(self, time: int) -> bytes:
-        """Somebody knows, in event time, that nothing below `time` will come."""
+        """In event time, the caller knows that no item below `time` will come."""
         self._lateness.least = max(self._lateness.least, time)
         self.heartbeat = max(self.heartbeat, pack_time(self._lateness.least))
         return self.heartbeat
 
     def unsettled(self, minimal_time: bytes) -> int:
-        """How many accepted items are at or above minimal time, which must not go back from call to call."""
+        """How many accepted items are at or above minimal time, which must not decrease between calls."""
         return self._unsettled.at(minimal_time)
 
     def _stamped_metas(self, count: int, now_ms: int) -> list[bytes]:
@@ -299,9 +302,7 @@ class SourceMachine:
         self.heartbeat = global_time(time, self._rank, 0, ordinal + count)
         return metas
 
-    def _event_metas(
-        self, payloads: list[Any], times: list[int], policy: EventTime
-    ) -> tuple[Metas, Exception | None]:
+    def _event_metas(self, payloads: list[Any], times: list[int], policy: EventTime) -> tuple[Metas, Exception | None]:
         """Global times in event time, up to the first payload that cannot have one."""
         error: Exception | None = None
         ties: Sequence[int]
@@ -336,7 +337,7 @@ class SourceMachine:
         return metas, error
 
     def _follow(self, policy: EventTime) -> None:
-        """The heartbeat follows the items that were taken."""
+        """Move the heartbeat after accepted items."""
         if self._lateness.greatest is None:
             return
         self._lateness.follow(policy.lateness)
@@ -345,7 +346,7 @@ class SourceMachine:
 
 
 def _hash_of(payload: Any) -> bytes:
-    """Of a payload's canonical bytes; empty where it has none."""
+    """The hash of a payload's canonical bytes; empty if it has none."""
     try:
         return xxhash.xxh3_128_digest(canonical(payload))
     except NoCanonicalForm:

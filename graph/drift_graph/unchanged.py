@@ -1,11 +1,11 @@
-"""Whether what was handed to somebody's code is as it was: the bytes of a sample, before and after.
+"""Detects functions that change their arguments in place, by comparing a sample's bytes before and after the call.
 
-Invariant: whoever changes in place what it is handed, every time, is found at the first call; whoever does so only now
-and then is found in time. What is plain (scalars, and tuples of these) cannot be changed and costs nothing.
+Invariant: a function that changes its argument on every call is found at the first call; one that does so now and then
+is found in time. Plain values (scalars, and tuples of these) cannot be changed and cost nothing.
 
-Why: a payload or a state is one object for all who are given it, and machines keep it for corrections. The first calls
-are looked at, then fewer and fewer down to one batch in some thousand items, and fewer where values are large: so it
-takes a few hundredths of the time at most.
+Why: a payload or a state is one object for everybody who receives it, and machines keep it for corrections. The first
+calls are checked, then fewer and fewer, down to one batch in some thousand items, and fewer if values are large. So
+checking takes a few hundredths of the time at most.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from drift_graph.errors import ImpureStep
 from drift_graph.functions import safe_text
 from drift_graph.operators import Operator, place_of
 
-SAMPLED_MAX = 32  # of all, and of a batch that is looked at
-_BYTES_MAX = 4096  # at which a look is long enough
-_APART_MAX = 16384  # items from one look to the next
+SAMPLED_MAX = 32  # per batch that is checked
+_BYTES_MAX = 4096  # after this many bytes a check stops
+_APART_MAX = 16384  # items between two checks
 _APART_FOR_BYTE = 4
 
 
 class Sample(NamedTuple):
-    """A value that was handed out, its bytes then, and what it looked like."""
+    """A value that was handed out, with its bytes and its text as they were."""
 
     value: Any
     data: bytes
@@ -40,12 +40,12 @@ class Sample(NamedTuple):
 
     @property
     def difference(self) -> str:
-        """What it was and what it is, for a message."""
+        """The value before and after, for a message."""
         return f"it was {self.shown} and is {safe_text(repr, self.value, 200)}"
 
 
 class Sampler:
-    """Chooses what is looked at, by how many have passed."""
+    """Chooses which batches are checked, by how many items have passed."""
 
     __slots__ = ("_passed", "_due")
 
@@ -55,15 +55,15 @@ class Sampler:
 
     @property
     def is_due(self) -> bool:
-        """Whether `sample` would look at something now."""
+        """Whether `sample` would check something now."""
         return self._passed >= self._due
 
     def pass_by(self, count: int) -> None:
-        """So many were handed out that nobody looks at, since none was due."""
+        """Count items that were handed out unchecked."""
         self._passed += count
 
     def sample(self, values: Sequence[Any], *more: Any) -> list[Sample]:
-        """Some of the values that are handed out now, and `more`; none where it is not yet time."""
+        """A sample of the values handed out now, and `more`; empty if no check is due."""
         before = self._passed
         self._passed = before + len(values)
         if before < self._due:
@@ -93,10 +93,10 @@ def _seen(value: Any) -> Sample | None:
 
 
 def check_unchanged(operator: Operator, seen: Sequence[Sample], what: str = "a payload") -> None:
-    """After an operator's function was called.
+    """Called after an operator's function.
 
     Raises:
-        ImpureStep: it has changed what it was given.
+        ImpureStep: the function has changed its argument.
     """
     for each in seen:
         if each.is_changed:

@@ -1,8 +1,8 @@
-"""How many items of a source are not settled: at or above minimal time.
+"""Counts the items of a source that are not settled: at or above minimal time.
 
-Invariant: an item is counted once, from when it was accepted until minimal time is past it.
+Invariant: an item counts once, from when it was accepted until minimal time is past it.
 
-Why: batches lie in a heap by their least unsettled meta, so what is settled is found without looking at the rest.
+Why: batches lie in a heap by their least unsettled meta, so settled items are found without visiting the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from drift_graph.metas import Metas, are_looked_up_slowly, known_to_increase, le
 
 
 class Unsettled:
-    """Batches of metas, of which minimal time takes from below."""
+    """Batches of metas, consumed from below by minimal time."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -22,17 +22,17 @@ class Unsettled:
         self._sent: list[tuple[bytes, int, Metas, int]] = []  # a heap: next unsettled meta, number, metas, its index
 
     def add(self, metas: Metas) -> None:
-        """These were accepted; one at least."""
+        """Add accepted metas; at least one."""
         self._batches += 1
         self._count += len(metas)
         heappush(self._sent, (least_meta(metas), self._batches, metas, 0 if known_to_increase(metas) else -1))
 
     def at(self, minimal_time: bytes) -> int:
-        """How many accepted items are at or above minimal time, which must not go back from call to call."""
+        """How many accepted items are at or above minimal time, which must not decrease between calls."""
         sent = self._sent
         while sent and sent[0][0] < minimal_time:
             _, number, metas, settled = heappop(sent)
-            if settled < 0:  # not sorted: most often little is left to be
+            if settled < 0:  # not sorted; usually few remain
                 left = metas_from_on(metas, minimal_time)
                 self._count -= len(metas) - len(left)
                 if left:
@@ -41,7 +41,7 @@ class Unsettled:
             end = bisect_left(metas, minimal_time, settled)
             self._count -= end - settled
             if end < len(metas):
-                if 2 * end > len(metas):  # else one far ahead would keep what was settled with it
+                if 2 * end > len(metas):  # else an item far ahead would keep the settled ones in memory
                     metas, end = metas[end:], 0
                 heappush(sent, (metas[end], number, metas, end))
         return self._count

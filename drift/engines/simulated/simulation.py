@@ -250,7 +250,7 @@ class Simulation(MortalNetwork):
         """A source gives a heartbeat."""
         self._first_read[rank] = -1
         fed = self.intake.beat(rank, heartbeat)
-        self.late += self.intake.inputs.told()
+        self.late += self.intake.inputs.take_late()
         self._feed([fed])
 
     def drop(self, place: str) -> list[Scheduled]:
@@ -306,7 +306,7 @@ class Simulation(MortalNetwork):
         if payloads and fed is not None:
             self._know(source.name, payloads, [numbers.popleft() for _ in payloads], fed.arrived)
             self.handed.append(Handed(source.name, fed.arrived))
-        self.late += self.intake.inputs.told()
+        self.late += self.intake.inputs.take_late()
         self.intake.error = self.intake.inputs.error
         self._feed([] if fed is None else [fed])
 

@@ -1,7 +1,7 @@
-"""The metas of a batch: a list, or computed when looked at. What is asked of them, whatever kind they are.
+"""The metas of a batch: a list, or a kind that is computed on access; and functions that work on either.
 
-Invariant: nobody outside of this package asks which kind metas are of, and what a function here gives is what it would
-give of the same metas in a list.
+Invariant: nobody outside this package asks for the kind of metas, and a function here gives what it would give for the
+same metas in a list.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ __all__ = [
     "with_suffix",
 ]  # fmt: skip
 
-#: Metas of a batch, in a list or computed when looked at.
+#: Metas of a batch, as a list or computed on access.
 Metas = list[bytes] | ComputedMetas
 
-#: At least one of so many has to be chosen for a byte for each, chosen or not, to be less work than a list.
+#: At least one of so many must be chosen for a byte mask over all to be cheaper than a list.
 _CHOSEN_OF_MAX = 32
 
 
 def chosen_metas(metas: Metas, chosen: bytes) -> Metas:
-    """Those metas for which `chosen` has a 1 and not a 0."""
+    """The metas for which `chosen` has a 1."""
     few = chosen.count(1) * _CHOSEN_OF_MAX < len(chosen)
     if few or isinstance(metas, ChosenMetas) or not isinstance(metas, ComputedMetas):
         return list(compress(metas, chosen))
@@ -45,9 +45,9 @@ def chosen_metas(metas: Metas, chosen: bytes) -> Metas:
 
 
 def interleaved(several: Sequence[Metas]) -> tuple[ComputedMetas, bytes] | None:
-    """Metas chosen out of the same ones, each once, as one; and for each a byte: which of the several it is of.
+    """Several disjoint choices from the same metas as one, and a byte for each meta: which of the choices it is from.
 
-    None where they were not.
+    None if they are not such choices.
     """
     every: ComputedMetas | None = None
     union = owners = 0
@@ -72,7 +72,7 @@ def interleaved(several: Sequence[Metas]) -> tuple[ComputedMetas, bytes] | None:
 
 
 def joined_metas(several: Sequence[Metas]) -> Metas:
-    """Metas one after the other, computed where all are and go on from each other."""
+    """Metas one after the other; computed if all are and each continues the one before."""
     one: Metas | None = several[0] if several else []
     for metas in several[1:]:
         one = one.followed_by(metas) if isinstance(one, ComputedMetas) and isinstance(metas, ComputedMetas) else None
@@ -87,12 +87,12 @@ def with_suffix(metas: Metas, suffix: bytes) -> Metas:
 
 
 def are_computed(metas: Metas) -> TypeGuard[ComputedMetas]:
-    """Whether listing them is work that nobody has done yet."""
+    """Whether listing them takes work that was not done yet."""
     return isinstance(metas, ComputedMetas)
 
 
 def known_to_increase(metas: Metas) -> bool:
-    """Whether every meta is above the one before it, as far as is known without looking at them."""
+    """Whether every meta is known to be above the one before it, without comparing them."""
     return isinstance(metas, ComputedMetas) and metas.increasing
 
 
@@ -104,39 +104,39 @@ def is_increasing(metas: Metas) -> bool:
 
 
 def order_of(metas: Metas) -> Sequence[int]:
-    """The places of metas in their order; equal ones keep theirs."""
+    """The indices of metas in their order; stable."""
     return metas.order() if isinstance(metas, ComputedMetas) else sorted(range(len(metas)), key=metas.__getitem__)
 
 
 def metas_in_order(metas: Metas, order: Sequence[int], *, increasing: bool = False) -> Metas:
-    """Those at these places; they are known to be increasing, or are not."""
+    """The metas at these indices; `increasing` says whether they then increase."""
     if isinstance(metas, ComputedMetas):
         return metas.in_order(order, increasing=increasing)
     return list(map(metas.__getitem__, order))
 
 
 def metas_from_on(metas: Metas, bound: bytes) -> Metas:
-    """Those at or above a bound; in their order where they are in a list."""
+    """The metas at or above a bound; sorted metas if they are in a list."""
     return metas.from_on(bound) if isinstance(metas, ComputedMetas) else sorted(filter(bound.__le__, metas))
 
 
 def are_looked_up_slowly(metas: Metas) -> bool:
-    """Whether a list is better for who looks up one here and one there."""
+    """Whether scattered access by index is faster on a list."""
     return isinstance(metas, ComputedMetas) and not metas.one_length
 
 
 def have_one_length(metas: Metas) -> bool:
-    """Whether all are known to have as many bytes."""
+    """Whether all are known to have the same length."""
     return isinstance(metas, ComputedMetas) and metas.one_length
 
 
 def listed_metas(metas: Metas) -> list[bytes]:
-    """In a list, for who looks at each of them."""
+    """As a list, for callers that visit each of them."""
     return metas.listed() if isinstance(metas, ComputedMetas) else metas
 
 
 def may_be_later(metas: Metas) -> bool:
-    """Whether some may be metas of later items."""
+    """Whether some may belong to later items."""
     return not isinstance(metas, ComputedMetas) or metas.some_later
 
 
@@ -149,19 +149,19 @@ def times_of(metas: Metas) -> Sequence[int]:
 
 
 def numbers_of(metas: Metas) -> tuple[int, bytes] | None:
-    """The first time and the ending of metas that are known to be those of consecutive numbers; None of others."""
+    """The first time and the suffix of metas that are known to be consecutive numbers; otherwise None."""
     return metas.numbers() if isinstance(metas, ComputedMetas) else None
 
 
 def split_out_of(metas: Metas) -> tuple[object, ...] | None:
-    """What the metas are made of that these are a share of; None where they are none."""
+    """The metas that these were chosen from; None if they were not."""
     return metas.split_out_of() if isinstance(metas, ComputedMetas) else None
 
 
 def metas_of_children(metas: Metas, counts: Sequence[int], endings: Sequence[bytes]) -> Metas:
-    """The metas of so many children each; children of one index have one ending."""
+    """The metas of each parent's children, of which `counts` says how many; children with one index have one suffix."""
     made: ComputedMetas | None = None
-    many = sum(counts) >= 2 * len(counts)  # else to list them is as fast
+    many = sum(counts) >= 2 * len(counts)  # else a list is as fast
     if many and isinstance(metas, ComputedMetas) and len(endings[0]) == len(endings[-1]):
         made = metas.with_children(counts, endings)
     if made is not None:
@@ -170,7 +170,7 @@ def metas_of_children(metas: Metas, counts: Sequence[int], endings: Sequence[byt
 
 
 def count_upto(metas: Metas, last: bytes) -> int:
-    """How many of increasing metas, one or more, are not above `last`: most often none."""
+    """How many of one or more increasing metas are at most `last`; usually none."""
     return 0 if metas[0] > last else bisect_right(metas, last)
 
 

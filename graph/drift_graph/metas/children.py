@@ -1,4 +1,4 @@
-"""The metas of what maps made of numbered items."""
+"""The metas of what maps made from numbered items."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from itertools import accumulate
 
 from drift_graph.metas.computed import ComputedMetas
 
-_BY_COLUMN_MIN = 64  # parents; fewer are as fast one by one
-_RUN_MIN = 16  # parents of one byte from which they are taken together
+_BY_COLUMN_MIN = 64  # fewer parents are as fast one by one
+_RUN_MIN = 16  # shorter runs of parents with a common byte are not taken together
 _one_byte = [bytes((value,)) for value in range(0x100)]
 
 
 class ChildMetas(ComputedMetas):
-    """The metas of the children that a map gave numbered items, any number each.
+    """The metas of a map's children of numbered items, any number for each.
 
     Args:
         parents: metas of the numbered items.
-        counts: how many children each has.
-        endings: what is appended for a child, by its index; all of one length.
-        skipped: so many of the first children are left out.
-        ends: how many children each and those before it have, where that is known.
+        counts: number of children of each parent.
+        endings: the suffix of a child, by its index; all have one length.
+        skipped: number of leading children that are left out.
+        ends: cumulative counts, if known.
     """
 
     __slots__ = ("parents", "counts", "endings", "skipped", "_ends")
@@ -55,7 +55,7 @@ class ChildMetas(ComputedMetas):
         return self.parents[family] + self.endings[child]
 
     def _place(self, index: int) -> tuple[int, int]:
-        """Of the item at an index: which parent it has, and which child of that it is."""
+        """For the item at an index, the index of its parent and its index among the parent's children."""
         index += self.skipped
         family = bisect_right(self._ends, index)
         return family, index - self._ends[family] + self.counts[family]
@@ -99,12 +99,12 @@ class ChildMetas(ComputedMetas):
         return bytes(whole)
 
     def _repeated(self, column: bytes) -> bytes:
-        """A byte for each parent, as often as that has children."""
+        """A byte for each parent, repeated for each of its children."""
         if len(set(column)) * _RUN_MIN > len(column):
             return b"".join([_one_byte[byte] * count for byte, count in zip(column, self.counts)])
         pieces: list[bytes] = []
         start = done = 0
-        while start < len(column):  # parents are in their order, so a high byte of their times is the same for many
+        while start < len(column):  # parents are sorted, so the high bytes of their times repeat
             one = column[start : start + 1]
             start = len(column) - len(column[start:].lstrip(one))
             pieces.append(one * (self._ends[start - 1] - done))

@@ -1,4 +1,4 @@
-"""Metas chosen out of others: what each worker gets of a batch that is shared by its keys."""
+"""Metas chosen from others: each worker's share of a batch that is partitioned by key."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from drift_graph.metas.computed import ComputedMetas
 
 
 class ChosenMetas(ComputedMetas):
-    """Those of computed metas that were chosen.
+    """A choice from computed metas.
 
     Args:
         every: the metas.
-        chosen: a byte for each of them, 1 where it was chosen and else 0.
+        chosen: a byte for each of them, 1 if it was chosen, else 0.
     """
 
     __slots__ = ("every", "chosen", "_length", "_places")
@@ -35,7 +35,7 @@ class ChosenMetas(ComputedMetas):
         return self._length
 
     def _at(self, index: int) -> bytes:
-        if index == 0:  # these two are asked for of every batch
+        if index == 0:  # the first and the last are needed for every batch
             return self.every[self.chosen.index(1)]
         if index == self._length - 1:
             return self.every[self.chosen.rindex(1)]
@@ -68,5 +68,5 @@ class ChosenMetas(ComputedMetas):
     def joined(self, head: bytes) -> bytes:
         if not self._length:
             return b""
-        rows = struct.iter_unpack(f"{len(head) + len(self.every[0])}s", self.every.joined(head))  # of one length all
+        rows = struct.iter_unpack(f"{len(head) + len(self.every[0])}s", self.every.joined(head))  # all have one length
         return b"".join([row for (row,) in compress(rows, self.chosen)])

@@ -1,10 +1,10 @@
-"""What kinds of metas of a batch have in common, that are no list.
+"""The base of metas that are computed on access.
 
-Invariant: a kind is equal to the list that `listed` gives, in everything that is asked of it.
+Invariant: a kind equals the list that `listed` gives, for every question.
 
-Why: most metas are never needed one by one: the digest joins them, shares are chosen of them, and machines ask for the
-first and the last. So a kind keeps what its metas are made of, and computes them when one is looked at. What a kind
-does not do better than a list it need not define.
+Why: most metas are never needed one by one: the digest joins them, partitioning chooses some, and machines need the
+first and the last. So a kind stores what its metas are made of, and computes one on access. A kind overrides only what
+it does better than a list.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from drift_graph.meta import time_of
 
 
 class ComputedMetas(Sequence[bytes]):
-    """Metas that are computed when looked at.
+    """Metas that are computed on access.
 
     Attributes:
         increasing: whether each is known to be above the one before it.
-        some_later: whether some may be of later items.
-        one_length: whether all have as many bytes.
+        some_later: whether some may belong to later items.
+        one_length: whether all have the same length.
     """
 
     __slots__ = ("_list",)
@@ -38,7 +38,7 @@ class ComputedMetas(Sequence[bytes]):
         return iter(self.listed())
 
     def listed(self) -> list[bytes]:
-        """As a list, which is kept."""
+        """As a list, which is cached."""
         if self._list is None:
             self._list = self._computed()
         return self._list
@@ -52,7 +52,7 @@ class ComputedMetas(Sequence[bytes]):
             start, stop, step = at.indices(len(self))
             assert step == 1
             if start == 0 and stop == len(self):
-                return self  # and what it was split out of is known still
+                return self  # keeps the metas that these were chosen from
             return self._cut(start, max(start, stop))
         if at < 0:
             at += len(self)
@@ -71,18 +71,18 @@ class ComputedMetas(Sequence[bytes]):
 
     @abstractmethod
     def made_of(self) -> tuple[object, ...]:
-        """What they are computed from: metas made of the same are the same."""
+        """Their source data: metas with the same source data are the same."""
 
     @abstractmethod
     def with_suffix(self, suffix: bytes) -> ComputedMetas:
         """Each with the same bytes appended."""
 
     def least(self) -> bytes:
-        """Of one or more."""
+        """The least; there is one meta or more."""
         return self[0] if self.increasing else min(self.listed())
 
     def greatest(self) -> bytes:
-        """Of one or more."""
+        """The greatest; there is one meta or more."""
         return self[-1] if self.increasing else max(self.listed())
 
     def are_increasing(self) -> bool:
@@ -90,11 +90,11 @@ class ComputedMetas(Sequence[bytes]):
         return self.increasing or all(map(lt, self.listed(), islice(self.listed(), 1, None)))
 
     def order(self) -> Sequence[int]:
-        """The places of the metas in the order of these; no two are equal."""
+        """The indices that sort the metas; no two are equal."""
         return sorted(range(len(self)), key=self.listed().__getitem__)
 
     def in_order(self, order: Sequence[int], *, increasing: bool) -> ComputedMetas | list[bytes]:
-        """Those at these places; they are known to be increasing, or are not."""
+        """The metas at these indices; `increasing` says whether they then increase."""
         return list(map(self.listed().__getitem__, order))
 
     def from_on(self, bound: bytes) -> ComputedMetas | list[bytes]:
@@ -106,19 +106,19 @@ class ComputedMetas(Sequence[bytes]):
         return [time_of(meta) for meta in self.listed()]
 
     def numbers(self) -> tuple[int, bytes] | None:
-        """The first time and the ending of consecutive numbers; None of others."""
+        """The first time and the suffix of consecutive numbers; otherwise None."""
         return None
 
     def split_out_of(self) -> tuple[object, ...] | None:
-        """What the metas are made of that these were chosen out of; None where they were not."""
+        """The metas that these were chosen from; None if they were not."""
         return None
 
     def with_children(self, counts: Sequence[int], endings: Sequence[bytes]) -> ComputedMetas | None:
-        """The metas of so many children each, which have these endings of one length; None where a list is as good."""
+        """The metas of each parent's children, with suffixes of one length; None if a list is as good."""
         return None
 
     def followed_by(self, later: ComputedMetas) -> ComputedMetas | None:
-        """These and later ones as computed ones; None where they do not go on from these."""
+        """These and further metas as computed ones; None if the further ones do not continue these."""
         return None
 
     @abstractmethod
@@ -126,5 +126,5 @@ class ComputedMetas(Sequence[bytes]):
         """head + meta of every item, joined, in few calls into C."""
 
     def joined_behind(self, head_of: Callable[[int], bytes]) -> bytes:
-        """The same, of one item or more, with a head that goes by the length of the meta."""
+        """As `joined`, for one item or more, with a head that depends on the length of the meta."""
         return self.joined(head_of(len(self[0])))

@@ -1,11 +1,11 @@
-"""The metas of items in event time: a time and a tie for each, and what all have in common.
+"""The metas of items in event time: a time and a tie for each, and a common ending.
 
 Invariant: equal to the list [pack_time(time) + rank + varint(tie) + ending for time, tie in zip(times, ties)].
 
-Why: an item in event time costs a byte string for each operator that it passes, and a comparison of two for each step
-of a sort. As columns of numbers they are sorted by what tells almost all apart, 24 bits of the time and 32 of the tie
-as one float, and become bytes once, in the digest, column by column. Most ties take as many bytes as the greatest: so
-all are written as if they did, and others anew.
+Why: as byte strings, an item in event time would cost one for each operator that it passes, and a comparison of two for
+each step of a sort. As columns of numbers they are sorted by 24 bits of the time and 32 of the tie in one float, which
+almost always differ, and become bytes once, in the digest, column by column. Most ties have the length of the greatest:
+all are written with that length, and the others again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class EventMetas(ComputedMetas):
     """See the module.
 
     Attributes:
-        ties: of each.
+        ties: tie of each.
 
     Args:
-        times, ties: of each, as many; never changed.
+        times, ties: of each item, the same number; never changed.
         rank: of the source, as bytes.
         ending: the ordinal, which all have in common, and their path.
         increasing: whether each is known to be above the one before it.
@@ -141,13 +141,14 @@ class EventMetas(ComputedMetas):
         return b"".join([*pieces, whole[start * each :]])
 
     def _rows(self, head: bytes) -> tuple[bytearray, int, list[int]] | None:
-        """head + meta of each as if all ties had the length of the greatest, how long each is, and which are others.
+        """head + meta of each as if all ties had the length of the greatest, the length of each, and the indices of the
+        others.
 
-        None where it is as well to make them one by one.
+        None if making them one by one is as fast.
         """
         times, ties, rank, ending, count = self._times, self.ties, self._rank, self._ending, len(self._times)
         greatest = varint(max(ties, default=0))
-        digits = len(greatest) - 1  # bytes of a tie behind the one that says how many
+        digits = len(greatest) - 1  # bytes of a tie behind its length byte
         if digits < 1 or count < _BY_COLUMN_MIN:
             return None
         packed_times, packed_ties = struct.pack(f">{count}q", *times), struct.pack(f">{count}Q", *ties)
@@ -168,14 +169,15 @@ class EventMetas(ComputedMetas):
         while found >= 0:
             others.append(found)
             found = highest.find(0, found + 1)
-        if digits == 1:  # one byte less is none: up to 247 a tie is that byte itself
+        if digits == 1:  # shorter by one has no length byte: up to 247 a tie is one byte
             others = [index for index, tie in enumerate(ties) if len(varint(tie)) != 2]
         return whole, each, others
 
     def _keys(self) -> tuple[float, ...] | None:
-        """A float for each that is below that of another only where it is below it; None where times are too far apart.
+        """A float for each item, whose order agrees with that of the items as far as it goes; None if times are too far
+        apart.
 
-        Positive floats are ordered as their bytes are: one byte that makes them so, three of the time, four of the tie.
+        Positive floats are ordered as their bytes are: one byte for the exponent, three of the time, four of the tie.
         """
         times, ties, count = self._times, self.ties, len(self._times)
         packed_times, packed_ties = struct.pack(f">{count}q", *times), struct.pack(f">{count}Q", *ties)

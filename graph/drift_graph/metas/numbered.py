@@ -15,19 +15,19 @@ _high_bytes = b"".join(bytes((value,)) * 0x100 for value in range(0x100))
 
 @cache
 def _low_halves() -> list[bytes]:
-    """All numbers of two bytes, made when first asked for: most processes that start never do."""
+    """All numbers of two bytes, made on first use: most processes never need them."""
     return [number.to_bytes(2, "big") for number in range(0x10000)]
 
 
 class NumberedMetas(ComputedMetas):
-    """The metas of consecutive numbered items that have all passed the same operators: computed when looked at.
+    """The metas of consecutive numbered items that have all passed the same operators, computed on access.
 
     Equal to the list [pack_time(first_time + i) + ending for i in range(length)], which takes 80 bytes and 80 ns an
     item.
 
     Args:
         first_time: time of the first item, TIME_MIN <= first_time <= TIME_MAX - length.
-        length: how many items.
+        length: number of items.
         ending: the rest of their global times, and their path.
     """
 
@@ -79,7 +79,7 @@ class NumberedMetas(ComputedMetas):
         at, end = self.first_time + 2**63, self.first_time + 2**63 + self.length
         each, low_at = len(head) + 8 + len(self.ending), len(head) + 6
         pieces: list[bytearray] = []
-        while at < end:  # of items whose first six bytes of the time are the same
+        while at < end:  # items whose times agree in the first six bytes
             low = at & 0xFFFF
             upto = min(low + end - at, 0x10000)
             piece = bytearray((head + at.to_bytes(8, "big") + self.ending) * (upto - low))
@@ -90,7 +90,7 @@ class NumberedMetas(ComputedMetas):
         return b"".join(pieces)
 
     def _halves(self) -> Iterator[tuple[bytes, list[bytes]]]:
-        """The packed times: six bytes that some have in common, and two that are their own."""
+        """The packed times: six bytes that runs of items share, and two of their own."""
         all_lows = _low_halves()
         at, end = self.first_time + 2**63, self.first_time + 2**63 + self.length
         while at < end:
