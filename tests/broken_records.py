@@ -321,7 +321,7 @@ BREAKAGES = [
     one(
         "lineage: links of states are never cut",
         "drift/auditing/trace.py",
-        "if node.linked > 2 * self._loops_kept:",
+        "if node.linked > 2 * self._loops_max:",
         "if node.linked > 2**40:",
         LINEAGE,
         NO_AUDIT,

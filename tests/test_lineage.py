@@ -107,7 +107,7 @@ def test_every_item_of_a_lineage_follows_from_those_it_was_made_of(case: Case) -
     dataflow = case.dataflow()
     items, _ = output_of(case)
     for item in items[:: max(len(items) // 5, 1)]:
-        lineage = lineage_of(dataflow, given_by(case, dataflow), item.meta, position=item.position, loops_kept=ALL)
+        lineage = lineage_of(dataflow, given_by(case, dataflow), item.meta, position=item.position, loops_max=ALL)
         assert same(lineage.item.payload, item.payload)
         assert (lineage.item.step, lineage.item.meta, lineage.position) == (item.sink, item.meta, item.position)
         assert lineage.complete and lineage.items[-1] is lineage.item
@@ -125,11 +125,11 @@ def test_inputs_that_are_passed_over_have_no_part_in_it(case: Case) -> None:
     dataflow = case.dataflow()
     items, _ = output_of(case)
     for item in items[:: max(len(items) // 5, 1)]:
-        kept = told(lineage_of(dataflow, given_by(case, dataflow), item.meta, loops_kept=ALL))
+        kept = told(lineage_of(dataflow, given_by(case, dataflow), item.meta, loops_max=ALL))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(lineage_module, "Relevant", Everything)
             patch.setattr(Layers, "fits", lambda self, names: False)
-            assert told(lineage_of(dataflow, given_by(case, dataflow), item.meta, loops_kept=ALL)) == kept
+            assert told(lineage_of(dataflow, given_by(case, dataflow), item.meta, loops_max=ALL)) == kept
 
 
 class Everything(Relevant):
@@ -193,8 +193,8 @@ def test_of_a_chain_of_states_the_last_are_shown_and_how_many_items_went_before(
     dataflow = counting()
     feed = ["a" if number % 3 else "b" for number in range(300)]
     item = list(drift.run(dataflow, {"words": feed}))[-1]
-    for loops_kept, states in ((1, 1), (3, 3), (50, 50)):
-        lineage = lineage_of(dataflow, words(dataflow, feed), item.meta, loops_kept=loops_kept)
+    for loops_max, states in ((1, 1), (3, 3), (50, 50)):
+        lineage = lineage_of(dataflow, words(dataflow, feed), item.meta, loops_max=loops_max)
         found = [made for made in lineage.items if made.kind == "state"]
         assert [made.payload for made in found] == list(range(200 - states, 200))
         assert [made.cut for made in found] == [True] + [False] * (states - 1)
@@ -249,7 +249,7 @@ def test_in_a_cycle_items_of_other_keys_may_have_had_a_part() -> None:
     pairs.sink("out")
     dataflow = graph.build()
     for item in drift.run(dataflow, {"words": range(6)}):
-        lineage = lineage_of(dataflow, Given(dataflow, {"words": lambda: range(6)}), item.meta, loops_kept=ALL)
+        lineage = lineage_of(dataflow, Given(dataflow, {"words": lambda: range(6)}), item.meta, loops_max=ALL)
         assert lineage.item.payload == item.payload
 
 
@@ -268,7 +268,7 @@ def test_behind_several_groupings_only_what_has_the_keys_is_traced(monkeypatch: 
         start(self, *given)
 
     monkeypatch.setattr(Node, "__init__", counted_start)
-    lineage = lineage_of(dataflow, words(dataflow, feed), item.meta, loops_kept=2)
+    lineage = lineage_of(dataflow, words(dataflow, feed), item.meta, loops_max=2)
     assert lineage.item.payload == ((0, 99), (0, 100))
     states = [(each.step, each.payload) for each in lineage.items if each.kind == "state"]
     assert sorted(states) == [("each", 18)] * 2 + [("each", 19)] * 2 + [("tens", 98), ("tens", 99)]
@@ -342,7 +342,7 @@ def test_a_lineage_of_many_states_is_no_recursion() -> None:
     dataflow = counting()
     feed = ["a"] * 3000
     item = list(drift.run(dataflow, {"words": feed}))[-1]
-    lineage = lineage_of(dataflow, words(dataflow, feed), item.meta, loops_kept=ALL)
+    lineage = lineage_of(dataflow, words(dataflow, feed), item.meta, loops_max=ALL)
     assert lineage.complete and len(lineage.inputs()) == 3000
     assert len(lineage.as_dict()["items"]) == len(lineage.items)
     assert global_time_of(item.meta) == lineage.items[-3].meta

@@ -409,7 +409,7 @@ def test_pandas_reads_a_record(tmp_path: Path) -> None:
 def test_a_folder_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "record"
     drift.run(words(), {"lines": LINES[:3]}, record=path).finish()
-    with pytest.raises(drift.SettingsError, match=r"holds a record; .*give a folder that is not there"):
+    with pytest.raises(drift.SettingsError, match=r"holds a record; .*pass a folder that does not exist"):
         drift.run(words(), {"lines": LINES}, record=path)
     (tmp_path / "file").write_text("")
     with pytest.raises(drift.SettingsError, match="is a file"):

@@ -33,7 +33,7 @@ FORGED: dict[str, tuple[str, str, Callable[[Rows], Rows], str, str]] = {
     "an input's time": ("input", "time", lambda rows: [11, *rows[1:]], "meta changed", "meta at input row 0"),
     "a batch's number": ("arrivals", "batch", lambda rows: [7, *rows[1:]], "column changed", "batch 0 says batch 7"),
     "a batch's source": ("arrivals", "source", lambda rows: ["x", *rows[1:]], "column changed", "source is named 'x'"),
-    "a batch's items": ("arrivals", "items", lambda rows: [3, *rows[1:]], "column changed", "the arrivals tell of 4"),
+    "a batch's items": ("arrivals", "items", lambda rows: [3, *rows[1:]], "column changed", "the arrivals have 4"),
     "a batch's late items": ("arrivals", "late", lambda rows: [0, *rows[1:]], "column changed", "and 0 late ones"),
     "a heartbeat that is too high": (
         "arrivals",
@@ -61,7 +61,7 @@ FORGED: dict[str, tuple[str, str, Callable[[Rows], Rows], str, str]] = {
         "items",
         lambda rows: [2**62 + rows[0], 2**62 + rows[1], *rows[2:]],
         "column changed",
-        "the arrivals tell of 9,223,372,036,854,775,813 items",
+        "the arrivals have 9,223,372,036,854,775,813 items",
     ),
     "a heartbeat that goes back": (
         "arrivals",

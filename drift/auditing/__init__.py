@@ -1,6 +1,6 @@
-"""What is proved with a record: that it is intact, gives the same again, and what its items were made of.
+"""What can be proved with a record: that it is intact, that it can be reproduced, and what its items were made of.
 
-It reads what `drift.records` keeps, and runs it again: records know nothing of it.
+It reads what `drift.records` wrote, and runs it again; records do not depend on it.
 """
 
 from drift.auditing.inputs import Input, InputBatch

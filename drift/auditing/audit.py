@@ -1,6 +1,6 @@
-"""An audit: is the record intact, has nobody changed it, and does its run give the same answer again?
+"""An audit: is the record intact, is it unchanged, and does its run give the same output again?
 
-Invariant: what was asked for and could not be checked is a row that says so; no level is passed by leaving it out.
+Invariant: a check that was requested and could not be made is a row that says so; no level passes by omission.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.restore import CannotRestore
 
-#: Without these a run cannot be computed again.
+#: Tables without which a run cannot be reproduced.
 _NEEDED = ("arrivals", "input", "late")
 
 
@@ -46,26 +46,25 @@ def audit(
     on_check: Callable[[Check], None] | None = None,
     watch: Watch | None = None,
 ) -> Audit:
-    """Check a record; the result has a check for each thing, and `ok`.
+    """Check a record; the result has one row for each check, and `ok`.
 
     Args:
         path: the record.
-        graph: what to compute, where that is not the graph at the place that the record names. Where it is another
-            graph than the recorded one, or the place has another now, `versions` of the result says what it would have
-            changed.
+        graph: the graph to run; by default the one at the place that the record names. If it is not the recorded graph,
+            `versions` of the result says what it would have changed.
         reproduce: False checks the files only, and runs nothing.
-        engines: that compute it again.
-        workers: numbers of them for engines that have several, each in turn.
+        engines: that run it again.
+        workers: numbers of workers for engines that have several, each in turn.
         seeds: of schedules for the simulated engine, for records of up to 200,000 items.
-        expect: the record's hash, as it was noted when it was made: `Record.hash`.
+        expect: the record's hash, as noted when it was made: `Record.hash`.
         key: a public key, or its file: the record must be signed with its private key.
-        classes: of payloads, where the graph's modules do not have them.
-        by: gives the key of an output payload; what another graph would have changed is counted by it, too.
+        classes: of payloads, if the graph's modules do not have them.
+        by: the key of an output payload; differences to another graph are also counted by it.
         cases: a folder: a divergence is written there as a small case file, for `drift simulate --case`.
-        was: the graph that the record was made with, where `graph` is another one: then the lineages of what was
-            recorded and of what is computed are told side by side, with every payload between.
-        on_check: is given each check as it is done.
-        watch: is told what is being done.
+        was: the graph that the record was made with, if `graph` is another one: then the report shows the lineages of
+            the recorded and the computed item side by side, with every payload between.
+        on_check: called with each check when it is done.
+        watch: follows the progress.
 
     Raises:
         SettingsError, GraphError: an argument is wrong, or the graph cannot be loaded.
@@ -74,7 +73,7 @@ def audit(
     for engine in engines:
         engine_kind(engine)
     folder = Path(path.path if isinstance(path, Record) else path)
-    snapshot = _snapshot(folder)  # one, for all checks: a record may grow meanwhile
+    snapshot = _snapshot(folder)  # one for all checks: a record may grow meanwhile
     started, began = datetime.now(UTC).isoformat(), time.perf_counter()
     checks: list[Check] = []
     watch = watch or Watch()
@@ -174,7 +173,7 @@ def _reproduced(
         for seed in seeds:
             watch.begin(f"computing it again, simulated by seed {seed}")
             yield check_simulated(record, dataflow, seed, inquiry)
-    except RecordError as error:  # all its hashes fit, and still no run writes such a record
+    except RecordError as error:  # all its hashes agree, and still no run writes such a record
         trouble = Trouble("not of a run", str(error))
         yield Check("reproduced", "the run", "the recorded output", "trouble", str(error), (trouble,))
     except CannotRestore as error:
@@ -183,7 +182,7 @@ def _reproduced(
 
 
 def _was(record: Record, was: Graph | Dataflow | str | None) -> Dataflow | None:
-    """The recorded graph, if it is that."""
+    """The graph in `was`, if it is the recorded one."""
     if was is None:
         return None
     dataflow = dataflow_of(record, was)
@@ -202,7 +201,7 @@ def _is_needed(trouble: Trouble) -> bool:
 
 
 def summary_of(manifest: Manifest) -> dict[str, Any]:
-    """What a report says of a record at its head."""
+    """The head of a report on a record."""
     names = (
         "graph", "place", "engine", "workers", "drift", "python", "platform", "started", "ended", "items_in",
         "late_items", "items_out", "algorithm", "digest", "input_digest",
@@ -217,7 +216,7 @@ def summary_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def _meaning(authentic: bool, checks: list[Check], reproduce: bool) -> tuple[list[str], list[str]]:
-    """What the audit shows and what it does not, where nothing is in trouble."""
+    """What an audit without trouble proves, and what it does not."""
     if any(check.result == "trouble" for check in checks):
         return [], []
     proves = ["Nothing in the record has changed by accident since it was written."]

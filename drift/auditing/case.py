@@ -1,11 +1,10 @@
-"""A divergence made small: a case file for `drift simulate` and `drift.testing`, of the items that the output item was
-made of.
+"""Reduces a divergence to a case file for `drift simulate` and `drift.testing`, from the items of its lineage.
 
-Invariant: a case is written only after it has been seen to show the same: the step impure, the engine at odds with the
-reference, or the new item in the place of the recorded one.
+Invariant: a case is written only after it was seen to show the same: the step impure, the engine different from the
+reference, or the new item in place of the recorded one.
 
-Why more and more items are tried: most causes show with the input items of one step of a state. What depends on more of
-the past shows with more of it, and with all of it in the end.
+Why ever more items are tried: most causes show with the input items of one state. A cause that depends on more of the
+past shows with more of it, at the latest with all.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from drift_graph.errors import DriftError, ImpureStep, InputError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import global_time_of
 
-#: How many states to go back, one after the other; a case of more items would be none for people.
+#: How many states to go back, one attempt after the other; a case with more items would be no use to people.
 _STATES = (1, 4, 16, 64, 256, 1024)
 _ITEMS_MAX = 2000
 _SCHEDULES_TRIED = 20
@@ -37,10 +36,10 @@ _SCHEDULES_TRIED = 20
 
 @dataclass(frozen=True)
 class SmallCase:
-    """What a divergence came down to.
+    """The reduced divergence.
 
     Attributes:
-        path: of the case file; None where there is none, and `text` says why.
+        path: of the case file; None if there is none, and `text` says why.
         items: of its input.
         text: what to do with it.
     """
@@ -74,7 +73,7 @@ def case_file(
                 else _other(case, divergence)
             )
         except DriftError:
-            continue  # it fails in some other way: with more of the past it may not
+            continue  # it fails in another way; with more of the past it may not
         if result is not None:
             try:
                 path = save_case(result, folder)
@@ -87,14 +86,14 @@ def case_file(
 
 
 def _cases(dataflow: Dataflow, given: Input, divergence: Divergence, place: str) -> Iterator[Case]:
-    """Cases of more and more of the past."""
+    """Cases with more and more of the past."""
     one, other = divergence.pair
     item = other or one
     meta = item.meta if item is not None else getattr(divergence.error, "meta", b"")
     before = 0
     for states in _STATES:
         try:
-            lineage = lineage_of(dataflow, given, meta, loops_kept=states)
+            lineage = lineage_of(dataflow, given, meta, loops_max=states)
         except (InputError, IndexError):
             return
         inputs = _inputs(dataflow, lineage)
@@ -112,7 +111,7 @@ def _cases(dataflow: Dataflow, given: Input, divergence: Divergence, place: str)
 
 
 def _everything(dataflow: Dataflow, given: Input, meta: bytes) -> dict[str, list[Any]] | None:
-    """The whole input up to an item, as it arrived; None where that is too much for a case."""
+    """All input up to an item, as it arrived; None if that is too much for a case."""
     inputs: dict[str, list[Any]] = {source.name: [] for source in dataflow.sources}
     last = global_time_of(meta)
     count = 0
@@ -150,7 +149,7 @@ def _impure(case: Case, step: str) -> Result | None:
 
 
 def _at_odds(case: Case) -> Result | None:
-    """The smallest run that is not the reference's."""
+    """The smallest run whose output differs from the reference's."""
     for noise in range(_SCHEDULES_TRIED):
         result = check(replace(case, schedule=Schedule(workers=1 + noise % 3, noise=noise)))
         if result.failure is not None:
@@ -169,7 +168,7 @@ def _other(case: Case, divergence: Divergence) -> Result | None:
 
 
 def _position_of(rows: list[Row], divergence: Divergence) -> int | None:
-    """Where the new item is in an output, wherever it stands."""
+    """The position of the new item in an output."""
     item = divergence.pair[1]
     if item is None:
         return None
@@ -179,7 +178,7 @@ def _position_of(rows: list[Row], divergence: Divergence) -> int | None:
 
 
 def _with_new_item(result: Result, divergence: Divergence) -> Result | None:
-    """The result, with the new item as what is wrong with it."""
+    """The result, with the new item as its failure."""
     position, recorded = _position_of(result.expected.rows, divergence), divergence.pair[0]
     if position is None:
         return None

@@ -1,4 +1,4 @@
-"""What an audit says: a list of checks, each with what it was of, what against, and what came out."""
+"""The result of an audit: a list of checks, each with what was compared with what, and the outcome."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 Level = Literal["intact", "signed", "reproduced"]
-#: "noted": no trouble by itself, but who reads the audit should know.
+#: "noted": no error by itself, but readers of the audit should know it.
 Result = Literal["ok", "trouble", "noted", "not checked"]
 
-#: What the check of the graph's fingerprint is of.
+#: The subject of the check of the graph's fingerprint.
 THE_GRAPH = "the graph"
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """One thing that is not as it was recorded.
+    """One deviation from the record.
 
     Attributes:
-        kind: in a few words, always the same for the same kind: see `KINDS`.
+        kind: a fixed phrase: see `KINDS`.
         text: a sentence, with values.
-        file: in the record, where it is known.
+        file: in the record, if known.
         block: number of the block of 4096 items.
         position: of the item: in the output, or the row of the input.
     """
@@ -34,7 +34,7 @@ class Trouble:
     position: int | None = None
 
 
-#: The record is whole, and its folder has more.
+#: The record is complete, but its folder has other files too.
 FILE_NOT_LISTED = "file not listed"
 #: Kinds of trouble.
 KINDS = (
@@ -65,7 +65,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked.
+    """One check.
 
     Attributes:
         level: that it belongs to.
@@ -74,7 +74,7 @@ class Check:
         found: in words.
         seconds: that it took.
         detail: more about it, for reports; plain data.
-        finding: where a run parts from the record and why, a `drift.auditing.verdict.Finding`; not in `as_dict`.
+        finding: where a run diverges from the record and why, a `drift.auditing.verdict.Finding`; not in `as_dict`.
     """
 
     level: Level
@@ -95,15 +95,15 @@ class Check:
 
 @dataclass(frozen=True)
 class Audit:
-    """What was checked of a record, and what came out.
+    """All checks of a record.
 
     Attributes:
         path: of the record.
-        record: what its manifest says of it, in short.
+        record: a summary of its manifest.
         started: in UTC.
-        proves, proves_not: in sentences, for those who file it.
-        versions: what another version of the graph would have given, a `drift.auditing.versions.Versions`; None where
-            the graph is the recorded one.
+        proves, proves_not: in sentences, for the report.
+        versions: what another version of the graph would have given, a `drift.auditing.versions.Versions`; None if the
+            graph is the recorded one.
     """
 
     path: str
@@ -117,7 +117,7 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Whether no check found trouble, and all that was asked for could be checked."""
+        """Whether no check found trouble, and everything requested could be checked."""
         return all(check.result in ("ok", "noted") for check in self.checks)
 
     @property
@@ -125,14 +125,14 @@ class Audit:
         return [trouble for check in self.checks for trouble in check.troubles]
 
     def level_result(self, level: Level) -> Result:
-        """What came out at a level."""
+        """The result of a level."""
         results = [check.result for check in self.checks if check.level == level]
         if "trouble" in results:
             return "trouble"
         return "ok" if "ok" in results and "not checked" not in results else "not checked"
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
-        """Write all of it as one HTML file.
+        """Write the audit as one HTML file.
 
         Raises:
             SinkError: it cannot be written.
@@ -149,7 +149,7 @@ class Audit:
 
 
 def found_by(troubles: Sequence[Trouble], otherwise: str) -> str:
-    """What a check says: its first trouble and how many more, or that it is well."""
+    """The text of a check: its first trouble and how many more, or that there is none."""
     if not troubles:
         return otherwise
     more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""

@@ -1,7 +1,7 @@
-"""Two records beside each other: graphs, versions, input, late items, outputs.
+"""Compares two records: graphs, versions, input, late items, outputs.
 
-Invariant: nothing of either record is run or imported, so records of strangers can be compared; memory does not grow
-with them.
+Invariant: nothing in either record is run or imported, so untrusted records can be compared; memory does not grow with
+their size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHARACTERS_MAX = 500
 
 
 class InputRow(NamedTuple):
-    """An input item as it is stored."""
+    """An input item in stored form."""
 
     source: str
     global_time: bytes
@@ -40,9 +40,9 @@ class InputDifference:
 
     Attributes:
         counts: items of the one and of the other.
-        same: all items are the same, with the same global times, in the same order of arrival.
-        reordered: the items are the same, in another order of arrival.
-        row: number of the first item, in the order of arrival, that differs; None where none does.
+        same: whether all items are the same, with the same global times, in the same order of arrival.
+        reordered: whether the items are the same, in another order of arrival.
+        row: index of the first item, in the order of arrival, that differs; None if none does.
         one, other: that item.
     """
 
@@ -56,12 +56,12 @@ class InputDifference:
 
 @dataclass(frozen=True)
 class RecordsDiffer:
-    """What two records have in common.
+    """How two records differ.
 
     Attributes:
         changes: of the graph, from the one to the other.
         versions: (name, in the one, in the other) of drift, Python, platform and packages that differ.
-        settings: the same of engine, workers and what else was set; these never change an output.
+        settings: the same for engine, workers and other settings; these never change an output.
         input: of all input items.
         late: (diverted by the one, by the other), and whether these are the same items.
         outputs: item by item; the one is the old.
@@ -77,7 +77,7 @@ class RecordsDiffer:
 
     @property
     def same(self) -> bool:
-        """Whether they are records of one computation: same input, in whatever order it came; same graph and output."""
+        """Whether both record one computation: same input in any order of arrival, same graph, same output."""
         return (
             self.outputs.same
             and (self.input.same or self.input.reordered)
@@ -164,7 +164,7 @@ def input_difference(one: Record, other: Record) -> InputDifference:
 
 
 def _same_rows(one: Record, other: Record) -> int:
-    """How many rows the inputs begin with that are the same, or some fewer: as far as a look at columns tells."""
+    """A lower bound, by columns, on how many leading rows of the inputs are the same."""
     least = min(one.manifest.items_in, other.manifest.items_in)
     pieces = [record.input_rows(0, least) for record in (one, other)]
     left: list[Any] = [None, None]
@@ -194,7 +194,8 @@ def _hash(row: InputRow) -> int:
 
 def _same_late(one: Record, other: Record) -> bool:
     """Whether the same items were diverted, in the same order."""
-    rows = ((row[:4] for row in record.late_rows()) for record in (one, other))  # but for the reason, a text of ours
+    # without the reason, which is a text of this library
+    rows = ((row[:4] for row in record.late_rows()) for record in (one, other))
     return all(left == right for left, right in zip_longest(*rows))
 
 

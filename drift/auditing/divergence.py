@@ -1,10 +1,10 @@
-"""Where the output of a run parts from that of a record.
+"""Finds where the output of a run diverges from that of a record.
 
-Invariant: the position found is the first at which the two differ; of either output no more than one block and one
-piece is held.
+Invariant: the position found is the first at which the two differ; at most one block and one batch of either output is
+held.
 
-Why: blocks are hashed as the run goes and compared with the recorded hashes, in order; only the items of the first
-block that differs, and of the last one, are compared one by one.
+Why: blocks are hashed during the run and compared with the recorded hashes, in order; only the items of the first block
+that differs, and of the last one, are compared one by one.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Divergence:
 
     Attributes:
         position: in the output, from 0.
-        recorded: what the record has there; None where its output ends before.
-        recomputed: what the run gave; None where it ended before. Where both are None, it is the ends that differ.
-        error: what the run ended with, where that is why it has no item there.
-        same_items: the items of the block are the same, and only the recorded hash of the block differs.
+        recorded: the recorded item; None if the recorded output ends before.
+        recomputed: the run's item; None if the run ended before. If both are None, the ends differ.
+        error: the error that ended the run before this item, if one did.
+        same_items: whether the items of the block are the same, and only the recorded hash of the block differs.
     """
 
     position: int
@@ -45,10 +45,10 @@ class Divergence:
 
     @property
     def pair(self) -> tuple[Item[Any] | None, Item[Any] | None]:
-        """The recorded item and the computed one that one input item caused, which need not be those of one position.
+        """The recorded item and the computed one that one input item caused; they may have different positions.
 
-        Where the items at the position come from two input items, the output of the first of these differs: it has an
-        item too many there, or lacks one. What stands in its place on the other side has nothing to do with it.
+        If the items at the position come from two input items, the output of the first of these differs: it has an item
+        too many or lacks one. The item on the other side is unrelated.
         """
         recorded, recomputed = self.recorded, self.recomputed
         if recorded is None or recomputed is None:
@@ -69,7 +69,7 @@ class Divergence:
 
     @property
     def what(self) -> str:
-        """In a few words."""
+        """A short description."""
         recorded, recomputed = self.recorded, self.recomputed
         if self.same_items:
             return "the record's hash of a block is not that of its items"
@@ -93,10 +93,10 @@ class Comparison:
     """A run compared with a record.
 
     Attributes:
-        items: how many items of the run were compared.
-        divergence: where they differ; None where they do not.
+        items: number of the run's items that were compared.
+        divergence: where they differ; None if they do not.
         digest: of what was compared.
-        error: what the run ended with; also where the recorded one did so.
+        error: that the run ended with, also if the recorded one ended so.
     """
 
     items: int
@@ -106,7 +106,7 @@ class Comparison:
 
 
 def compared(record: Record, run: Run) -> Comparison:
-    """Run to the end, or to the block in which the outputs part.
+    """Run to the end, or to the block in which the outputs diverge.
 
     Args:
         record: with the classes of the payloads; see `Record.with_classes`.
@@ -129,19 +129,19 @@ def compared(record: Record, run: Run) -> Comparison:
 
 
 class _Comparing:
-    """Takes the output of a run, piece by piece."""
+    """Takes the output of a run in batches."""
 
     def __init__(self, record: Record) -> None:
         self.items = 0
         self.digest = Digest(record.manifest.algorithm)
         self._record = record
         self._recorded = record.block_hashes()["output"]
-        self._ends = record.manifest.outcome.state == "finished"  # else more may come of its input than it has
+        self._ends = record.manifest.outcome.state == "finished"  # else the run may give more than the record has
         self._checked = 0  # blocks that are the same
-        self._waiting: list[Released] = []  # pieces with items of later blocks
+        self._waiting: list[Released] = []  # batches with items of later blocks
 
     def add(self, piece: Released) -> Divergence | None:
-        """The next items; where they differ, if the hash of a block says that they do."""
+        """Add the next items; returns where they differ, once the hash of a block shows that they do."""
         self.digest.add(piece.metas, piece.payloads)
         self._waiting.append(piece)
         self.items += len(piece.metas)
@@ -160,7 +160,7 @@ class _Comparing:
         return None
 
     def end(self, error: DriftError | None) -> Divergence | None:
-        """There are no more items: the last block, which may not be full, is looked at one by one."""
+        """There are no more items: compare the last block, which may not be full, item by item."""
         outcome = self._record.manifest.outcome
         found = self._located(error)
         if found is not None:
@@ -200,5 +200,5 @@ def _items_of(pieces: list[Released], start: int) -> Iterator[Item[Any]]:
 
 
 def same_item(one: Item[Any], other: Item[Any]) -> bool:
-    """Whether two items are one: same place in the order, same sink, same types and values."""
+    """Whether two items are the same: meta, sink, types and values."""
     return (one.meta, one.sink) == (other.meta, other.sink) and canonical(one.payload) == canonical(other.payload)

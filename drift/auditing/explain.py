@@ -1,7 +1,7 @@
-"""Explaining an item of a record: its lineage, by the graph that is at hand.
+"""Explains an item of a record: its lineage, computed with the graph at hand.
 
-Invariant: where the graph still gives what the record has at a position, the lineage ends in exactly that item; where
-it does not, the lineage says so.
+Invariant: if the graph still gives the recorded item at a position, the lineage ends in exactly that item; if not, the
+lineage says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from drift_graph.meta import MetaParts
 
 
 class RecordedInput:
-    """The input of a record, as lineage reads it."""
+    """The input of a record, for lineage."""
 
     def __init__(self, record: Record, dataflow: Dataflow) -> None:
         self._classes = classes_for(record, dataflow)
@@ -53,15 +53,15 @@ def explain(
     states: int = 3,
     classes: Sequence[type] = (),
 ) -> Lineage:
-    """The lineage of an output item of a record: what it was made of, back to the input, and by which lines.
+    """The lineage of an output item of a record: what it was made of, back to the input, and by which lines of code.
 
     Args:
         path: the record.
         position: of the item; for a run that ended with an error of a step, the position after the last item is the
             failed call.
-        graph: what to look with; without it the graph at the place that the record names, and that file runs.
+        graph: to compute with; by default the graph at the place that the record names, whose file is run.
         states: how many states of a scan (rounds of any other cycle) to go back.
-        classes: of payloads, where the graph's modules do not have them.
+        classes: of payloads, if the graph's modules do not have them.
 
     Raises:
         RecordError: the record cannot be read.
@@ -78,10 +78,10 @@ def explain(
     outcome = record.manifest.outcome
     if position == record.manifest.items_out and outcome.state == "failed" and not outcome.by_input:
         meta = _failing_meta(record, dataflow)
-        return lineage_of(dataflow, given, meta, position=position, loops_kept=states)
+        return lineage_of(dataflow, given, meta, position=position, loops_max=states)
     item = record.with_classes(classes_for(record, dataflow)).item(position)
     try:
-        lineage = lineage_of(dataflow, given, item.meta, position=position, loops_kept=states)
+        lineage = lineage_of(dataflow, given, item.meta, position=position, loops_max=states)
     except InputError as error:
         changes = [change for change in changes_since(record, dataflow) if change.matters]
         if changes:

@@ -1,4 +1,4 @@
-"""What lineage reads: an input that can be read again."""
+"""The input of lineage, which can be read repeatedly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drift_graph.metas import Metas
 
 
 class InputBatch(NamedTuple):
-    """What a source gave at once, and its heartbeat after it: nothing that comes later has a global time below."""
+    """A batch of a source, and the heartbeat after it: no later item has a lower global time."""
 
     source: str
     metas: Metas
@@ -18,7 +18,7 @@ class InputBatch(NamedTuple):
 
 
 class Input(Protocol):
-    """An input that can be read again."""
+    """An input that can be read repeatedly."""
 
     def batches(self) -> Iterator[InputBatch]:
         """From its start, in the order of arrival."""

@@ -1,10 +1,10 @@
-"""Whether a record is as it was written: files, manifest and digests agree. Nothing is computed again.
+"""Checks that a record is as it was written: files, manifest and digests agree. Nothing is computed again.
 
 Invariant: memory is bounded by a row group of each table, the hashes of the blocks, and what sources had not settled;
 every byte that the manifest lists is read, and every item of input and output is hashed again.
 
-Why in two passes: where nothing has changed, files and items are hashed, and that is all. Where something has, the
-second pass says what: the block whose hash differs, and in it, by the checks of the items, the item.
+Why two passes: for an unchanged record files and items are only hashed. If something has changed, the second pass
+locates it: the block whose hash differs, and in it the item, by the checks of the items.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from drift.records.watch import Watch
 from drift_barrier.digest import BLOCK_ITEMS, hash_block, hash_of_parts
 
 _TROUBLES_MAX = 20
-#: What metas are made of; of the input, global times.
+#: The columns that make a meta; for the input, a global time.
 _names = {"output": META, "input": GLOBAL_TIME}
-#: Rows that are looked at together: with more, the system spends as long on handing out memory.
+#: Rows that are checked at once: with more, allocating memory takes as long.
 _ROWS_AT_ONCE = 8 * BLOCK_ITEMS
-#: What kind of trouble it is that a column does not agree with others.
+#: The kind of trouble if a column does not agree with others.
 _KINDS = {
     "meta": "meta changed",
     "order": "items swapped",
@@ -60,7 +60,7 @@ _KINDS = {
     "heartbeat": "not of a run",
     "global time": "not of a run",
 }
-#: Rows looked at beyond a block, to see where it goes on after a row too many.
+#: Rows read beyond a block, to resynchronize after a surplus row.
 _AHEAD = 16
 
 
@@ -80,7 +80,7 @@ def unreadable(error: RecordError) -> Check:
 
 
 def intact_checks(path: Path, snapshot: Snapshot, watch: Watch) -> Iterator[Check]:
-    """The checks of a record as it was at one moment, each as it is done."""
+    """The checks of the record as of one moment, each when it is done."""
     timed = _Timed()
     manifest = snapshot.manifest
     yield timed("manifest.json", "its own hash, and its counts", _manifest_troubles(snapshot), "unchanged")
@@ -142,7 +142,7 @@ def _manifest_troubles(snapshot: Snapshot) -> list[Trouble]:
 
 
 def _count_troubles(manifest: Manifest) -> list[Trouble]:
-    """Where the manifest does not agree with itself."""
+    """Contradictions within the manifest."""
     troubles: list[Trouble] = []
     for table, count in (("input", manifest.items_in), ("late", manifest.late_items), ("output", manifest.items_out)):
         files = manifest.of(table)
@@ -194,7 +194,7 @@ def _file_troubles(path: Path, file: File, manifest: Manifest) -> list[Trouble]:
 
 
 def _has_end(path: Path) -> bool:
-    """Whether a Parquet file ends as one does."""
+    """Whether a Parquet file has its footer mark."""
     with path.open("rb") as file:
         return file.seek(0, os.SEEK_END) >= 8 and file.seek(-4, os.SEEK_END) > 0 and file.read() == b"PAR1"
 
@@ -222,7 +222,7 @@ _Hashes = list[tuple[int, bytes]]
 
 
 def _blocks(path: Path, manifest: Manifest) -> dict[str, _Hashes | None]:
-    """Rows and hash of each block of a table; None where they cannot be read: the second pass says why."""
+    """Rows and hash of each block of a table; None if they cannot be read: the second pass says why."""
     try:
         return {**Record.at(path, manifest).block_hashes()}
     except (OSError, pa.ArrowException, ValueError, RecordError):
@@ -232,10 +232,10 @@ def _blocks(path: Path, manifest: Manifest) -> dict[str, _Hashes | None]:
 def _check_items(
     timed: _Timed, path: Path, manifest: Manifest, table: str, watch: Watch, expected: _Hashes | None
 ) -> Check:
-    """Whether the items are those that were digested; where they or their files are not, what has changed.
+    """Whether the items are those that were digested; if they or their files are not, what has changed.
 
     Args:
-        expected: the blocks; None where something is known to have changed.
+        expected: the blocks; None if something is known to have changed.
     """
     count = manifest.items_in if table == "input" else manifest.items_out
     what, against = f"{table}: {count:,} items", "the hashes of their blocks, the digest"
@@ -249,7 +249,7 @@ def _check_items(
 
 
 def _digest(path: Path, manifest: Manifest, table: str, watch: Watch, expected: _Hashes) -> str:
-    """The digest of the items of a table; "" where a block is not as expected, or none is read."""
+    """The digest of the items of a table; "" if a block is not as expected, or has no items."""
     hashes: list[bytes] = []
     row = 0
     try:
@@ -304,7 +304,7 @@ def _hashes(path: Path, manifest: Manifest, table: str) -> Iterator[tuple[int, b
 
 
 class _Rows:
-    """Rows that follow each other, as columns; of metas the canonical bytes."""
+    """Consecutive rows, as columns; metas as canonical bytes."""
 
     def __init__(self, table: pa.Table, names: Sequence[str]) -> None:
         self.table = table
@@ -331,7 +331,7 @@ class _Items:
         self._unread_rows = 0
         self._agreement = _agreement(path, manifest, table)
         self._hashes: list[bytes] = []
-        self._has_more = False  # items that the blocks do not have
+        self._has_more = False  # more items than the blocks cover
         self._files = iter(manifest.of(table))
         self._batches = self._read()
         self.troubles: list[Trouble] = []
@@ -401,7 +401,7 @@ class _Items:
                 return
 
     def _take(self, count: int) -> _Rows | None:
-        """So many rows, or fewer at the end; None where there are none, or they cannot be read."""
+        """`count` rows, or fewer at the end; None if there are none, or they cannot be read."""
         while self._unread_rows < count:
             batch = next(self._batches, None)
             if batch is None:
@@ -430,17 +430,17 @@ class _Items:
         self._unread.insert(0, rows.table)
         self._unread_rows += len(rows)
 
-    # Where it is.
+    # Locating a change.
 
     def _diagnose(self, block: Block, first: int) -> _Rows:
-        """Say what is different in a block, and take its rows, so that the next one begins where it should."""
+        """Report what differs in a block, and consume its rows, so that the next one begins at the right row."""
         rows = self._take(block.rows + _AHEAD)
         assert rows is not None
         before = len(self.troubles)
         expected = _both(np.frombuffer(block.meta_checks, np.uint8), np.frombuffer(block.payload_checks, "<u2"))
         found = _both(checks(rows.metas).astype(np.uint8), checks(rows.payloads))
         taken = self._align(expected, found, first, compare=True)
-        if self._table == "output":  # what the positions say is exact, unless somebody has numbered the rows anew
+        if self._table == "output":  # positions are exact, unless all rows were renumbered
             by_checks, self.troubles[before:] = self.troubles[before:], []
             positions = rows.numbers("position")
             taken_so = self._align(np.arange(first, first + block.rows), positions, first)
@@ -460,7 +460,7 @@ class _Items:
         return _Rows(rows.table.slice(0, taken), _names[self._table])
 
     def _compare(self, expected: Numbers, found: Numbers, first: int) -> None:
-        """Say which rows differ, where each is in its place."""
+        """Report which rows differ, if none was added or removed."""
         at = np.flatnonzero(expected != found).tolist()
         if len(at) == 2 and expected[at[0]] == found[at[1]] and expected[at[1]] == found[at[0]]:
             self._swapped(first + at[0], first + at[1])
@@ -480,7 +480,9 @@ class _Items:
         self._say("items swapped", f"the items at {self._what}s {one:,} and {other:,} have changed places", one)
 
     def _align(self, expected: Numbers, found: Numbers, first: int, *, compare: bool = False) -> int:
-        """Go along what a block should have and what there is; say where they part; returns how many rows it has."""
+        """Walk along the expected and the found rows, report where they differ, and return the number of rows in the
+        block.
+        """
         here, there = 0, 0
         said = 0
         while here < len(expected):
@@ -518,7 +520,7 @@ class _Items:
                 here, there = here + 1, there + 1
         return there
 
-    # What is beside metas and payloads.
+    # Columns besides metas and payloads.
 
     def _check_columns(self, rows: _Rows, first: int, expected: int) -> None:
         self._say_all(self._agreement.wrongs(rows.table, rows.metas, first, expected))
@@ -535,7 +537,7 @@ class _Items:
                 "item": self._has_more or wrong.row in said,
                 "global time": self._has_more or wrong.row in said,
             }.get(wrong.column, False):
-                continue  # it is what was said already
+                continue  # already reported
             self._say(_KINDS.get(wrong.column, "column changed"), wrong.text, wrong.row)
 
 
@@ -544,7 +546,7 @@ def _hash(manifest: Manifest, rows: _Rows) -> bytes:
 
 
 def _strays(expected: Numbers, found: Numbers, places: Numbers) -> int:
-    """How many rows of a block have not the checks of the place that their position names; most, if numbered anew."""
+    """How many rows of a block do not have the checks for their positions; most, if rows were renumbered."""
     inside = (places >= 0) & (places < len(expected))
     return int(np.count_nonzero(expected[places[inside]] != found[inside]))
 
@@ -555,14 +557,14 @@ def _both(metas: Any, payloads: Any) -> Numbers:
 
 
 def _common(expected: Numbers, found: Numbers) -> int:
-    """How far two are the same."""
+    """The length of their common prefix."""
     count = min(len(expected), len(found))
     wrong = first_of(expected[:count] != found[:count])
     return count if wrong is None else wrong
 
 
 def _step(expected: Numbers, found: Numbers, before: int | None) -> str:
-    """How two sequences that differ at once go on: what was done to the one to make the other."""
+    """How two sequences that differ at once continue: the edit that turns one into the other."""
     if not len(found):
         return f"missing {len(expected)}"
     if len(expected) > 1 and len(found) > 1 and expected[0] == found[1] and expected[1] == found[0]:

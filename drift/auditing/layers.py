@@ -1,12 +1,12 @@
-"""The lineage of an item that went through several groupings, found layer by layer, from the output back.
+"""Finds the lineage of an item behind several groupings layer by layer, from the output back.
 
-Invariant: what is found is what one trace of the whole input finds.
+Invariant: the result is that of one trace of the whole input.
 
-Why: an item that leaves a grouping is made of what came to its bucket, and of that the fast machines tell: run without
-the grouping, they give what comes to it, settled and in order. So a layer is two passes of the machines, one to find
-the keys of the wanted items and one for what has these keys, which alone is traced. What it was traced back to, items
-that came to the grouping, is wanted of the layers before. Where a cycle leads through more than a scan's own states,
-items go round through several keys, and the whole input is traced.
+Why: an item that leaves a grouping is made of what came to its bucket. That is computed by the fast machines: run
+without the grouping, they give its input, settled and in order. So a layer takes two passes of the machines, one to
+find the keys of the wanted items and one for the items with these keys, which alone are traced. The items found, inputs
+of the grouping, are wanted of the layers before. If a cycle leads through more than a scan's own states, items pass
+several keys, and the whole input is traced.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from drift_graph.item import Columns, Failure
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, read_varint
 from drift_graph.operators import Group, Map, Source
 
-#: Of a record, finding an item takes as long as reading some thousands.
+#: Finding one item of a record takes as long as reading some thousands.
 _FOUND_ONE_BY_ONE_MAX = 20
 
 
 class Layers:
-    """Finds lineages in a graph whose groupings form no cycles but scans.
+    """Finds lineages in a graph whose only cycles through groupings are scans.
 
     Args:
         given: the input.
-        loops_kept: states of a scan to go back.
+        loops_max: states of a scan to go back.
     """
 
-    def __init__(self, dataflow: Dataflow, given: Input, loops_kept: int) -> None:
+    def __init__(self, dataflow: Dataflow, given: Input, loops_max: int) -> None:
         self._dataflow = dataflow
         self._given = given
-        self._loops_kept = loops_kept
+        self._loops_max = loops_max
         self._plan = Plan(dataflow)
         self._of_input: list[Node] = []  # made of their own input item alone
         self._wanted: dict[str, list[Node]] = {}  # by the last grouping they passed: items whose parents are not known
 
     def fits(self, names: Collection[str]) -> bool:
-        """Whether the groupings among these operators form no cycle but scans, and nothing is put at later times."""
+        """Whether the groupings among these operators form no cycle but scans, and no item is put at a later time."""
         if any(isinstance(each, Map) and each.later for each in map(self._dataflow.__getitem__, names)):
             return False
         return not any(
@@ -56,7 +56,7 @@ class Layers:
         )
 
     def trace(self, meta: bytes) -> Node | None:
-        """The item of a meta with all it was made of; None where no such item comes."""
+        """The item with a meta, with all it was made of; None if there is no such item."""
         passed = self._dataflow.passed(meta)
         node = Node(passed[-1].operator.name, meta, None, (), global_time_of(meta))
         self._want(node)
@@ -68,7 +68,7 @@ class Layers:
         return _as_one(node)
 
     def _want(self, node: Node) -> None:
-        """Ask for what an item was made of."""
+        """Note that an item's parents are wanted."""
         groups = [each.operator.name for each in self._dataflow.passed(node.meta) if isinstance(each.operator, Group)]
         if groups:
             self._wanted.setdefault(groups[-1], []).append(node)
@@ -76,7 +76,7 @@ class Layers:
             self._of_input.append(node)
 
     def _trace_to_input(self) -> None:
-        """The items that only their own input item had a part in."""
+        """The items that depend on their own input item only."""
         wanted = [node.meta for node in self._of_input]
         only = {each.operator.name for meta in wanted for each in self._dataflow.passed(meta)}
         tracer = Tracer(self._dataflow, only=only, wanted=wanted)
@@ -87,7 +87,7 @@ class Layers:
             _graft(node, tracer.wanted[node.meta])
 
     def _inputs_at(self, times: set[bytes]) -> Iterator[tuple[str, bytes, Any]]:
-        """Input items of these global times: found one by one, or where they are many, in one pass."""
+        """Input items with these global times: looked up one by one, or, if there are many, in one pass."""
         if len(times) <= _FOUND_ONE_BY_ONE_MAX:
             for own in sorted(times):
                 yield self._dataflow.sources[read_varint(own, 8)[0]].name, own, self._given.at(own)
@@ -98,13 +98,13 @@ class Layers:
                     yield batch.source, meta, payload
 
     def _trace_back(self, group: str, wanted: list[Node]) -> bool:
-        """Find what items were made of, back to what came to the grouping they passed last."""
+        """Find what items were made of, back to the input of the last grouping they passed."""
         came = {self._arrival(group, node.meta) for node in wanted}
         keys = self._keys(group, came)
         only = {group} | self._cycle(group)
         for node in wanted:
             only.update(each.operator.name for each in self._dataflow.passed(node.meta))
-        tracer = Tracer(self._dataflow, only=only, loops_kept=self._loops_kept, wanted=[node.meta for node in wanted])
+        tracer = Tracer(self._dataflow, only=only, loops_max=self._loops_max, wanted=[node.meta for node in wanted])
         last = max(node.meta for node in wanted)
         for metas, payloads in self._arrivals(group, max(came)):
             forms = self._forms(group, payloads)
@@ -119,7 +119,7 @@ class Layers:
             found = tracer.wanted[node.meta]
             if found is None:
                 return False
-            cut_behind(found, self._loops_kept)
+            cut_behind(found, self._loops_max)
             _graft(node, found)
         leaves = {id(each): each for node in wanted for each in nodes_of(node) if self._is_open(each)}
         for leaf in leaves.values():
@@ -134,7 +134,7 @@ class Layers:
         return next(each.before for each in reversed(self._dataflow.passed(meta)) if each.operator.name == group)
 
     def _cycle(self, group: str) -> set[str]:
-        """The maps of a scan, whose states go round."""
+        """The maps of a scan through which its states return."""
         after = {group}
         todo = [group]
         for name in todo:
@@ -146,7 +146,7 @@ class Layers:
         return after & behind(self._dataflow, back) if back else set()
 
     def _keys(self, group: str, came: set[bytes]) -> set[bytes]:
-        """Canonical bytes of the keys of items, given by the metas with which they come."""
+        """Canonical bytes of the keys of items, given by the metas with which they came."""
         keys: set[bytes] = set()
         for metas, payloads in self._arrivals(group, max(came)):
             some = [payload for meta, payload in zip(metas, payloads) if meta in came]
@@ -162,7 +162,7 @@ class Layers:
             return [_form(key, payload) for payload in payloads]
 
     def _arrivals(self, group: str, last: bytes) -> Iterator[tuple[list[bytes], list[Any]]]:
-        """What comes to a grouping up to a meta, in order, as the machines give it."""
+        """The input of a grouping up to a meta, in order, from the machines."""
         upstream = behind(self._dataflow, [group]) - {group} - self._cycle(group)
         plan = Plan(self._dataflow, only=[name for name in upstream if isinstance(self._dataflow[name], Group)])
         worker, buffer = Worker(plan), Barrier()
@@ -193,10 +193,10 @@ def _settled(buffer: Barrier, below: bytes) -> Iterator[tuple[list[bytes], list[
 
 
 def _form(key: Any, payload: Any) -> bytes:
-    """Canonical bytes of a payload's key; b"", which no key has, where the key function raises.
+    """Canonical bytes of a payload's key; b"", which no key has, if the key function raises.
 
-    Whatever it raises: such an item comes to no bucket, so it had no part in another. The run ends there, which is for
-    the tracer to show.
+    An item for which it raises enters no bucket, so it had no part in another. The run ends there, and the tracer shows
+    it.
     """
     try:
         return forms_of([key(payload)])[0]
@@ -211,14 +211,14 @@ def _run(tracer: Tracer, upto: bytes) -> None:
 
 
 def _graft(node: Node, found: Node | None) -> None:
-    """Give an item what it was made of."""
+    """Attach to an item what it was made of."""
     if found is not None:
         for name in ("operator", "payload", "parents", "rounds", "linked", "items", "first", "cut"):
             setattr(node, name, getattr(found, name))
 
 
 def _as_one(node: Node) -> Node:
-    """The same lineage, in which an item that was found on several ways is one."""
+    """The same lineage with one node for each item, even if it was found several times."""
     found: dict[tuple[str, bytes], Node] = {}
     for each in nodes_of(node):
         each.parents = tuple(found[parent.operator, parent.meta] for parent in each.parents)

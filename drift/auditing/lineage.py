@@ -1,10 +1,11 @@
 """The lineage of one output item: the items it was made of, with the step and the line that made each, back to input.
 
-Invariant: every item of a lineage stands in it once, after those it was made of; its payload is what the step gave.
+Invariant: every item of a lineage appears in it once, after those it was made of; its payload is what the step
+returned.
 
-Why: the graph is run over the input once more, in order, by `Tracer`, up to the item. Inputs that cannot have had a
-part are passed over (`Relevant`), and so is, where several groupings are behind the item, what comes to each of them
-with another key (`Layers`). The memory this takes is that of what buckets hold, not of the input.
+Why: `Tracer` runs the graph over the input once more, in order, up to the item. Input that cannot have had a part is
+skipped (`Relevant`); so are, behind several groupings, items with other keys (`Layers`). Memory follows what buckets
+hold, not the input.
 """
 
 from __future__ import annotations
@@ -34,20 +35,21 @@ class Made:
     """One item of a lineage.
 
     Attributes:
-        number: its place in the lineage, from 1.
-        kind: an input item, what a map made, a window of a grouping, a state of a scan, the output item; or a
-            "failure": what a function raised.
+        number: in the lineage, from 1.
+        kind: an input item, a map's output, a window of a grouping, a state of a scan, the output item; or a "failure":
+            the error that a function raised.
         step: the user's step that made it; a source's or a sink's name.
         does: what the step does, in a few words.
-        where: "file:line" of the function that made it; of the declaration where there is none.
+        where: "file:line" of the function that made it; of the declaration if there is none.
         payload: for a state its value.
         key: of a state or a timer.
-        child: which of the payloads that a map gave, from 0.
-        before: items that went into a state; of another item that is cut, the rounds of its loop behind it, at most.
-        first: of a state, or of an item that is cut: global time of the first input item behind it.
-        cut: what it was made of is not shown.
-        starts: it is the first of its key in a scan, so that its state before was the initial one.
-        made_of: oldest first.
+        child: index among the payloads that a map returned.
+        before: items that went into a state; for another item that is cut, the number of rounds of its loop behind it,
+            at most.
+        first: for a state, or an item that is cut: global time of the first input item behind it.
+        cut: whether its parents are not shown.
+        starts: whether it is the first of its key in a scan, so that its state before was the initial one.
+        made_of: numbers of its parents, oldest first.
     """
 
     number: int
@@ -76,10 +78,10 @@ class Lineage:
 
     Attributes:
         item: the output item, or the failure.
-        position: of it in the output; None where that is not known.
+        position: of it in the output; None if unknown.
         items: all of it, each after those it was made of; the last is `item`.
         sources: names, by rank.
-        recorded: the item that a record has at this place, where it is another one.
+        recorded: the item that a record has at this position, if it is another one.
     """
 
     item: Made
@@ -89,7 +91,7 @@ class Lineage:
     recorded: Item[Any] | None = None
 
     def inputs(self) -> list[Made]:
-        """The input items it goes back to, as far as it is not cut."""
+        """The input items it goes back to, unless it is cut."""
         return [made for made in self.items if made.kind == "input"]
 
     @property
@@ -98,7 +100,7 @@ class Lineage:
         return not any(made.cut for made in self.items)
 
     def as_dict(self, show: Callable[[Any], Any] = lambda payload: safe_text(repr, payload, 500)) -> dict[str, Any]:
-        """For JSON: items refer to those they were made of by number."""
+        """For JSON: items refer to their parents by number."""
         return {
             "position": self.position,
             "sink": self.item.step,
@@ -136,18 +138,18 @@ class Lineage:
 
 
 def lineage_of(
-    dataflow: Dataflow, given: Input, meta: bytes, *, position: int | None = None, loops_kept: int = 3
+    dataflow: Dataflow, given: Input, meta: bytes, *, position: int | None = None, loops_max: int = 3
 ) -> Lineage:
     """The lineage of the output item, or of the failure, with this meta.
 
     Args:
-        position: of the item, if it is known.
-        loops_kept: how many states of a scan to go back.
+        position: of the item, if known.
+        loops_max: how many states of a scan to go back.
 
     Raises:
-        InputError: the graph does not make such an item of this input.
+        InputError: the graph does not make such an item from this input.
     """
-    node = trace_to(dataflow, given, meta, loops_kept=loops_kept)
+    node = trace_to(dataflow, given, meta, loops_max=loops_max)
     if node is None:
         raise InputError(
             f"graph {dataflow.name!r} does not make the item {MetaParts(meta)} (meta {meta[:40].hex()}) of this "
@@ -158,22 +160,22 @@ def lineage_of(
 
 def lineage_from(dataflow: Dataflow, node: Node, position: int | None) -> Lineage:
     """The lineage of an item that was traced."""
-    return _Telling(dataflow).lineage(node, position)
+    return _Numbering(dataflow).lineage(node, position)
 
 
-def trace_to(dataflow: Dataflow, given: Input, meta: bytes, *, loops_kept: int = 3) -> Node | None:
-    """Run up to the output item or failure of this meta; None where nothing of that meta comes."""
+def trace_to(dataflow: Dataflow, given: Input, meta: bytes, *, loops_max: int = 3) -> Node | None:
+    """Run up to the output item or failure with this meta; None if there is none."""
     relevant = Relevant(dataflow, meta, given.at(root_of(meta)))
-    layers = Layers(dataflow, given, loops_kept)
+    layers = Layers(dataflow, given, loops_max)
     if relevant.all and layers.fits(relevant.only):
         with rare_collections():
             return layers.trace(meta)
     last: Node | None = None
-    for node in traced(dataflow, given, meta, loops_kept=loops_kept, relevant=relevant):
+    for node in traced(dataflow, given, meta, loops_max=loops_max, relevant=relevant):
         last = node
     if last is None or last.meta != meta:
         return None
-    cut_behind(last, loops_kept)
+    cut_behind(last, loops_max)
     return last
 
 
@@ -182,21 +184,21 @@ def traced(
     given: Input,
     meta: bytes,
     *,
-    loops_kept: int = 3,
+    loops_max: int = 3,
     relevant: Relevant | None = None,
     after_batch: Callable[[], None] = lambda: None,
 ) -> Iterator[Node]:
-    """Output items and failures up to this meta, in order; of those before it some may be left out.
+    """Output items and failures up to this meta, in order; some of the earlier ones may be left out.
 
     Args:
-        relevant: says which inputs matter, if that is known.
+        relevant: which inputs matter, if known.
         after_batch: called when a batch of the input has been processed.
     """
     if relevant is None:
         relevant = Relevant(dataflow, meta, given.at(root_of(meta)))
-    tracer = Tracer(dataflow, only=relevant.only, loops_kept=loops_kept)
+    tracer = Tracer(dataflow, only=relevant.only, loops_max=loops_max)
     heartbeats = dict.fromkeys([source.name for source in dataflow.sources], BEGINNING)
-    end = meta + b"\x00"  # the least above it
+    end = meta + b"\x00"  # the next byte string after it
     with rare_collections():
         for batch in given.batches():
             heartbeats[batch.source] = batch.heartbeat
@@ -210,8 +212,8 @@ def traced(
         yield from tracer.pop(end)
 
 
-class _Telling:
-    """Turns linked nodes into a lineage as the writer of the graph sees it: scans as one step."""
+class _Numbering:
+    """Turns linked nodes into a lineage in the user's terms: scans as one step."""
 
     def __init__(self, dataflow: Dataflow) -> None:
         self._dataflow = dataflow
@@ -235,7 +237,7 @@ class _Telling:
         return Lineage(self._made[id(node)], position, tuple(self._order), names)
 
     def _parents(self, node: Node) -> tuple[Node, ...]:
-        """What an item was made of; a scan's output and state, of the state before and the item."""
+        """The parents of an item; for a scan's output and state: the state before, and the item."""
         if len(node.parents) == 1 and self._is_of_scan(node):
             return node.parents[0].parents
         return node.parents
@@ -277,7 +279,7 @@ def _kind(operator: Operator, node: Node, is_state: bool) -> Kind:
 
 
 def _does(operator: Operator) -> str:
-    """A loop is told as such, not as the core's operators it is made of."""
+    """A loop is described as one step, not as the core's operators it consists of."""
     function = next(iter(operator.functions.values()), None)
     if isinstance(function, (LoopFunction, ScanKey)):
         called = function.loop if isinstance(function, LoopFunction) else "scan"
@@ -286,7 +288,7 @@ def _does(operator: Operator) -> str:
 
 
 def _child(operator: Operator, node: Node) -> int | None:
-    """Which of a map's payloads it is; None where there is one at most."""
+    """Its index among a map's payloads; None if there is at most one."""
     if (
         not isinstance(operator, Map)
         or operator.arity != "many"

@@ -1,13 +1,13 @@
-"""Two outputs compared item by item: what is the same, changed, missing, added.
+"""Compares two outputs item by item: what is the same, changed, missing, added.
 
-Invariant: every item of either output is counted once; memory is that of what one input item gives, and of the keys
-that something happened to.
+Invariant: every item of either output is counted once; memory holds the output of one input item, and the keys with
+differences.
 
 Why: both outputs are in the order of metas, which begin with the global time of an input item. So they are walked side
-by side, an input item at a time, and by columns where many items are the same. What an input item gave in one output is
-set against what it gave in the other, sink by sink: first equal payloads, which are the same item wherever it stands;
-then, in their order, pairs that are one item changed; what is left is missing or added. A graph with other operators
-gives other metas, and this does not look at more of them than the global time.
+by side, an input item at a time, and by columns where many items are the same. The outputs of one input item are
+matched sink by sink: first equal payloads, which are the same item at any position; then, in order, pairs, which are
+one item changed; the rest is missing or added. A graph with other operators gives other metas, so only the global time
+of a meta is used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KINDS: tuple[Kind, ...] = ("changed", "missing", "added")
 
 _EXAMPLES_MAX = 5
 _TRIED_MAX = 1 << 20
-#: So many are compared one by one, which ends at the first that differs.
+#: Leading items that are compared one by one, up to the first that differs.
 _LISTED_MAX = 256
 
 
@@ -64,13 +64,13 @@ class Rows:
         return Row(self.metas[index], self.sinks[index], self.position + index, self.data[index])
 
     def of_sinks(self, start: int, end: int) -> Iterator[tuple[str, int]]:
-        """How many items of which sink there are between two."""
+        """The number of items of each sink in a range."""
         for sink, rows in groupby(self.sinks[start:end]):
             yield sink, sum(1 for _ in rows)
 
 
 class RecordedRows(Rows):
-    """The same as columns; lists are made of them where they are asked for."""
+    """The same as columns; lists are made of them on access."""
 
     def __init__(self, position: int, batch: pa.RecordBatch) -> None:
         self.position = position
@@ -107,7 +107,7 @@ class Example(NamedTuple):
 
     @property
     def row(self) -> Row:
-        """The old item, or the one that was added."""
+        """The old item, or the added one."""
         row = self.old or self.new
         assert row is not None
         return row
@@ -122,7 +122,7 @@ class Counts:
     """How many items.
 
     Attributes:
-        moved: of the same ones, those that stand elsewhere in the order of what their input item gave.
+        moved: of the same ones, those at another place among the outputs of their input item.
     """
 
     same: int = 0
@@ -141,13 +141,13 @@ class Counts:
 
 @dataclass
 class Difference:
-    """What a comparison of two outputs found.
+    """The result of comparing two outputs.
 
     Attributes:
         by_sink: counts for each sink.
-        by_key: counts of differences for each key, where a key was asked for.
+        by_key: counts of differences for each key, if there is a key function.
         first: the first differences of each kind.
-        error: what the second output ended with.
+        error: that the second output ended with.
     """
 
     counts: Counts = field(default_factory=Counts)
@@ -181,10 +181,10 @@ def difference(old: Iterable[Rows], new: Iterable[Rows], key: Callable[[bytes], 
     """Compare two outputs.
 
     Args:
-        key: gives the key, of a payload's canonical bytes, by which differences are counted as well; hashable.
+        key: from a payload's canonical bytes a hashable key, by which differences are also counted.
 
     Raises:
-        RecordError: a record cannot be read; what a run ends with is in the result.
+        RecordError: a record cannot be read; an error of the run is in the result.
     """
     walking = _Walking(key)
     try:
@@ -197,7 +197,7 @@ def difference(old: Iterable[Rows], new: Iterable[Rows], key: Callable[[bytes], 
 
 
 class _Reader:
-    """Items of an output, a piece at a time; those before `at` are done."""
+    """Reads items of an output in batches; those before `at` are done."""
 
     def __init__(self, pieces: Iterable[Rows]) -> None:
         self._pieces = iter(pieces)
@@ -206,7 +206,7 @@ class _Reader:
 
     @property
     def left(self) -> int:
-        """Items at hand; 0 at the end."""
+        """Number of items in memory; 0 at the end."""
         while self.at == self._size:
             following = next(self._pieces, None)
             if following is None:
@@ -220,7 +220,7 @@ class _Reader:
         return self.piece.row(self.at - 1)
 
     def take_time(self, global_time: bytes) -> list[Row]:
-        """The items that an input item gave."""
+        """The outputs of one input item."""
         taken: list[Row] = []
         while self.left and self.piece.metas[self.at].startswith(global_time):
             taken.append(self.take())
@@ -246,7 +246,7 @@ class _Walking:
             self._note("added", None, new.take())
 
     def _take_equal(self, old: _Reader, new: _Reader) -> bool:
-        """Whether the items at hand began with equal ones; these are counted, by columns."""
+        """Count, by columns, equal items at the beginning of what is in memory; returns whether there were any."""
         count = min(old.left, new.left, self._tried)
         while count:
             if _equal(old, new, count):
@@ -266,7 +266,7 @@ class _Walking:
             counts.moved += moved
 
     def _compare(self, old: list[Row], new: list[Row]) -> None:
-        """What one input item gave, in both outputs."""
+        """Compare the outputs of one input item."""
         for sink in dict.fromkeys(row.sink for row in (*old, *new)):
             ones = [row for row in old if row.sink == sink]
             others = [row for row in new if row.sink == sink]
@@ -307,7 +307,7 @@ def _equal(old: _Reader, new: _Reader, count: int) -> bool:
 
 
 def same_rows(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
-    """Whether all columns are the same; names in a dictionary count, not their numbers."""
+    """Whether all columns are the same, by the names in dictionaries, not their indices."""
     for mine, yours in zip(one.columns, other.columns):
         if pa.types.is_dictionary(mine.type) and not mine.dictionary.equals(yours.dictionary):
             mine, yours = mine.dictionary_decode(), yours.dictionary_decode()

@@ -1,7 +1,7 @@
-"""An audit as one HTML file, for those who file it: the same content as its table and its JSON.
+"""An audit as one HTML file for filing: the same content as its table and its JSON.
 
-Invariant: whatever is in a payload, a name or a message is shown as text and never taken for markup; the file refers to
-nothing outside itself, and runs no script.
+Invariant: whatever is in a payload, a name or a message is shown as text, never as markup; the file refers to nothing
+outside itself, and runs no script.
 
 Why: every value passes the template's escaping, and the template has neither links nor scripts.
 """
@@ -16,8 +16,8 @@ from typing import Any
 
 from drift.auditing.lineage import Lineage
 from drift.auditing.outputs import KINDS
-from drift.auditing.show import left_out_words, outline, what_of, words_of
-from drift.auditing.side_by_side import NOT_KNOWN, Beside
+from drift.auditing.show import left_out_words, outline, shown_payload, words_of
+from drift.auditing.side_by_side import NOT_KNOWN, SideBySide
 from drift.auditing.text import counts_text
 from drift.auditing.verdict import Finding
 from drift.auditing.versions import Versions
@@ -42,19 +42,19 @@ def audit_page(audit: Any, graph_text: str = "") -> str:
     Args:
         graph_text: the recorded graph, as `drift show` prints it.
     """
-    told, versions = audit.as_dict(), audit.versions
+    plain, versions = audit.as_dict(), audit.versions
     findings = [(check.what, check.finding) for check in audit.checks if isinstance(check.finding, Finding)]
     by_level = {
-        level: [check for check in told["checks"] if check["level"] == level]
-        for level in dict.fromkeys(check["level"] for check in told["checks"])
+        level: [check for check in plain["checks"] if check["level"] == level]
+        for level in dict.fromkeys(check["level"] for check in plain["checks"])
     }
     page: str = _template().render(
-        title=f"Audit of {Path(told['path']).name}",
+        title=f"Audit of {Path(plain['path']).name}",
         headline=_headline(audit),
-        audit=told,
+        audit=plain,
         troubles=[
             trouble
-            for check in told["checks"]
+            for check in plain["checks"]
             if check["result"] == "trouble"
             for trouble in check["troubles"]
             if check["what"] not in {what for what, _ in findings}
@@ -67,7 +67,7 @@ def audit_page(audit: Any, graph_text: str = "") -> str:
         versions=_versions(versions, sources=not findings) if versions is not None else None,
         graph_text=graph_text,
         kinds=KINDS,
-        as_json=json.dumps(told, indent=1, ensure_ascii=False, default=repr),
+        as_json=json.dumps(plain, indent=1, ensure_ascii=False, default=repr),
     )
     return page
 
@@ -81,7 +81,7 @@ def write_audit(path: str | os.PathLike[str], audit: Any) -> None:
     try:
         graph_text = read_manifest(Path(audit.path)).graph_text
     except RecordError:
-        graph_text = ""  # the audit says what is wrong with the manifest
+        graph_text = ""  # the audit reports the unreadable manifest
     try:
         Path(path).write_text(audit_page(audit, graph_text), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
@@ -89,7 +89,7 @@ def write_audit(path: str | os.PathLike[str], audit: Any) -> None:
 
 
 def _merged(findings: Sequence[tuple[str, Finding]]) -> list[tuple[str, Finding]]:
-    """Engines that part from the record at the same item for the same reason are reported once."""
+    """Engines that diverge from the record at the same item for the same reason are reported once."""
     merged: dict[Any, tuple[list[str], Finding]] = {}
     for what, finding in findings:
         same = finding.divergence.position, finding.verdict.kind, finding.verdict.step, finding.verdict.where
@@ -109,7 +109,7 @@ def _finding(what: str, finding: Finding) -> dict[str, Any]:
 
 
 def _headline(audit: Any) -> str:
-    """What came out, level by level."""
+    """The results, level by level."""
     said = {level: audit.level_result(level) for level in _LEVELS}
     bad = [_NOT[level] for level, result in said.items() if result == "trouble"]
     good = [_YES[level] for level, result in said.items() if result == "ok"]
@@ -118,21 +118,21 @@ def _headline(audit: Any) -> str:
 
 
 def _versions(versions: Versions, *, sources: bool) -> dict[str, Any]:
-    """What the template shows of another version; with how sources differ, unless that is shown already."""
-    told = versions.as_dict()
-    keys = list(told["by_key"].items())
+    """The template's data on another version; with the source diffs, unless they are shown already."""
+    plain = versions.as_dict()
+    keys = list(plain["by_key"].items())
     return {
-        **told,
+        **plain,
         "keys": keys[:_KEYS_SHOWN],
         "keys_left_out": max(len(keys) - _KEYS_SHOWN, 0),
-        "diffs": [_diff(change if sources else {**change, "diff": ""}) for change in told["changes"]],
+        "diffs": [_diff(change if sources else {**change, "diff": ""}) for change in plain["changes"]],
         "lineages": [{"position": position, "rows": _rows(lineage)} for position, lineage in versions.lineages.items()],
         "policy_changed": any(change.kind == "policy" and change.matters for change in versions.changes),
     }
 
 
 def _diff(change: Mapping[str, Any]) -> dict[str, Any]:
-    """A change with the lines of its diff, each with what it is."""
+    """A change with the lines of its diff, each with its class."""
     kinds = {"+": "new", "-": "old", "@": "place"}
     lines = [
         {"text": line, "kind": "place" if line.startswith(("---", "+++")) else kinds.get(line[:1], "")}
@@ -150,14 +150,14 @@ def _rows(lineage: Lineage | None) -> list[dict[str, Any]]:
         if made is None:
             rows.append({"depth": depth, "kind": "left", "what": left_out_words(left_out), "words": ""})
         else:
-            what = what_of(made, _PAYLOAD_CHARACTERS_MAX)
+            what = shown_payload(made, _PAYLOAD_CHARACTERS_MAX)
             words = words_of(lineage, made) + (", as above" if again else "")
             rows.append({"depth": depth, "kind": made.kind, "what": what, "words": words})
     return rows
 
 
-def _both_rows(both: Beside) -> list[dict[str, Any]]:
-    """Two lineages side by side, a row each; what is the same is told once."""
+def _both_rows(both: SideBySide) -> list[dict[str, Any]]:
+    """Two lineages side by side, a row each; equal parts appear once."""
     rows: list[dict[str, Any]] = []
     for pair in both.pairs:
         row: dict[str, Any] = {"depth": pair.depth, "same": pair.same, "parts": pair.parts, "cells": []}
@@ -169,7 +169,9 @@ def _both_rows(both: Beside) -> list[dict[str, Any]]:
             if made is not None:
                 words = words_of(lineage, made) if lineage is not None else ""
                 words += ", as above" if pair.again else ""
-                row["cells"].append({"kind": made.kind, "what": what_of(made, _PAYLOAD_CHARACTERS_MAX), "words": words})
+                row["cells"].append(
+                    {"kind": made.kind, "what": shown_payload(made, _PAYLOAD_CHARACTERS_MAX), "words": words}
+                )
             elif not pair.known:
                 row["cells"].append({"kind": "left", "what": "", "words": NOT_KNOWN})
             else:

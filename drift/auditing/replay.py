@@ -1,6 +1,6 @@
-"""A recorded run again: its input with its own decisions, on any engine.
+"""Runs a recorded input again, with its recorded decisions, on any engine.
 
-Invariant: the output is the recorded one, as far as that goes, where the graph is the same and its functions are pure.
+Invariant: the output is the recorded one, up to its end, if the graph is the same and its functions are pure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Pace = Literal["full", "recorded"]
 
 
 class GraphDiffers(UserWarning):
-    """A record is replayed with a graph other than the one it was made with."""
+    """A record is replayed with another graph than the one it was made with."""
 
 
 def replay(
@@ -55,12 +55,12 @@ def replay(
 
     Args:
         path: the record.
-        graph: what to compute; without it the graph is loaded from the place that the record names, and that file runs.
-            A graph that is not the recorded one is said in a GraphDiffers warning.
+        graph: to compute with; by default it is loaded from the place that the record names, and that file runs. A
+            graph other than the recorded one causes a GraphDiffers warning.
         engine, workers, sinks, on_late, more: as in `drift.run`.
         until: end before this position of the output.
-        pace: "full", or "recorded" for batches as far apart in time as they were.
-        classes: of payloads, where the graph's modules do not have them.
+        pace: "full", or "recorded" to keep the recorded intervals between batches.
+        classes: of payloads, if the graph's modules do not have them.
 
     Raises:
         RecordError: the record cannot be read.
@@ -103,7 +103,7 @@ def replayed(
     on_late: Callable[[Late], None] | None = None,
     **settings: Any,
 ) -> Run:
-    """`replay` of an open record with a graph at hand; nothing is compared."""
+    """`replay` for an open record and a given graph, without comparisons."""
     known = classes_for(record, dataflow)
     _check_sources(record.manifest, dataflow)
 
@@ -124,7 +124,7 @@ def replayed(
 
 
 def batches_of(record: Record, classes: Classes) -> Iterator[RecordedBatch]:
-    """What came in, with payloads as they were."""
+    """The recorded batches, with their payloads restored."""
     reading = record.with_classes(classes)
     for batch in reading.arrivals():
         late = [Late(row.source, reading.restored(row.data), row.time, row.heartbeat, row.reason) for row in batch.late]
@@ -133,7 +133,7 @@ def batches_of(record: Record, classes: Classes) -> Iterator[RecordedBatch]:
 
 
 def end_of(manifest: Manifest) -> Exception | None:
-    """The error that a replay ends with where the recorded input did: the same, in the same words."""
+    """The error that a replay ends with if the recorded input did: the same, in the same words."""
     outcome = manifest.outcome
     if not outcome.by_input:
         return None
@@ -143,7 +143,7 @@ def end_of(manifest: Manifest) -> Exception | None:
 
 
 def dataflow_of(record: Record, graph: Graph | Dataflow | str | None = None) -> Dataflow:
-    """The graph given, or the one at the place that the record names.
+    """The given graph, or the one at the place that the record names.
 
     Raises:
         SettingsError: no place is recorded, or nothing is there.
@@ -173,7 +173,7 @@ def dataflow_of(record: Record, graph: Graph | Dataflow | str | None = None) -> 
 
 
 def _in_main(place: str) -> Graph | Dataflow | None:
-    """The graph of the running script, which is not to run again."""
+    """The graph of the running script, which must not run again."""
     main = sys.modules["__main__"]
     file, _, name = place.rpartition(":")
     if file != MAIN and Path(getattr(main, "__file__", None) or "").resolve() != Path(file).resolve():
@@ -183,7 +183,7 @@ def _in_main(place: str) -> Graph | Dataflow | None:
 
 
 def changes_since(record: Record, dataflow: Dataflow) -> list[Change]:
-    """How a graph differs from the recorded one, its time policies apart: a replay does not ask them."""
+    """How a graph differs from the recorded one, except in time policies, which a replay does not use."""
     old = record.manifest.fingerprint
     if old is None:
         return []
@@ -196,7 +196,7 @@ def classes_for(record: Record, dataflow: Dataflow) -> Classes:
     try:
         near = classes_near(_functions(dataflow), known.values())
     except CannotRestore:
-        near = {}  # two of one name, of which the record may need neither
+        near = {}  # two classes have one name, and the record may need neither
     return {**near, **known}
 
 

@@ -1,7 +1,7 @@
-"""Whether a recorded run gives the same answer again: computed anew, by engines and schedules of choice.
+"""Whether a recorded run can be reproduced: run again on chosen engines and schedules.
 
-Invariant: a check is ok only where every item of the recorded output was compared, meta and payload; of an output that
-was cut off, the recorded items are the first of what is computed.
+Invariant: a check is ok only if every item of the recorded output was compared, meta and payload; if the recorded
+output was cut off, its items are the first of those computed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ SIMULATED_ITEMS_MAX = 200_000
 
 
 class Inquiry(NamedTuple):
-    """What is asked where a run parts from the record, and with what.
+    """The settings for investigating a divergence.
 
     Attributes:
-        cases: where case files go, if anywhere.
+        cases: folder for case files, if any.
         place: of the graph, for them.
-        was: the graph that the record was made with, where that is another one and at hand.
+        was: the graph that the record was made with, if it is another one and available.
     """
 
     cases: str | os.PathLike[str] | None = None
@@ -50,7 +50,7 @@ NOTHING_MORE = Inquiry()
 
 
 def check_graph(record: Record, dataflow: Dataflow) -> Check:
-    """Whether the graph is the recorded one; a difference is noted, the output will tell whether it matters."""
+    """Whether the graph is the recorded one; a difference is only noted, the output shows whether it matters."""
     started = time.perf_counter()
     if record.manifest.fingerprint is None:
         return Check("reproduced", THE_GRAPH, "its fingerprint", "not checked", "the record has no fingerprint")
@@ -106,7 +106,7 @@ def check_run(
 
 
 def _compared_there(record: Record, dataflow: Dataflow, engine: str, settings: dict[str, Any]) -> Comparison | None:
-    """The comparison where the digests are equal, which are computed where the output is; else None."""
+    """The comparison if the digests are equal, where the engine computes them in its tasks; else None."""
     if record.manifest.outcome.state != "finished":
         return None
     run = replayed(record, dataflow, engine=engine, on_late=_ignored, **settings)
@@ -123,7 +123,7 @@ def _ignored(_: object) -> None:
 
 
 def check_simulated(record: Record, dataflow: Dataflow, seed: int, inquiry: Inquiry = NOTHING_MORE) -> Check:
-    """Run the record's input under a drawn schedule and compare."""
+    """Run the record's input under the schedule of a seed and compare."""
     manifest = record.manifest
     schedule = schedule_of(seed)
     what = f"simulated, seed {seed}: {schedule.workers} workers, batches of {schedule.batch_items}"
@@ -156,12 +156,12 @@ def check_simulated(record: Record, dataflow: Dataflow, seed: int, inquiry: Inqu
 
 
 def schedule_of(seed: int) -> Schedule:
-    """The schedule of a seed, always the same: messages that overtake each other between one to four workers."""
+    """The schedule of a seed, always the same: messages overtake each other between one to four workers."""
     return Schedule(workers=1 + seed % 4, batch_items=(1, 7, 64, 512)[seed // 4 % 4], noise=seed + 1)
 
 
 def _parted(record: Record, items: list[Item[Any]], error: DriftError | None) -> Divergence | None:
-    """Where items part from the recorded ones; what goes on after a record that was cut off does not."""
+    """Where items diverge from the recorded ones; further items after a record that was cut off do not count."""
     ends = record.manifest.outcome.state == "finished"
     pairs: Iterator[tuple[Item[Any] | None, Item[Any] | None]] = zip_longest(record.items(), items)
     for position, (recorded, computed) in enumerate(pairs):

@@ -1,11 +1,11 @@
 """The route of one item, read from its meta, and which inputs can have had a part in it.
 
-Invariant: leaving out the inputs that `matters` says no to changes nothing in the item and its lineage.
+Invariant: leaving out inputs for which `matters` says no changes nothing in the item and its lineage.
 
-Why: a meta names every operator that its item has passed. Where it passed no grouping, its own input made it. Where it
-passed one, and no other grouping leads there, the items of its bucket made it: those that reach the grouping with the
-same key, through maps, which look at one item alone. A scan's states have the key of their items. In all other cases
-every input may matter, since what a grouping gives may have any key in the next.
+Why: a meta names every operator that its item has passed. If it passed no grouping, its own input made it. If it passed
+one, and no other grouping leads there, the items of its bucket made it: those that reach the grouping with the same
+key, through maps, which see one item at a time. A scan's states have the key of their items. In all other cases every
+input may matter, since the output of a grouping may have any key in the next.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from drift_graph.operators import Group
 
 
 def route_of(dataflow: Dataflow, meta: bytes) -> list[Passed]:
-    """What an item has come through, as `Dataflow.passed`.
+    """The operators that an item has passed, as `Dataflow.passed`.
 
     Raises:
-        InputError: the meta is not of this graph.
+        InputError: the meta is not from this graph.
     """
     try:
         return dataflow.passed(meta)
@@ -41,7 +41,7 @@ def route_of(dataflow: Dataflow, meta: bytes) -> list[Passed]:
 
 
 def behind(dataflow: Dataflow, names: Iterable[str]) -> set[str]:
-    """Operators from which items can come to one of these, and these."""
+    """These operators, and those from which items can reach them."""
     origins: dict[str, list[str]] = {each.name: [] for each in dataflow.operators}
     for edge in dataflow.edges:
         origins[edge.target].append(edge.origin)
@@ -70,7 +70,7 @@ class Relevant:
         route = route_of(dataflow, meta)
         passed = [stop.operator.name for stop in route if isinstance(stop.operator, Group)]
         self.only = {stop.operator.name for stop in route} | behind(dataflow, passed)
-        if is_later(meta):  # its meta does not name what the item passed that put it there
+        if is_later(meta):  # its meta does not name the operators in front of the one that put it there
             self.only |= behind(dataflow, self.only)
             passed = [name for name in self.only if isinstance(dataflow[name], Group)]
         self._own = root_of(meta)
@@ -82,7 +82,7 @@ class Relevant:
             self._wanted = set()
         elif len(groups) == 1 and passed == groups:
             plan = Plan(dataflow)
-            if not plan.is_cyclic((groups[0],)):  # a scan is none: its cycle is in the stage
+            if not plan.is_cyclic((groups[0],)):  # a scan is no cycle of stages: it is one stage
                 self._group = groups[0]
                 self._key = plan.key_of(groups[0])
                 self._programs = {source.name: Program(dataflow, source.name) for source in dataflow.sources}
@@ -119,14 +119,14 @@ class Relevant:
         return ports
 
     def _forms(self, batch: Columns) -> list[bytes]:
-        """Canonical bytes of the keys."""
+        """Canonical bytes of the keys; None for a key that cannot be computed."""
         try:
             return forms_of(list(map(self._key, batch.payloads)))
-        except Exception:  # of some payload; the others' keys are what they are
+        except Exception:  # some payload's key fails: compute them one by one
             return [self._form(payload) for payload in batch.payloads]
 
     def _form(self, payload: Any) -> bytes:
         try:
             return canonical(self._key(payload))
-        except Exception:  # the run fails there, which is for the tracer to show
+        except Exception:  # the run fails there, and the tracer shows it
             return next(iter(self._wanted or {b""}))

@@ -1,7 +1,6 @@
 """A lineage for people: as a tree in a terminal, and as a Mermaid flowchart.
 
-Invariant: a payload is never taken for markup, and every item is written out once; where it comes up again, its number
-stands for it.
+Invariant: a payload is never taken for markup, and every item is written out once; later occurrences show its number.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ _WIDTH = 1_000_000
 
 
 class Entry(NamedTuple):
-    """A line of an outline: an item, or how many are left out.
+    """A line of an outline: an item, or the number of items left out.
 
     Attributes:
         depth: 0 for the output item.
-        again: the item stands above, with what it was made of.
-        left_out: so many items of a window come before those that follow.
+        again: whether the item was written out above.
+        left_out: number of items of a window in front of the next ones.
     """
 
     depth: int
@@ -41,10 +40,10 @@ class Entry(NamedTuple):
 
 
 def outline(lineage: Lineage, parents_max: int = _PARENTS_SHOWN) -> list[Entry]:
-    """The output item, and below each item what it was made of, one step further in.
+    """The output item, and below each item those it was made of, indented by one.
 
     Args:
-        parents_max: how many items of a window; of longer ones the last are shown, and how many came before.
+        parents_max: items of a window; for longer ones the last are shown, with the number of the others.
     """
     entries: list[Entry] = []
     shown: set[int] = set()
@@ -75,7 +74,7 @@ def as_tree(lineage: Lineage, *, characters_max: int = 120, parents_max: int = _
             line = Text(left_out_words(left_out), "dim")
         else:
             line = Text(overflow="fold")
-            line.append(what_of(made, characters_max), _STYLES.get(made.kind, ""))
+            line.append(shown_payload(made, characters_max), _STYLES.get(made.kind, ""))
             line.append(f"  {words_of(lineage, made)}" + ("  as above" if again else ""), "dim")
         del branches[depth:]
         branches.append(branches[-1].add(line) if branches else Tree(line, guide_style="dim"))
@@ -91,7 +90,7 @@ def as_text(lineage: Lineage) -> str:
 
 
 def print_tree(lineage: Lineage) -> None:
-    """To standard output; where that is no terminal, an item a line."""
+    """To standard output; an item a line if that is not a terminal."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _WIDTH
@@ -101,12 +100,12 @@ def print_tree(lineage: Lineage) -> None:
 
 
 def left_out_words(count: int) -> str:
-    """For items of a window that are not shown."""
+    """The text for items of a window that are not shown."""
     return f"{count:,} {'item' if count == 1 else 'items'} before these"
 
 
-def what_of(made: Made, characters_max: int) -> str:
-    """The payload, on one line; of a state also the key."""
+def shown_payload(made: Made, characters_max: int) -> str:
+    """The payload on one line; for a state with its key."""
     shown = one_line(made.payload, characters_max)
     if made.kind == "timer":
         return f"timer at {made.time}, note {shown}, of key {one_line(made.key, 60)}"
@@ -114,7 +113,7 @@ def what_of(made: Made, characters_max: int) -> str:
 
 
 def words_of(lineage: Lineage, made: Made) -> str:
-    """Where an item comes from, in words."""
+    """The origin of an item, in words."""
     if made.kind == "input":
         return f"input {lineage.input_name(made.meta)}"
     if made.kind == "output":
@@ -146,7 +145,7 @@ def _why_now(made: Made) -> str:
 
 
 def before_words(lineage: Lineage, made: Made) -> str:
-    """What is behind an item whose ancestors are not kept."""
+    """The text for an item whose ancestors are cut."""
     first = f"the first of input {lineage.input_name(made.first)}"
     if made.kind == "state":
         return f"made of {made.before:,} {'item' if made.before == 1 else 'items'}, {first}"
@@ -162,7 +161,7 @@ def one_line(payload: Any, characters_max: int) -> str:
 
 
 def _said(failure: Failure) -> str:
-    """The exception, out of the message that tells all about it."""
+    """The exception, from the full message."""
     return failure.message.splitlines()[0].partition(" raised ")[2] or failure.kind
 
 
@@ -172,7 +171,7 @@ def as_mermaid(lineage: Lineage) -> str:
     lines = ["flowchart TD"]
     for made in lineage.items:
         before, after = shapes.get(made.kind, ("[", "]"))
-        label = "<br>".join(map(escaped, (what_of(made, 80), words_of(lineage, made))))
+        label = "<br>".join(map(escaped, (shown_payload(made, 80), words_of(lineage, made))))
         lines.append(f'    n{made.number}{before}"{label}"{after}')
     for made in lineage.items:
         lines += [f"    n{parent.number} --> n{made.number}" for parent in made.made_of]

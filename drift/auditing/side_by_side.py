@@ -1,12 +1,11 @@
-"""Two lineages side by side: of an item as it was made when it was recorded, and as it is made now.
+"""Two lineages side by side: of an item as it was when recorded, and as it is now.
 
-Invariant: every item that is shown of either lineage stands in one row, beside the other's where there is one; where a
-first place is named, both lineages agree in all that was made before it.
+Invariant: every item shown of either lineage is in one row, next to its counterpart if it has one; if a first
+difference is named, both lineages agree in everything made before it.
 
-Why: what an item was made of is paired by its place in the order, and by its step where that has changed. The recorded
-lineage takes the recorded code. Where that is not at hand, an item is known to be the same if no step at fault had a
-part in it, since the input is the same and functions are pure but for those; of the others it is only known what came
-out in the end.
+Why: the parents of an item are paired by their order, and by their steps if that has changed. Computing the recorded
+lineage takes the recorded code. Without it, an item is known to be the same if no step at fault had a part in it, since
+the input is the same and all other functions are pure; of other items only the recorded output item is known.
 """
 
 from __future__ import annotations
@@ -16,27 +15,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from drift.auditing.lineage import Lineage, Made
-from drift.auditing.show import left_out_words, what_of, words_of
+from drift.auditing.show import left_out_words, shown_payload, words_of
 from drift_graph.canonical import NoCanonicalForm, canonical
 from drift_graph.functions import safe_text
 from drift_graph.item import Failure, Item
 
-_SHOWN_MAX = 6  # of what one item was made of, as in an outline
+_SHOWN_MAX = 6  # parents of one item, as in an outline
 NOT_KNOWN = "not known: it takes the recorded code"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A row: a recorded item and one of now.
+    """A row: a recorded item and its counterpart now.
 
     Attributes:
-        depth: 0 for the output item; what an item was made of stands below it.
-        old, new: either is None where the other has no counterpart.
-        known: whether `old` is what it was then; where it is not, `old` is None and something was there.
-        same: nothing is different in them.
-        parts: it is the first place where the lineages part; or, without the recorded code, may part.
-        again: it stands above, with what it was made of.
-        left_out: so many more, of what an item was made of, are not shown; then it is no item.
+        depth: 0 for the output item; its parents are below it.
+        old, new: either is None if the other has no counterpart.
+        known: whether the recorded item is known; if not, `old` is None although there was one.
+        same: whether they do not differ.
+        parts: whether it is the first difference; or, without the recorded code, may be.
+        again: whether it was written out above.
+        left_out: number of further parents that are not shown; then it is not an item.
     """
 
     depth: int
@@ -50,11 +49,11 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Two lineages.
+class SideBySide:
+    """Two lineages, paired.
 
     Attributes:
-        old: None where the recorded code is not at hand.
+        old: None if the recorded code is not available.
         pairs: from the output items back to the input.
     """
 
@@ -64,13 +63,13 @@ class Beside:
 
     @property
     def parting(self) -> Pair | None:
-        """Where they part first, or may; None where that is before what is shown."""
+        """The first difference, or a possible one; None if it is before what is shown."""
         return next((pair for pair in self.pairs if pair.parts), None)
 
     def as_dict(self, show: Callable[[Any], Any] = lambda payload: safe_text(repr, payload, 500)) -> dict[str, Any]:
         """For JSON; items by their numbers in `lineage` and `recorded_lineage`."""
 
-        def told(made: Made | None, lineage: Lineage | None) -> dict[str, Any] | None:
+        def described(made: Made | None, lineage: Lineage | None) -> dict[str, Any] | None:
             if made is None:
                 return None
             number = made.number if lineage is not None and made in lineage.items else None
@@ -82,8 +81,8 @@ class Beside:
             "rows": [
                 {
                     "depth": pair.depth,
-                    "recorded": told(pair.old, self.old),
-                    "computed": told(pair.new, self.new),
+                    "recorded": described(pair.old, self.old),
+                    "computed": described(pair.new, self.new),
                     "known": pair.known,
                     "same": pair.same,
                     "parts": pair.parts,
@@ -95,26 +94,26 @@ class Beside:
         }
 
 
-def beside(old: Lineage, new: Lineage) -> Beside:
-    """Two lineages that are both known."""
+def paired(old: Lineage, new: Lineage) -> SideBySide:
+    """Pair two lineages."""
     walk = _Both(old, new)
-    return Beside(old, new, tuple(walk.pairs()))
+    return SideBySide(old, new, tuple(walk.pairs()))
 
 
-def beside_recorded(recorded: Item[Any], new: Lineage, at_fault: Collection[str]) -> Beside:
-    """A lineage beside that of a recorded item whose code is not at hand.
+def paired_with_recorded(recorded: Item[Any], new: Lineage, at_fault: Collection[str]) -> SideBySide:
+    """Pair a lineage with that of a recorded item whose code is not available.
 
     Args:
-        at_fault: names of the steps that may have given something else then.
+        at_fault: names of the steps that may have returned something else then.
     """
-    return Beside(None, new, tuple(_OneKnown(recorded, new, at_fault).pairs()))
+    return SideBySide(None, new, tuple(_OneKnown(recorded, new, at_fault).pairs()))
 
 
 class _Walk:
-    """Walks both from the output items on; an item that comes up again is not walked again."""
+    """Walks both from the output items on; an item that was shown is not walked again."""
 
     def __init__(self, first: Made | None) -> None:
-        self._first = first  # of the items that part
+        self._first = first  # the first items that differ
         self._shown: set[int] = set()
 
     def walk(self, old: Made | None, new: Made | None) -> Iterator[Pair]:
@@ -152,7 +151,7 @@ _Couple = tuple[Made | None, Made | None]
 
 
 def _some(below: list[_Couple], same: Callable[[Made | None, Made | None], bool]) -> tuple[list[_Couple], int]:
-    """The couples to show, in their order, and how many are left out: those that differ, and else the last."""
+    """The pairs to show, in their order, and how many are left out; differing ones are preferred, then the last."""
     if len(below) <= _SHOWN_MAX:
         return below, 0
     differing = [index for index, pair in enumerate(below) if not same(*pair)]
@@ -162,7 +161,7 @@ def _some(below: list[_Couple], same: Callable[[Made | None, Made | None], bool]
 
 
 class _Both(_Walk):
-    """Both are known."""
+    """Both lineages are known."""
 
     def __init__(self, old: Lineage, new: Lineage) -> None:
         self._old, self._new = old.item, new.item
@@ -176,14 +175,14 @@ class _Both(_Walk):
         return True
 
     def same(self, old: Made | None, new: Made | None) -> bool:
-        """Equal, and made of what is the same."""
+        """Whether they are equal, with parents that are the same."""
         return old is not None and new is not None and self._agree.get((id(old), id(new)), False)
 
     def below(self, old: Made | None, new: Made | None) -> list[_Couple]:
         return _coupled(old.made_of if old is not None else (), new.made_of if new is not None else ())
 
     def _first_parting(self) -> Made | None:
-        """The first item that is another one, or made of others, while all that its own are made of is the same."""
+        """The first item that differs, or has other parents, while all its own parents are the same."""
         first: Made | None = None
         todo: list[tuple[_Couple, bool]] = [((self._old, self._new), False)]
         while todo:
@@ -205,7 +204,7 @@ class _Both(_Walk):
 
 
 class _OneKnown(_Walk):
-    """Of then only the output item is known, and what no step at fault had a part in."""
+    """Of the recorded lineage only the output item is known, and what no step at fault had a part in."""
 
     def __init__(self, recorded: Item[Any], new: Lineage, at_fault: Collection[str]) -> None:
         self._item = new.item
@@ -240,7 +239,7 @@ class _OneKnown(_Walk):
 
 
 def _coupled(old: Sequence[Made], new: Sequence[Made]) -> list[_Couple]:
-    """What one item was made of, beside what the other was: by place in the order, then by step, then in order."""
+    """The parents of two items, paired: by place in the order, then by step, then in order."""
     couples: dict[int, Made] = {}
     left = list(old)
     for key in (
@@ -258,7 +257,7 @@ def _coupled(old: Sequence[Made], new: Sequence[Made]) -> list[_Couple]:
 
 
 def _is_equal(old: Made, new: Made) -> bool:
-    """Whether two items are of one payload, and states of one key."""
+    """Whether two items have one payload, and states one key."""
     if isinstance(old.payload, Failure) or isinstance(new.payload, Failure):
         return isinstance(old.payload, Failure) and isinstance(new.payload, Failure) and (
             old.payload.message == new.payload.message
@@ -269,7 +268,7 @@ def _is_equal(old: Made, new: Made) -> bool:
         return safe_text(repr, old.payload, 10_000) == safe_text(repr, new.payload, 10_000)
 
 
-def beside_lines(both: Beside) -> Iterator[str]:
+def side_by_side_lines(both: SideBySide) -> Iterator[str]:
     """As text: `=` for what is the same, `-` for what was recorded, `+` for what is computed now."""
     at_first = "where they part first" if both.old is not None else "the first that may be another"
     yield f"both lineages, back to the input (= the same, - recorded, + computed now, >> {at_first}):"
@@ -279,9 +278,9 @@ def beside_lines(both: Beside) -> Iterator[str]:
             yield f"{mark}   {indent}{left_out_words(pair.left_out)}"
             continue
         new, old = (
-            f"{indent}{what_of(made, 120)}  {words_of(lineage, made)}{', as above' if pair.again else ''}"
+            f"{indent}{shown_payload(made, 120)}  {words_of(lineage, made)}{', as above' if pair.again else ''}"
             if made is not None and lineage is not None
-            else f"{indent}{what_of(made, 120)}"
+            else f"{indent}{shown_payload(made, 120)}"
             if made is not None
             else ""
             for made, lineage in ((pair.new, both.new), (pair.old, both.old))

@@ -1,10 +1,9 @@
 """Signatures of records: Ed25519, by the library `cryptography` (the extra `sign`).
 
-Invariant: a signature that fits says that who had the private key signed these very files; nothing is said of a file
-that is not in it.
+Invariant: a valid signature proves that the owner of the private key signed exactly these files; it says nothing about
+files it does not list.
 
-Why: what is signed are the SHA-256 hashes of the manifest and of every file that it lists, whatever hash the record
-itself was made with.
+Why: it signs the SHA-256 hashes of the manifest and of every file that it lists, whatever hash the record itself uses.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def make_key(path: str | os.PathLike[str]) -> Path:
     """Make a new key: the private one at `path`, the public one at `path` with .pub, both as PEM.
 
     Raises:
-        SettingsError: a file is there.
+        SettingsError: a file exists.
         SinkError: it cannot be written.
     """
     _need_library()
@@ -78,13 +77,13 @@ def make_key(path: str | os.PathLike[str]) -> Path:
 
 
 def sign(record: str | os.PathLike[str], key: str | os.PathLike[str]) -> Signature:
-    """Sign a record as it is now; the signature is put into it as manifest.sig.
+    """Sign a record as it is now; the signature is written to manifest.sig in its folder.
 
     Args:
         key: file of a private Ed25519 key, as PEM.
 
     Raises:
-        RecordError: the record is not whole.
+        RecordError: the record is not complete.
         SettingsError: the key cannot be read.
     """
     private = private_key(key)
@@ -115,7 +114,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 
 def _names(folder: Path) -> list[str]:
-    """What a record is made of, relative to it."""
+    """The files of a record, relative to it."""
     manifest, journal, _ = read_snapshot(folder)
     return [MANIFEST, *([JOURNAL] if journal.lines else []), *(file.path for file in manifest.files)]
 
@@ -195,7 +194,7 @@ def private_key(path: str | os.PathLike[str]) -> Ed25519PrivateKey:
 
 
 def public_key(given: Any) -> Ed25519PublicKey:
-    """A public key, from itself or its PEM file."""
+    """A public key, given as a key or its PEM file."""
     _need_library()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key

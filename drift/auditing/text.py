@@ -1,4 +1,4 @@
-"""What comparisons found, as lines of text."""
+"""Results of comparisons as lines of text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from drift.auditing.diff import InputRow, RecordsDiffer
 from drift.auditing.outputs import KINDS, Counts, Difference, Example, Row
 from drift.auditing.show import as_text
-from drift.auditing.side_by_side import beside_lines
+from drift.auditing.side_by_side import side_by_side_lines
 from drift.auditing.verdict import Finding
 from drift.auditing.versions import Versions
 from drift.records.changes import Change
@@ -59,7 +59,7 @@ def versions_lines(found: Versions) -> Iterator[str]:
 
 
 def finding_lines(finding: Finding, *, sources: bool = True) -> Iterator[str]:
-    """Where a run parts from a record, and why; `sources` with how the sources of functions differ."""
+    """Where a run diverges from a record, and why; with `sources`, how the sources of functions differ."""
     found, verdict = finding.divergence, finding.verdict
     yield f"position {found.position:,}: {found.what}"
     for name, item in zip(("recorded", "computed"), found.pair):
@@ -76,7 +76,7 @@ def finding_lines(finding: Finding, *, sources: bool = True) -> Iterator[str]:
     for change in verdict.changes if sources else ():
         yield from (f"    {line}" for line in change.diff.splitlines())
     if finding.both is not None:
-        yield from beside_lines(finding.both)
+        yield from side_by_side_lines(finding.both)
     by = "as the recorded graph made it" if finding.by_recorded else "as the graph makes it now"
     for title, lineage in (
         ("lineage of what is computed", finding.lineage),
@@ -108,7 +108,7 @@ def _graph_lines(changes: tuple[Change, ...]) -> Iterator[str]:
 
 
 def difference_lines(found: Difference, names: tuple[str, str], classes: Classes | None = None) -> Iterator[str]:
-    """Two outputs; `names` are what to call them."""
+    """Two outputs; `names` are their titles."""
     if found.same:
         yield f"output    the same {found.counts.same:,} items"
     else:

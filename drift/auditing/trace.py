@@ -1,12 +1,12 @@
-"""The reference interpreter, observed: a link from every item to those it was made of.
+"""The reference interpreter, observed: every item is linked to those it was made of.
 
-Invariant: items, metas and their order are those of `drift_graph.reference`, which makes them; what is held is linked
-to its ancestors over at most twice `loops_kept` rounds of a feedback edge, and nothing else is held.
+Invariant: items, metas and their order are those of `drift_graph.reference`; an item in memory is linked to its
+ancestors over at most twice `loops_max` rounds of a feedback edge, and nothing else is in memory.
 
-Why: an item is linked to the items that made it, and only buckets and the heap hold items. So what no bucket can reach
-is gone. Only a cycle reaches back without end (the state of a scan is made of the state before it). There, an item that
-may have more than twice as many rounds behind it is cut off from all but `loops_kept`; so this is due once in as many
-rounds. What was cut still knows how many rounds and items led to it.
+Why: an item is linked to its parents, and only buckets and the heap hold items, so an item that no bucket can reach is
+freed. Only in a cycle is the chain of ancestors endless (the state of a scan is made from the state before). There, an
+item that may have more than twice as many rounds behind it is cut off from all but `loops_max`; so a cut is needed only
+once in as many rounds. The counts of rounds and items survive a cut.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from drift_graph.reference import Reference
 
 
 class Node:
-    """An item, and what it was made of.
+    """An item, and those it was made of.
 
     Attributes:
         operator: name of the operator it left: the source of an input item, the sink of an output item.
         meta: as it left that operator.
-        payload: a `Failure` where the operator's function raised.
+        payload: a `Failure` if the operator's function raised.
         parents: the items it was made of: one for a map, those of the window for a grouping, none for an input item.
-        came_back: it went over a feedback edge.
+        came_back: whether it went over a feedback edge.
         rounds: of feedback edges behind it, at most.
-        items: of a scan's state, how many items of its key went into it.
+        items: for a scan's state, how many items of its key went into it.
         linked: of its rounds, those that it may still be linked back over.
-        first: of a scan's state, global time of the first item of its key; else the least among its ancestors.
-        cut: its ancestors are not kept.
+        first: for a scan's state, global time of the first item of its key; else the least among its ancestors.
+        cut: whether its ancestors were dropped.
     """
 
     __slots__ = ("operator", "meta", "payload", "parents", "came_back", "rounds", "linked", "items", "first", "cut")
@@ -55,12 +55,12 @@ class Tracer:
     """Runs a dataflow in order; `push` input items, then `pop` what is certain.
 
     Args:
-        only: names of the operators to run; the others' items are left out. All, if None.
-        loops_kept: rounds of feedback edges that an item is linked back over, 1 or more.
-        wanted: metas of items to keep.
+        only: names of the operators to run; None for all.
+        loops_max: rounds of feedback edges that an item is linked back over, 1 or more.
+        wanted: metas of items to return.
 
     Attributes:
-        wanted: by meta the items that were to be kept, None for those that have not come.
+        wanted: by meta the wanted items, None for those that have not come.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class Tracer:
         dataflow: Dataflow,
         *,
         only: Collection[str] | None = None,
-        loops_kept: int = 3,
+        loops_max: int = 3,
         wanted: Collection[bytes] = (),
     ) -> None:
-        self._links = _Links(loops_kept, wanted)
+        self._links = _Links(loops_max, wanted)
         self._reference = Reference(dataflow, self._links, only)
         self.wanted = self._links.wanted
 
@@ -80,23 +80,23 @@ class Tracer:
         self._reference.push(source, meta, payload)
 
     def push_to(self, target: str, node: Node) -> None:
-        """An item that comes to one operator, from one that is not run here."""
+        """An item arrives at one operator, from one that is not run here."""
         self._reference.push_to(target, node.meta, node.payload, node)
 
     def pop(self, below: bytes) -> Iterator[Node]:
         """Process everything below a bound on metas; yields output items and failures in the order of their metas.
 
-        What follows a failure is what would have come without it.
+        Items after a failure are those that would have come without it.
         """
         return self._reference.marks(below)
 
 
 class _Links:
-    """What the reference is observed by: of each item a node, linked to those of the items it was made of."""
+    """The observer of the reference: a node for each item, linked to those of its parents."""
 
-    def __init__(self, loops_kept: int, wanted: Collection[bytes]) -> None:
+    def __init__(self, loops_max: int, wanted: Collection[bytes]) -> None:
         self.wanted: dict[bytes, Node | None] = dict.fromkeys(wanted)
-        self._loops_kept = loops_kept
+        self._loops_max = loops_max
 
     def made(self, operator: str, meta: bytes, payload: Any, parents: tuple[Node, ...]) -> Node:
         first = min([parent.first for parent in parents]) if parents else meta
@@ -118,14 +118,14 @@ class _Links:
         node.came_back = True
         node.rounds += 1
         node.linked += 1
-        if node.linked > 2 * self._loops_kept:
-            cut_behind(node, self._loops_kept)
+        if node.linked > 2 * self._loops_max:
+            cut_behind(node, self._loops_max)
 
 
-def cut_behind(node: Node, loops_kept: int) -> None:
-    """Cut what is more than `loops_kept` rounds behind an item."""
+def cut_behind(node: Node, loops_max: int) -> None:
+    """Cut the links more than `loops_max` rounds behind an item."""
     left_of: dict[int, int] = {}
-    todo = [(node, loops_kept)]
+    todo = [(node, loops_max)]
     for each, left in todo:
         for parent in each.parents:
             remaining = left - parent.came_back
@@ -135,11 +135,11 @@ def cut_behind(node: Node, loops_kept: int) -> None:
             elif left_of.get(id(parent), 0) < remaining:
                 left_of[id(parent)] = remaining
                 todo.append((parent, remaining))
-    node.linked = loops_kept
+    node.linked = loops_max
 
 
 def nodes_of(node: Node) -> list[Node]:
-    """An item and all it is linked to, each once, after those it was made of."""
+    """An item and all its linked ancestors, each once, after its parents."""
     done: set[int] = set()
     order: list[Node] = []
     todo = [(node, False)]

@@ -1,11 +1,10 @@
 """Files in the folder of a record that its manifest does not list.
 
-Invariant: what a writer may leave behind is noted, and anything else is trouble, though the record itself is whole.
+Invariant: files that a writer may have left are noted; any other file is trouble, though the record itself is complete.
 
 Why: a program that reads the folder (pandas, DuckDB, Spark) reads every Parquet file in it, so a foreign one gives it
-rows that no run gave. A writer leaves files that it has begun, whose names are hidden from such programs; and where it
-died before the end, files of a table that were complete and not listed, or whose line in the journal was lost: these
-have the next numbers.
+rows that no run gave. A writer leaves unfinished files, whose names are hidden from such programs; and if it died,
+finished files of a table that were not listed yet, or whose line in the journal was lost: these have the next numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _SHOWN_MAX = 3
 
 
 def unlisted_checks(path: Path, manifest: Manifest) -> Iterator[Check]:
-    """A check for what is foreign, and one for what a writer has left; none where there is nothing."""
+    """A check for foreign files, and one for files that a writer has left; none if there are no such files."""
     there = {each.relative_to(path).as_posix() for table in TABLES for each in (path / table).glob("*")}
     if manifest.outcome.state == "running":
         manifest = _grown(path, manifest)  # since the audit began
@@ -50,7 +49,7 @@ def _grown(path: Path, manifest: Manifest) -> Manifest:
 
 
 def _following(manifest: Manifest, table: str, unlisted: set[str]) -> set[str]:
-    """The files whose names a writer would have given next."""
+    """The files with the names that a writer would have used next."""
     names = (f"{table}/part-{number:05}.parquet" for number in count(len(manifest.of(table))))
     return set(takewhile(unlisted.__contains__, names))
 

@@ -1,12 +1,12 @@
-"""Why the output of a run parts from that of a record.
+"""Why the output of a run diverges from that of a record.
 
-Invariant: a cause is named only where something shows it: files whose hash is not the recorded one, a fingerprint that
-differs behind the item, a call that gave two results, a reference that gives what the engine does not. Where nothing
-does, the verdict is "unknown", with what is known.
+Invariant: a cause is named only with evidence: files whose hash is not the recorded one, a fingerprint that differs
+behind the item, a call that gave two results, a reference that disagrees with the engine. Without evidence the verdict
+is "unknown", with the known facts.
 
-Why this order: a changed input explains everything, and a changed graph what comes of it; whether a function is pure
-can be asked of the functions there are now; and only if nothing speaks against that, a disagreement between engines is
-ours.
+Why this order: a changed input explains everything, and a changed graph whatever depends on it; whether a function is
+pure can be tested with the present functions; and only if all that is excluded is a disagreement between engines a bug
+of this library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from drift.auditing.explain import RecordedInput
 from drift.auditing.lineage import Lineage, lineage_from, trace_to, traced
 from drift.auditing.replay import changes_since, replayed
 from drift.auditing.route import Relevant, behind, route_of
-from drift.auditing.side_by_side import Beside, beside, beside_recorded
+from drift.auditing.side_by_side import SideBySide, paired, paired_with_recorded
 from drift.auditing.trace import Node, nodes_of
 from drift.purity import PurityCheck
 from drift.purity.observed import Observed
@@ -60,10 +60,10 @@ class Verdict:
 
     Attributes:
         kind: see `TITLES`.
-        text: what shows it.
+        text: the evidence.
         step, where: the step at fault and its "file:line", if there is one.
         changes: of the graph, those behind the item.
-        details: what else is known, line by line.
+        details: further facts, line by line.
     """
 
     kind: Kind
@@ -91,16 +91,16 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """All that is found out about a divergence.
+    """The result of investigating a divergence.
 
     Attributes:
         lineage: of the item that the graph makes now, or of the call that failed in its place.
-        recorded_lineage: of the recorded item: by the recorded graph, where that is at hand; else by the graph of now,
-            where the item has another place in the order and the graph makes one there.
+        recorded_lineage: of the recorded item: by the recorded graph, if it is available; else by the present graph, if
+            the item has another place in the order and the graph makes one there.
         by_recorded: whether that is by the recorded graph.
-        both: these two side by side, or, without the recorded graph, what of its lineage is known.
+        both: these two side by side, or, without the recorded graph, the known part.
         notes: why a lineage is missing.
-        case: the divergence made small, where a folder for that was given.
+        case: the divergence reduced to a case file, if a folder for that was given.
     """
 
     divergence: Divergence
@@ -108,7 +108,7 @@ class Finding:
     lineage: Lineage | None = None
     recorded_lineage: Lineage | None = None
     by_recorded: bool = False
-    both: Beside | None = None
+    both: SideBySide | None = None
     notes: tuple[str, ...] = field(default=())
     case: SmallCase | None = None
 
@@ -159,10 +159,10 @@ def find_out(
     """The verdict on a divergence of a replay of `record` with `dataflow`, and the lineages of both items.
 
     Args:
-        states: of a scan to go back at least; more where the lineages part before that.
-        cases: a folder, to write the divergence to as a small case file.
+        states: of a scan to go back at least; more if the lineages diverge earlier.
+        cases: a folder for a small case file of the divergence.
         place: "file.py:name" of the graph, for that; the record's place if "".
-        was: the graph that the record was made with, where it is at hand.
+        was: the graph that the record was made with, if it is available.
     """
     investigation = _Investigation(record, dataflow, divergence, states)
     verdict = investigation.verdict()
@@ -174,7 +174,7 @@ def find_out(
     if failed:
         lineage = investigation.lineage_of_failure()
     recorded: Lineage | None = None
-    both: Beside | None = None
+    both: SideBySide | None = None
     more: tuple[str, ...] = ()
     if was is not None and one is not None and failed:
         recorded, more = _Investigation(record, was, divergence, states).lineage(one)
@@ -183,12 +183,12 @@ def find_out(
     elif one is not None and (other is None or one.meta != other.meta):
         recorded, more = investigation.lineage(one)
     elif one is not None and lineage is not None and verdict.kind in ("function", "impure"):
-        both = beside_recorded(one, lineage, {verdict.step, *(change.step for change in verdict.changes)})
+        both = paired_with_recorded(one, lineage, {verdict.step, *(change.step for change in verdict.changes)})
     case = investigation.case(verdict, Path(cases), place) if cases is not None else None
     return Finding(divergence, verdict, lineage, recorded, was is not None, both, (*notes, *more), case)
 
 
-#: States to go back, at most, for the place where two lineages part first.
+#: States to go back, at most, to find the first difference of two lineages.
 _STATES_MAX = 1024
 
 
@@ -199,14 +199,14 @@ def _both_known(
     divergence: Divergence,
     states: int,
     lineage: Lineage | None,
-) -> tuple[Lineage | None, Lineage | None, Beside | None, tuple[str, ...]]:
-    """The recorded lineage and that of now, as far back as it takes to see where they part."""
+) -> tuple[Lineage | None, Lineage | None, SideBySide | None, tuple[str, ...]]:
+    """The recorded lineage and the present one, as far back as needed to find the first difference."""
     then = _Investigation(record, was, divergence, states)
     while True:
         recorded, notes = then.lineage(divergence.pair[0])
         if recorded is None or lineage is None:
             return recorded, lineage, None, notes
-        both = beside(recorded, lineage)
+        both = paired(recorded, lineage)
         whole = recorded.complete and lineage.complete
         if both.parting is not None or whole or states >= _STATES_MAX:
             return recorded, lineage, both, notes
@@ -227,7 +227,7 @@ class _Investigation:
         self._items = [item for item in divergence.pair if item is not None]
 
     def with_states(self, states: int) -> _Investigation:
-        """The same, further back."""
+        """The same with more states."""
         return _Investigation(self._record, self._dataflow, self._divergence, states)
 
     def verdict(self) -> Verdict:
@@ -289,7 +289,7 @@ class _Investigation:
         )
 
     def _is_behind(self, change: Change) -> bool:
-        """Whether a change can have had a part in the items; one of the structure always can, by ranks."""
+        """Whether a change can have affected the items; a change of the structure always can, by ranks."""
         if change.kind == "structure" or not self._items:
             return True
         return change.step in self._steps_behind()
@@ -305,7 +305,7 @@ class _Investigation:
         return steps
 
     def _impure(self) -> Verdict | None:
-        """The functions behind the items are called again, on what they are called with, in other processes."""
+        """Call the functions behind the items again, on their inputs, in other processes."""
         found = self._impure_step()
         if found is None:
             return None
@@ -330,7 +330,7 @@ class _Investigation:
                 self._unasked = f"whether functions are pure could not be asked: {reason}"
                 return None
             except DriftError:
-                continue  # the item is not made any more, or what is not pure has confused the machines
+                continue  # the item is not made any more, or an impure function has confused the machines
         return None
 
     def _ask_of_lineage(self, check: PurityCheck, meta: bytes) -> None:
@@ -344,9 +344,9 @@ class _Investigation:
         return nodes_of(node) if node is not None else []
 
     def _ask_of_past(self, check: PurityCheck, meta: bytes) -> None:
-        """Calls on what came before, which the states of the item have gone through: the first ones, then some."""
+        """Calls on earlier items, which the states of the item have gone through: the first ones, then some."""
         relevant = Relevant(self._dataflow, meta, self._given.at(root_of(meta)))
-        if relevant.all:  # as fast as can be
+        if relevant.all:  # the fastest order
             until = max(item.position for item in self._items) + 1 if self._items else None
             with replayed(self._record, check.dataflow, until=until) as run:
                 for _ in run.pieces():
@@ -357,7 +357,7 @@ class _Investigation:
         check.check()
 
     def _seen(self) -> Verdict | None:
-        """A function that reads a clock, say, and gave the same when it was called again, as it may."""
+        """The verdict for a function that reads a clock, say, and gave equal results when called again by chance."""
         for item in self._items:
             try:
                 nodes = self._nodes_of(item.meta)
@@ -379,7 +379,7 @@ class _Investigation:
         return None
 
     def _bug(self) -> Verdict | None:
-        """The functions are pure as far as can be seen: does the reference agree with the engine?"""
+        """If the functions are pure as far as can be seen: whether the reference agrees with the engine."""
         error = self._divergence.error
         if isinstance(error, DriftBug):
             return Verdict("bug", str(error))
@@ -418,7 +418,7 @@ class _Investigation:
         return case_file(self._dataflow, self._given, self._divergence, verdict.kind, verdict.step, folder, place)
 
     def lineage(self, item: Item[Any] | None) -> tuple[Lineage | None, tuple[str, ...]]:
-        """What an item is made of now, or why that cannot be said."""
+        """The lineage of an item now, or why there is none."""
         if item is None:
             return None, ()
         try:
@@ -430,7 +430,7 @@ class _Investigation:
         return lineage_from(self._dataflow, node, item.position), ()
 
     def lineage_of_failure(self) -> Lineage | None:
-        """What the call was made with that the run ended with, where the graph makes it again."""
+        """The input of the call that ended the run, if the graph makes that call again."""
         meta = getattr(self._divergence.error, "meta", b"")
         try:
             node = self._node(meta) if meta else None
@@ -439,25 +439,25 @@ class _Investigation:
         return lineage_from(self._dataflow, node, None) if node is not None else None
 
     def _node(self, meta: bytes) -> Node | None:
-        """The item of a meta as the graph makes it now, linked to what it is made of; found once."""
+        """The item with a meta as the graph makes it now, linked to its ancestors; cached."""
         if meta not in self._nodes:
             try:
-                self._nodes[meta] = trace_to(self._dataflow, self._given, meta, loops_kept=self._states)
-            except DriftBug:  # what is not pure confuses the machines
+                self._nodes[meta] = trace_to(self._dataflow, self._given, meta, loops_max=self._states)
+            except DriftBug:  # an impure function confuses the machines
                 self._nodes[meta] = None
         return self._nodes[meta]
 
 
-#: Of each function so many calls are made again, and then one in so many.
+#: For each function this many calls are repeated, and then one in so many.
 _CALLS_FIRST = 2000
 _CALLS_EVERY = 50
 
 
 def _call_again(operator: Operator, made: Node) -> None:
-    """The call that made an item; for a window the keys of its items.
+    """Repeat the call that made an item; for a window compute the keys of its items.
 
     Raises:
-        ImpureStep: the function is watched, and found so.
+        ImpureStep: the function gave another result.
     """
     try:
         if isinstance(operator, Map):
@@ -469,7 +469,7 @@ def _call_again(operator: Operator, made: Node) -> None:
         raise
     except BaseException as raised:
         pass_interrupts(raised)
-        # it fails each time, then
+        # it fails each time
 
 
 def same_payload(lineage: Lineage, item: Item[Any]) -> bool:

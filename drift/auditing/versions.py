@@ -1,7 +1,7 @@
-"""What a change of code would have changed: a record's output beside that of another version of its graph.
+"""The effect of a changed graph: a record's output compared with that of another version of its graph.
 
-Invariant: the input, its global times and what was late are those of the record, so that every difference comes of the
-graph; what a changed time policy would have decided otherwise is said, and not part of it.
+Invariant: the input, its global times and its late items are the recorded ones, so every difference comes from the
+graph. Decisions that a changed time policy would have made differently are reported, but not applied.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHARACTERS_MAX = 2000
 
 @dataclass(frozen=True)
 class Versions:
-    """A record's graph and another one.
+    """A record's graph compared with another one.
 
     Attributes:
         changes: of the graph, its time policies included.
@@ -65,7 +65,7 @@ def versions(
     """Run a record's input through another version of its graph, and compare the outputs item by item.
 
     Args:
-        key: of a payload; differences are counted by it as well.
+        key: of a payload; differences are also counted by it.
         settings: of the run, as `drift.replay` takes them.
     """
     classes = classes_for(record, dataflow)
@@ -95,10 +95,10 @@ def _lineages(record: Record, dataflow: Dataflow, found: Difference, states: int
             if example.new is not None:
                 try:
                     lineage = lineage_of(
-                        dataflow, given, example.new.meta, position=example.new.position, loops_kept=states
+                        dataflow, given, example.new.meta, position=example.new.position, loops_max=states
                     )
                 except InputError:
-                    continue  # a function that is not pure: the audit of the same graph says so
+                    continue  # an impure function: the audit of the same graph reports it
                 lineages[example.new.position] = lineage
     return lineages
 

@@ -301,11 +301,11 @@ class Recorder:
         if self._process is None or self._ended:
             return
         self._ended = True
-        last = self._ended()
+        last = self._writers_end()
         if last is None or last.error:
             raise self._failure(last)
 
-    def _ended(self) -> Ended | None:
+    def _writers_end(self) -> Ended | None:
         assert self._process is not None and self._process.stdout is not None
         if self._process.stdout.closed:
             return None
@@ -321,7 +321,7 @@ class Recorder:
         self._ended = True
         self._torn = True
         if last is None:
-            last = self._ended()
+            last = self._writers_end()
         sealed = _sealed_text(self._folder)
         if last is None:
             assert self._process is not None

@@ -49,7 +49,7 @@ class Writing:
 
 
 def is_written(folder: Path) -> bool | None:
-    """Whether a process holds the lock; None where that cannot be known."""
+    """Whether a process holds the lock; None if that cannot be determined."""
     try:
         file = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -68,15 +68,15 @@ def is_written(folder: Path) -> bool | None:
 
 
 def as_it_stands(folder: Path, manifest: Manifest) -> Manifest:
-    """A manifest that was read from a folder; where it says "running" and nobody writes it, "broken off".
+    """A manifest from a folder; if it says "running" and no process writes the record, "broken off".
 
-    A record that is written batch by batch stays as it is: nobody need write it between two batches.
+    A record that is written batch by batch is unchanged: between two batches it needs no writer.
     """
     if manifest.outcome.state != "running" or "written" in manifest.settings or is_written(folder) is not False:
         return manifest
     try:
         if read_manifest(folder).outcome.state != "running":
-            return manifest  # it has ended since: when this manifest was read, it was running
+            return manifest  # it has ended since the manifest was read
     except RecordError:
         return manifest
     manifest = Manifest(**{name: getattr(manifest, name) for name in manifest.__struct_fields__})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import drift
 from drift.auditing import Input, InputBatch, Lineage, lineage_of
-from drift.auditing.side_by_side import Beside, Pair, beside, beside_lines, beside_recorded
+from drift.auditing.side_by_side import Pair, SideBySide, paired, paired_with_recorded, side_by_side_lines
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
 from drift_graph.meta import END_OF_TIME
@@ -57,38 +57,38 @@ def items(dataflow: Dataflow) -> list[Item[Any]]:
 
 def lineages(old: Dataflow, new: Dataflow, position: int, states: int = 30) -> tuple[Lineage, Lineage]:
     one, other = (
-        lineage_of(dataflow, GIVEN, items(dataflow)[position].meta, position=position, loops_kept=states)
+        lineage_of(dataflow, GIVEN, items(dataflow)[position].meta, position=position, loops_max=states)
         for dataflow in (old, new)
     )
     return one, other
 
 
-def first(both: Beside) -> Pair:
+def first(both: SideBySide) -> Pair:
     parting = both.parting
     assert parting is not None and [pair for pair in both.pairs if pair.parts] == [parting]
     return parting
 
 
 def test_equal_lineages_are_the_same_in_every_row_and_part_nowhere() -> None:
-    both = beside(*lineages(counted(), counted(), 20))
+    both = paired(*lineages(counted(), counted(), 20))
     assert both.parting is None and all(pair.same and pair.old is not None for pair in both.pairs)
 
 
 def test_the_first_place_is_the_step_that_gave_something_else_however_far_back() -> None:
     new = counted(step=lambda count, word: count + 1 + (count == 2))
-    both = beside(*lineages(counted(), new, 20))
+    both = paired(*lineages(counted(), new, 20))
     parting = first(both)
     assert parting.old is not None and parting.new is not None
     assert (parting.new.kind, parting.old.payload, parting.new.payload) == ("state", 3, 4)
     assert all(pair.same for pair in both.pairs if pair.new is not None and pair.new.kind == "input")
-    text = list(beside_lines(both))
+    text = list(side_by_side_lines(both))
     assert [line[:4] for line in text if line.startswith(">>")] == [">> -", ">> +"]
     rows = both.as_dict()["rows"]
     assert [row["computed"]["payload"] for row in rows if row["parts"]] == ["4"]
 
 
 def test_what_only_one_was_made_of_stands_alone_and_what_it_made_parts() -> None:
-    both = beside(*lineages(counted(last=3), counted(last=2), 20))
+    both = paired(*lineages(counted(last=3), counted(last=2), 20))
     parting = first(both)
     assert parting.new is not None and parting.new.kind == "window"
     alone = [pair for pair in both.pairs if pair.new is None and not pair.left_out]
@@ -97,15 +97,15 @@ def test_what_only_one_was_made_of_stands_alone_and_what_it_made_parts() -> None
 
 def test_where_states_that_differ_are_cut_no_place_is_named() -> None:
     new = counted(step=lambda count, word: count + 1 + (count == 0))
-    both = beside(*lineages(counted(), new, 20, states=1))
+    both = paired(*lineages(counted(), new, 20, states=1))
     assert both.parting is None and not both.pairs[0].same
-    assert list(beside_lines(both))[-1] == "they part before what is shown"
+    assert list(side_by_side_lines(both))[-1] == "they part before what is shown"
 
 
 def test_without_the_code_of_then_what_no_step_at_fault_touched_is_known_and_no_more() -> None:
     (new,) = lineages(counted(), counted(told=lambda pair: (pair[0], -pair[1])), 20)[1:]
     recorded = items(counted())[20]
-    both = beside_recorded(recorded, new, {"told"})
+    both = paired_with_recorded(recorded, new, {"told"})
     assert first(both).new is not None and first(both).new.step == "told"  # type: ignore[union-attr]
     for pair in both.pairs:
         if pair.new is not None and pair.new.step in ("count", "split", "lines"):
@@ -113,7 +113,7 @@ def test_without_the_code_of_then_what_no_step_at_fault_touched_is_known_and_no_
         elif pair.new is not None and pair.new.step == "told":
             assert not pair.known and pair.old is None
     assert both.pairs[0].old is not None and both.pairs[0].old.payload == recorded.payload
-    text = "\n".join(beside_lines(both))
+    text = "\n".join(side_by_side_lines(both))
     assert "not known: it takes the recorded code" in text and "--was FILE:GRAPH" in text
 
 
@@ -128,7 +128,7 @@ def test_every_shown_item_is_one_of_its_lineage_and_once_told(
         "last": at + 1,
     }
     old, new = lineages(counted(), counted(**{changed: changes[changed]}), position, states)
-    both = beside(old, new)
+    both = paired(old, new)
     for lineage, side in ((old, "old"), (new, "new")):
         shown = [getattr(pair, side) for pair in both.pairs if getattr(pair, side) is not None]
         assert shown[0] is lineage.item and all(made in lineage.items for made in shown)
