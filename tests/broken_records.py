@@ -215,7 +215,7 @@ BREAKAGES = [
     one(
         "an item at the heartbeat is forgotten",
         "drift/records/doubles.py",
-        "            left = times >= promised\n",
+        "            left = times >= heartbeat\n",
         "            left = times > promised\n",
         DOUBLES,
         NO_RECORDS,

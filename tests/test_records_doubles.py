@@ -78,7 +78,7 @@ def test_what_is_held_of_a_source_is_what_it_has_not_settled(monkeypatch: pytest
             floors = np.full(500, at - 1000)
             assert not list(made.add(items.times, items.bins, np.zeros(500, np.int32), floors))
             assert sum(len(times) for times, _ in source._pool) < 1000 + 2 * 1500
-            assert sum(len(kept.times) for kept in source._kept) <= 2000
+            assert sum(len(kept.times) for kept in source._held) <= 2000
 
 
 def recorded(folder: Path, sources: int, arrivals: Iterator[tuple[int, list[tuple[bytes, Any]], bytes]]) -> Path:

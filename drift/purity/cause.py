@@ -1,7 +1,7 @@
-"""What is said of an impure function: the two results, the likely cause, and what to do.
+"""The description of an impure function: the two results, the likely cause, and what to do.
 
-Invariant: a cause is named only where a trial shows it: two results that differ are equal once the clock stands still,
-once the random numbers are those of one seed, or the like. Where none does, the message says so.
+Invariant: a cause is named only if a trial shows it: two different results become equal once the clock stands still,
+once the random numbers have one seed, or the like. Otherwise the message says that the cause is unknown.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _CHARACTERS_MAX = 500
 
 
 class Orders(NamedTuple):
-    """A call that gave two results by what was called before.
+    """A call whose result depended on earlier calls.
 
     Attributes:
-        alone: as the first call of a process.
-        others: calls before it in another process, in which it gave `after`.
+        alone: its result as the first call of a process.
+        others: calls before it in another process, where its result was `after`.
     """
 
     alone: Facts
@@ -36,10 +36,10 @@ class Finding(NamedTuple):
     """A call that gave two results.
 
     Attributes:
-        result: what it gave in the run, shaped; or the exception.
-        facts: of each replica.
-        found: what its closer look found; see `trials.Check`.
-        orders: None where it gives the same after other calls.
+        result: its result in the run, shaped; or the exception.
+        facts: from each replica.
+        found: by the closer checks; see `trials.Check`.
+        orders: None if earlier calls do not matter.
     """
 
     result: Any
@@ -52,7 +52,7 @@ class Cause(NamedTuple):
     """Why two results differ.
 
     Attributes:
-        results: two or more that differ, each with how it came about.
+        results: two or more that differ, each with its circumstances.
         likely: the cause.
         remedy: what to do.
         sure: whether a trial shows it.
@@ -102,7 +102,7 @@ def impure(subject: Subject, packed: bytes, cause: Cause) -> ImpureStep:
 
 
 def cause_of(subject: Subject, finding: Finding) -> Cause:
-    """The likely cause of what was found."""
+    """The likely cause of a finding."""
     ours = _outcome(subject, finding.result)
     for fact in finding.facts:
         if (cause := _of_closer_look(fact, finding.found)) or (cause := _between_calls(fact)):
@@ -138,7 +138,7 @@ def _of_closer_look(fact: Facts, found: str) -> Cause | None:
 
 
 def _between_calls(fact: Facts) -> Cause | None:
-    """A cause of what differs from one call to the next in one process."""
+    """A cause of results that differ between calls in one process."""
     results = [(fact.first, "the first time"), (fact.again, "called again")]
     differs = fact.first.form != fact.again.form
     if not differs:
@@ -174,7 +174,7 @@ def _between_calls(fact: Facts) -> Cause | None:
 
 
 def _of_calls(orders: Orders) -> Cause:
-    """A cause of what is the same when called again, and hangs on what was called before."""
+    """A cause of results that are repeatable but depend on earlier calls."""
     alone, others, after = orders
     kept = sorted(alone.kept.items())
     what = f": {kept[0][0]} changed{_at(kept[0][1])}" if kept else ""
@@ -190,7 +190,7 @@ def _of_calls(orders: Orders) -> Cause:
 
 
 def _of_place(fact: Facts) -> Cause | None:
-    """A cause that lies in the folder or the time zone of a process."""
+    """A cause in the folder or the time zone of a process."""
     if fact.first.form != fact.again.form:
         return None
     folder, zone = fact.places["folder"], fact.places["time zone"]
@@ -212,7 +212,7 @@ def _of_place(fact: Facts) -> Cause | None:
 
 
 def _between_processes(facts: list[Facts], ours: Outcome) -> Cause | None:
-    """A cause of what is the same in one process and differs between two."""
+    """A cause of results that are the same within a process and differ between two."""
     differing = [each for each in facts if each.first.form != facts[0].first.form]
     if differing:
         one, other = facts[0], differing[0]
@@ -243,7 +243,9 @@ def _between_processes(facts: list[Facts], ours: Outcome) -> Cause | None:
 
 
 def _global_that_differs(facts: list[Facts], results: list[tuple[Outcome, str]]) -> Cause | None:
-    """The globals of this process are not known here; where both replicas agree and this process differs, it is one."""
+    """The globals of this process are not known here; if both replicas agree and this process differs, a global is the
+    cause.
+    """
     names = sorted(set.union(*(set(fact.globals_read) for fact in facts)))
     if not names or facts[0].sets:
         return None
@@ -363,7 +365,7 @@ def _at(where: str) -> str:
 def _outcome(subject: Subject, result: Any) -> Outcome:
     if isinstance(result, BaseException):
         return Outcome(trials.form_of_error(result), f"raised {type(result).__name__}: {safe_text(str, result, 200)}")
-    return trials.told(subject, shaped(subject.shape, result))
+    return trials.outcome_of_result(subject, shaped(subject.shape, result))
 
 
 def _arguments_text(subject: Subject, arguments: tuple[Any, ...]) -> str:

@@ -1,11 +1,11 @@
-"""The check: which calls of a graph's functions are made again elsewhere, and what is said of one that differs.
+"""The purity check: repeats calls of a graph's functions in other processes and reports differences.
 
-Invariant: a call is found impure when, on arguments of equal canonical bytes, it gives results of other canonical bytes
-in some process, or when it changes its arguments. One that was found impure is found so again.
+Invariant: a call is impure if, on arguments with equal canonical bytes, its results have different canonical bytes in
+some process, or if it changes its arguments. A call found impure stays so.
 
-Why: arguments travel as pickles, so that a set among them is built anew under the other hash seed. What was found of
-given arguments is remembered, since what depends on a clock or on random numbers need not show every time. The second
-replica makes the calls the other way round, which tells a function that numbers what it meets.
+Why: arguments travel as pickles, so a set among them is rebuilt under the other hash seed. Findings are stored by
+arguments, since what depends on a clock or on random numbers need not differ every time. The second replica makes the
+calls in reverse order, which reveals a function that numbers its calls.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.policies import TimePolicy
 
-#: The replicas' hash seeds are fixed, so that what is found is found again. Sets of two of the words "a" to "z" have
-#: another order in some of two such processes and a third for five in six.
+#: The replicas' hash seeds are fixed, so that findings are repeatable. In five cases of six, the order of a set of two
+#: of the words "a" to "z" differs in some of two such processes and a third.
 _HASH_SEEDS = (1, 2)
 _REMEMBERED_MAX = 200_000
-#: So many calls of a function, the first it had, are made before another one to see whether that matters.
+#: A function's first calls, repeated before another one to see whether that matters.
 _BEFORE_MAX = 64
-#: Where calls are checked at once, the second replica gets calls of one function two, four, eight, at last so many at
-#: a time.
+#: If calls are checked at once, the second replica gets a function's calls in groups of two, four, eight, up to this
+#: many.
 _TURNED_MAX = 64
 
 
 class _Call(NamedTuple):
-    """A call to be made again."""
+    """A call to be repeated."""
 
     watched: Watched
     packed: bytes
@@ -55,10 +55,11 @@ class PurityCheck:
     Args:
         dataflow: the graph.
         times: time policies by source, in place of those of the graph.
-        replicas: processes that call again, 1 or 2; they start with the first call. The second gets calls turned round.
-        first, every: of each function the first calls and every n-th call are checked.
-        at_once: check each call when it is made, and by the second replica when some more were; otherwise when
-            `check` is called.
+        replicas: processes that repeat calls, 1 or 2; they start with the first call. The second repeats them in
+            reverse order.
+        first, every: the first calls and every n-th call of each function are checked.
+        at_once: check each call when it is made, and by the second replica after some more; otherwise when `check` is
+            called.
 
     Attributes:
         dataflow, times: the same, with watched functions; run these.
@@ -89,7 +90,8 @@ class PurityCheck:
         self._replicas: list[Replica] = []
         self._calls: list[_Call] = []
         self._begun: dict[int, list[bytes]] = {}  # by function, the arguments of its first calls
-        self._turned: dict[int, tuple[int, list[_Call]]] = {}  # by function: how many the second replica gets at a time
+        # by function: the size of the second replica's next group, and its calls
+        self._reversed: dict[int, tuple[int, list[_Call]]] = {}
         self._forms: dict[tuple[int, bytes], bytes | None] = {}
         self._causes: dict[int, Cause] = {}
         self._found: dict[tuple[int, bytes], ImpureStep] = {}
@@ -98,7 +100,7 @@ class PurityCheck:
 
     def __getstate__(self) -> dict[str, Any]:
         """For the processes of a run: each has replicas of its own."""
-        return {**self.__dict__, "_replicas": [], "_calls": [], "_forms": {}, "_begun": {}, "_turned": {}}
+        return {**self.__dict__, "_replicas": [], "_calls": [], "_forms": {}, "_begun": {}, "_reversed": {}}
 
     def __enter__(self) -> PurityCheck:
         return self
@@ -107,7 +109,7 @@ class PurityCheck:
         self.close()
 
     def start(self) -> None:
-        """Start the replicas now, and wait until they have the functions.
+        """Start the replicas now, and wait until they have loaded the functions.
 
         Raises:
             GraphError: they cannot load them.
@@ -152,7 +154,7 @@ class PurityCheck:
         return result
 
     def check(self) -> None:
-        """Make the calls since the last time again.
+        """Repeat the calls since the last check.
 
         Raises:
             ImpureStep: the first of them that is not pure.
@@ -177,18 +179,18 @@ class PurityCheck:
             if check is None or call.form is None:
                 continue
             index = call.watched.index
-            size, turned = self._turned.setdefault(index, (2, []))
-            turned.append(call)
-            if len(turned) >= size:
-                self._turned[index] = min(2 * size, _TURNED_MAX), []
-                self._judge(turned, self._answers(turned, replicas[1:], turned=True), counted=False)
+            size, reverse = self._reversed.setdefault(index, (2, []))
+            reverse.append(call)
+            if len(reverse) >= size:
+                self._reversed[index] = min(2 * size, _TURNED_MAX), []
+                self._judge(reverse, self._answers(reverse, replicas[1:], reverse=True), counted=False)
 
     def _answers(
-        self, calls: list[_Call], replicas: list[Replica], *, turned: bool = False
+        self, calls: list[_Call], replicas: list[Replica], *, reverse: bool = False
     ) -> list[tuple[trials.Check | None, ...]]:
-        """For each call what the replicas say; the second, or with `turned` the only one, begins at the end."""
+        """The results of each call from the replicas; the second, or with `reverse` the only one, begins at the end."""
         request = [(call.watched.index, call.packed) for call in calls]
-        backward = [turned or at == 1 for at in range(len(replicas))]
+        backward = [reverse or at == 1 for at in range(len(replicas))]
         for replica, is_backward in zip(replicas, backward):
             replica.ask(("check", request[::-1] if is_backward else request))
         answers: list[list[trials.Check | None]] = [replica.answer() for replica in replicas]
@@ -204,7 +206,7 @@ class PurityCheck:
             self.checked += counted
             if all(check == (call.form, call.form, "") for check in checks):
                 continue
-            if _form(trials.rebuilt(call.packed)) != call.arguments:  # its pickle leaves something out
+            if _form(trials.rebuilt(call.packed)) != call.arguments:  # its pickle loses something
                 self.unchecked += counted
                 continue
             forms = {call.form, *(form for check in checks if check for form in (check.first, check.second))}
@@ -213,7 +215,7 @@ class PurityCheck:
                 self._fail(call.watched, call.arguments, self._explained(call, found))
 
     def _forget(self) -> None:
-        """Calls that have not been compared, as if they had not been made."""
+        """Drop calls that have not been compared."""
         for call in self._calls:
             self._forms.pop((call.watched.index, call.arguments), None)
         self._calls = []
@@ -238,14 +240,15 @@ class PurityCheck:
         try:
             self.check()
         except DriftError as error:
-            error.ends_the_run = True  # and is no failure of the step: a replica that died, say
+            error.ends_the_run = True  # and is no failure of the step, like a replica that died
             call.watched.finding = error
             raise
 
     def _explained(self, call: _Call, found: str) -> ImpureStep:
-        """What to say of a call; where the replicas show no longer why, new ones may, or what was said of the step.
+        """The cause for a call; if the replicas no longer show it, from new ones, or from an earlier finding on the
+        step.
 
-        A function that remembers payloads shows it on the first call only.
+        A function that caches payloads differs on the first call only.
         """
         subject, index = call.watched.subject, call.watched.index
         cause = cause_of(subject, self._finding(call, found))
@@ -267,17 +270,19 @@ class PurityCheck:
         return Finding(call.result, facts, found, self._orders(call) if repeats and not found else None)
 
     def _orders(self, call: _Call) -> Orders | None:
-        """What a call gives as the first in a process, and after others in one just like it; None where that is one."""
+        """The result of a call as the first in a process, and after others in an identical process; None if they are
+        equal.
+        """
         index = call.watched.index
         before = [packed for packed in self._begun.get(index, ()) if packed != call.packed]
         if not before or (index in self._causes and not self._causes[index].of_order):
             return None
-        alone: trials.Facts = self._asked_anew("explain", (index, call.packed))
-        after: trials.Outcome = self._asked_anew("last", (index, before, call.packed))
+        alone: trials.Facts = self._ask_fresh("explain", (index, call.packed))
+        after: trials.Outcome = self._ask_fresh("last", (index, before, call.packed))
         return Orders(alone, len(before), after) if alone.first.form != after.form else None
 
-    def _asked_anew(self, kind: str, given: Any) -> Any:
-        """What a replica answers that was asked nothing before."""
+    def _ask_fresh(self, kind: str, given: Any) -> Any:
+        """The answer of a fresh replica."""
         replica = Replica(self._work, self._seeds[0])
         try:
             replica.ask((kind, given))
@@ -286,7 +291,7 @@ class PurityCheck:
             replica.close()
 
     def _fail(self, watched: Watched, arguments: bytes, error: ImpureStep) -> NoReturn:
-        """The one place that raises: test tools tell failures apart by their lines."""
+        """The only place that raises: test tools identify failures by their lines."""
         self._found[watched.index, arguments] = error
         watched.finding = error if self._at_once else None
         self._forget()
@@ -304,12 +309,12 @@ class PurityCheck:
 
 
 def _other_seed(seed: int) -> int:
-    """A hash seed that is not that of this process."""
+    """A hash seed different from that of this process."""
     return seed + 100 if os.environ.get("PYTHONHASHSEED") == str(seed) else seed
 
 
 def _packed(arguments: tuple[Any, ...]) -> bytes | None:
-    """None where they cannot be told to another process; `__reduce__` of a user's class may raise anything."""
+    """None if they cannot be pickled; `__reduce__` of a user's class may raise anything."""
     for dumps in (pickle.dumps, cloudpickle.dumps):
         try:
             packed: bytes = dumps(arguments)

@@ -1,10 +1,10 @@
-"""Another folder and another time zone than the caller's, which are what a purity check's processes are in.
+"""Another folder and another time zone than the caller's, for the processes of a purity check.
 
 Invariant: after `go_elsewhere` the working directory and the local time differ from the caller's, while modules are
-found as there; `at_home` undoes one of the two and nothing else.
+still found; `at_home` restores one of the two and nothing else.
 
-Why: a run carries the caller's to its processes, so a function that goes by them gives one output in one run, and
-another one where the same graph is run from another folder or on a machine with another zone.
+Why: a run passes the caller's folder and zone to its processes, so a function that depends on them is consistent within
+a run, but gives another output in a run from another folder or on a machine with another zone.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from drift.engines.surroundings import Surroundings
 
 Place = Literal["folder", "time zone"]
 
-#: So far from UTC that no zone has its hours or minutes.
+#: An offset that no time zone has, in hours or minutes.
 _ZONE = "ELSE-13:37"
 
 
 def go_elsewhere(home: Surroundings) -> None:
-    """From where the caller is."""
-    sys.path[:] = map(os.path.abspath, sys.path)  # relative ones are in the caller's folder
+    """Leave the caller's folder and zone."""
+    sys.path[:] = map(os.path.abspath, sys.path)  # relative ones refer to the caller's folder
     os.chdir(_folder(home))
     _enter_zone(_ZONE)
 
@@ -47,7 +47,7 @@ def at_home(home: Surroundings, place: Place) -> Iterator[None]:
 
 
 def _folder(home: Surroundings) -> str:
-    """The one for temporary files, or the root where the caller is there, or where this machine has no such folder."""
+    """The folder for temporary files; the root if the caller is there or the machine has no such folder."""
     folder = Path(home.temporary_folder).resolve()
     is_there = home.folder and Path(home.folder).resolve() == folder
     return folder.anchor if is_there or not folder.is_dir() else str(folder)

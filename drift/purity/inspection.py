@@ -1,6 +1,6 @@
-"""What a function's code and surroundings say: where sets are built, which names are read, what changed between calls.
+"""Facts from a function's code and environment: where sets are built, which names are read, what changed between calls.
 
-Invariant: nothing here calls the function; a value that cannot be looked at counts as unchanged.
+Invariant: nothing here calls the function; a value that cannot be inspected counts as unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DEPTH_MAX = 3
 
 
 def function_inside(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that does the work: of a partial, of the steps of `count` and `reduce`."""
+    """The function inside a partial or inside the steps of `count` and `reduce`."""
     function = user_function(function)
     if isinstance(function, functools.partial):
         return function_inside(function.func)
@@ -39,8 +39,8 @@ def code_of(function: Callable[..., Any]) -> _Executed:
     return {function.__code__: function.__globals__} if isinstance(function, FunctionType) else {}
 
 
-def kept_by(function: Callable[..., Any], executed: _Executed) -> dict[str, bytes]:
-    """The forms of all that a function can keep between calls, by name."""
+def mutable_state(function: Callable[..., Any], executed: _Executed) -> dict[str, bytes]:
+    """The forms of everything in which a function can keep state between calls, by name."""
     kept = {f"the global {name!r}": _form(value) for name, value in _globals_of(executed).items()}
     if isinstance(function, MethodType):
         kept |= {f"the attribute {name!r}": _form(value) for name, value in _attributes(function.__self__).items()}
@@ -61,7 +61,7 @@ def kept_by(function: Callable[..., Any], executed: _Executed) -> dict[str, byte
 
 
 def globals_read(executed: _Executed) -> dict[str, bytes]:
-    """The form of each global that the code that ran mentions, functions and modules excepted."""
+    """The form of each global that the executed code mentions, except functions and modules."""
     return {
         name: _form(value)
         for name, value in _globals_of(executed).items()
@@ -70,7 +70,7 @@ def globals_read(executed: _Executed) -> dict[str, bytes]:
 
 
 def line_with(kept: str, executed: _Executed, function: Callable[..., Any]) -> str:
-    """ "file:line" of the code that stores what `kept_by` calls so, or else mentions it; "" if none does."""
+    """ "file:line" of the code that assigns the name from `mutable_state`, or else mentions it; "" if none does."""
     name = kept.split("'")[1] if "'" in kept else kept
     codes = [*executed, *([function.__code__] if isinstance(function, FunctionType) else [])]
     mentioned = ""
@@ -84,7 +84,7 @@ def line_with(kept: str, executed: _Executed, function: Callable[..., Any]) -> s
 
 
 def lines_that_build_sets(executed: _Executed) -> list[str]:
-    """ "file:line" of each line that makes a set."""
+    """ "file:line" of each line that builds a set."""
     found: dict[str, None] = {}
     for code in executed:
         for line, instruction in _lines(code):
@@ -125,7 +125,7 @@ def _names_of(code: CodeType) -> list[str]:
 
 
 def _form(value: Any, depth: int = 0) -> bytes:
-    """Something that differs when a value has changed."""
+    """A value that changes when the given one does."""
     try:
         return xxhash.xxh3_128_digest(canonical(value))
     except NoCanonicalForm:
@@ -144,13 +144,13 @@ def _form(value: Any, depth: int = 0) -> bytes:
     if isinstance(value, (type, FunctionType)):
         return b""
     try:
-        return pickle.dumps(value)  # iterators say where they are
-    except Exception:  # whatever a user's class raises; what it says of itself is the next best
+        return pickle.dumps(value)  # iterators include their position
+    except Exception:  # a user's class may raise anything; its repr is the next best
         return safe_text(repr, value, 1000).encode()
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """A value's own attributes; of a class those that are data."""
+    """A value's own attributes; for a class those that are data."""
     found = getattr(value, "__dict__", {})
     if not isinstance(value, type):
         return dict(found)

@@ -1,9 +1,9 @@
-"""What a function does while it is called, as seen from outside: the clocks, random numbers and settings it reads.
+"""Observes a function while it is called: the clocks, random numbers and settings it reads.
 
-Invariant: what is seen changes nothing; a function that is looked at gives what it gives otherwise.
+Invariant: observation changes nothing; an observed function returns what it returns otherwise.
 
-Why: Python tells a profile function of every call, of C functions too. A call counts where the nearest frame that is
-not the standard library's, an installed package's or ours belongs to the user, and is told by that frame's line.
+Why: Python reports every call to a profile function, C functions too. A call counts if the nearest frame outside the
+standard library, installed packages and drift belongs to the user, and is reported with that frame's line.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _python_kinds: dict[CodeType, tuple[Kind, str]] = {
     uuid.uuid4.__code__: ("random", "uuid.uuid4()"),
     type(os.environ).__getitem__.__code__: ("setting", "os.environ"),
 }
-#: What libraries call for purposes of their own: the repr of a dataclass asks for its id().
+#: Calls that libraries make for their own purposes: the repr of a dataclass asks for its id().
 _BY_HAND = ("address", "hash")
 _global_random = random._inst
 _not_users = tuple(
@@ -52,10 +52,10 @@ _ways_to_settings = (os.getenv.__code__.co_filename, Mapping.get.__code__.co_fil
 
 
 class Sight(NamedTuple):
-    """One thing a function does.
+    """One observed action of a function.
 
     Attributes:
-        what: the call, as one would write it; for a setting the name of the variable.
+        what: the call, as in source code; for a setting the name of the variable.
         where: "file:line" in the user's code.
     """
 
@@ -65,10 +65,10 @@ class Sight(NamedTuple):
 
 
 class Observed:
-    """Watches while it is entered.
+    """Observes while it is entered.
 
     Attributes:
-        sights: what was seen, each once, in the order it happened.
+        sights: the observed actions, each once, in order.
         executed: the user's code that ran, and the globals of each.
     """
 

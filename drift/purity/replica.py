@@ -1,5 +1,6 @@
-"""A process with another hash seed, folder and time zone that calls a graph's functions again: `Replica` here, `main`
-over there."""
+"""A process with another hash seed, folder and time zone that repeats calls of a graph's functions: `Replica` is the
+caller's side, `main` the process.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from drift.purity.elsewhere import at_home, go_elsewhere
 from drift.purity.watch import Subject
 from drift_graph.errors import GraphError, ProcessError
 
-#: So often a function's first calls are looked at closely.
+#: Number of a function's first calls that are checked closely.
 _CLOSE_LOOKS = 20
 _ANSWER_MAX_S = 120.0
 
 
 class Replica:
-    """A process that calls functions again.
+    """A process that repeats calls.
 
     Args:
         work: the functions, as `shipping.packed` gives a list of subjects.
@@ -28,25 +29,25 @@ class Replica:
     """
 
     def __init__(self, work: bytes, hash_seed: int) -> None:
-        self._beside = Companion("drift.purity.replica", {"PYTHONHASHSEED": str(hash_seed)}, "purity check")
-        self._beside.send((surroundings(), work))
-        self.close = self._beside.close
-        self.ask = self._beside.send
+        self._process = Companion("drift.purity.replica", {"PYTHONHASHSEED": str(hash_seed)}, "purity check")
+        self._process.send((surroundings(), work))
+        self.close = self._process.close
+        self.ask = self._process.send
 
     def answer(self) -> Any:
-        """What it answers to the oldest request that has no answer yet.
+        """The answer to the oldest request without one.
 
         Raises:
-            GraphError: it could not load the functions.
+            GraphError: the process could not load the functions.
             ProcessError: it has died or hangs.
         """
-        if not self._beside.connection.poll(_ANSWER_MAX_S):
+        if not self._process.connection.poll(_ANSWER_MAX_S):
             raise ProcessError(
-                f"the purity check called a step again in another process (pid {self._beside.pid}), and that call has "
+                f"the purity check called a step again in another process (pid {self._process.pid}), and that call has "
                 f"not come back for {_ANSWER_MAX_S:.0f} s; look at what the step waits for, or leave out check_purity"
             )
         try:
-            return self._beside.receive()
+            return self._process.receive()
         except ProcessError as error:
             raise ProcessError(
                 f"the purity check calls steps again in another process, and {error}; look whether a step ends its "
@@ -69,7 +70,7 @@ def _loaded(around: Surroundings, work: bytes) -> tuple[list[Subject], Exception
     around.enter()
     try:
         subjects: list[Subject] = shipping.unpacked(work)
-        around.enter()  # a module that was imported for them may have changed something
+        around.enter()  # importing a module for them may have changed something
         go_elsewhere(around)
         return subjects, None
     except BaseException as error:

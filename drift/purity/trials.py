@@ -1,7 +1,7 @@
 """Experiments on one function and one payload, in a process of their own.
 
-Invariant: every call of a trial gets arguments that were rebuilt for it, equal to the others' by canonical bytes; what
-differs between two calls of one trial is the one thing that the trial is about.
+Invariant: every call of a trial gets arguments that were rebuilt for it, with equal canonical bytes; two calls of one
+trial differ in exactly one circumstance.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from drift_graph.canonical import NoCanonicalForm, form_of, stored
 from drift_graph.functions import pass_interrupts, safe_text
 
 _SHOWN_CHARACTERS_MAX = 500
-#: How far the clock is moved: past a day, a month and a year, and no whole number of anything.
+#: How far the clock is moved: beyond a day, a month and a year, and no whole number of anything.
 _SHIFT_S = 400 * 86400 + 3723.25
 _OTHER_SETTING = "changed by drift's purity check"
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 
 
 class Outcome(NamedTuple):
-    """What a call came to.
+    """The result of a call.
 
     Attributes:
-        form: to compare it by: of the result's bytes, or of the exception's type; None where it has no form.
+        form: for comparison: of the result's bytes, or of the exception's type; None if it has no form.
         shown: the result as text.
         floats: those in the result, to see whether two results are nearly equal.
     """
@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
 
 
 def form_of_result(shape: Shape, result: Any) -> bytes | None:
-    """The form of a shaped result; None for what cannot be compared."""
+    """The form of a shaped result; None if it cannot be compared."""
     try:
         return xxhash.xxh3_128_digest(stored(compared(shape, result)))
     except NoCanonicalForm:
@@ -61,7 +61,7 @@ def form_of_error(error: BaseException) -> bytes:
 
 
 def called(subject: Subject, arguments: tuple[Any, ...]) -> bytes | None:
-    """The form of what a function gives."""
+    """The form of a function's result."""
     try:
         result = shaped(subject.shape, subject.function(*arguments))
     except BaseException as error:
@@ -71,16 +71,16 @@ def called(subject: Subject, arguments: tuple[Any, ...]) -> bytes | None:
 
 
 def outcome_of(subject: Subject, arguments: tuple[Any, ...]) -> Outcome:
-    """What a function gives, with its text."""
+    """A function's result, with its text."""
     try:
         result = shaped(subject.shape, subject.function(*arguments))
     except BaseException as error:
         pass_interrupts(error)
         return Outcome(form_of_error(error), f"raised {type(error).__name__}: {safe_text(str, error, 200)}")
-    return told(subject, result)
+    return outcome_of_result(subject, result)
 
 
-def told(subject: Subject, result: Any) -> Outcome:
+def outcome_of_result(subject: Subject, result: Any) -> Outcome:
     """A shaped result as an outcome."""
     floats = tuple(_floats_in(compared(subject.shape, result)))
     return Outcome(form_of_result(subject.shape, result), safe_text(repr, result, _SHOWN_CHARACTERS_MAX), floats)
@@ -109,17 +109,17 @@ def rebuilt(packed: bytes) -> tuple[Any, ...]:
     """The arguments of a call.
 
     Raises:
-        CannotRebuild: what they are pickled from cannot be unpickled.
+        CannotRebuild: they cannot be unpickled.
     """
     try:
         arguments: tuple[Any, ...] = pickle.loads(packed)
     except Exception as error:
         raise CannotRebuild from error
-    return in_other_order(arguments, _as_sorted) or arguments  # where they are from sets have an order of theirs
+    return in_other_order(arguments, _as_sorted) or arguments  # in the run, sets have an order of their own
 
 
 def in_other_order(arguments: tuple[Any, ...], sets: _Filled) -> tuple[Any, ...] | None:
-    """Equal arguments whose sets were filled in another order; None without any."""
+    """Equal arguments whose sets were filled in another order; None if there are no sets."""
     changed = tuple(_reordered(each, sets) for each in arguments)
     return None if all(left is right for left, right in zip(changed, arguments)) else changed
 
@@ -132,7 +132,7 @@ def _as_sorted(members: list[Any]) -> set[Any]:
 
 
 def reversed_set(members: list[Any]) -> set[Any]:
-    """A set that was filled the other way round, and that has been larger: other members collide in it."""
+    """A set that was filled in reverse order after it had been larger, so that other members collide."""
     fillers = [object() for _ in range(64 + 8 * len(members))]
     filled = set(fillers)
     filled.update(reversed(members))
@@ -141,7 +141,7 @@ def reversed_set(members: list[Any]) -> set[Any]:
 
 
 def _reordered(value: Any, sets: _Filled) -> Any:
-    """The value itself where nothing in it has an order that could be another one."""
+    """The value itself if nothing in it has an arbitrary order."""
     kind = type(value)
     if kind in (set, frozenset):
         inside = [_reordered(each, sets) for each in value]
@@ -182,7 +182,7 @@ def _fields_of(value: Any) -> list[tuple[str, Any]]:
 
 @contextmanager
 def clock_at(moment_s: float, places: list[dict[str, Any]]) -> Iterator[None]:
-    """Every clock that Python code reads says `moment_s`; `places` are the globals where they may have other names."""
+    """Every clock that Python code reads says `moment_s`; `places` are globals in which clocks may have other names."""
     instead: dict[int, Any] = {id(getattr(time, name)): _still(name, moment_s) for name in CLOCKS}
     instead[id(datetime.datetime)] = _still_datetime(moment_s)
     instead[id(datetime.date)] = _still_date(moment_s)
@@ -211,7 +211,7 @@ def _still(name: str, moment_s: float) -> Callable[..., Any]:
 
 
 class _Real(type):
-    """Of a class that stands in for another one: what is an instance of that is one of this."""
+    """A metaclass for a stand-in class: instances of the real class count as its instances."""
 
     real: type
 
@@ -279,11 +279,11 @@ def _seeded(subject: Subject, packed: bytes) -> Outcome:
     return outcome_of(subject, rebuilt(packed))
 
 
-# What a process is asked for.
+# Requests to a process.
 
 
 class Check(NamedTuple):
-    """Forms of two calls, and what else was found: "clock", or "setting NAME"."""
+    """Forms of two calls, and further findings: "clock", or "setting NAME"."""
 
     first: bytes | None
     second: bytes | None
@@ -291,7 +291,7 @@ class Check(NamedTuple):
 
 
 def check(subject: Subject, packed: bytes, *, closely: bool) -> Check:
-    """Two calls; `closely` also asks whether the function depends on a clock too coarse to be seen, or a setting."""
+    """Two calls; `closely` also tests whether the function depends on a clock too coarse to show, or on a setting."""
     arguments = rebuilt(packed)
     again = rebuilt(packed)
     again = in_other_order(again, reversed_set) or again
@@ -312,7 +312,7 @@ def check(subject: Subject, packed: bytes, *, closely: bool) -> Check:
 
 
 def last_of(subject: Subject, before: list[bytes], packed: bytes) -> Outcome:
-    """What a call comes to after others."""
+    """The result of a call after others."""
     for each in before:
         called(subject, rebuilt(each))
     return outcome_of(subject, rebuilt(packed))
@@ -329,21 +329,21 @@ def _clock_matters(subject: Subject, packed: bytes, places: list[dict[str, Any]]
 
 @dataclasses.dataclass
 class Facts:
-    """What trials show of a function and a payload.
+    """The results of all trials of a function and a payload.
 
     Attributes:
         first, again: two calls, one after the other.
-        other_order: a call where sets in the payload were filled in another order; None if there are none.
-        sights: what it was seen to do.
+        other_order: a call with sets in the payload filled in another order; None if there are none.
+        sights: the observed actions.
         clock_still: two calls with the clock stopped; None if it reads none.
         clock_moved: a call with the clock a year later; None if it reads none.
         random_seeded: two calls from one state of the random numbers; None if it reads none.
         settings: for each environment variable it reads, a call with another value of it.
-        kept: names of what changed between two calls, with a line that mentions each.
+        kept: names of state that changed between two calls, with a line that mentions each.
         sets: lines that build a set.
         globals_read: the form of each global its code mentions.
         names: names of builtins and methods that its code mentions.
-        shows_address: a result has the address of an object in it.
+        shows_address: whether a result contains the address of an object.
         places: a call in the caller's folder, and one in its time zone.
     """
 
@@ -364,17 +364,17 @@ class Facts:
 
 
 def explain(subject: Subject, packed: bytes) -> Facts:
-    """Everything that can be found out about a function and a payload."""
+    """All facts about a function and a payload."""
     from drift.purity import inspection
 
     arguments = rebuilt(packed)
     owner = inspection.function_inside(subject.function)
-    start = inspection.kept_by(owner, inspection.code_of(owner))
+    start = inspection.mutable_state(owner, inspection.code_of(owner))
     with Observed() as seen:
         first = outcome_of(subject, arguments)
-    before = inspection.kept_by(owner, seen.executed)
+    before = inspection.mutable_state(owner, seen.executed)
     again = outcome_of(subject, rebuilt(packed))
-    after = inspection.kept_by(owner, seen.executed)
+    after = inspection.mutable_state(owner, seen.executed)
     kept = [name for name in before if before[name] != after.get(name) or start.get(name, before[name]) != before[name]]
     facts = Facts(first, again, None, list(seen.sights), places={"folder": again, "time zone": again})
     if (other := in_other_order(rebuilt(packed), reversed_set)) is not None:

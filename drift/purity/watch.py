@@ -1,7 +1,7 @@
 """A graph whose functions are watched: each call passes a checker, which sees arguments and result.
 
-Invariant: a watched graph gives the same metas and payloads as the graph, and its steps are told by the same names and
-lines; a function that stands in several places (a scan's step is in two maps) is watched as one.
+Invariant: a watched graph gives the same metas and payloads as the graph, and messages show its steps with the same
+names and lines; a function that occurs several times (a scan's step is in two maps) is watched as one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from drift_graph.later import Later
 from drift_graph.operators import Group, Map, Operator, Source, as_sequence
 from drift_graph.policies import EventTime, TimePolicy
 
-#: What a function gives: a payload or a key; a truth; payloads; (state, output); (state, outputs and timers).
+#: The shape of a function's result: a payload or a key; a truth value; payloads; (state, output); (state, outputs and
+#: timers).
 Shape = Literal["one", "keep", "many", "pair", "process"]
 
 
@@ -28,10 +29,10 @@ class Subject:
 
     Attributes:
         step: name of its step, or of its source.
-        title: how a message calls it.
+        title: its name in messages.
         where: "file:line" of it, or of the step's declaration.
-        function: as the graph has it; for `count` and `reduce` that is ours around the user's.
-        initial: of a scan's step, the state before a key's first item.
+        function: as in the graph; for `count` and `reduce` a wrapper of drift around the user's.
+        initial: for a scan's step, the state before a key's first item.
     """
 
     step: str
@@ -46,15 +47,15 @@ class Checker(Protocol):
     """Makes the calls of watched functions."""
 
     def call(self, watched: Watched, arguments: tuple[Any, ...]) -> Any:
-        """What the function gives for the arguments, or what it raises."""
+        """Return the function's result for the arguments, or raise its exception."""
 
 
 class Watched:
-    """Stands in for a function of a graph.
+    """Replaces a function of a graph.
 
     Attributes:
         calls: how often it was called.
-        finding: what was found of it, where it is not pure.
+        finding: set if it is not pure.
     """
 
     __slots__ = ("subject", "index", "checker", "calls", "finding", "_function", "_first", "_every")
@@ -81,7 +82,7 @@ class Watched:
 
 
 def shaped(shape: Shape, result: Any) -> Any:
-    """What a function gave, as a value that can be looked at twice."""
+    """A function's result, as a value that can be read twice."""
     if shape == "many":
         return as_sequence(result)
     if shape == "process":
@@ -92,15 +93,15 @@ def shaped(shape: Shape, result: Any) -> Any:
 def compared(shape: Shape, result: Any) -> Any:
     """The part of a shaped result that a run depends on."""
     if shape == "process":
-        return result[0], tuple(map(_told, result[1]))
+        return result[0], tuple(map(_plain_child, result[1]))
     if shape == "many":
-        return tuple(map(_told, result))
+        return tuple(map(_plain_child, result))
     if shape == "one":
-        return _told(result)
+        return _plain_child(result)
     return bool(result) if shape == "keep" else result
 
 
-def _told(child: Any) -> Any:
+def _plain_child(child: Any) -> Any:
     """A child at a later time as a plain value."""
     return ("drift.at", child.time, child.payload, child.rounds) if type(child) is Later else child
 
@@ -109,7 +110,7 @@ class Watching:
     """Replaces the functions of a graph and of the time policies it runs with.
 
     Args:
-        first, every: of each function the first calls and every n-th go to the checker.
+        first, every: the first calls and every n-th of each function go to the checker.
 
     Attributes:
         functions: all that are watched, by index.

@@ -1,11 +1,11 @@
-"""The segments of a graph as one engine: each is a run of its own, with cuts of its own and a log behind it.
+"""The segments of a graph as one engine: each is a run of its own, with its own cuts and a log of its output.
 
-Invariant: what the last segment releases is what an engine would release of the whole graph. After everything died each
-goes on from a cut of its own, the first alone reads sources, and each other one reads the log before it.
+Invariant: the output of the last segment is that of the whole graph. After everything died, each segment resumes from a
+cut of its own; the first alone reads sources, and each other one reads the log of the one before.
 
-Why it is enough to go from the last segment to the first: where one begins says from where it needs the log before it;
-so the segment before goes on from its newest cut with which that is whole, at worst from one that is not above. There
-is one, since a segment takes no cut that would drop its last such.
+Why it suffices to choose cuts from the last segment to the first: the cut of a segment says from where it needs the log
+before it; so the segment before resumes from its newest cut with which that log is complete, at worst from one at or
+below that position. There is one, since a segment takes no cut that would drop the last such.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class Chain:
     def going_on(
         self, dataflow: Dataflow, times: Mapping[str, TimePolicy], sinks: Mapping[str, Sink], settings: Settings
     ) -> Keepers:
-        """Who takes the cuts; each segment stands where its last one was, or the last with which its log is whole.
+        """The object that takes cuts; each segment resumes from its last cut, or the last with which its log is
+        complete.
 
         Args:
             dataflow: the graph, as the user wrote it.
@@ -101,7 +102,7 @@ class Chain:
         return Keepers(keepers, self._befores, self._last_feed)
 
     def _chosen(self, stores: Sequence[Cuts]) -> list[Cut | None]:
-        """The cut that each segment goes on from; None where it begins anew."""
+        """The cut that each segment resumes from; None to start from the beginning."""
         known = [_known(cuts) for cuts in stores]
         wanted = self._cuts.from_cut
         last = [cut for cut in known[-1] if wanted in (None, cut.number)]
@@ -110,11 +111,11 @@ class Chain:
             behind = chosen[0].at if chosen[0] is not None else BEGINNING
             before.log.look()
             if not kept and chosen[0] is None:
-                before.log.begin_anew()
+                before.log.clear()
             fitting = [cut for cut in kept if before.log.joins(cut.at, behind)]
             if kept and not fitting:
                 raise SettingsError(
-                    f"{_told(before)}, and what is behind it goes on from before the oldest cut in {_shown(cuts)}; "
+                    f"{_told(before)}, and the segment behind it resumes from before the oldest cut in {_shown(cuts)}; "
                     f"bring the log back, or remove {_shown(cuts)}, so that all before the log is computed anew"
                 )
             cut = fitting[-1] if fitting else None
@@ -141,7 +142,7 @@ class Chain:
 
     @property
     def progress(self) -> Progress:
-        """Where the run stands: what the first segment has read, and the last one released."""
+        """The progress of the run: what the first segment has read, and the last one released."""
         last, others = self._last.progress, [before.engine.progress for before in self._befores]
         peaks = {
             f"{name} of segment {number}": peak
@@ -199,10 +200,11 @@ class Chain:
 
 
 class Keepers:
-    """The cuts of all segments, to a run as those of one; segments but the last take theirs as they go.
+    """The cuts of all segments, presented to a run as those of one; all segments but the last take theirs by
+    themselves.
 
     Attributes:
-        of_segments: who takes the cuts of each.
+        of_segments: for each segment, the object that takes its cuts.
     """
 
     def __init__(self, keepers: Sequence[Keeper], befores: Sequence[Before], feed: Feed) -> None:
@@ -214,19 +216,19 @@ class Keepers:
         self.went_on_from = self._last.went_on_from
 
     def is_due(self, items_in: int) -> bool:
-        """Whether it is time for a cut of the last segment, by what has come to it."""
+        """Whether a cut of the last segment is due, by the number of its input items."""
         return self._last.is_due(self._feed.items_in)
 
     def take(self) -> None:
-        """A cut of the last segment; of all, where the run has ended."""
+        """Take a cut of the last segment; of all, if the run has ended."""
         self._last.take()
         if self._feed.finished:
             for before in self._befores:
                 before.take(last=True)
 
     def pause(self) -> bool:
-        """Take the cuts that the run stops at; whether they are there."""
-        paused = [before.pause() for before in self._befores]  # each takes one, and no other
+        """Take the cuts at which the run stops; returns whether they exist."""
+        paused = [before.pause() for before in self._befores]  # a list, so that each takes one
         self._has_paused = self._has_paused or self._last.pause()
         return self._has_paused and all(paused)
 
@@ -236,7 +238,7 @@ class Keepers:
 
 
 def cuts_of(cuts: Cuts, number: int) -> Cuts:
-    """Where a segment that is not the last keeps its state, counted from 1."""
+    """Where a segment other than the last keeps its state, counted from 1."""
     where = os.fspath(cuts.where)
     if "://" in where:
         server, name = named(where)

@@ -1,10 +1,10 @@
-"""What a segment reads: what has left the one before, which is run for it, step by step, where it wants more.
+"""The input of a segment: the output of the segment before, which is run step by step on demand.
 
-Invariant: what is given was in the log before, failed calls excepted; it comes in the order of metas, with the minimal
-time of the segment before as the heartbeat of every source, and nothing below the cut that was gone on from.
+Invariant: all input was in the log before, except failed calls; it comes in the order of metas, with the minimal time
+of the segment before as the heartbeat of every source, and nothing below the cut that was resumed from.
 
 Why no thread: an engine asks its feed for more when it has room. So the segment before does as much as there is room
-for behind it, and a piece of its output is in the log before anybody else has it.
+for, and its output is in the log before anybody else has it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.segments import Segment
 from drift_graph.times import Arrived
 
-#: So often a segment is asked for more before the one behind it does something else.
+#: How often a segment is asked for more before the next one does something else.
 _TURNS_MAX = 32
 
 
@@ -38,7 +38,7 @@ class BorderFeed(Feed):
     Args:
         dataflow: of the segment.
         before: the segment before, whose output this is.
-        batch_items: larger pieces are given in several.
+        batch_items: larger batches are split.
     """
 
     def __init__(self, dataflow: Segment, before: Before, *, batch_items: int) -> None:
@@ -51,16 +51,16 @@ class BorderFeed(Feed):
         self._logged: Iterator[Passed] = iter(())
         self._cut = BEGINNING
         self._waiting: Passed | None = None
-        self._given = 0  # of what waits
+        self._given = 0  # how much of the waiting batch was read
         self._is_quiet = False
 
     @property
     def live(self) -> bool:
-        """Whether the segment before had nothing when it was asked last: what it will have is to be waited for."""
+        """Whether the segment before had nothing when last asked: then its next output must be waited for."""
         return self._is_quiet and not self.finished
 
     def poll(self, minimal_time: bytes) -> list[Fed]:
-        """A part of the next piece; nothing where the segment before has none yet."""
+        """A part of the next batch; empty if the segment before has none yet."""
         if self.error is not None or self.finished:
             return []
         if self._waiting is None:
@@ -81,7 +81,7 @@ class BorderFeed(Feed):
         return passed.from_on(self._cut)
 
     def _part(self, passed: Passed) -> list[Fed]:
-        """As much as may be read at once; the heartbeat comes with the last part of a piece."""
+        """As much as may be read at once; the heartbeat comes with the last part of a batch."""
         metas, payloads, borders, below = passed
         start = self._given
         self._given = end = min(start + self.intake.batch_items, len(metas))
@@ -103,26 +103,26 @@ class BorderFeed(Feed):
         return fed
 
     def fraction(self) -> float | None:
-        """As much as has been read for the first segment."""
+        """The share of the first segment's input that was read."""
         return self._before.fraction()
 
     def filenos(self) -> Sequence[int]:
-        """Nothing: the segment before is asked."""
+        """None: the segment before is asked."""
         return ()
 
-    # Where a run keeps its state.
+    # State.
 
     def positions_at(self, cut: bytes) -> dict[str, Any]:
-        """From where the log is to be read."""
+        """The log positions to read from."""
         self._before.taken(cut)
         return {"from": cut.hex(), "items_in": self.items_in}
 
     def committed(self, positions: Mapping[str, Any]) -> None:
-        """A cut has been committed, and these are of the oldest that is kept."""
+        """A cut has been committed; `positions` are those of the oldest cut that is kept."""
         self._before.committed(bytes.fromhex(positions["from"]))
 
     def go_on(self, positions: Mapping[str, Any], cut: bytes) -> None:
-        """Before anything is read: give what is at or above a cut."""
+        """Called before anything is read: resume at a cut."""
         self._cut = cut
         self.intake.go_on(cut)
         self.intake.machines[0].items_in = positions.get("items_in", 0)
@@ -131,14 +131,14 @@ class BorderFeed(Feed):
 
 
 class Before:
-    """A segment with another one behind it: its engine, its cuts and the log of what leaves it.
+    """A segment with a successor: its engine, its cuts and the log of its output.
 
     Args:
-        cuts: of this segment, of which 2 are kept, or more.
+        cuts: of this segment, of which 2 or more are kept.
 
     Attributes:
-        error: what it has ended with.
-        source_of: the source of the next segment that what leaves at a border goes to.
+        error: that it has ended with.
+        source_of: for each border, the source of the next segment that reads it.
     """
 
     def __init__(self, dataflow: Segment, engine: Engine, feed: Feed, log: BorderLog, cuts: Cuts) -> None:
@@ -151,7 +151,7 @@ class Before:
         self._keep = cuts.keep
         self._whole_log = cuts.whole_logs
         self._pieces = engine.released()
-        self._whole_below = END_OF_TIME  # where a call has failed, whose failure passes: nothing is kept from there on
+        self._complete_below = END_OF_TIME  # where a call has failed: nothing is logged from there on
         self._ended = self._is_to_pause = self._has_paused = False
         self._taken: deque[bytes] = deque()  # cuts of the next segment that are being committed
         self._committed = BEGINNING
@@ -162,7 +162,7 @@ class Before:
         return self.feed.fraction()
 
     def step(self) -> Passed | None:
-        """What it gives next; None where it has nothing now, or has ended with an error."""
+        """Its next output; None if it has nothing now, or has ended with an error."""
         for _ in range(_TURNS_MAX):
             if self._ended:
                 return None
@@ -178,11 +178,11 @@ class Before:
             piece = next(self._pieces, None)
         except DriftError as error:
             self._ended, self.error = True, error
-            return None if self._has_failed else self._kept_of(_nothing(self.engine.progress.released_below))
+            return None if self._has_failed else self._logged(_nothing(self.engine.progress.released_below))
         if piece is None:
             self._ended = True
-            return self._kept_of(_nothing(END_OF_TIME))
-        passed = self._kept_of(self._passed(piece))
+            return self._logged(_nothing(END_OF_TIME))
+        passed = self._logged(self._passed(piece))
         if self._is_to_pause:
             self.pause()
         elif self.keeper is not None and self.keeper.is_due(self.feed.items_in):
@@ -190,10 +190,12 @@ class Before:
         return passed
 
     def _passed(self, piece: Released) -> Passed:
-        """What a piece has; and noted how far it is whole, where a call has failed in it, or a payload has no form."""
+        """A batch of output; if a call has failed in it, or a payload has no form, the log is complete only up to
+        there.
+        """
         _, metas, payloads, borders, error = piece
         below = self.engine.progress.released_below
-        if error is not None:  # before the end of a time, and nothing else comes
+        if error is not None:  # before the end of a time, and nothing follows
             last = global_time_of(metas[-1]) if metas else self.log.end
             self._fail(last)
             below = last + b"\xff" if metas else last
@@ -204,18 +206,18 @@ class Before:
         return Passed(list(metas), payloads, borders, below)
 
     def _fail(self, time: bytes) -> None:
-        self._whole_below = min(self._whole_below, time)
+        self._complete_below = min(self._complete_below, time)
 
     @property
     def _has_failed(self) -> bool:
-        return self._whole_below != END_OF_TIME
+        return self._complete_below != END_OF_TIME
 
-    def _kept_of(self, passed: Passed) -> Passed | None:
-        """What is new of a piece, once the log has it."""
+    def _logged(self, passed: Passed) -> Passed | None:
+        """The part of a batch that is new, once it is logged."""
         if passed.below <= self.log.end:
             return None
         new = passed.from_on(self.log.end)
-        whole = new.up_to(self._whole_below)
+        whole = new.up_to(self._complete_below)
         if whole.below > self.log.end:
             error = self.log.write(whole)
             if error is not None:
@@ -225,12 +227,13 @@ class Before:
     # Its cuts.
 
     def take(self, *, last: bool = False) -> None:
-        """A cut, unless it would drop the last one that is not above what the next segment has committed.
+        """Take a cut, unless it would drop the last one at or below what the next segment has committed.
 
-        So there is always one from which all that the next segment needs can be given again, with the log or without.
+        So there is always one from which all that the next segment needs can be produced again, with or without the
+        log.
 
         Args:
-            last: the run ends here, and the next segment with it.
+            last: whether the run ends here, and the next segment with it.
         """
         assert self.keeper is not None
         oldest = self._kept[1] if len(self._kept) >= self._keep else BEGINNING
@@ -244,7 +247,7 @@ class Before:
                 self._kept.popleft()
 
     def pause(self) -> bool:
-        """Take the cut that the run stops at, now or where it is complete; whether it is there."""
+        """Take the cut at which the run stops, now or where it is complete; returns whether it exists."""
         assert self.keeper is not None
         if not self._has_paused:
             self._has_paused = self.keeper.pause()
@@ -261,7 +264,7 @@ class Before:
         if not self._whole_log:
             self.log.drop_below(oldest)
 
-    # As the engine of its cuts, and the sink.
+    # As the engine whose state is kept, and as the sink.
 
     def keep_state(self, begin: Begin | None) -> None:
         """See `Keeps`."""
@@ -277,7 +280,7 @@ class Before:
         return self.engine.awaits_cut and not self._has_failed
 
     def cut(self) -> Taken | None:
-        """See `Keeps`; what lies below it is on the disk."""
+        """See `Keeps`; everything below it is on the disk."""
         assert isinstance(self.engine, Keeps)
         taken = self.engine.cut() if not self._has_failed else None
         if taken is not None:
@@ -299,7 +302,7 @@ def _nothing(below: bytes) -> Passed:
 
 
 def _stretches(borders: Sequence[str], start: int, end: int) -> Iterator[tuple[str, range]]:
-    """What lies beside each other and left by one border."""
+    """The contiguous ranges of items that left by one border."""
     for border, several in groupby(range(start, end), borders.__getitem__):
         indices = list(several)
         yield border, range(indices[0], indices[-1] + 1)

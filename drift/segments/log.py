@@ -1,10 +1,10 @@
 """The log of a border: what has left a segment for the next one, settled, in the order of metas.
 
-Invariant: entries follow each other in time without a gap: each has what lies between where the one before ended and
-where it ends. What is between two times that the log has is the same whoever wrote it, and whenever.
+Invariant: entries cover time without a gap: each holds the items from the end of its predecessor to its own end. The
+items between two times are the same whoever wrote them, and whenever.
 
-Why: only what lies below minimal time is written, which is final. So what a segment gives once more, after it went back
-to a cut of its own, is passed over as far as the log goes; and where entries are lost, what comes behind them is too.
+Why: only items below minimal time are written, which are final. So items that a segment produces again, after it
+resumed from a cut, are skipped as far as the log reaches; and if entries are lost, later ones are dropped too.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from drift_graph.meta import BEGINNING
 
 
 class Passed(NamedTuple):
-    """What has passed a border at once.
+    """Items that left at a border at once.
 
     Attributes:
         metas, payloads: in the order of metas.
-        borders: by which it left: one name for all, or one for each.
-        below: nothing below it comes any more.
+        borders: by which each left: one name for all, or a list.
+        below: no further item comes below this time.
     """
 
     metas: Sequence[bytes]
@@ -34,7 +34,7 @@ class Passed(NamedTuple):
     below: bytes
 
     def from_on(self, time: bytes) -> Passed:
-        """What of it is at or above a time."""
+        """The part at or above a time."""
         metas, payloads, borders, below = self
         at = bisect_left(metas, time)
         if not at:
@@ -42,7 +42,7 @@ class Passed(NamedTuple):
         return Passed(metas[at:], payloads[at:], borders if isinstance(borders, str) else borders[at:], below)
 
     def up_to(self, time: bytes) -> Passed:
-        """What of it is below a time."""
+        """The part below a time."""
         metas, payloads, borders, below = self
         if below <= time:
             return self
@@ -55,22 +55,22 @@ class BorderLog:
 
     Args:
         folder: of this log alone.
-        step: what the border is behind, for messages.
+        step: in front of the border, for messages.
 
     Attributes:
-        what: it is, for messages.
-        begin, end: it has what is between these times.
+        what: its description, for messages.
+        begin, end: the range of times it covers.
     """
 
     def __init__(self, folder: Path, step: str, *, on_disk: bool = False) -> None:
         self.what = f"the log of durable step {step} in {folder}"
         self._entries = Entries(folder, f"durable step {step}", on_disk=on_disk)
-        self._ends: list[tuple[int, bytes]] = []  # numbers of entries, and where they end, in order
+        self._ends: list[tuple[int, bytes]] = []  # numbers of entries and their ends, in order
         self.begin = self.end = BEGINNING
         self.broken = ""
 
     def look(self) -> None:
-        """What is there: compared with the checks of its bytes, up to the first that is not as it was written."""
+        """Read which entries there are, up to the first whose checksum is wrong."""
         try:
             for number, (begin, end, *_) in self._entries.read(self._entries.first_number):
                 if not self._ends:
@@ -81,14 +81,14 @@ class BorderLog:
             self.broken = str(broken)
 
     def joins(self, before: bytes, behind: bytes) -> bool:
-        """Whether with it the segment before can go on from one time, and the segment behind it from another."""
+        """Whether with this log the segment before can resume from one time, and the segment behind from another."""
         return before <= behind or self._has(before, behind)
 
     def _has(self, before: bytes, behind: bytes) -> bool:
         return before <= self.end and (self.begin <= behind or self.end <= behind)
 
     def go_on(self, before: bytes, behind: bytes) -> None:
-        """They go on from these times: what it has of use for that stays."""
+        """Both segments resume from these times; keep the entries that are of use."""
         has = self._has(before, behind)
         if has and not self.broken:
             return
@@ -97,8 +97,8 @@ class BorderLog:
         for each in kept:
             self.write(each)
 
-    def begin_anew(self) -> None:
-        """Forget what is there of a run that has committed no cut."""
+    def clear(self) -> None:
+        """Remove entries of a run that has committed no cut."""
         self._clear(BEGINNING)
 
     def _clear(self, time: bytes) -> None:
@@ -107,7 +107,7 @@ class BorderLog:
         self.begin = self.end = time
 
     def read(self, begin: bytes) -> Iterator[Passed]:
-        """What it has from a time on, as it was written; nothing that is written meanwhile."""
+        """The entries from a time on; not those written meanwhile."""
         from_on = [number for number, end in list(self._ends) if end > begin]
         if not from_on:
             return
@@ -119,7 +119,7 @@ class BorderLog:
                 return
 
     def write(self, passed: Passed) -> PayloadError | None:
-        """Take what comes behind what there is; the error of the first payload that could not be read again."""
+        """Write items behind the present end; returns the error of the first payload that could not be restored."""
         metas, payloads, borders, below = passed
         data, bad = self._entries.stored(payloads)
         if bad is not None:
@@ -133,13 +133,13 @@ class BorderLog:
         return None
 
     def reach(self, below: bytes) -> None:
-        """All below this has been written."""
+        """Everything below this time has been written."""
         if self.end < below:
             self.write(Passed([], [], "", below))
 
     def drop_below(self, time: bytes) -> None:
-        """What is below it is not asked for any more; called by another thread than the others."""
-        ends = list(self._ends)  # others may come meanwhile, behind these
+        """Entries below this time are not needed any more; called by another thread than the other methods."""
+        ends = list(self._ends)  # others may be appended meanwhile
         at = next((at for at, (_, end) in enumerate(ends) if end > time), None)
         if at is not None:
             self._entries.drop_below(ends[at][0])
@@ -151,5 +151,5 @@ class BorderLog:
     # As a sink of the segment before.
 
     def commit(self) -> None:
-        """Wait until the disk has it."""
+        """Wait until it is on the disk."""
         self._entries.flush()

@@ -315,7 +315,7 @@ class Keeper:
         self._run = engine, feed, sinks
         self._taken_s = self._now_s()
         if cut is None:
-            self._store.begin_anew()
+            self._store.clear()
             engine.keep_state(None)
             feed.go_on({}, BEGINNING)  # what cannot be read again may be in a log, though no cut was committed
             return

@@ -109,7 +109,7 @@ class Store:
         found = [manifest(self._there, number, self.where) for number in self._there.numbers() if number >= folded]
         return [cut for cut in found if cut is not None]
 
-    def begin_anew(self) -> None:
+    def clear(self) -> None:
         """Forget whatever is there of a run that has committed no cut."""
         self._place.forget((), list(self._there.pieces()))
 

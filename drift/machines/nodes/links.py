@@ -69,7 +69,7 @@ class LinkLogs:
         self.generation = generation
         self._cuts.append((generation, cut))
 
-    def begin_anew(self, generation: int) -> None:
+    def reset(self, generation: int) -> None:
         """Who sent all this is gone; another keeps what it causes once more."""
         self.generation = generation
         self._kept, self._cuts = {}, []

@@ -109,7 +109,7 @@ class WorkerNode(Node):
         if self._index in order.replaced:
             self.machine = Worker(self._plan, self._index, self._workers, rewinds=True, tracks=True)
             self._told_tombstones, self._pieces, self._later_sends, self._unkept_piece = 0, [], {}, None
-            self.links.begin_anew(order.generation)
+            self.links.reset(order.generation)
             self._begin(order.since)
             self._restore(order.since, order.pieces)
         else:
