@@ -216,7 +216,7 @@ BREAKAGES = [
         "an item at the heartbeat is forgotten",
         "drift/records/doubles.py",
         "            left = times >= heartbeat\n",
-        "            left = times > promised\n",
+        "            left = times > heartbeat\n",
         DOUBLES,
         NO_RECORDS,
     ),

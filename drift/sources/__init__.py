@@ -1,4 +1,4 @@
-"""Where items come from. Any iterable is a source as it is; these read files and live connections."""
+"""Sources. Any iterable is a source; the functions here read files and live connections."""
 
 from drift.sources import files as _files
 from drift.sources.base import IterableSource, Reader, Source, as_source
@@ -12,7 +12,7 @@ from drift.sources.tables import table
 from drift.sources.threads import live
 from drift.sources.zeromq import zmq_pull
 
-#: Of a file, a folder, or what a pattern such as "logs/*.txt" matches, in the order of their names.
+#: A file, a folder, or a pattern such as "logs/*.txt", whose files are read in the order of their names.
 text, jsonl, csv = _of_paths(_files.text), _of_paths(_files.jsonl), _of_paths(_files.csv)
 
 __all__ = [

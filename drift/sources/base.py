@@ -1,6 +1,6 @@
-"""What a source is to an engine.
+"""The interface of a source to an engine.
 
-Invariant: a reader gives every payload it has read before it raises, so nothing accepted is lost to an error.
+Invariant: a reader returns every payload it has read before it raises, so an error loses no accepted item.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from drift_graph.errors import InputError, SettingsError
 from drift_graph.sizes import BATCH_BYTES, about_bytes
 from drift_graph.unchanged import Sample, Sampler
 
-#: Items that are taken before their size is looked at: of what is in memory anyway, and of what comes to be there.
+#: Items that are taken before their size is checked: if they are in memory anyway, and if reading creates them.
 _KEPT_AT_ONCE_MAX, _AT_ONCE_MAX = 1024, 128
 
 
@@ -23,23 +23,23 @@ class Reader(Protocol):
     """An open source."""
 
     def read(self, items_max: int) -> list[Any] | None:
-        """Up to `items_max` payloads, fewer where they are large (`BATCH_BYTES`); None at the end of the input.
+        """Up to `items_max` payloads, fewer if they are large (`BATCH_BYTES`); None at the end of the input.
 
-        A finite source blocks until it has some, unless it has `filenos`. Then, as a live one, it never blocks: it
-        returns [] when nothing is there now.
+        A finite source blocks until it has some, unless it has `filenos`. Then, like a live one, it never blocks: it
+        returns [] if nothing is available.
 
         Raises:
-            InputError: where the input cannot be read; everything before was returned by earlier calls.
+            InputError: the input cannot be read; everything before was returned by earlier calls.
         """
 
     def filenos(self) -> Sequence[int]:
-        """For a live source or a pipe, descriptors that are readable when `read` may have something: always the same.
+        """For a live source or a pipe, descriptors that are readable when `read` may have something; always the same.
 
-        They are few, since engines wait with `select`; and after `read` has given None they are not readable.
+        They should be few, since engines wait with `select`; after `read` has returned None they are not readable.
         """
 
     def close(self) -> None:
-        """Let go of files and connections; called once, also after an error."""
+        """Release files and connections; called once, also after an error."""
 
 
 @runtime_checkable
@@ -57,64 +57,64 @@ class Source(Protocol):
 
 @runtime_checkable
 class SetsApart(Protocol):
-    """A source that can go on behind what it cannot read."""
+    """A source that can continue behind input that it cannot read."""
 
     def setting_apart(self, name: str) -> Source:
-        """The same source, which gives `drift_graph.diverted` in place of what it cannot read, under this name."""
+        """The same source, which returns `drift_graph.diverted` in place of what it cannot read, under this name."""
 
 
 @runtime_checkable
 class Positioned(Protocol):
-    """A reader that tells where it is, and can be another one's place: of a source that can be read again."""
+    """A reader of a source that can be read again: it reports its position and can seek to one."""
 
     def position(self) -> Any:
-        """From where to read for the first payload that was not given yet: numbers, texts, and lists and dicts of them.
+        """The position of the first payload that was not returned yet: numbers, texts, and lists and dicts of them.
 
-        None where this source cannot be read again, as a pipe.
+        None if this source cannot be read again, like a pipe.
         """
 
     def seek(self, position: Any) -> None:
-        """Called once at most, before the first `read`: be where a reader of the same source was.
+        """Continue at the position of another reader of the same source. Called at most once, before the first `read`.
 
         Raises:
-            InputError: the source has not what was there, or another version or source told the position.
+            InputError: the source no longer has the data there, or the position is from another version or source.
         """
 
 
 @runtime_checkable
 class Acknowledging(Protocol):
-    """A reader with somebody to tell what has been released: the offsets of a consumer group.
+    """A reader that acknowledges released items to an external system: the offsets of a consumer group.
 
     Attributes:
-        acknowledges: whether that was asked for.
+        acknowledges: whether the user asked for it.
     """
 
     acknowledges: bool
 
     def released(self, position: Any) -> None:
-        """All that lies before one of its positions is released, and the sinks were given it."""
+        """Everything before one of its positions was released and handed to the sinks."""
 
 
 class NothingYet(InputError):
-    """A reader has come to the end of what is there of a file that is still written; its position is where it was."""
+    """A reader has reached the present end of a file that is still written; its position is unchanged."""
 
 
 _FORM = 1
 
 
 def position_of(kind: str, **where: Any) -> dict[str, Any]:
-    """What the `position` of a reader gives: of a kind of source, in a form that is known by its number."""
+    """A position of a kind of source, with the version of its format."""
     return {"v": _FORM, "kind": kind, **where}
 
 
 def where_in(position: Any, kind: str, what: str, *names: str) -> list[Any]:
-    """What a position of a kind has under these names.
+    """The entries of a position of the given kind.
 
     Args:
-        what: is read, for errors.
+        what: the source, for errors.
 
     Raises:
-        InputError: it is none of that kind, or of another version.
+        InputError: it is a position of another kind or version.
     """
     if (
         not isinstance(position, Mapping)
@@ -123,13 +123,13 @@ def where_in(position: Any, kind: str, what: str, *names: str) -> list[Any]:
     ):
         raise InputError(
             f"{what} cannot be read from {position!r:.200}: that is no position of this kind of source ({kind!r}) in a "
-            f"form that this version knows; give the source that was read, or go on with the version that wrote it"
+            f"form that this version knows; pass the source that was read, or continue with the version that wrote it"
         )
     return [position[name] for name in names]
 
 
 def gone(what: str, was: str, now: str) -> InputError:
-    """The error where what a position was told of is not there any more."""
+    """The error for data that a position refers to and that no longer exists."""
     return InputError(
         f"{what} was read up to {was} when the state was saved that the run goes on from, and now {now}; bring back "
         f"what was there, or begin anew with another state"
@@ -161,10 +161,10 @@ class IterableReader:
         self._given = 0
         self._error: Exception | None = None
         is_kept = isinstance(payloads, (list, tuple, range))
-        self._at_once = 1  # items that are taken before their size is looked at
+        self._at_once = 1  # items that are taken before their size is checked
         self._at_once_max = _KEPT_AT_ONCE_MAX if is_kept else _AT_ONCE_MAX
         self._sampler = None if is_kept else Sampler()
-        self._last: list[Sample] = []  # of what was given last
+        self._last: list[Sample] = []  # of the last batch
 
     def read(self, items_max: int) -> list[Any] | None:
         if self._error is not None:
@@ -190,7 +190,7 @@ class IterableReader:
             self._error = error
             if not batch:
                 raise
-            # What came before it goes on its way first.
+            # The items before it are returned first.
         for each in seen:
             if each.is_changed:
                 self._error = InputError(
@@ -202,11 +202,11 @@ class IterableReader:
         return batch or None
 
     def position(self) -> Any:
-        """See `Positioned`: how many were given; None for what is iterated once."""
+        """See `Positioned`: how many items were returned; None for an iterator."""
         return position_of("items", item=self._given) if self._again else None
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`; what is no sequence is iterated up to there."""
+        """See `Positioned`; an iterable that is not a sequence is iterated up to there."""
         (item,) = where_in(position, "items", "an iterable", "item")
         payloads = self._payloads
         if isinstance(payloads, (range, list, tuple)):
@@ -228,8 +228,8 @@ class IterableReader:
 
 
 def as_source(name: str, given: Any) -> Source:
-    """A source for what a user gave under a name."""
-    if hasattr(type(given), "mapInArrow"):  # a DataFrame of Spark; over Connect it seems to have any attribute
+    """A source from the user's argument for a name."""
+    if hasattr(type(given), "mapInArrow"):  # a Spark DataFrame; over Connect it seems to have any attribute
         from drift.sources.frames import FrameSource
 
         return FrameSource(given)

@@ -1,7 +1,7 @@
-"""The bytes of a file as they come, unzipped where they are gzip, and places in it.
+"""The bytes of a file in chunks, unzipped if they are gzip, and places in it.
 
-Invariant: what is wrong with the bytes (gzip that ends early, a disk that fails) is given behind the bytes before it.
-A place that another file, or a shorter one, stands at is refused.
+Invariant: a fault in the bytes (truncated gzip, a failing disk) is reported after the bytes before it. A place is
+refused if the file there is another one, or shorter.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from drift_graph.diverted import diverted
 from drift_graph.errors import InputError
 
 _CHUNK_BYTES = 1 << 18
-CHECK_BYTES = 64  # before a place, by which another file is known
+CHECK_BYTES = 64  # bytes before a place that identify the file
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class File:
-    """The bytes of a file as they come, unzipped where they are gzip."""
+    """The bytes of a file in chunks, unzipped if they are gzip."""
 
     def __init__(self, path: str) -> None:
         self.name = "standard input" if path == "-" else path
@@ -40,9 +40,10 @@ class File:
         self._bytes: Any = opened
         self.is_gzip = False
         self._begun = False
-        self.place = Place(0, 0, None, 0, 0, 0, None)  # behind what was given; whoever gives it keeps it
+        # behind the lines returned so far; set by the code that returns them
+        self.place = Place(0, 0, None, 0, 0, 0, None)
         self.before = b""  # the last bytes before it
-        self.apart = ""  # the source's name, where what cannot be read is to be set apart
+        self.apart = ""  # the source's name, if lines that cannot be read are diverted
         self.grows = False
         self.ended_at = 0
         self._size, self.pipe = _size_or_pipe(opened)
@@ -55,8 +56,8 @@ class File:
             raise InputError(f"{path} cannot be read: {error.strerror}; {_advice(error)}") from None
 
     def is_ready(self) -> bool:
-        """Whether the next chunk is there, or its end; a pipe's may have to be waited for."""
-        if self.pipe is None or not self._begun:  # looking for gzip has waited for the first bytes already
+        """Whether the next chunk is available, or the end; for a pipe it may have to be waited for."""
+        if self.pipe is None or not self._begun:  # the check for gzip has waited for the first bytes already
             return True
         return bool(select.select([self.pipe], [], [], 0)[0])
 
@@ -64,7 +65,7 @@ class File:
         return self._raw.tell() / self._size if self._size else None
 
     def chunk(self) -> tuple[bytes, str]:
-        """The next bytes, none at the end; and what is wrong after them, or ""."""
+        """The next bytes, none at the end; and the fault behind them, or ""."""
         self._begun = True
         try:
             data: bytes = self._bytes.read1(_CHUNK_BYTES)
@@ -81,10 +82,10 @@ class File:
         return data, ""
 
     def go_to(self, place: Place) -> None:
-        """Before the first chunk: give those from there on.
+        """Called before the first chunk: start at a place.
 
         Raises:
-            InputError: the file does not reach as far, or has something else before that.
+            InputError: the file is shorter, or has other bytes before the place.
         """
         self.place, offset = place, place.offset
         if self.pipe is not None:
@@ -101,7 +102,7 @@ class File:
             raise gone(self.name, f"byte {offset:,}", "it has something else before that: it is another file")
 
     def set_apart(self, line: int, error: str, payload: Any) -> Any:
-        """In place of what cannot be read. The name of the file is not in it: it may be another one on another day."""
+        """The diverted item for a line. It does not contain the file's name, which may differ on another day."""
         return diverted(f"{self.apart}, line {line}", error, payload)
 
     def close(self) -> None:
@@ -112,16 +113,16 @@ class File:
 
 
 class Place(NamedTuple):
-    """A place in a file, before a line.
+    """A place in a file, in front of a line.
 
     Attributes:
-        offset: of a chunk, in bytes, of what is unzipped.
-        check: CRC of the bytes before that, `CHECK_BYTES` at most.
+        offset: of a chunk, in unzipped bytes.
+        check: CRC of up to `CHECK_BYTES` bytes before it.
         state: of the decoder before the chunk: bytes in hexadecimal and a number; None for a new one.
-        skip: lines that end from there on before the place.
+        skip: lines that end between the offset and the place.
         lines: that end before the place.
-        counted: lines before the place where those that cannot be decoded are set apart.
-        header: of a CSV file, once it is known.
+        counted: lines before the place, if lines that cannot be decoded are diverted.
+        header: of a CSV file, once known.
     """
 
     offset: int
@@ -141,7 +142,7 @@ def is_pipe(path: str) -> bool:
 
 
 def _size_or_pipe(opened: Any) -> tuple[int, int | None]:
-    """The bytes of a regular file, or the descriptor of something that gives them in its own time."""
+    """The size of a regular file, or the descriptor of a pipe or device."""
     try:
         status = os.fstat(opened.fileno())
     except (OSError, AttributeError):

@@ -1,6 +1,6 @@
 """Lines as rows of CSV.
 
-Invariant: the rows before one that does not fit are given before it is refused, or set apart in its place.
+Invariant: the rows before a bad one are returned before it is refused, or it is diverted at its place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def rows_of(
     columns: Sequence[str] | None,
     convert: Mapping[str, Callable[[str], Any]],
 ) -> Iterator[list[dict[str, Any]]]:
-    """The rows of a CSV file, in batches: those of the lines that are there, so that a pipe is not waited for."""
+    """The rows of a CSV file in batches: those whose lines are available, so that a pipe is not waited for."""
     lines_read = 0
     lines_passed = file.place.lines
 
@@ -82,8 +82,8 @@ def rows_or_errors(
     columns: Sequence[str] | None,
     convert: Mapping[str, Callable[[str], Any]],
 ) -> Iterator[list[Any]]:
-    """The same, with rows that are none, do not fit or cannot be converted, and lines that are no text, set apart."""
-    waiting: deque[tuple[int, str]] = deque()  # numbers and text of the lines of a row that is not there yet
+    """As `rows_of`, with lines that cannot be decoded and rows that do not fit or cannot be converted diverted."""
+    waiting: deque[tuple[int, str]] = deque()  # numbers and text of the lines of an incomplete row
     undecoded: deque[tuple[int, Any]] = deque()
     number, given = file.place.lines, 0
 

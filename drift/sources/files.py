@@ -1,14 +1,14 @@
 """Files of lines, JSON and CSV, plain or gzip, and standard input.
 
-Invariant: every payload before a fault of the file is given before the fault is raised, and the fault is named by
-file and line. What is given does not depend on how the file was cut into chunks.
+Invariant: every payload before a fault of the file is returned before the fault is raised, and the error names file and
+line. The payloads do not depend on how the file was cut into chunks.
 
-Why: chunks are cut into whole lines before anything looks at them, and a fault in the bytes (undecodable, or gzip
-that ends early) is held back until the lines before it have gone.
+Why: chunks are cut into complete lines before they are parsed, and a fault in the bytes (undecodable, or truncated
+gzip) is held back until the lines before it are returned.
 
-A position is a place before some payload, and how many were given since. A place is the offset of a chunk, the
-decoder's state there, and how many lines end in the chunk before: so a position is small, whatever the encoding and
-however long the lines are. What is zipped is unzipped again to get there.
+A position is a place before some payload, and the number of payloads since. A place is the offset of a chunk, the
+decoder's state there, and the number of lines that end in the chunk before it: so a position is small, whatever the
+encoding and however long the lines. To reach a place in a gzip file, it is unzipped again.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def text(path: str | os.PathLike[str], encoding: str = "utf-8-sig", *, follow: b
     """Each line of a file is a payload, without its newline.
 
     Args:
-        path: a plain or a gzip file, or "-" for standard input. "\\n", "\\r\\n" and "\\r" end a line.
+        path: a plain or a gzip file, or "-" for standard input. "\n", "\r\n" and "\r" end a line.
         encoding: as for `open`; the default is UTF-8 with or without a byte order mark.
-        follow: go on, live: the last file, in the order of names, is read as it grows, until one behind it comes. A
-            pattern or folder may be without files yet. What is gzip is whole when it comes: move it there.
+        follow: whether the source is live: the last file by name is read as it grows, until a later one appears. A
+            pattern or folder may have no files yet. A gzip file must be complete when it appears: move it there.
     """
     _check_encoding(encoding)
     _check_follow(path, follow)
@@ -51,14 +51,14 @@ def text(path: str | os.PathLike[str], encoding: str = "utf-8-sig", *, follow: b
 
 
 def jsonl(path: str | os.PathLike[str], type: Any = Any, *, follow: bool = False) -> FileSource:
-    """Each line of a file is a payload, as one JSON value in UTF-8. Lines of white space are passed over.
+    """Each line of a file is a payload, as one JSON value in UTF-8. Blank lines are skipped.
 
-    An object with two equal keys is refused, where no `type` is given; a type takes the last of them.
+    An object with two equal keys is refused if there is no `type`; a type takes the last of them.
 
     Args:
         path: a plain or a gzip file, or "-" for standard input.
-        type: what each line must be, for instance a dataclass or a msgspec Struct; it is made so.
-        follow: as of `text`.
+        type: each line is converted to it, for instance a dataclass or a msgspec Struct.
+        follow: as for `text`.
     """
     _check_follow(path, follow)
     try:
@@ -78,15 +78,15 @@ def csv(
     follow: bool = False,
     **dialect: Any,
 ) -> FileSource:
-    """Each row of a CSV file is a payload: a dict of column name to text. Blank lines are passed over.
+    """Each row of a CSV file is a payload: a dict of column name to text. Blank lines are skipped.
 
     Args:
         path: a plain or a gzip file, or "-" for standard input.
         columns: names of the columns, for a file without a header row.
-        convert: for a column, a function that makes its text into a value: {"delay": int}.
-        encoding: as for `open`; the default also takes the byte order mark that spreadsheets write.
-        follow: as of `text`; each file has its header row.
-        dialect: other format parameters of `csv.reader`, such as quotechar; strict is True unless given.
+        convert: for a column, a function that converts its text to a value: {"delay": int}.
+        encoding: as for `open`; the default also accepts the byte order mark that spreadsheets write.
+        follow: as for `text`; each file has its header row.
+        dialect: other format parameters of `csv.reader`, such as quotechar; strict is True by default.
     """
     _check_encoding(encoding)
     _check_follow(path, follow)
@@ -106,7 +106,7 @@ def csv(
 
 
 class FileSource:
-    """A file to be read in batches; it can be opened again and again."""
+    """A file that is read in batches; it can be opened repeatedly."""
 
     promise = SourcePromise("from a position", "a place in the file, as long as it is there")
     live = False
@@ -130,7 +130,7 @@ class FileSource:
         return source
 
     def growing(self) -> FileSource:
-        """The same source, whose reader raises `NothingYet` at the end of what is there; what is gzip is whole."""
+        """The same source, whose reader raises `NothingYet` at the present end; a gzip file is complete."""
         source = copy.copy(self)
         source._grows = True
         return source
@@ -146,7 +146,7 @@ class FileSource:
 
 
 class _FileReader:
-    """Cuts the batches of a file to the size that is asked for."""
+    """Cuts the contents of a file into batches of the requested size."""
 
     def __init__(self, kind: str, file: File, batches: Iterator[list[Any]]) -> None:
         self._kind = kind
@@ -156,7 +156,7 @@ class _FileReader:
         self._at = 0
         self._before = file.place
         self._given = 0  # payloads since that place
-        self._to_pass = 0  # payloads that were given before
+        self._to_pass = 0  # payloads to skip
         self._error: Exception | None = None
 
     def read(self, items_max: int) -> list[Any] | None:
@@ -172,7 +172,7 @@ class _FileReader:
                 if self._to_pass:
                     raise self._gone() from None
                 raise
-            except Exception as error:  # which lies before that place, perhaps: who goes on meets it again
+            except Exception as error:  # the fault may lie before that place: the next reader meets it again
                 self._error = error
                 raise
             if not self._to_pass:
@@ -205,14 +205,14 @@ class _FileReader:
 
     @property
     def ended_at(self) -> int:
-        """How many bytes of the file were there at its end."""
+        """The size of the file, in bytes, when its end was read."""
         return self._file.ended_at
 
     def filenos(self) -> Sequence[int]:
         return () if self._file.pipe is None else (self._file.pipe,)
 
     def fraction(self) -> float | None:
-        """How much of the file has been read, 0 to 1; None where nobody knows how long it is."""
+        """The share of the file that has been read, 0 to 1; None if its size is unknown."""
         return self._file.fraction()
 
     def close(self) -> None:

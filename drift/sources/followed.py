@@ -1,10 +1,10 @@
-"""Files that are still written, and folders that new ones come to, as one live source.
+"""Files that are still written, and folders in which files appear, as one live source.
 
-Invariant: the files are read one after the other, in the order of their names, each to its end; so what is given is
-what the same files give when they are read again.
+Invariant: the files are read one after the other, in the order of their names, each to its end; so the items are those
+of reading the same files again.
 
-Why: the last file is read as it grows, and is at its end when one behind it is there. What does not fit is an error,
-and is not passed over: a file whose name comes before that of one that was read, and one that grows behind its end.
+Why: the last file is read as it grows, and ends when a later one exists. What contradicts this is an error, and is
+never skipped: a file whose name sorts before one that was read, and a file that grows after its end was read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from drift.sources.wake import Wake
 from drift_graph.errors import InputError
 
 _LOOK_S = 0.1
-_LOOK_SHARE = 0.02  # of the time that looking at a large folder may take
+_LOOK_SHARE = 0.02  # of the time, at most, is spent on listing a large folder
 _JOIN_S = 5.0
 
 
@@ -33,23 +33,23 @@ class Growing(Protocol):
     """A source of a file that may be still written."""
 
     def growing(self) -> Source:
-        """The same source; its reader raises `NothingYet` where the file might end."""
+        """The same source; its reader raises `NothingYet` at the present end of the file."""
 
 
 @runtime_checkable
 class _Measuring(Protocol):
     """Attributes:
-    ended_at: how many bytes of its file a reader has read, at the end.
+    ended_at: bytes of its file that a reader has read, at the end.
     """
 
     ended_at: int
 
 
 class FollowedSource:
-    """A file, a folder or a pattern that goes on being read.
+    """A file, a folder or a pattern that is followed.
 
     Args:
-        one: a source of the path as it stands, for how it is shown.
+        one: a source of the path, for its description.
         make: makes the source of a file.
     """
 
@@ -70,7 +70,7 @@ class FollowedSource:
         return FollowedSource(self._path, self._one, self._make, name)
 
     def open_one(self, path: str, name: str, *, grows: bool) -> Reader:
-        """Of one of the files, known by a name among them."""
+        """The source of one of the files, by its name."""
         source = self._make(path)
         if self._apart and isinstance(source, SetsApart):
             source = source.setting_apart(self._apart if path == self._path else f"{self._apart}, {name}")
@@ -80,10 +80,10 @@ class FollowedSource:
         return f"{self._one!r}, followed"
 
 
-class _Look(NamedTuple):
+class _Listing(NamedTuple):
     """Attributes:
-    files: that are there, in order.
-    size: in bytes, of the file that was asked for; None where it is not there.
+    files: that exist, in order.
+    size: in bytes, of the requested file; None if it does not exist.
     """
 
     files: list[str]
@@ -91,7 +91,7 @@ class _Look(NamedTuple):
 
 
 class _Files:
-    """The files that a path names, by their paths in the folder that they have in common."""
+    """The files that a path names, by their paths relative to their common folder."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -102,9 +102,9 @@ class _Files:
         if not self._many and not Path(path).is_file():
             raise InputError(f"{path} is not there; check the path, or follow a pattern, '{path}*', which may be late")
 
-    def look(self, file: str) -> _Look:
+    def look(self, file: str) -> _Listing:
         found = files_in(self._path) if self._many else [self._path]
-        return _Look(sorted(Path(each).relative_to(self.folder).as_posix() for each in found), self.size(file))
+        return _Listing(sorted(Path(each).relative_to(self.folder).as_posix() for each in found), self.size(file))
 
     def size(self, file: str) -> int | None:
         try:
@@ -117,20 +117,20 @@ class _Files:
 
 
 class _FollowedReader:
-    """Reads in the engine's thread; where all is read, another one looks whether there is more."""
+    """Reads in the engine's thread; when everything is read, another thread watches for more."""
 
     def __init__(self, files: _Files, source: FollowedSource) -> None:
         self._files = files
         self._source = source
         self._reader: Reader | None = None
         self._file = ""  # that is read, or was read last
-        self._within: Any = None  # where to go on in it, while there is no reader
+        self._within: Any = None  # position to continue at, while there is no reader
         self._size = 0  # of it, when it was opened
         self._before = 0  # files before it
         self._at_end = True
-        self._done: tuple[str, int] | None = None  # the last file that was read to its end, and how long it was
-        self._seen: _Look | None = None  # all of this is read, or will be by the reader
-        self._lock = threading.Lock()  # of what follows, and of `_seen`
+        self._done: tuple[str, int] | None = None  # the last file that was read to its end, and its size
+        self._seen: _Listing | None = None  # all of this is read, or will be by the reader
+        self._lock = threading.Lock()  # for what follows, and for `_seen`
         self._idle = False
         self._wake = Wake()
         self._wake.set()
@@ -154,7 +154,7 @@ class _FollowedReader:
             self._close_file()
 
     def _open_next(self) -> bool:
-        """Open the file that goes on; False where there is nothing new."""
+        """Open the next file; False if there is nothing new."""
         with self._lock:
             look = self._files.look(self._file)
             self._check(look)
@@ -177,10 +177,9 @@ class _FollowedReader:
             reader.seek(self._within)
         return True
 
-    def _check(self, look: _Look) -> None:
-        """
-        Raises:
-            InputError: something has come that should have been read before.
+    def _check(self, look: _Listing) -> None:
+        """Raises:
+        InputError: something has appeared that should have been read before.
         """
         folder = self._files.folder
         new = set(look.files) - set(self._seen.files if self._seen is not None else look.files)

@@ -15,7 +15,7 @@ Payload = Literal["dict", "tuple", "value"]
 
 @dataclass
 class FrameSource:
-    """A DataFrame, or what makes one from a session, to be read by the engine on Spark; see `drift.spark.source`."""
+    """A DataFrame, or a function that makes one from a session, for the engine on Spark; see `drift.spark.source`."""
 
     frame: Any
     payload: Payload = "dict"
@@ -44,11 +44,11 @@ class _NoReader:
         return None
 
     def position(self) -> Any:
-        """See `Positioned`: Spark reads all rows, and the engine passes over what lies below a cut."""
+        """See `Positioned`: Spark reads all rows, and the engine skips those below a cut."""
         return position_of("rows")
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`; another engine may have read the same items from elsewhere."""
+        """See `Positioned`; another engine may have read the same items from another kind of source."""
 
     def filenos(self) -> Sequence[int]:
         return ()

@@ -1,6 +1,6 @@
 """Lines as JSON values.
 
-Invariant: the values before a line that is none are given before it is refused, or set apart in its place.
+Invariant: the values before a bad line are returned before it is refused, or it is diverted at its place.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def values_of(file: File, decode: Callable[[bytes], Any], *, typed: bool) -> Ite
 def _values_one_by_one(
     file: File, decode: Callable[[bytes], Any], lines: list[bytes], lines_before: int, *, typed: bool
 ) -> tuple[list[Any], InputError | None]:
-    """The values of lines, of which some are blank or bad: up to the first bad one, or with these set apart."""
+    """The values of lines some of which are blank or bad: up to the first bad one, or with the bad ones diverted."""
     values: list[Any] = []
     for number, line in enumerate(lines, lines_before + 1):
         try:
@@ -63,10 +63,10 @@ def _values_one_by_one(
 
 
 def _may_repeat_keys(lines: list[bytes], values: list[Any]) -> bool:
-    """Whether some object may have a key twice; False only where none has.
+    """Whether some object may have a key twice; False only if none has.
 
-    A colon follows a key or is in a text. So there are as many as keys where no key got lost and no text has one; and
-    as many as in what is written again of the values, unless a text has one as an escape.
+    Every colon follows a key or is in a text. If no key was lost, the lines have as many as the values written again,
+    unless a text has one as an escape.
     """
     data = b"".join(lines)
     colons = data.count(b":")

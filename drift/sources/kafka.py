@@ -1,7 +1,7 @@
 """A topic of Kafka.
 
-Invariant: what is read is what lies behind the offsets that it began with, each message once; in a reading that ends,
-partition after partition, so that the same topic gives the same items in the same order.
+Invariant: the items are the messages behind the initial offsets, each once; with `until_end` partition after partition,
+so that the same topic gives the same items in the same order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _ANSWER_MAX_S = 15.0
 _LOG = logging.getLogger("drift")
-_SILENT = logging.getLogger("drift.kafka")  # what librdkafka would write to standard error is told in errors
+_SILENT = logging.getLogger("drift.kafka")  # librdkafka's messages to standard error are reported in errors instead
 _SILENT.addHandler(logging.NullHandler())
 
 
@@ -36,20 +36,20 @@ def kafka(
     group: str | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> KafkaSource:
-    """The value of each message of a topic is a payload; one without a value (a tombstone of Kafka) is None.
+    """The value of each message of a topic is a payload; a message without a value (a tombstone of Kafka) is None.
 
-    All partitions are read, and where to go on from is in the run's own state. Over partitions Kafka has no order, so
-    for the same output each time use event time, or `until_end`.
+    All partitions are read, and the offsets are part of the run's own state. Kafka has no order over partitions, so for
+    the same output each time use event time, or `until_end`.
 
     Args:
         servers: bootstrap servers, "HOST:PORT,HOST:PORT".
-        decode: what a value becomes: bytes, text (UTF-8), or the value that JSON stands for.
-        type: what each JSON value must be, for instance a dataclass or a msgspec Struct.
+        decode: what a value is converted to: bytes, text (UTF-8), or the value of its JSON.
+        type: each JSON value is converted to it, for instance a dataclass or a msgspec Struct.
         start: where to begin, or the offset in each partition (others from the earliest).
-        until_end: end with the messages that are there when the run begins, read partition after partition; without it
-            the source is live, and does not end.
-        group: a consumer group, to which the offsets of what is released are committed, each second and at the end, so
-            that Kafka's tools show how far the run is behind. Nothing is read from it.
+        until_end: end with the messages that exist when the run begins, read partition after partition; without it the
+            source is live, and does not end.
+        group: a consumer group, to which the offsets of released items are committed, each second and at the end, so
+            that Kafka's tools show the lag of the run. Nothing is read from it.
         config: more settings of librdkafka, for instance for TLS and passwords.
     """
     need("kafka", "drift.sources.kafka")
@@ -75,16 +75,16 @@ class KafkaSource:
     ) -> None:
         self._group = group
         self.live = not until_end
-        self.same_order = until_end  # that of partitions which are read at once is another each time
+        self.same_order = until_end  # partitions read in parallel have another order each time
         self._topic = topic
         self._decode = decode
         self._start = start
         self._config = {
             "bootstrap.servers": servers,
-            "group.id": group or "drift",  # librdkafka wants one
+            "group.id": group or "drift",  # librdkafka requires one
             "enable.auto.commit": False,
             "enable.partition.eof": until_end,
-            "auto.offset.reset": "error",  # offsets that Kafka has no longer are told, and not passed over
+            "auto.offset.reset": "error",  # offsets that Kafka no longer has are an error, not skipped
             **config,
         }
 
@@ -114,7 +114,7 @@ class KafkaSource:
 
 
 class _Offsets:
-    """Where the partitions begin and end, and what was given of them."""
+    """The range of each partition, and the offsets returned so far."""
 
     def __init__(self, consumer: Consumer, topic: str, start: str | Mapping[int, int]) -> None:
         from confluent_kafka import KafkaException, TopicPartition
@@ -143,7 +143,7 @@ class _Offsets:
 
 
 class _Poller:
-    """What both ways of reading share."""
+    """The common part of both ways of reading."""
 
     def __init__(self, consumer: Consumer, offsets: _Offsets, group: str | None) -> None:
         self._consumer = consumer
@@ -159,11 +159,11 @@ class _Poller:
         return self._group is not None
 
     def released(self, position: Any) -> None:
-        """See `Acknowledging`; what is committed is so by who fetches, since a consumer does one thing at a time."""
+        """See `Acknowledging`; the fetching thread commits, since a consumer is not thread-safe."""
         self._released = {int(partition): offset for partition, (offset, _) in position["offsets"].items()}
 
     def _commit(self, *, waiting: bool) -> None:
-        """To the group, what is new. That it fails is told to the log: nothing but what others see hangs on it."""
+        """Commit new offsets to the group. A failure is logged, since only external tools depend on them."""
         from confluent_kafka import KafkaException, TopicPartition
 
         topic, released = self._offsets.topic, self._released
@@ -177,8 +177,10 @@ class _Poller:
             else:
                 self._consumer.commit(offsets=new, asynchronous=True)
         except KafkaException as error:
-            told = error.args[0].str()
-            _LOG.warning("topic %r of Kafka: group %r takes no offsets: %s; the run goes on", topic, self._group, told)
+            reason = error.args[0].str()
+            _LOG.warning(
+                "topic %r of Kafka: group %r takes no offsets: %s; the run goes on", topic, self._group, reason
+            )
 
     def position(self) -> Any:
         offsets = self._offsets
@@ -196,13 +198,13 @@ class _Poller:
                 now = "there is no such partition" if first is None else f"it begins at {first}"
                 raise gone(what, f"offset {offset} of partition {partition}", now)
             self._offsets.next[partition], self._offsets.ends[partition] = offset, end
-        for partition in self._offsets.next.keys() - set(map(int, of_each)):  # that has come since
+        for partition in self._offsets.next.keys() - set(map(int, of_each)):  # partitions added since
             self._offsets.next[partition] = self._offsets.firsts[partition]
             self._offsets.ends[partition] = self._offsets.next[partition]
         self._begin()
 
     def _begin(self) -> None:
-        """Read from the offsets on."""
+        """Start reading at the offsets."""
         raise NotImplementedError
 
     def place(self, mark: Any) -> str:
@@ -225,7 +227,7 @@ class _Poller:
         from confluent_kafka import KafkaError
 
         self._commit(waiting=False)
-        consume = self._consumer.consume  # which waits for all that is asked for, so one is waited for
+        consume = self._consumer.consume  # it waits for as many as requested, so one is waited for
         found = consume(items_max, 0.0) or [*consume(1, wait_s), *consume(max(items_max - 1, 1), 0.0)]
         messages = [message for message in found if message.error() is None]
         at_end = False

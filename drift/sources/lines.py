@@ -1,9 +1,8 @@
-"""Chunks of bytes as whole lines, decoded.
+"""Chunks of bytes as complete lines, decoded.
 
-Invariant: what is given does not depend on how the file was cut into chunks, and lines before a fault come before it.
+Invariant: the lines do not depend on how the file was cut into chunks, and lines before a fault come before it.
 
-Why: chunks are cut into whole lines before anything else is done with them; what a decoder holds back of one is a part
-of the place.
+Why: chunks are cut into complete lines before any other step; bytes that a decoder holds back are part of the place.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ Decoded = TypeVar("Decoded", str, bytes, covariant=True)
 
 
 def lines_of(file: File, decode: _Decoder[Chars], newline: Chars) -> Iterator[list[Chars]]:
-    """The lines of a file without their newlines, in batches, from its place on, which goes along."""
+    """The lines of a file without their newlines, in batches, from its place on; the place is updated."""
     nothing = newline[:0]
-    unended: list[Chars] = []  # pieces of a line whose end has not come
-    begins = file.place  # where that line does
+    unended: list[Chars] = []  # the parts of an incomplete line
+    begins = file.place  # the place of its beginning
     offset, skip, given = begins.offset, begins.skip, begins.lines
     decode.go_to(begins.state)
     while True:
@@ -42,7 +41,7 @@ def lines_of(file: File, decode: _Decoder[Chars], newline: Chars) -> Iterator[li
             decoded = decode(data[: max(sound, 0)], False)
         lines = decoded.split(newline)
         ended = len(lines) - 1
-        if skip:  # lines that were given before
+        if skip:  # lines that were returned before
             skip, lines = skip - min(skip, ended), lines[skip:] or [nothing]
         unended.append(lines[0])
         if ended:
@@ -66,10 +65,10 @@ def lines_of(file: File, decode: _Decoder[Chars], newline: Chars) -> Iterator[li
 
 
 def lines_or_errors(file: File, encoding: str, *, translate: bool) -> Iterator[list[Any]]:
-    """The lines of a file, those that cannot be decoded set apart; for encodings in which ASCII is itself.
+    """The lines of a file, with those that cannot be decoded diverted; for encodings that extend ASCII.
 
     Args:
-        translate: whether "\\r" ends a line as well.
+        translate: whether "\r" ends a line as well.
     """
     if "\r\n".encode(encoding.removesuffix("-sig")) != b"\r\n":
         raise SettingsError(
@@ -101,10 +100,10 @@ def _decoded(file: File, number: int, line: bytes, encoding: str) -> Any:
 
 
 class _Decoder(Protocol[Decoded]):
-    """Decodes bytes as they come; its state is what it knows of those before."""
+    """Decodes bytes chunk by chunk; its state depends on the earlier ones."""
 
     def __call__(self, data: bytes, final: bool) -> Decoded:
-        """What the bytes stand for, and those that were held back; `final` where they are the last."""
+        """The decoded text of the data and of bytes that were held back; `final` for the last data."""
 
     def state(self) -> list[Any]: ...
 
@@ -112,7 +111,7 @@ class _Decoder(Protocol[Decoded]):
 
 
 class BytesDecoder:
-    """Bytes stand for themselves."""
+    """Bytes are not decoded."""
 
     def __call__(self, data: bytes, final: bool) -> bytes:
         return data
@@ -125,10 +124,10 @@ class BytesDecoder:
 
 
 class TextDecoder:
-    """Of an encoding of Python; newlines are "\n" where they are translated."""
+    """A codec of Python; newlines become "\n" if they are translated."""
 
     def __init__(self, encoding: str, *, translate: bool) -> None:
-        # The signature in typeshed wants a str, which is only one of the two things this class takes.
+        # typeshed's signature wants a str, which is only one of the two types this class handles.
         self._newlines: Any = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(), translate)
 
     def __call__(self, data: bytes, final: bool) -> str:

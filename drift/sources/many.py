@@ -1,7 +1,7 @@
-"""Several files as one source: a folder, or what a pattern matches.
+"""Several files as one source: a folder, or the files that match a pattern.
 
-Invariant: the files are read one after the other, in the order of their names, each to its end; which they are is found
-out when the source is opened.
+Invariant: the files are read one after the other, in the order of their names, each to its end; the list is made when
+the source is opened.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Make1 = Callable[[str], Source]
 
 
 class ManySource:
-    """A folder, or what a pattern matches, as one source.
+    """A folder, or the files that match a pattern, as one source.
 
     Args:
-        one: a source of the path as it stands, for how it is shown.
+        one: a source of the path, for its description.
         make: makes the source of a file.
     """
 
@@ -38,7 +38,7 @@ class ManySource:
         return reader_of(self._path, lambda path: self._make(path).open())
 
     def setting_apart(self, name: str) -> Source:
-        """The same source, which gives what it cannot read a place of its own, under this name and that of the file."""
+        """The same source, which diverts what it cannot read, under this name and that of the file."""
         folder = folder_of(self._path)
 
         def make(path: str) -> Source:
@@ -53,7 +53,7 @@ class ManySource:
 
 
 def folder_of(path: str) -> Path:
-    """The folder that the files have in common, wherever it is: itself, or what comes before the pattern."""
+    """The common folder of the files: the path itself, or the part before the pattern."""
     if Path(path).is_dir():
         return Path(path)
     parts = Path(path).parts
@@ -61,7 +61,7 @@ def folder_of(path: str) -> Path:
 
 
 def files_in(path: str) -> list[str]:
-    """The files in a folder (but for hidden ones), or those that match a pattern, in the order of their names."""
+    """The files in a folder (except hidden ones), or those that match a pattern, in the order of their names."""
     if Path(path).is_dir():
         found = [str(each) for each in Path(path).iterdir() if each.is_file() and each.name[:1] not in (".", "_")]
     else:
@@ -70,7 +70,7 @@ def files_in(path: str) -> list[str]:
 
 
 def files_of(path: str) -> list[str]:
-    """The files that a path names: itself, or those in a folder, or that match a pattern.
+    """The files of a path: itself, those in a folder, or those that match a pattern.
 
     Raises:
         InputError: there are none.
@@ -79,8 +79,8 @@ def files_of(path: str) -> list[str]:
         return [path]
     found = files_in(path)
     if not found:
-        told = "the folder has no files" if Path(path).is_dir() else "no file matches the pattern"
-        raise InputError(f"{path}: {told}; check the path")
+        reason = "the folder has no files" if Path(path).is_dir() else "no file matches the pattern"
+        raise InputError(f"{path}: {reason}; check the path")
     return found
 
 
@@ -94,7 +94,7 @@ class ManyReader:
     """Reads files one after the other.
 
     Args:
-        folder: that the files have in common; a position tells a file by its path in there.
+        folder: their common folder; a position names a file by its path relative to it.
     """
 
     def __init__(self, paths: Sequence[str], open_one: Callable[[str], Reader], folder: Path) -> None:
@@ -116,7 +116,7 @@ class ManyReader:
         return None
 
     def position(self) -> Any:
-        """See `Positioned`: the file that is read, how many are before it, and where in it."""
+        """See `Positioned`: the present file, the number of files before it, and the position in it."""
         if self._at >= len(self._paths):
             return position_of("files", file=self._name(self._at - 1), before=self._at - 1, within=None)
         within = None
@@ -127,7 +127,7 @@ class ManyReader:
         return position_of("files", file=self._name(self._at), before=self._at, within=within or {})
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`. Files may have come since, whose names are behind that of the file that is read."""
+        """See `Positioned`. Files may have been added that sort behind the present file."""
         file, before, within = where_in(position, "files", str(self._folder), "file", "before", "within")
         names = list(map(self._name, range(len(self._paths))))
         at = names.index(file) if file in names else -1
@@ -152,7 +152,7 @@ class ManyReader:
         return ()
 
     def fraction(self) -> float | None:
-        """How much of the files has been read, 0 to 1, each counted as one of equal length."""
+        """The share of the files that has been read, 0 to 1, as if all had the same length."""
         part = getattr(self._reader, "fraction", lambda: None)() or 0.0
         return (self._at + part) / len(self._paths)
 

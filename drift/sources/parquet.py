@@ -32,16 +32,16 @@ def parquet(
     type: Any = None,
     follow: bool = False,
 ) -> ParquetSource | FollowedSource:
-    """Each row of a Parquet file is a payload, with values as of `drift.sources.table`.
+    """Each row of a Parquet file is a payload, with values as from `drift.sources.table`.
 
     Args:
         path: a file, a folder of files, or a pattern such as "flights/*.parquet"; files are read in the order of their
             names.
-        columns: those that are read, in this order; all if None.
+        columns: to read, in this order; None for all.
         payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column.
-        type: what each row must be, for instance a dataclass or a msgspec Struct; the dict is made so.
-        follow: go on, live, with files that come, in the order of their names; each is whole when it comes: move it
-            there.
+        type: each row, as a dict, is converted to it, for instance a dataclass or a msgspec Struct.
+        follow: whether the source is live: files that appear are read, in the order of their names; each must be
+            complete when it appears: move it there.
     """
     need("parquet", "drift.sources.parquet")
     check_payload("parquet", payload, type)
@@ -86,7 +86,7 @@ class ParquetSource:
         wanted = names if self._columns is None else self._columns
 
         def behind(rows: int) -> Iterator[pa.RecordBatch]:
-            """The groups of rows before are not read."""
+            """Row groups before this row are not read."""
             group, groups = 0, file.metadata.num_row_groups
             while group < groups and rows >= file.metadata.row_group(group).num_rows:
                 rows -= file.metadata.row_group(group).num_rows

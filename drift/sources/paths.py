@@ -1,6 +1,6 @@
-"""What a path stands for: a file, all that are in a folder or match a pattern, or what goes on being written there.
+"""The sources of a path: a file, the files in a folder or matching a pattern, or a path that is followed.
 
-Invariant: whatever a path stands for, each file is read by the source that is made of its path.
+Invariant: for every kind of path, each file is read by the source that is made from its path.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Make = TypeVar("Make", bound=Callable[..., Any])
 
 
 def of_paths(of_file: Make) -> Make:
-    """A function that makes a source of a file, for folders and patterns as well, and to be followed."""
+    """From a function that makes the source of a file, one that also handles folders, patterns and following."""
 
     @wraps(of_file)
     def source(path: str | os.PathLike[str], *args: Any, **more: Any) -> Any:
-        one: Source = of_file(path, *args, **more)  # which checks the arguments
+        one: Source = of_file(path, *args, **more)  # checks the arguments
         named = os.fsdecode(path)
 
         def make(each: str) -> Source:

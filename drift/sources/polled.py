@@ -1,9 +1,9 @@
-"""Sources that are asked for more: a stream of Redis, a topic of Kafka.
+"""Sources that are polled: a stream of Redis, a topic of Kafka.
 
-Invariant: `position` is that behind the last item that `read` has given, whatever has been fetched ahead; and where a
-message cannot be decoded, all before it are given first.
+Invariant: `position` is that behind the last item that `read` has returned, whatever was fetched ahead; if a message
+cannot be decoded, all before it are returned first.
 
-Why: each item comes with its mark, and the marks of those that were given are what the position is made of.
+Why: each item comes with a mark, and the position is computed from the marks of returned items.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FETCHED_MAX = 4096
 class Fetched(NamedTuple):
     """Attributes:
     values: of the messages, not decoded yet.
-    marks: what tells the place of each.
+    marks: the position of each.
     """
 
     values: list[Any]
@@ -35,22 +35,22 @@ class Fetched(NamedTuple):
 
 
 class Poller(Protocol):
-    """What a reader fetches from; used by one thread at a time, but for `behind` and `position`."""
+    """Fetches for a reader; used by one thread at a time, except `behind` and `position`."""
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
-        """What is there, perhaps nothing within that time; None at the end."""
+        """The available messages, possibly none within the given time; None at the end."""
 
     def behind(self, marks: Sequence[Any]) -> None:
-        """Items with these marks were given."""
+        """Items with these marks were returned."""
 
     def position(self) -> Any:
-        """What `fetch` is to begin at, to go on behind what was given: numbers, texts and dicts."""
+        """Where `fetch` is to begin in order to continue behind the returned items: numbers, texts and dicts."""
 
     def seek(self, position: Any) -> None:
-        """Called before the first `fetch`: begin there."""
+        """Begin there; called before the first `fetch`."""
 
     def place(self, mark: Any) -> str:
-        """Of a message, for errors."""
+        """The place of a message, for errors."""
 
     def close(self) -> None: ...
 
@@ -59,10 +59,10 @@ Decode = Callable[[Any], Any]
 
 
 def decoder(function: str, decode: str, type: Any) -> Decode:
-    """What makes a payload of the bytes of a message.
+    """The function from the bytes of a message to its payload.
 
     Raises:
-        SettingsError: there is no such.
+        SettingsError: an argument is not valid.
     """
     if type is not None and decode != "json":
         raise SettingsError(f"{function} type= is for decode='json', not for {decode!r}")
@@ -77,7 +77,7 @@ def decoder(function: str, decode: str, type: Any) -> Decode:
 
 
 def decoded(poller: Poller, fetched: Fetched, decode: Decode) -> tuple[list[Any], InputError | None]:
-    """The payloads of messages, up to the first that has none, and the error of that one."""
+    """The payloads of messages, up to the first that cannot be decoded, and its error."""
     payloads: list[Any] = []
     try:
         payloads.extend(map(decode, fetched.values))
@@ -91,7 +91,7 @@ def decoded(poller: Poller, fetched: Fetched, decode: Decode) -> tuple[list[Any]
 
 
 class _Polled:
-    """What both readers pass on."""
+    """The methods that both readers pass on."""
 
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
@@ -112,7 +112,7 @@ class _Polled:
 
 
 class FiniteReader(_Polled):
-    """Reads up to the end that a poller has."""
+    """Reads up to the end."""
 
     def __init__(self, poller: Poller, decode: Decode) -> None:
         super().__init__(poller)
@@ -143,7 +143,7 @@ class FiniteReader(_Polled):
 
 
 class LiveReader(_Polled):
-    """Reads what comes, fetched by a thread of its own."""
+    """Reads what arrives, fetched by a thread of its own."""
 
     def __init__(self, poller: Poller, decode: Decode) -> None:
         super().__init__(poller)
@@ -154,7 +154,7 @@ class LiveReader(_Polled):
         self._closed = False
         self._error: BaseException | None = None
         self._wake = Wake()
-        self._thread: threading.Thread | None = None  # begun by the first `read`, so that it can be told where
+        self._thread: threading.Thread | None = None  # started by the first `read`, after `seek`
 
     def _fill(self) -> None:
         try:
@@ -168,7 +168,7 @@ class LiveReader(_Polled):
                     if fetched.values and not self._closed:
                         self._fetched.append(fetched)
                         self._wake.set()
-        except BaseException as error:  # were it lost here, the run would wait for ever
+        except BaseException as error:  # without this the run would wait for ever
             self._error = error
         finally:
             with self._changed:

@@ -1,9 +1,9 @@
 """Rows of a query of Postgres or SQLite, in the order of a key.
 
-Invariant: each row that was there from the beginning is given once, in the order of the key, whatever was read when.
+Invariant: each row that existed from the beginning is returned once, in the order of the key, whenever it was read.
 
-Why: what is read next are the rows whose key is above that of the last one, so no cursor has to live on, and a position
-is a key. The last row is read once more, so that another one with its key is seen, and is refused.
+Why: the next rows are those whose key is above that of the last one, so no cursor has to stay open, and a position is a
+key. The last row is read again, so that another one with its key is detected, and refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from drift_graph.errors import InputError, SettingsError
 
 _ROWS = 4096
 
-#: Rows behind a key, or the first: what is executed, and gives names of columns and rows.
+#: A query for rows behind a key, or for the first ones, and a function that runs it and gives names of columns and
+#: rows.
 Fetch = Callable[[Any, int], tuple[list[str], list[tuple[Any, ...]]]]
 
 

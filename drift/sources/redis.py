@@ -31,14 +31,13 @@ def redis(
     """Each entry of a Redis stream is a payload.
 
     Args:
-        url: redis://HOST:PORT/DATABASE, or what else redis-py takes.
+        url: redis://HOST:PORT/DATABASE, or any other URL that redis-py takes.
         stream: its key.
-        decode: "fields" makes a dict of text of all of them; else one field, as bytes, text (UTF-8) or JSON.
+        decode: "fields" for a dict of text of all fields; else one field, as bytes, text (UTF-8) or JSON.
         field: the one field.
-        type: what each JSON value must be, for instance a dataclass or a msgspec Struct.
-        start: begin behind this ID; "$" for what comes from now on.
-        until_end: end with the entries that are there when the run begins; without it the source is live, and does not
-            end.
+        type: each JSON value is converted to it, for instance a dataclass or a msgspec Struct.
+        start: begin behind this ID; "$" for new entries only.
+        until_end: end with the entries that exist when the run begins; without it the source is live, and does not end.
     """
     need("redis", "drift.sources.redis")
     if decode == "fields":
@@ -79,7 +78,7 @@ class RedisSource:
 
 
 class _Poller:
-    """Reads entries behind an ID, up to another where there is one."""
+    """Reads entries behind an ID, up to another ID if there is one."""
 
     def __init__(
         self, client: redis_client.Redis, stream: str, field: bytes | None, start: str, end: str | None
@@ -114,13 +113,13 @@ class _Poller:
         return Fetched(values, marks)
 
     def _deleted(self) -> str | None:
-        """The greatest ID of entries that are deleted, "0" where none are; None where there is no stream."""
+        """The greatest ID of deleted entries, "0" if there are none; None if there is no stream."""
         import redis
 
         try:
-            told: Any = self._client.xinfo_stream(self._stream)
-            deleted = told.get("max-deleted-entry-id")
-            if deleted is None:  # a server before 7.0: what is before the first entry may have been there
+            info: Any = self._client.xinfo_stream(self._stream)
+            deleted = info.get("max-deleted-entry-id")
+            if deleted is None:  # a server before 7.0: entries before the first one may have been deleted
                 first: Any = self._client.xrange(self._stream, count=1)
                 return "0" if first else "18446744073709551615-0"
             return str(deleted.decode())
@@ -137,7 +136,7 @@ class _Poller:
         return position_of("redis", behind=self._given, end=self._end)
 
     def seek(self, position: Any) -> None:
-        """It ends where it would have ended."""
+        """A reading that ends does so where it would have ended."""
         behind, end = where_in(position, "redis", f"stream {self._stream!r} of Redis", "behind", "end")
         deleted = self._deleted()
         if behind != "0" and (deleted is None or _number(deleted) > _number(behind)):

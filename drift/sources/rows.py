@@ -1,9 +1,9 @@
-"""Rows of tables as payloads: what sources of DataFrames and of Parquet files share.
+"""Rows of tables as payloads: the common part of sources of DataFrames and of Parquet files.
 
-Invariant: every row before one that has no payload is given before the error, which names the row; and what is given
-does not depend on how the table was cut into batches.
+Invariant: every row before one that cannot be converted is returned before the error, which names the row; the payloads
+do not depend on how the table was cut into batches.
 
-Why: where a batch cannot be made into payloads, its rows are taken one by one up to the one that is at fault.
+Why: if a batch cannot be converted, its rows are taken one by one up to the bad one.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class RowsReader:
 
     Args:
         name: of the table, for errors.
-        batches: in order, as they are in the table.
-        make: the payloads of a batch.
-        rows: how many there are in all, if that is known.
-        close: lets go of what the batches are read from.
-        behind: gives the batches behind so many rows; None for what can be read once only.
+        batches: in the order of the table.
+        make: from a batch its payloads.
+        rows: their number, if known.
+        close: releases what the batches are read from.
+        behind: returns the batches behind a number of rows; None if the table can be read only once.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class RowsReader:
 
 
 def without(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches but for so many rows at their beginning."""
+    """Batches without this many leading rows."""
     for batch in batches:
         if rows < batch.num_rows:
             yield batch.slice(rows)
@@ -117,10 +117,10 @@ def without(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 
 def maker(name: str, columns: Sequence[str], payload: Payload, kind: Any) -> Callable[[pa.RecordBatch], list[Any]]:
-    """What makes payloads of batches with these columns.
+    """The function from batches with these columns to payloads.
 
     Args:
-        kind: what each payload must be, for instance a dataclass or a msgspec Struct; None for what `payload` gives.
+        kind: each payload is converted to it, for instance a dataclass or a msgspec Struct; None for the plain payload.
     """
     from drift.arrow import payloads_of
 
@@ -137,9 +137,8 @@ def maker(name: str, columns: Sequence[str], payload: Payload, kind: Any) -> Cal
 
 
 def check_payload(function: str, payload: str, kind: Any) -> None:
-    """
-    Raises:
-        SettingsError: the arguments of a source of rows are none.
+    """Raises:
+    SettingsError: the arguments of a source of rows are not valid.
     """
     if payload not in ("dict", "tuple", "value"):
         raise SettingsError(f"{function} payload={payload!r:.80} is neither 'dict', 'tuple' nor 'value'")

@@ -1,10 +1,9 @@
 """Lines over TCP.
 
-Invariant: a line is given whole or not at all, lines of one connection in their order; and what is buffered is at
-most one line and one receive of each connection.
+Invariant: a line is returned completely or not at all, lines of one connection in their order; at most one line and one
+receive of each connection are buffered.
 
-Why: nothing is received while lines are waiting to be taken, so a sender that is faster than the run is slowed down
-by TCP itself.
+Why: nothing is received while lines wait to be taken, so TCP slows down a sender that is faster than the run.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ def tcp_lines(
     line_bytes_max: int = 1 << 20,
     connections_max: int = 64,
 ) -> TcpLines:
-    """Each line that comes over TCP is a payload: UTF-8, ended by a newline (or by "\\r\\n"), which is taken off.
+    """Each line received over TCP is a payload: UTF-8, ended by a newline (or by "\r\n"), which is removed.
 
     The socket listens from this call on; its `address` and `port` are known at once.
 
     Args:
-        host, port: where to listen, and only this machine can connect to the default; port 0 takes a free one.
+        host, port: where to listen; by default only for this machine; port 0 takes a free one.
         connect: connect there when the run starts, in place of listening; the input ends with the connection.
-        until_closed: the input ends when every connection is closed, and one of them had sent something: who only
-            looks whether somebody listens ends nothing.
+        until_closed: the input ends when every connection is closed and one of them has sent something; so a mere port
+            check does not end it.
         line_bytes_max: a longer line ends the run with an InputError.
-        connections_max: how many are served at a time; others wait.
+        connections_max: served at a time; others wait.
 
     Raises:
-        SettingsError: where it cannot listen.
+        SettingsError: it cannot listen there.
     """
     for name, value in (("line_bytes_max", line_bytes_max), ("connections_max", connections_max)):
         if type(value) is not int or value < 1:
@@ -91,7 +90,9 @@ class TcpLines:
         return self.address[1]
 
     def setting_apart(self, name: str) -> TcpLines:
-        """See `SetsApart`. Lines that cannot be taken, and connections that end within one, end nobody else's."""
+        """See `SetsApart`. Lines that cannot be decoded, and connections that end within a line, leave others
+        unaffected.
+        """
         self._apart = name
         return self
 
@@ -128,12 +129,12 @@ class _Peer:
         self.name = f"{address[0]}:{address[1]}"
         self.has_sent = False
         self.lines = 0
-        self.unended: list[bytes] = []  # pieces of a line whose end has not come
+        self.unended: list[bytes] = []  # the parts of an incomplete line
         self.unended_bytes = 0
 
 
 class _TcpReader:
-    """Accepts and receives whenever it is asked for lines and has none."""
+    """Accepts and receives when it is asked for lines and has none."""
 
     def __init__(
         self,
@@ -149,13 +150,13 @@ class _TcpReader:
         self._until_closed = until_closed
         self._line_bytes_max = line_bytes_max
         self._connections_max = connections_max
-        self._selector: Any = selectors.DefaultSelector()  # an epoll or kqueue: one descriptor for all connections
+        self._selector: Any = selectors.DefaultSelector()  # epoll or kqueue: one descriptor for all connections
         self._wake = Wake()
         self._selector.register(self._wake, selectors.EVENT_READ, None)
         if listener is not None:
             self._selector.register(listener, selectors.EVENT_READ, None)
         self._peers: list[_Peer] = []
-        self._served = connection is not None  # somebody has sent something, or was asked for it
+        self._served = connection is not None  # a peer has sent something, or the caller asked for this connection
         self._lines: list[Any] = []
         self._at = 0
         self._error: InputError | None = None
@@ -174,7 +175,7 @@ class _TcpReader:
             raise self._error
         if batch or not ended:
             return batch
-        if self._listener is not None:  # who comes too late is told so
+        if self._listener is not None:  # later connections are refused
             self._selector.unregister(self._listener)
             self._listener.close()
             self._listener = None
@@ -265,7 +266,7 @@ class _TcpReader:
                 self._remove(peer)
 
     def _take(self, peer: _Peer, lines: list[bytes]) -> None:
-        """Decode whole lines, up to the first that is not allowed, or with these set apart."""
+        """Decode complete lines, up to the first bad one, or with bad ones diverted."""
         lines = [line.removesuffix(b"\r") for line in lines]
         if max(map(len, lines)) <= self._line_bytes_max:
             try:
@@ -297,7 +298,7 @@ class _TcpReader:
         )
 
     def _fail(self, peer: _Peer, fault: str, data: bytes) -> None:
-        """A line that cannot be taken ends the run, or is set apart."""
+        """A bad line ends the run, or is diverted."""
         fault = f"connection from {peer.name}, line {peer.lines + 1}: {fault}"
         if self._apart:
             peer.lines += 1

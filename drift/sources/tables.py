@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 
 def table(frame: Any, *, payload: Literal["dict", "tuple", "value"] = "dict", type: Any = None) -> TableSource:
-    """A table as a source: each row is a payload, in the order of the table; a DataFrame by itself is one as well.
+    """A table as a source: each row is a payload, in the order of the table. DataFrames can also be passed directly.
 
-    Moments are datetimes in microseconds, in UTC where they have a zone; what is missing (null, of pandas NaN and NaT
-    too) is None; categories are their values; structs are dicts. The index of a DataFrame of pandas is no column.
+    Timestamps become datetimes in microseconds, in UTC if they have a zone; missing values (null, and NaN and NaT of
+    pandas) become None; categories become their values; structs become dicts. The index of a pandas DataFrame is not a
+    column.
 
     Args:
-        frame: a DataFrame of pandas or Polars, a table or batch of PyArrow, a relation of DuckDB: what has Arrow's
-            stream interface. A DataFrame of Spark is one after `frame.toArrow()`.
+        frame: a DataFrame of pandas or Polars, a table or batch of PyArrow, a relation of DuckDB, or anything else with
+            Arrow's stream interface. For a DataFrame of Spark pass `frame.toArrow()`.
         payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column.
-        type: what each row must be, for instance a dataclass or a msgspec Struct; the dict is made so.
+        type: each row, as a dict, is converted to it, for instance a dataclass or a msgspec Struct.
     """
     need("tables", "drift.sources.table")
     check_payload("table", payload, type)
@@ -90,7 +91,7 @@ def _batches(name: str, frame: Any) -> tuple[list[str], Iterator[pa.RecordBatch]
     import pyarrow as pa
 
     try:
-        if hasattr(frame, "itertuples"):  # of pandas, whose index would be a column
+        if hasattr(frame, "itertuples"):  # of pandas, whose index would become a column
             frame = pa.Table.from_pandas(frame, preserve_index=False)
         if isinstance(frame, pa.RecordBatch):
             return frame.schema.names, iter([frame])

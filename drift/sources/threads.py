@@ -1,7 +1,7 @@
 """A blocking iterable as a live source: a thread waits for its items.
 
-Invariant: no more than `buffer_items_max` items are between the iterable and the engine, and after `close` the thread
-takes no further item.
+Invariant: at most `buffer_items_max` items are between the iterable and the engine, and after `close` the thread takes
+no further item.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from drift.sources.wake import Wake
 from drift_graph.errors import SettingsError
 from drift_graph.sizes import BATCH_BYTES, size_of
 
-_LOOK_EVERY = 16  # items of which one is looked at, how large it is
+_LOOK_EVERY = 16  # one item in so many is measured
 
 
 def live(iterable: Iterable[Any], *, buffer_items_max: int = 8192, close_max_s: float = 1.0) -> LiveSource:
-    """An iterable or generator that gives its items in its own time, blocking until it has one.
+    """An iterable or generator that blocks until it has an item, as a live source.
 
-    It is iterated in a thread of its own. What it raises ends the run, once the items before it are on their way.
+    It is iterated in a thread of its own. An exception of the iterable ends the run, after the items before it.
 
     Args:
-        buffer_items_max: after so many items that the engine has not taken the iterable has to wait.
-        close_max_s: how long the end of a run waits for the iterable to give its next item, so that a generator's
-            `finally` is run; nothing can interrupt one that blocks longer, and its thread ends at its next item.
+        buffer_items_max: when so many items wait for the engine, the iterable is not advanced.
+        close_max_s: how long the end of a run waits for the iterable to yield its next item, so that a generator's
+            `finally` runs; one that blocks longer cannot be interrupted, and its thread ends at its next item.
     """
     if isinstance(iterable, (str, bytes)) or not isinstance(iterable, Iterable):
         hint = "; call it, live(it())" if callable(iterable) else ""
@@ -60,7 +60,7 @@ class _LiveReader:
     def __init__(self, iterable: Iterable[Any], buffer_items_max: int, close_max_s: float) -> None:
         self._buffer: deque[Any] = deque()
         self._buffer_items_max = buffer_items_max
-        self._full_items = buffer_items_max  # or fewer, where they are large
+        self._full_items = buffer_items_max  # or fewer, if they are large
         self._close_max_s = close_max_s
         self._changed = threading.Condition()
         self._ended = False
@@ -84,7 +84,7 @@ class _LiveReader:
                         break
                     self._buffer.append(payload)
                     self._wake.set()
-        except BaseException as error:  # SystemExit too: were it lost here, the run would wait for ever
+        except BaseException as error:  # SystemExit too: without this the run would wait for ever
             self._error = error
         finally:
             with self._changed:

@@ -1,4 +1,4 @@
-"""A file descriptor that is readable exactly while it is told to be, so that an engine can wait for it."""
+"""A file descriptor that is readable exactly while it is set, so that an engine can wait for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 class Wake:
-    """A pipe with one byte in it, or none. The caller sees to it that one thread at a time is in here."""
+    """A pipe with one byte in it, or none. Not thread-safe."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
@@ -17,7 +17,7 @@ class Wake:
         return self._read
 
     def set(self, ready: bool = True) -> None:
-        """Be readable, or not."""
+        """Make it readable, or not."""
         if ready == self._ready or not self._open:
             return
         self._ready = ready

@@ -1,9 +1,9 @@
 """Messages of a ZeroMQ socket.
 
-Invariant: after a `read` the engine is woken by the next message, and also if there are more messages already.
+Invariant: after a `read` the engine is woken by the next message, and at once if there are more messages already.
 
-Why: ZeroMQ's descriptor tells of a change, not of a state, and only to those who have seen the queue empty. So a
-`read` that stops before that makes a second descriptor readable, one that tells of the state.
+Why: ZeroMQ's descriptor signals changes, not states, and only to code that has seen the queue empty. So a `read` that
+stops before that makes a second descriptor readable, which signals the state.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ def zmq_pull(
     subscribe: str | bytes | None = None,
     until_empty: bool = True,
 ) -> ZmqPull:
-    """Each message that a ZeroMQ socket gets is a payload.
+    """Each message that a ZeroMQ socket receives is a payload.
 
-    The socket is there from this call on; its `address` is known at once ("tcp://127.0.0.1:*" takes a free port).
+    The socket exists from this call on; its `address` is known at once ("tcp://127.0.0.1:*" takes a free port).
 
     Args:
         address: an endpoint, such as "tcp://127.0.0.1:5555" or "ipc:///run/flights".
-        decode: what a message becomes: bytes, text (UTF-8), or the value that JSON stands for.
+        decode: what a message is converted to: bytes, text (UTF-8), or the value of its JSON.
         connect: connect there, in place of binding.
-        subscribe: be a SUB socket with this topic, b"" for every message, in place of a PULL socket. ZeroMQ then
-            loses what is published before the subscription, and what is too much for the queue.
-        until_empty: an empty message ends the input; what other senders have under way is not read then.
+        subscribe: be a SUB socket with this topic, b"" for every message, in place of a PULL socket. ZeroMQ then loses
+            messages published before the subscription, and those that overflow the queue.
+        until_empty: an empty message ends the input; messages of other senders that are under way are not read then.
 
     Raises:
-        SettingsError: where it cannot be bound or connected.
+        SettingsError: it cannot be bound or connected.
     """
     if decode not in ("bytes", "text", "json"):
         raise SettingsError(f"decode={decode!r} is neither 'bytes' nor 'text' nor 'json'")
@@ -67,7 +67,7 @@ class ZmqPull:
         self._decode = decode
         self._until_empty = until_empty
         self._used = False
-        self.apart = ""  # the source's name, where messages that cannot be decoded are to be set apart
+        self.apart = ""  # the source's name, if messages that cannot be decoded are diverted
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PULL if subscribe is None else zmq.SUB)
         try:
@@ -95,7 +95,7 @@ class ZmqPull:
         return _ZmqReader(self, self._socket, self._decode, self._until_empty)
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         self._used = True
         self._context.destroy(linger=0)
 
