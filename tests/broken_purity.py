@@ -94,7 +94,7 @@ BREAKAGES = [
     one(
         "the second replica makes the calls in the order of the first",
         _CHECK,
-        "backward = [turned or at == 1 for at in range(len(replicas))]",
+        "backward = [reverse or at == 1 for at in range(len(replicas))]",
         "backward = [False for _ in replicas]",
         PURITY,
         NO_TWINS,
