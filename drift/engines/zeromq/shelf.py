@@ -108,7 +108,7 @@ class PieceFiles:
         layers: list[Layer] = []
         for as_it_is, group in groupby(map(self._data, names), lambda data: data[:1] == _AS_IT_IS):
             if as_it_is:
-                layers.append(LoadedLayer(merged(unpacked(data[1:]) for data in group), self.timed))
+                layers.append(LoadedLayer([unpacked(data[1:]) for data in group], self.timed))
             else:
                 layers.append(_Files(list(map(_File, group))))
         return layers

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from drift.machines.cuts import GONE, Entries, Lookup
@@ -103,50 +102,57 @@ class InMemory:
         return name, len(name), 0.0
 
     def get(self, names: Sequence[bytes]) -> list[Layer]:
-        return [LoadedLayer(unpacked(name), self._timed) for name in names]
+        return [LoadedLayer([unpacked(name)], self._timed) for name in names]
 
     def drop(self, name: bytes) -> None:
         """There is nothing to do."""
 
 
 class LoadedLayer:
-    """A piece that is in memory."""
+    """Pieces that are in memory, and follow one another; keys are looked up where somebody asks."""
 
-    def __init__(self, piece: Piece, timed: Collection[str]) -> None:
-        self._piece = piece
+    def __init__(self, pieces: Sequence[Piece], timed: Collection[str]) -> None:
+        self._pieces = pieces
         self._timed = timed
+        self._newest: dict[str, dict[Any, Any]] = {}  # values by step and key
 
-    @cached_property
-    def _states(self) -> dict[str, dict[Any, Any]]:
-        return {step: dict(entries) for step, entries in self._piece.states.items()}
+    def _values(self, step: str) -> dict[Any, Any]:
+        values = self._newest.get(step)
+        if values is None:
+            values = self._newest[step] = {}
+            for piece in self._pieces:
+                if (entries := piece.states.get(step)) is not None:
+                    values.update(zip(entries.identities, entries.values))
+                    values.update(dict.fromkeys(entries.gone, GONE))
+        return values
 
     @property
     def cut(self) -> bytes:
-        return self._piece.cut
+        return self._pieces[-1].cut
 
     @property
     def later(self) -> list[LaterSent]:
-        return self._piece.later
+        return [each for piece in self._pieces for each in piece.later]
 
     @property
     def steps(self) -> Collection[str]:
-        return self._piece.states
+        return dict.fromkeys(step for piece in self._pieces for step in piece.states)
 
     def count(self, step: str) -> int:
         """See `Layer`."""
-        return len(self._piece.states.get(step, ()))
+        return sum(len(piece.states.get(step, ())) for piece in self._pieces)
 
     def timed(self, step: str) -> Iterable[Any]:
         """See `Layer`."""
-        return timed_keys(self._piece.states.get(step, ())) if step in self._timed else ()
+        return timed_keys(self._values(step).items()) if step in self._timed else ()
 
     def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
         """See `Layer`."""
-        states = self._states.get(step, {})
-        return {key: states[key] for key in keys if key in states}
+        values = self._values(step)
+        return {key: values[key] for key in keys if key in values}
 
     def whole(self) -> Piece:
-        return self._piece
+        return merged(self._pieces)
 
 
 def timed_keys(entries: Iterable[tuple[Any, Any]]) -> list[Any]:
