@@ -63,8 +63,9 @@ _WAIT_MS = 100
 _LOOK_INTERVAL_S = 0.02
 _STOP_S = 2.0
 _START_S = 60.0
-#: A run that is shorter and loses no process has none beside it: each takes a third of a second to start.
-_BESIDE_AFTER_S = 10.0
+#: A run that is shorter and loses no process has none beside it: each takes a third of a second to start. Who waits for
+#: the output of a live source waits for them as well, and its processes seldom have all of the machine to do.
+_BESIDE_AFTER_S, _BESIDE_LIVE_AFTER_S = 10.0, 1.0
 #: A process counts as hung when it was silent at so many looks, and as long: the caller may have stood still as well.
 _LOOKS_MIN = 4
 #: Bars of a process's timeline that are kept until somebody takes them.
@@ -544,7 +545,8 @@ class ZeromqEngine:
 
     def _have_beside(self) -> None:
         """A process that is ready to take another's place, and one that makes pieces of cuts one, in no short run."""
-        is_short = not self.progress.died and self._awake.now_s() - self._began_s < _BESIDE_AFTER_S
+        after_s = _BESIDE_LIVE_AFTER_S if self._feed.live else _BESIDE_AFTER_S
+        is_short = not self.progress.died and self._awake.now_s() - self._began_s < after_s
         if not self._recovers or is_short or (self._recovery is not None and self._recovery.going_back):
             return
         if self._spare is None:

@@ -1,11 +1,13 @@
 """When cuts are taken for those who may have to begin anew: as often as they cost little, and before logs are long.
 
-Invariant: after a cut whose pieces took a worker t seconds to write there is none for PRICE * t seconds, unless logs
-have come to their bound and the cut is worth it: they have doubled since the last one.
+Invariant: a cut that will take a worker t seconds to write comes PRICE * t seconds or more after the last one, as far
+as the last one tells; unless logs have come to their bound and the cut is worth it: they have doubled since.
 
 Why: a cut writes the keys that changed since the one before. Where these are few it costs nothing, and the interval is
-the least one. Where each item has a key of its own a cut costs by items, however far apart cuts are; so they come
-seldom, and logs say when. A short run has none.
+the least one. Where each item has a key of its own a cut costs by items, however far apart cuts are: where items come
+fast that is always too much, and logs say when; where they come slowly it never is, and little has to be done again
+after a death, though the cut behind a rush took long. So the next is taken to cost what the last one did, or as much
+for what has been fed since, if that is less. A short run has none.
 """
 
 from __future__ import annotations
@@ -31,16 +33,28 @@ class CutPace:
         self._every_s = every_s
         self._next_s: float | None = None if every_s is None else -float("inf")
         self._bytes_max = LOG_BYTES_MAX
+        self._taken_s = 0.0
+        self._fed_bytes = 0  # between the last cut and the one before
+        self._cost_s = 0.0  # of the last cut
 
-    def is_due(self, now_s: float, log_bytes: int) -> bool:
-        """Whether it is time for a cut, or link logs are so long that there has to be one."""
+    def is_due(self, now_s: float, log_bytes: int, fed_bytes: int) -> bool:
+        """Whether it is time for a cut, or link logs are so long that there has to be one.
+
+        Args:
+            log_bytes: of the process whose logs are the longest.
+            fed_bytes: since the last cut.
+        """
         if self._next_s is None:
             self._next_s = now_s + FIRST_S
-        return now_s >= self._next_s or log_bytes > self._bytes_max
+        if log_bytes > self._bytes_max:
+            return True
+        share = min(fed_bytes / self._fed_bytes, 1.0) if self._fed_bytes else 1.0
+        return now_s >= max(self._next_s, self._taken_s + PRICE * self._cost_s * share)
 
-    def begun(self, now_s: float) -> None:
+    def begun(self, now_s: float, fed_bytes: int) -> None:
         """A cut is to be taken."""
         self._next_s = now_s + (INTERVAL_S if self._every_s is None else self._every_s)
+        self._fed_bytes = fed_bytes
 
     def taken(self, now_s: float, cost_s: float, log_bytes: int) -> None:
         """All of it has come, or will not.
@@ -50,5 +64,4 @@ class CutPace:
             log_bytes: that are still kept, since they are above the cut.
         """
         self._bytes_max = max(LOG_BYTES_MAX, 2 * log_bytes)
-        if self._every_s is None and self._next_s is not None:
-            self._next_s = max(self._next_s, now_s + PRICE * cost_s)
+        self._taken_s, self._cost_s = now_s, cost_s if self._every_s is None else 0.0

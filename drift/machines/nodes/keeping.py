@@ -215,10 +215,11 @@ class Keeping:
         if self._taking is not None or self.holds:
             return None
         is_asked_for = self.awaits_cut(minimal_time)
-        if not is_asked_for and (minimal_time <= self.since or not self._pace.is_due(now_s, self._log_bytes)):
+        fed_bytes = self.links.kept_bytes
+        if not is_asked_for and (minimal_time <= self.since or not self._pace.is_due(now_s, self._log_bytes, fed_bytes)):
             return None
         self._is_for_others = is_asked_for
-        self._pace.begun(now_s)
+        self._pace.begun(now_s, fed_bytes)
         self._number += 1
         self._taking = self._number
         self._given = {}

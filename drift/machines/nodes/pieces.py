@@ -26,6 +26,8 @@ _MERGED = 8
 _TIER_BYTES = 4096
 #: A larger piece is made one in which keys are looked up, though it has no neighbours of its size.
 _ALONE_BYTES = 1 << 16
+#: A table in memory that has so many keys is full: one that outgrows the processor's cache takes twice as long to fill.
+_TABLE_ENTRIES = 1 << 15
 
 
 class NoRoom(Exception):
@@ -114,17 +116,19 @@ class LoadedLayer:
     def __init__(self, pieces: Sequence[Piece], timed: Collection[str]) -> None:
         self._pieces = pieces
         self._timed = timed
-        self._newest: dict[str, dict[Any, Any]] = {}  # values by step and key
+        self._tables: dict[str, list[dict[Any, Any]]] = {}  # by step: values by key, oldest first
 
-    def _values(self, step: str) -> dict[Any, Any]:
-        values = self._newest.get(step)
-        if values is None:
-            values = self._newest[step] = {}
+    def _tables_of(self, step: str) -> list[dict[Any, Any]]:
+        tables = self._tables.get(step)
+        if tables is None:
+            tables = self._tables[step] = [{}]
             for piece in self._pieces:
                 if (entries := piece.states.get(step)) is not None:
-                    values.update(zip(entries.identities, entries.values))
-                    values.update(dict.fromkeys(entries.gone, GONE))
-        return values
+                    if len(tables[-1]) >= _TABLE_ENTRIES:
+                        tables.append({})
+                    tables[-1].update(zip(entries.identities, entries.values))
+                    tables[-1].update(dict.fromkeys(entries.gone, GONE))
+        return tables
 
     @property
     def cut(self) -> bytes:
@@ -144,12 +148,15 @@ class LoadedLayer:
 
     def timed(self, step: str) -> Iterable[Any]:
         """See `Layer`."""
-        return timed_keys(self._values(step).items()) if step in self._timed else ()
+        tables = self._tables_of(step) if step in self._timed else ()
+        return dict.fromkeys(key for table in tables for key in timed_keys(table.items()))
 
     def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
         """See `Layer`."""
-        values = self._values(step)
-        return {key: values[key] for key in keys if key in values}
+        found: dict[Any, Any] = {}
+        for table in self._tables_of(step):
+            found.update({key: table[key] for key in keys if key in table})
+        return found
 
     def whole(self) -> Piece:
         return merged(self._pieces)
