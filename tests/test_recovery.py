@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -93,6 +94,24 @@ def test_with_tcp_and_a_spare_that_is_there(expected: str, monkeypatch: pytest.M
         pass
     assert run.digest == expected
     assert run.progress.died == ["worker 1", "worker 1"]
+
+
+def test_a_run_with_a_live_source_has_a_spare_process_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drift.engines.zeromq.engine._BESIDE_LIVE_AFTER_S", 0.0)
+
+    def numbers() -> Iterator[int]:
+        yield 1
+        assert has_spare.wait(30)
+        yield 2
+
+    has_spare = threading.Event()
+    graph = drift.Graph("live")
+    graph.source("numbers").scan(lambda number: 0, 0, lambda total, number: (total + number, number)).sink("out")
+    run = drift.run(graph, {"numbers": drift.sources.live(numbers())}, engine="zeromq", workers=2)
+    for _ in run.pieces():
+        if engine_of(run)._spare is not None:
+            has_spare.set()
+    assert run.report.items_out == 2
 
 
 def test_9_a_function_that_kills_its_process_fails_at_its_item_and_all_before_it_is_released() -> None:

@@ -216,7 +216,8 @@ class Keeping:
             return None
         is_asked_for = self.awaits_cut(minimal_time)
         fed_bytes = self.links.kept_bytes
-        if not is_asked_for and (minimal_time <= self.since or not self._pace.is_due(now_s, self._log_bytes, fed_bytes)):
+        is_due = minimal_time > self.since and self._pace.is_due(now_s, self._log_bytes, fed_bytes)
+        if not is_asked_for and not is_due:
             return None
         self._is_for_others = is_asked_for
         self._pace.begun(now_s, fed_bytes)
