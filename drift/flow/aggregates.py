@@ -58,11 +58,11 @@ class Aggregate(Generic[T, V]):
         """What `begin_value` and `add_value` take in place of each payload: the user's function is called here."""
         return payloads
 
-    def begin_value(self, value: Any) -> Any:
+    def begin_value(self, value: Any, /) -> Any:
         """`begin`, with one of `values_of`."""
         return self.begin(value)
 
-    def add_value(self, accumulator: Any, value: Any) -> Any:
+    def add_value(self, accumulator: Any, value: Any, /) -> Any:
         """`add`, with one of `values_of`."""
         return self.add(accumulator, value)
 
@@ -71,8 +71,8 @@ class Aggregate(Generic[T, V]):
         raise NotImplementedError
 
     def result(self, accumulator: Any) -> V:
-        """What is given for it."""
-        raise NotImplementedError
+        """What is given for it: itself."""
+        return accumulator  # type: ignore[no-any-return]
 
     def then(self, function: Callable[[V], R]) -> Aggregate[T, R]:
         """The same, and what it gives goes through a pure function: `collect().then(f)` is a map of the whole."""
@@ -132,9 +132,6 @@ class Count(_ByValue, Aggregate[Any, int]):
     def merge(self, left: int, right: int) -> int:
         return left + right
 
-    def result(self, accumulator: int) -> int:
-        return accumulator
-
 
 def _each(function: Callable[[Any], Any], payloads: Sequence[Any]) -> list[Any]:
     """What a function gives for each payload; where it raises, nothing was done with any."""
@@ -150,37 +147,35 @@ def _number(value: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Sum(_ByValue, Aggregate[Any, Any]):
+class _OfValues(_ByValue, Aggregate[Any, Any]):
+    """Of what the user's function gives for each payload."""
+
     user_function: Callable[[Any], Any]
 
     def begin(self, payload: Any) -> Any:
-        return _number(self.user_function(payload))
+        return self.begin_value(self.user_function(payload))
 
     def add(self, accumulator: Any, payload: Any) -> Any:
-        return accumulator + self.user_function(payload)
+        return self.add_value(accumulator, self.user_function(payload))
 
     def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
         return _each(self.user_function, payloads)
 
+
+class _Sum(_OfValues):
+    __slots__ = ()
     begin_value = staticmethod(_number)
     add_value = merge = staticmethod(operator.add)  # type: ignore[assignment]
 
-    def result(self, accumulator: Any) -> Any:
-        return accumulator
+    def add(self, accumulator: Any, payload: Any) -> Any:  # as it would be, without a call
+        return accumulator + self.user_function(payload)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Mean(_ByValue, Aggregate[Any, Any]):
-    user_function: Callable[[Any], Any]
+class _Mean(_OfValues):
+    __slots__ = ()
 
-    def begin(self, payload: Any) -> tuple[int, Any]:
-        return 1, self.user_function(payload)
-
-    def add(self, accumulator: tuple[int, Any], payload: Any) -> tuple[int, Any]:
+    def add(self, accumulator: tuple[int, Any], payload: Any) -> tuple[int, Any]:  # as it would be, without a call
         return accumulator[0] + 1, accumulator[1] + self.user_function(payload)
-
-    def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
-        return _each(self.user_function, payloads)
 
     def begin_value(self, value: Any) -> tuple[int, Any]:
         return 1, value
@@ -196,32 +191,45 @@ class _Mean(_ByValue, Aggregate[Any, Any]):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Extreme(_ByValue, Aggregate[Any, Any]):
-    """The first payload whose value is least, or greatest: (its value, what is given for it)."""
+class _Extreme(_OfValues):
+    """The least value, or the greatest; of equal ones the first."""
 
-    user_function: Callable[[Any], Any]
     greatest: bool
-    whole: bool  # the payload is given, and not its value
 
-    def begin(self, payload: Any) -> tuple[Any, Any]:
-        value = self.user_function(payload)
-        return value, payload if self.whole else value
+    begin_value = staticmethod(itself)
 
-    def add(self, accumulator: tuple[Any, Any], payload: Any) -> tuple[Any, Any]:
-        return self.merge(accumulator, self.begin(payload))
+    def merge(self, left: Any, right: Any) -> Any:
+        return right if (right > left if self.greatest else right < left) else left
+
+    add_value = merge
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _OfPairs(_OfValues):
+    """Of pairs: what the user's function gives for a payload, and the payload."""
+
+    def begin(self, payload: Any) -> Any:
+        return self.begin_value((self.user_function(payload), payload))
+
+    def add(self, accumulator: Any, payload: Any) -> Any:
+        return self.add_value(accumulator, (self.user_function(payload), payload))
 
     def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
-        values = _each(self.user_function, payloads)
-        return list(zip(values, payloads if self.whole else values))
+        return list(zip(_each(self.user_function, payloads), payloads))
 
-    def begin_value(self, value: tuple[Any, Any]) -> tuple[Any, Any]:
-        return value
 
-    def add_value(self, accumulator: tuple[Any, Any], value: tuple[Any, Any]) -> tuple[Any, Any]:
-        return self.merge(accumulator, value)
+@dataclass(frozen=True, eq=False, slots=True)
+class _ExtremeBy(_OfPairs):
+    """The pair of the first payload whose value is least, or greatest."""
+
+    greatest: bool
+
+    begin_value = staticmethod(itself)
 
     def merge(self, left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
         return right if (right[0] > left[0] if self.greatest else right[0] < left[0]) else left
+
+    add_value = merge
 
     def result(self, accumulator: tuple[Any, Any]) -> Any:
         return accumulator[1]
@@ -237,9 +245,6 @@ class _First(_ByValue, Aggregate[Any, Any]):
 
     def merge(self, left: Any, right: Any) -> Any:
         return left
-
-    def result(self, accumulator: Any) -> Any:
-        return accumulator
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -270,20 +275,17 @@ class _Nth(_ByValue, Aggregate[Any, Any]):
         return accumulator[self.n] if len(accumulator) > self.n else None
 
 
+def _side_of(value: Any) -> Side:
+    return ((value,),)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
-class _Kept(_ByValue, Aggregate[Any, Any]):
+class _Kept(_OfValues):
     """Keeps every value, for what can only be said of all of them."""
 
-    user_function: Callable[[Any], Any]
-
-    def begin(self, payload: Any) -> Side:
-        return ((self.user_function(payload),),)
-
-    def add(self, accumulator: Side, payload: Any) -> Side:
-        return appended(accumulator, self.user_function(payload))
-
-    def merge(self, left: Side, right: Side) -> Side:
-        return left + right
+    begin_value = staticmethod(_side_of)
+    add_value = staticmethod(appended)
+    merge = staticmethod(operator.add)  # type: ignore[assignment]
 
     def result(self, accumulator: Side) -> Any:
         return tuple(chain.from_iterable(accumulator))
@@ -322,9 +324,6 @@ class FoldStep(_ByValue, Aggregate[Any, Any]):
         assert self.merged is not None
         return self.merged(left, right)
 
-    def result(self, accumulator: Any) -> Any:
-        return accumulator
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Reduce(_First):
@@ -338,23 +337,22 @@ class _Reduce(_First):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Top(_ByValue, Aggregate[Any, Any]):
+class _Top(_OfPairs):
     """The n greatest payloads, the greatest first; of equal ones the first in order."""
 
     n: int
-    user_function: Callable[[Any], Any]
 
-    def begin(self, payload: Any) -> tuple[Any, ...]:
-        return ((self.user_function(payload), payload),)
+    def begin_value(self, value: tuple[Any, Any]) -> tuple[Any, ...]:
+        return (value,)
 
-    def add(self, accumulator: tuple[Any, ...], payload: Any) -> tuple[Any, ...]:
-        value = self.user_function(payload)
-        if len(accumulator) == self.n and not value > accumulator[-1][0]:
+    def add_value(self, accumulator: tuple[Any, ...], value: tuple[Any, Any]) -> tuple[Any, ...]:
+        rank = value[0]
+        if len(accumulator) == self.n and not rank > accumulator[-1][0]:
             return accumulator
         at = len(accumulator)
-        while at and value > accumulator[at - 1][0]:
+        while at and rank > accumulator[at - 1][0]:
             at -= 1
-        return (*accumulator[:at], (value, payload), *accumulator[at:])[: self.n]
+        return (*accumulator[:at], value, *accumulator[at:])[: self.n]
 
     def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(islice(builtins.sorted(left + right, key=_first_of, reverse=True), self.n))
@@ -389,21 +387,16 @@ _Seen = tuple[frozenset[bytes], ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Distinct(_ByValue, Aggregate[Any, Any]):
+class _Distinct(_OfValues):
     """Values that differ by their canonical bytes, in the order of the first of each: (what was seen, the values)."""
 
-    user_function: Callable[[Any], Any]
     counted: bool  # only how many is given
 
-    def begin(self, payload: Any) -> tuple[_Seen, Side]:
-        value = self.user_function(payload)
+    def begin_value(self, value: Any) -> tuple[_Seen, Side]:
         return (frozenset((canonical(value),)),), () if self.counted else ((value,),)
 
-    def add(self, accumulator: tuple[_Seen, Side], payload: Any) -> tuple[_Seen, Side]:
-        value = self.user_function(payload)
-        return self._with(accumulator, canonical(value), value)
-
-    def _with(self, accumulator: tuple[_Seen, Side], form: bytes, value: Any) -> tuple[_Seen, Side]:
+    def add_value(self, accumulator: tuple[_Seen, Side], value: Any) -> tuple[_Seen, Side]:
+        form = canonical(value)
         seen, values = accumulator
         for chunk in seen:
             if form in chunk:
@@ -417,7 +410,7 @@ class _Distinct(_ByValue, Aggregate[Any, Any]):
         if self.counted:
             return (frozenset().union(*left[0], *right[0]),), ()
         for value in chain.from_iterable(right[1]):
-            left = self._with(left, canonical(value), value)
+            left = self.add_value(left, value)
         return left
 
     def result(self, accumulator: tuple[_Seen, Side]) -> Any:
@@ -485,7 +478,7 @@ def min() -> Aggregate[T, T]: ...
 def min(of: Callable[[T], V]) -> Aggregate[T, V]: ...
 def min(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
     """The least `of(payload)`; of equal ones the first in order."""
-    return _Extreme(_checked("min", of), False, False)
+    return _Extreme(_checked("min", of), greatest=False)
 
 
 @overload
@@ -494,17 +487,17 @@ def max() -> Aggregate[T, T]: ...
 def max(of: Callable[[T], V]) -> Aggregate[T, V]: ...
 def max(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
     """The greatest `of(payload)`; of equal ones the first in order."""
-    return _Extreme(_checked("max", of), True, False)
+    return _Extreme(_checked("max", of), greatest=True)
 
 
 def min_by(of: Callable[[T], Any]) -> Aggregate[T, T]:
     """The payload with the least `of(payload)`; of equal ones the first in order."""
-    return _Extreme(_checked("min_by", of), False, True)
+    return _ExtremeBy(_checked("min_by", of), greatest=False)
 
 
 def max_by(of: Callable[[T], Any]) -> Aggregate[T, T]:
     """The payload with the greatest `of(payload)`; of equal ones the first in order."""
-    return _Extreme(_checked("max_by", of), True, True)
+    return _ExtremeBy(_checked("max_by", of), greatest=True)
 
 
 def first() -> Aggregate[T, T]:
@@ -538,7 +531,7 @@ def sort(by: Callable[[T], Any] = itself) -> Aggregate[T, tuple[T, ...]]:
 
 def top(n: int, by: Callable[[T], Any] = itself) -> Aggregate[T, tuple[T, ...]]:
     """The `n` payloads with the greatest `by(payload)`, the greatest first; of equal ones the first in order."""
-    return _Top(_whole("top", n, 1), _checked("top", by))
+    return _Top(_checked("top", by), _whole("top", n, 1))
 
 
 @overload

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from drift.flow.aggregates import Aggregate
-from drift.flow.opened import EMPTY, Early, EarlyNote, Stepped, Window, due
+from drift.flow.opened import EMPTY, Early, EarlyNote, OfAggregate, Stepped, Window, due
 from drift.operators import _ByValue
 from drift_graph.later import at
 from drift_graph.meta import END
@@ -193,19 +193,13 @@ class Open(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Counted(_ByValue):
+class Counted(OfAggregate):
     """An item of windows by number; the state is (how many items of the key came so far, its open windows)."""
 
-    key: Callable[[Any], Any]
-    aggregate: Aggregate[Any, Any]
     size: int
     every: int
     partial: bool
     early: Early
-
-    @property
-    def user_function(self) -> Callable[..., Any]:
-        return getattr(self.aggregate, "user_function", self.key)
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         key = self.key(payload)

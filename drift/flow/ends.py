@@ -11,31 +11,28 @@ the same everywhere; and what is merged stands in the order of the items, so any
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from drift.flow.aggregates import Aggregate, mergeable
 from drift.flow.early import EachWindow, InWindow, key_of_window
-from drift.flow.windows import EMPTY, Step, Stepped, TumblingItem
+from drift.flow.opened import EMPTY, Ended, OfAggregate, Step, Stepped
+from drift.flow.windows import TumblingItem
 from drift.operators import OpensWindows, _ByValue
 from drift_graph.later import at
 from drift_graph.meta import END
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class EndItem(_ByValue, OpensWindows):
+class EndItem(OfAggregate, OpensWindows):
     """An item; the state is the accumulator."""
-
-    key: Callable[[Any], Any]
-    aggregate: Aggregate[Any, Any]
 
     def until(self, time: int) -> int:
         return END
 
-    @property
-    def user_function(self) -> Callable[..., Any]:
-        return getattr(self.aggregate, "user_function", self.key)
+    def given(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
+        return list(map(self.aggregate.result, accumulators))
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is EMPTY:
@@ -43,16 +40,13 @@ class EndItem(_ByValue, OpensWindows):
         return self.aggregate.add(state, payload), ()
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class EndTime(_ByValue):
-    """The end has come, whose note is the key."""
+class KeyedEndItem(EndItem):
+    """The same, where results are pairs (key, value)."""
 
-    aggregate: Aggregate[Any, Any]
-    keyed: bool
+    __slots__ = ()
 
-    def __call__(self, state: Any, key: Any, time: int) -> Stepped:
-        value = self.aggregate.result(state)
-        return EMPTY, ((key, value) if self.keyed else value,)
+    def given(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
+        return list(zip(notes, map(self.aggregate.result, accumulators)))
 
 
 class PartOfEnd(NamedTuple):
@@ -104,14 +98,13 @@ class _OfParts(_ByValue, Aggregate[PartOfEnd, Any]):
         return self.aggregate.result(accumulator)
 
 
-class _PartEnd(_ByValue):
-    """A stretch has ended, whose note is its key and start."""
+class _PartItem(TumblingItem):
+    """An item of a stretch; timers have its key and start as their note."""
 
     __slots__ = ()
-    __dataclass_fields__: ClassVar[dict[str, Any]] = {}
 
-    def __call__(self, state: Any, note: tuple[Any, int], time: int) -> Stepped:
-        return EMPTY, (PartOfEnd(note[0], state),)
+    def given(self, notes: Sequence[tuple[Any, int]], accumulators: Sequence[Any], time: int) -> list[Any]:
+        return [PartOfEnd(key, accumulator) for (key, _), accumulator in zip(notes, accumulators)]
 
 
 def at_end(
@@ -123,12 +116,15 @@ def at_end(
         keyed: whether results are pairs (key, value).
         parts: the length of the stretches of time that are aggregated first; all at once if None.
     """
+    item = KeyedEndItem if keyed else EndItem
     if parts is None:
-        return [Step(key, EndItem(key, aggregate), EndTime(aggregate, keyed))]
+        whole = item(key, aggregate)
+        return [Step(key, whole, Ended(whole))]
     aggregate = mergeable(aggregate)
-    merged = _OfParts(aggregate)
+    part = _PartItem(key_of_window, _OfItems(aggregate), parts, 0)
+    merged = item(key_of_part, _OfParts(aggregate))
     return [
         Step(None, EachWindow(key, parts, parts, 0), None),
-        Step(key_of_window, TumblingItem(key_of_window, _OfItems(aggregate), parts, 0), _PartEnd()),
-        Step(key_of_part, EndItem(key_of_part, merged), EndTime(merged, keyed)),
+        Step(key_of_window, part, Ended(part)),
+        Step(key_of_part, merged, Ended(merged)),
     ]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from drift.flow.aggregates import Aggregate
+from drift.operators import OpensWindows, _ByValue
 from drift_graph.later import Later, at
 from drift_graph.meta import END, TIME_MIN
 
@@ -81,6 +83,28 @@ class Early:
 class EarlyNote:
     key: Any
     start: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OfAggregate(_ByValue):
+    """What a process of windows, or of ends, does with an item."""
+
+    key: Callable[[Any], Any]
+    aggregate: Aggregate[Any, Any]
+
+    @property
+    def user_function(self) -> Callable[..., Any]:
+        return getattr(self.aggregate, "user_function", self.key)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ended(_ByValue):
+    """The end of a window has come, whose note is the key."""
+
+    item: OpensWindows
+
+    def __call__(self, state: Any, key: Any, time: int) -> Stepped:
+        return EMPTY, self.item.given((key,), (state,), time)
 
 
 def due(end: int, note: Any) -> Later[Any]:

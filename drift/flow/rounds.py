@@ -23,8 +23,9 @@ import msgspec
 import xxhash
 
 from drift.flow.aggregates import Aggregate
+from drift.flow.ends import EndItem
 from drift.flow.sides import Side, appended
-from drift.flow.windows import EMPTY, Stepped
+from drift.flow.windows import Stepped
 from drift.operators import _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.later import Later, Moves, at
@@ -221,12 +222,13 @@ class ReplayedBegin(_ByValue):
         return self.gate.begin(kept, note, time)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class PartEnd(_ByValue):
-    """A round's items of a share have all come, where they are aggregated first."""
+class ShareItem(EndItem):
+    """An item of a round, in its share, where those are aggregated first."""
 
-    def __call__(self, state: Any, share: int, time: int) -> Stepped:
-        return EMPTY, (Part(share, state),)
+    __slots__ = ()
+
+    def given(self, notes: Sequence[int], accumulators: Sequence[Any], time: int) -> list[Part]:
+        return list(map(Part, notes, accumulators))
 
 
 class Round(NamedTuple):

@@ -33,11 +33,11 @@ from drift.flow.opened import CLOSED as CLOSED
 from drift.flow.opened import EMPTY as EMPTY
 from drift.flow.opened import Early as Early
 from drift.flow.opened import EarlyNote as EarlyNote
+from drift.flow.opened import Ended, OfAggregate, due, last_before
 from drift.flow.opened import Step as Step
 from drift.flow.opened import Stepped as Stepped
 from drift.flow.opened import Window as Window
 from drift.flow.opened import WindowState as WindowState
-from drift.flow.opened import due, last_before
 from drift.operators import OpensWindows, StepsEach, _ByValue
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
@@ -62,7 +62,8 @@ class _Tumbling(Windows):
     offset: int
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
-        return _told(TumblingItem(key, aggregate, self.size, self.offset), early)
+        item = TumblingItem(key, aggregate, self.size, self.offset)
+        return _told(item, Ended(item), early)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,8 @@ class _Session(Windows):
     gap: int
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
-        return _told(SessionItem(key, aggregate, self.gap), early)
+        item = SessionItem(key, aggregate, self.gap)
+        return _told(item, Closing(item), early)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class _Sliding(Windows):
         aggregate = mergeable(aggregate)
         sliced = SliceItem(key, aggregate, self.size, self.every, self.offset)
         merged = _Merged(aggregate, self.size, self.every, self.offset)
-        return [Step(key, sliced, _SliceEnd(sliced)), Step(key_of_slice, merged, _MergedEnd(merged))]
+        return [Step(key, sliced, Ended(sliced)), Step(key_of_slice, merged, _MergedEnd(merged))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,19 +126,7 @@ class _Ruled(_ByValue, Windows):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Item(_ByValue):
-    """What a process of windows does with an item."""
-
-    key: Callable[[Any], Any]
-    aggregate: Aggregate[Any, Any]
-
-    @property
-    def user_function(self) -> Callable[..., Any]:
-        return getattr(self.aggregate, "user_function", self.key)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class TumblingItem(_Item, OpensWindows):
+class TumblingItem(OfAggregate, OpensWindows):
     """An item of a tumbling window; the state is the accumulator."""
 
     size: int
@@ -171,7 +161,7 @@ class TumblingItem(_Item, OpensWindows):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class SessionItem(_Item):
+class SessionItem(OfAggregate):
     """An item of a session; the state is (time of its first item, time of its last one, accumulator)."""
 
     gap: int
@@ -196,24 +186,22 @@ class SessionItem(_Item):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Closing(_ByValue):
-    """The timer of a window has come, whose note is the key: the window ends, or has been moved on by items."""
+    """The timer of a session has come, whose note is the key: it ends, or has been moved on by items."""
 
-    item: TumblingItem | SessionItem
+    item: SessionItem
 
     def __call__(self, state: Any, key: Any, time: int) -> Stepped:
-        if type(self.item) is TumblingItem:  # whose end stays where it was
-            return EMPTY, (self.item.told(state, key, time),)
         end = self.item.end(state, time)
         if time < min(end - 1, END):
             return state, (due(end, key),)
         return EMPTY, (self.item.told(state, key, time),)
 
 
-def _told(item: TumblingItem | SessionItem, early: Early | None) -> list[Step]:
+def _told(item: TumblingItem | SessionItem, ended: Callable[..., Stepped], early: Early | None) -> list[Step]:
     if early is None:
-        return [Step(item.key, item, Closing(item))]
+        return [Step(item.key, item, ended)]
     telling = EarlyItem(item, early)
-    return [Step(item.key, telling, EarlyEnd(telling, Closing(item)))]
+    return [Step(item.key, telling, EarlyEnd(telling, ended))]
 
 
 # Sliding windows.
@@ -235,7 +223,7 @@ def key_of_slice(part: Slice) -> Any:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class SliceItem(_Item, OpensWindows):
+class SliceItem(OfAggregate, OpensWindows):
     """An item of a slice: two slices for each `every`, cut where windows start and where they end."""
 
     size: int
@@ -264,14 +252,6 @@ class SliceItem(_Item, OpensWindows):
         if self.size < self.every and (time - self.offset) % self.every >= self.size:
             return EMPTY, ()  # between two windows
         return self.aggregate.begin(payload), (due(self.bounds(time)[1], self.key(payload)),)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _SliceEnd(_ByValue):
-    item: SliceItem
-
-    def __call__(self, state: Any, key: Any, time: int) -> Stepped:
-        return EMPTY, (Slice(key, *self.item.bounds(time), state),)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -325,17 +305,11 @@ _NO_ITEMS: _Places = (0, (), EMPTY)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class NumberedStep(_ByValue, StepsEach):
+class NumberedStep(OfAggregate, StepsEach):
     """The step of windows by number, as a scan: no timer is needed where unfinished windows are not given."""
 
-    key: Callable[[Any], Any]
-    aggregate: Aggregate[Any, Any]
     size: int
     every: int
-
-    @property
-    def user_function(self) -> Callable[..., Any]:
-        return getattr(self.aggregate, "user_function", self.key)
 
     @property
     def cut(self) -> int:
@@ -392,7 +366,7 @@ class NumberedStep(_ByValue, StepsEach):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class NumberedItem(_Item):
+class NumberedItem(OfAggregate):
     """An item of windows by number, of which the unfinished ones are given at the end too."""
 
     size: int
@@ -424,7 +398,7 @@ class _NumberedEnd(_ByValue):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class RuledItem(_Item):
+class RuledItem(OfAggregate):
     """An item of windows by a rule; the state is (time of the first item, time of the last, accumulator)."""
 
     rule: Callable[[Any], str | None]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from drift.flow.aggregates import Aggregate, check_aggregate
 from drift.flow.choosing import all_items
-from drift.flow.ends import EndItem
+from drift.flow.opened import Ended
 from drift.flow.rounds import (
     Again,
     Broadcast,
@@ -19,10 +19,10 @@ from drift.flow.rounds import (
     Folding,
     Gate,
     LeaveLoop,
-    PartEnd,
     Replayed,
     ReplayedBegin,
     RoundEnd,
+    ShareItem,
     gate_key,
     is_begun,
     pairs,
@@ -181,8 +181,8 @@ class Iterating(Steps[T]):
         folding = Folding(loop.initial, loop.fold, loop.aggregate)
         deltas = given
         if loop.aggregate is not None:
-            item = EndItem(share_of, loop.aggregate)
-            process = Process(share_of, EMPTY, item, PartEnd(), phase_of_timers(given._timed_steps))
+            item = ShareItem(share_of, loop.aggregate)
+            process = Process(share_of, EMPTY, item, Ended(item), phase_of_timers(given._timed_steps))
             deltas = given._process(process, f"{step}.shares")
         process = Process(
             all_items,
