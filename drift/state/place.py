@@ -8,10 +8,13 @@ Why: each place says how it commits several byte strings at once. What they mean
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol, Self
 
 from drift.state.pieces import LaterForm
+from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 
 
@@ -125,6 +128,48 @@ class Place(Protocol):
 
     def close(self) -> None:
         """Let go of it."""
+
+
+class ServerPlace:
+    """What places on servers share: who this process is there.
+
+    Args:
+        url: of the server, with #NAME behind it.
+    """
+
+    logs = ""
+
+    def __init__(self, url: str) -> None:
+        self.where = without_secrets(url)
+        self._url = url
+        self._server, self._name = named(url)
+        self._mine = secrets.token_hex(16)
+        self._is_deputy = False
+
+    def deputy(self) -> tuple[Self, tuple[int, ...]]:
+        """See `Place`."""
+        deputy = type(self)(self._url)
+        deputy._mine, deputy._is_deputy = self._mine, True
+        return deputy, ()
+
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        try:
+            yield
+        except Away as away:
+            raise SettingsError(f"state cannot be stored in {self.where}: {away}; check the URL") from away
+
+    def _held(self) -> Held:
+        return Held(
+            f"another process keeps the state of its run in {self.where}; wait until it has ended, or give this run a "
+            f"name of its own, behind # in the URL"
+        )
+
+    def _taken_over(self) -> TakenOver:
+        return TakenOver(
+            f"another process has begun to keep the state of its run in {self.where} while this one could not reach "
+            f"it; what this one has released since its last cut is not in any"
+        )
 
 
 def named(url: str) -> tuple[str, str]:

@@ -16,14 +16,13 @@ session says who has it open: it goes with its connection, and so with its proce
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from drift.extras import need
 from drift.state.pieces import LaterForm
-from drift.state.place import Away, Changes, Held, TakenOver, named
+from drift.state.place import Away, Changes, Held, ServerPlace, named
 from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 
@@ -117,24 +116,15 @@ class PostgresReader:
         self._connection.close()
 
 
-class PostgresPlace:
-    """See `Place`.
-
-    Args:
-        url: of the database, with #NAME behind it.
-    """
-
-    logs = ""
+class PostgresPlace(ServerPlace):
+    """See `Place`."""
 
     def __init__(self, url: str) -> None:
         need("postgres", "state= in a Postgres database")
-        self.where = without_secrets(url)
-        self._url = url
-        self._run = named(url)[1]
-        self._mine = secrets.token_hex(16)
+        super().__init__(url)
+        self._run = self._name
         self._connection: _Connection | None = None
         self._locked_in = 0  # the backend that has the lock
-        self._is_deputy = False
 
     def exists(self) -> bool:
         """See `Place`."""
@@ -147,19 +137,6 @@ class PostgresPlace:
                 return bool(used.execute("select 1 from drift_state_runs where run = %s", (self._run,)).fetchall())
         finally:
             connection.close()
-
-    @contextmanager
-    def _opened(self) -> Iterator[None]:
-        try:
-            yield
-        except Away as away:
-            raise SettingsError(f"state cannot be stored in {self.where}: {away}; check the URL") from away
-
-    def deputy(self) -> tuple[PostgresPlace, tuple[int, ...]]:
-        """See `Place`."""
-        deputy = PostgresPlace(self._url)
-        deputy._mine, deputy._is_deputy = self._mine, True
-        return deputy, ()
 
     def open(self) -> None:
         """See `Place`."""
@@ -188,10 +165,7 @@ class PostgresPlace:
             return
         found = used.execute("select pg_try_advisory_lock(hashtextextended(%s, %s))", (self._run, _LOCK)).fetchone()
         if found is None or not found[0]:
-            raise Held(
-                f"another process keeps the state of its run in {self.where}; wait until it has ended, or give this "
-                f"run a name of its own, behind # in the URL"
-            )
+            raise self._held()
         self._locked_in = backend
 
     def reader(self) -> PostgresReader:
@@ -215,12 +189,6 @@ class PostgresPlace:
                 if used.execute(sql, (self._run,)).fetchone() != (self._mine,):
                     raise self._taken_over()
                 yield used
-
-    def _taken_over(self) -> TakenOver:
-        return TakenOver(
-            f"another process has begun to keep the state of its run in {self.where} while this one could not reach "
-            f"it; what this one has released since its last cut is not in any"
-        )
 
     def commit(self, number: int, pieces: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
         """See `Place`."""

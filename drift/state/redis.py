@@ -18,7 +18,6 @@ killed. How durable the cuts are is the server's business (appendonly).
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -28,7 +27,7 @@ import msgspec
 
 from drift.extras import need
 from drift.state.pieces import LaterForm
-from drift.state.place import Away, Changes, Held, TakenOver, named
+from drift.state.place import Away, Changes, ServerPlace, named
 from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 
@@ -116,26 +115,16 @@ class RedisReader:
         self._client.close()
 
 
-class RedisPlace:
-    """See `Place`.
-
-    Args:
-        url: of the server, with #NAME behind it.
-    """
-
-    logs = ""
+class RedisPlace(ServerPlace):
+    """See `Place`."""
 
     def __init__(self, url: str) -> None:
         need("redis", "state= on a Redis server")
-        self.where = without_secrets(url)
-        self._url = url
-        _, name = named(url)
-        self._names = f"drift:{{{name}}}:"
-        self._mine = secrets.token_hex(16)
+        super().__init__(url)
+        self._names = f"drift:{{{self._name}}}:"
         self._client: redis.Redis | None = None
         self._holder: redis.Redis | None = None  # its connection is the lock's
         self._held_by = b""  # as the lock has it
-        self._is_deputy = False
 
     def exists(self) -> bool:
         """See `Place`."""
@@ -144,30 +133,20 @@ class RedisPlace:
 
     @contextmanager
     def _connected(self) -> Iterator[redis.Redis]:
-        client = _connected(named(self._url)[0], self.where)
+        client = _connected(self._server, self.where)
         try:
             yield client
         finally:
             client.close()
 
-    def deputy(self) -> tuple[RedisPlace, tuple[int, ...]]:
-        """See `Place`."""
-        deputy = RedisPlace(self._url)
-        deputy._mine, deputy._is_deputy = self._mine, True
-        return deputy, ()
-
     def open(self) -> None:
         """See `Place`."""
-        server = named(self._url)[0]
         try:
-            with _answers(self.where):
-                self._client = _connected(server, self.where)
+            with self._opened(), _answers(self.where):
+                self._client = _connected(self._server, self.where)
                 if not self._is_deputy:
-                    self._holder = _connected(server, self.where, single_connection_client=True)
+                    self._holder = _connected(self._server, self.where, single_connection_client=True)
                     self._lock(taking=True)
-        except Away as away:
-            self.close()
-            raise SettingsError(f"state cannot be stored in {self.where}: {away}; check the URL") from away
         except BaseException:
             self.close()
             raise
@@ -208,18 +187,6 @@ class RedisPlace:
 
     def _is_mine(self, lock: bytes | None) -> bool:
         return lock is not None and lock.startswith(self._mine.encode())
-
-    def _held(self) -> Held:
-        return Held(
-            f"another process keeps the state of its run in {self.where}; wait until it has ended, or give this run a "
-            f"name of its own, behind # in the URL"
-        )
-
-    def _taken_over(self) -> TakenOver:
-        return TakenOver(
-            f"another process has begun to keep the state of its run in {self.where} while this one could not reach "
-            f"it; what this one has released since its last cut is not in any"
-        )
 
     def reader(self) -> RedisReader:
         """See `Place`."""
