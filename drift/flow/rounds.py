@@ -154,6 +154,7 @@ def pairs(given: Any) -> Sequence[Any]:
 class LeaveLoop(_ByValue):
     """Of what a gate gives, or of folded states: what leaves the loop, and is put behind it."""
 
+    is_in_loop: ClassVar[bool] = True
     phase: int
 
     def __call__(self, given: Any) -> Sequence[Later[Any]]:
@@ -170,6 +171,7 @@ class Again(_ByValue):
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Any]] = {}
     turns_round: ClassVar[bool] = True
+    is_in_loop: ClassVar[bool] = True
     moves: ClassVar[Moves] = Moves(None, PHASE_ITEMS, 1, 0)
 
     def __call__(self, payload: Any) -> Later[Any]:
@@ -181,6 +183,7 @@ class Broadcast(_ByValue):
     """A folded state, to every share of the gate, before the items of the next round; and after the last, to forget."""
 
     turns_round: ClassVar[bool] = True
+    is_in_loop: ClassVar[bool] = True
     forgets: bool
 
     def __call__(self, folded: Folded) -> list[Later[Any]]:

@@ -17,6 +17,7 @@ from drift.machines.grouping import GroupStage
 from drift.machines.maps import Program
 from drift.machines.stage import Stage
 from drift_graph.graph import Dataflow
+from drift_graph.meta import END_OF_TIME
 from drift_graph.operators import Group, Map
 
 
@@ -36,6 +37,7 @@ class Plan:
         loops: the same with these cycles as well.
         counts: of what left operators so far, those inside of fused stages apart; empty where it is not counted.
         puts_later: whether maps that run put items at later times, so that these come to stages before their time.
+        rounds_from: below it no item is in a round.
     """
 
     def __init__(
@@ -63,9 +65,11 @@ class Plan:
             for targets in (at_once, every)
         )
         inside = {name for form in self._fused.values() for name in form.maps}
-        self.puts_later = any(
-            isinstance(each, Map) and each.later and each.name not in inside for each in dataflow.operators
-        )
+        later = [
+            each for each in dataflow.operators if isinstance(each, Map) and each.later and each.name not in inside
+        ]
+        self.puts_later = bool(later)
+        self.rounds_from = min((each.rounds_from for each in later), default=END_OF_TIME)
 
     def told(self) -> dict[str, tuple[int, int, int]]:
         """By operator how many items, bytes and tombstones left it here; from any thread."""

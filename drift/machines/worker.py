@@ -186,12 +186,10 @@ class Worker:
         Args:
             whole_below: every item below it that will ever come has been given here, or is now.
         """
-        if whole_below and not self._pending:
-            whole_below = min(whole_below, self._heartbeat) if self._timed else whole_below  # timers below it come now
+        if whole_below:
+            whole_below = min(whole_below, self._whole_below())
             for stage in self._in_order:
                 stage.whole_below = whole_below
-        else:
-            whole_below = BEGINNING
         parts = [_looked_at(part, whole_below) for part in parts]
         waiting: Ports = {}
         sends: dict[int, list[Part]] = {}
@@ -215,6 +213,16 @@ class Worker:
             self._fire(name, waiting, sends)
         assert not waiting  # what goes round to a component before has waited for its round
         return {receiver: _gathered(parts) for receiver, parts in sends.items()}
+
+    def _whole_below(self) -> bytes:
+        """Below it nothing waits for its time, or will: neither timers nor what is put into later rounds."""
+        if not self.holds_later:
+            return END_OF_TIME
+        if not self._pending:
+            return self._heartbeat
+        if in_rounds(self._minimal_time):
+            return min(self._heartbeat, reached(self._minimal_time))
+        return min(self._heartbeat, self._plan.rounds_from)
 
     @property
     def least_later(self) -> bytes | None:

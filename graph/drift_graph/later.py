@@ -13,7 +13,18 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from drift_graph.errors import StepError
-from drift_graph.meta import END, PHASE_ITEMS, TIME_MIN, hops_of, later_meta, later_metas, varint
+from drift_graph.meta import (
+    BEGINNING,
+    END,
+    END_OF_TIME,
+    PHASE_ITEMS,
+    TIME_MIN,
+    hops_of,
+    later_meta,
+    later_metas,
+    pack_time,
+    varint,
+)
 from drift_graph.moments import Moment, time_from
 
 T = TypeVar("T")
@@ -93,6 +104,13 @@ class Moves:
     def child(self, payload: T) -> Later[T]:
         """What the function returns."""
         return Later(self.time, payload, self.phase, self.rounds, self.inward)
+
+    @property
+    def rounds_from(self) -> bytes:
+        """What this puts into a round, of what was in none, is not below it."""
+        if self.time is None or self.rounds:
+            return BEGINNING
+        return pack_time(self.time) + b"\xff" + varint(0) + bytes((self.phase,)) if self.inward > 0 else END_OF_TIME
 
     def metas(self, parents: Sequence[bytes], ending: bytes) -> list[bytes]:
         """Those of the children; see `placed`.

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from drift_graph.functions import line_of, name_of, same_function, user_function
 from drift_graph.later import Later, Undeclared
+from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.policies import TimePolicy
 
 Arity = Literal["many", "one", "keep"]
@@ -119,6 +120,14 @@ class Map(Operator):
     def turns_round(self) -> bool:
         """Whether all its children are in a later round of the loop than their parents."""
         return getattr(self.function, "turns_round", False)
+
+    @property
+    def rounds_from(self) -> bytes:
+        """Of what it was given outside of all rounds it puts nothing below this into one."""
+        if not self.later or getattr(self.function, "is_in_loop", False):
+            return END_OF_TIME
+        moves = getattr(self.function, "moves", None)
+        return moves.rounds_from if moves is not None else BEGINNING
 
     @property
     def _traits(self) -> tuple[object, ...]:
