@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 from drift_graph.functions import brief, same_function
 from drift_graph.later import Later
 from drift_graph.meta import PHASE_TIMERS
+from drift_graph.metas import Metas
 from drift_graph.operators import as_sequence
 
 
@@ -96,6 +97,20 @@ def pair_of(result: Any) -> tuple[Any, Any]:
         case state, output:
             return state, output
     raise StepResult(result)
+
+
+class MapsEach:
+    """A map's function, or one that gives keys, that takes many payloads in one call."""
+
+    __slots__ = ()
+
+    def __call__(self, payload: Any) -> Any:
+        """What it gives for one."""
+        raise NotImplementedError
+
+    def each(self, payloads: Sequence[Any]) -> list[Any]:
+        """What it gives for each. It may raise where a call for one of them does."""
+        raise NotImplementedError
 
 
 class StepsEach:
@@ -234,6 +249,37 @@ def state_and_outputs(result: Any) -> tuple[Any, Sequence[Any]]:
         except TypeError:
             raise ProcessResult(result) from None
     return state, outputs
+
+
+class TakesEach:
+    """What a process does with an item, that takes many items in one call where none of their keys has a timer between.
+
+    It never sets a timer then.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
+        """See `Process.on_item`."""
+        raise NotImplementedError
+
+    def each(
+        self,
+        states: dict[Any, Any],
+        keys: Sequence[Any],
+        payloads: Sequence[Any],
+        metas: Metas,
+        give: Callable[[Sequence[Any]], None],
+    ) -> None:
+        """Take items in order: the state of each one's key is put into `states`, and its outputs are given.
+
+        A key that is not among `states` is in the initial state. Where a call raises, or before an item that sets a
+        timer, it ends: this was done of all items before, and of none behind.
+
+        Args:
+            metas: of the items, whose times these tell.
+        """
+        raise NotImplementedError
 
 
 class OpensWindows:

@@ -22,10 +22,11 @@ from typing import Any, Literal
 from drift.flow.aggregates import Aggregate
 from drift.flow.sides import Side, appended, cut, reached
 from drift.flow.windows import Window
-from drift.operators import _ByValue
+from drift.operators import MapsEach, TakesEach, _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.later import at
-from drift_graph.meta import END, TIME_MIN
+from drift_graph.meta import END, TIME_MIN, time_of
+from drift_graph.metas import Metas
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
@@ -43,7 +44,7 @@ _nothing: State = ((), (), (), (), None)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class OfSide(_ByValue):
+class OfSide(_ByValue, MapsEach):
     """A payload as (side, key, payload); side 0 is the left."""
 
     side: int
@@ -51,6 +52,10 @@ class OfSide(_ByValue):
 
     def __call__(self, payload: Any) -> tuple[int, Any, Any]:
         return self.side, self.user_function(payload), payload
+
+    def each(self, payloads: Sequence[Any]) -> list[tuple[int, Any, Any]]:
+        side, key = self.side, self.user_function
+        return [(side, key(payload), payload) for payload in payloads]
 
 
 def key_of(item: tuple[int, Any, Any]) -> Any:
@@ -304,7 +309,7 @@ class TableOrder(ValueError):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class TableJoin(_ByValue):
+class TableJoin(_ByValue, TakesEach):
     """Each left item with every row of its key, of a table that comes before all else. A state is the rows, a side.
 
     `of_loop`: the items are those of an iteration, and the table is from outside: all of it comes before the rounds.
@@ -328,6 +333,25 @@ class TableJoin(_ByValue):
         if rows:
             return rows, [(payload, row) for row in chain(*rows)]
         return rows, [(payload, None)] if self.outer else ()
+
+    def each(
+        self,
+        states: dict[Any, Side],
+        keys: Sequence[Any],
+        payloads: Sequence[tuple[int, Any, Any]],
+        metas: Metas,
+        give: Callable[[Sequence[Any]], None],
+    ) -> None:
+        for meta, key, item in zip(metas, keys, payloads):
+            rows = states.get(key, ())
+            if item[0] or not self.of_loop:
+                states[key], outputs = self(rows, item, time_of(meta))
+                give(outputs)
+            elif len(rows) == 1:
+                payload = item[2]
+                give([(payload, row) for row in rows[0]])
+            else:
+                give(self(rows, item, 0)[1])
 
     def on_time(self, state: State, note: None, time: int) -> Result:
         """No timer is set."""

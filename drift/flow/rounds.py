@@ -26,27 +26,43 @@ from drift.flow.aggregates import Aggregate
 from drift.flow.ends import EndItem
 from drift.flow.sides import Side, appended
 from drift.flow.windows import Stepped
-from drift.operators import _ByValue
+from drift.operators import MapsEach, StepsEach, TakesEach, _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.later import Later, Moves, at
 from drift_graph.meta import END, PHASE_ITEMS, PHASE_ROUND_END, PHASE_STATE
+from drift_graph.metas import Metas
 
 #: How many parts items are cut into.
 SHARES = 16
 
 
+_digest = xxhash.xxh32_intdigest
 _packed = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
-def share_of(payload: Any) -> int:
+@dataclass(frozen=True, eq=False, slots=True)
+class ShareOf(_ByValue, MapsEach):
     """Which share an item is of, by its bytes: those of msgpack, or its canonical ones where it has none."""
-    if type(payload) is int:
-        return payload % SHARES
-    try:
-        packed = _packed(payload)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        packed = canonical(payload)
-    return xxhash.xxh32_intdigest(packed) % SHARES
+
+    def __call__(self, payload: Any) -> int:
+        if type(payload) is int:
+            return payload % SHARES
+        try:
+            packed = _packed(payload)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            packed = canonical(payload)
+        return _digest(packed) % SHARES
+
+    def each(self, payloads: Sequence[Any]) -> list[int]:
+        if int in set(map(type, payloads)):
+            return list(map(self, payloads))
+        try:
+            return [_digest(_packed(payload)) % SHARES for payload in payloads]
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            return list(map(self, payloads))
+
+
+share_of = ShareOf()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +115,18 @@ BEGUN = First(None)
 _to_gate = frozenset({RoundState, Forget})
 
 
-def gate_key(payload: Any) -> int:
+@dataclass(frozen=True, eq=False, slots=True)
+class GateKey(_ByValue, MapsEach):
     """Which share of the gate an item or a message to the gate goes to."""
-    return payload.share if type(payload) in _to_gate else share_of(payload)
+
+    def __call__(self, payload: Any) -> int:
+        return payload.share if type(payload) in _to_gate else share_of(payload)
+
+    def each(self, payloads: Sequence[Any]) -> list[int]:
+        return share_of.each(payloads) if _to_gate.isdisjoint(map(type, payloads)) else list(map(self, payloads))
+
+
+gate_key = GateKey()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -119,7 +144,7 @@ class Enter(_ByValue):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Gate(_ByValue):
+class Gate(_ByValue, StepsEach):
     """The gate of `iterate`, as a scan: its state is None, or the one of the round and whether the rounds are over.
 
     Attributes:
@@ -137,21 +162,44 @@ class Gate(_ByValue):
             return RoundState(0, self.initial, False), First((self.initial, payload))
         return current, Leaves(payload) if current.over else (current.state, payload)
 
-
-def is_begun(given: Any) -> bool:
-    """Of what a gate gives: whether it is the first of its share."""
-    return type(given) is First
-
-
-def pairs(given: Any) -> Sequence[Any]:
-    """Of what a gate gives: the pair (state, item) that goes into the body, if it is one."""
-    if type(given) is tuple:
-        return (given,)
-    return (given.pair,) if type(given) is First and given is not BEGUN else ()
+    def each(
+        self, states: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any], give: Callable[[Any], None]
+    ) -> None:
+        for key, payload in zip(keys, payloads):
+            current = states.get(key)
+            if current is None or current.over or type(payload) in _to_gate:
+                states[key], given = self(current, payload)
+                give(given)
+            else:
+                give((current.state, payload))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class LeaveLoop(_ByValue):
+class IsBegun(_ByValue, MapsEach):
+    """Of what a gate gives: whether it is the first of its share."""
+
+    def __call__(self, given: Any) -> bool:
+        return type(given) is First
+
+    def each(self, payloads: Sequence[Any]) -> list[bool]:
+        return [type(given) is First for given in payloads]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pairs(_ByValue, MapsEach):
+    """Of what a gate gives: the pair (state, item) that goes into the body, if it is one."""
+
+    def __call__(self, given: Any) -> Sequence[Any]:
+        if type(given) is tuple:
+            return (given,)
+        return (given.pair,) if type(given) is First and given is not BEGUN else ()
+
+    def each(self, payloads: Sequence[Any]) -> list[Sequence[Any]]:
+        return [(given,) if type(given) is tuple else self(given) for given in payloads]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LeaveLoop(_ByValue, MapsEach):
     """Of what a gate gives, or of folded states: what leaves the loop, and is put behind it."""
 
     is_in_loop: ClassVar[bool] = True
@@ -163,6 +211,10 @@ class LeaveLoop(_ByValue):
         if type(given) is Folded and given.over:
             return (Later(None, given.state, self.phase, 0, -1),)
         return ()
+
+    def each(self, payloads: Sequence[Any]) -> list[Sequence[Later[Any]]]:
+        kinds = set(map(type, payloads))
+        return list(map(self, payloads)) if Leaves in kinds or Folded in kinds else [()] * len(payloads)
 
 
 class Again(_ByValue):
@@ -251,7 +303,7 @@ class Round(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Folding(_ByValue):
+class Folding(_ByValue, TakesEach):
     """An item of what the body gives, as a process over all of them; the state is that of the round."""
 
     initial: Any
@@ -267,6 +319,33 @@ class Folding(_ByValue):
         if self.aggregate is not None:
             return Round(state.number, state.state, (*state.parts, payload), False), timers
         return Round(state.number, self.user_function(state.state, payload), (), False), timers
+
+    def each(
+        self,
+        states: dict[Any, Any],
+        keys: Sequence[Any],
+        payloads: Sequence[Any],
+        metas: Metas,
+        give: Callable[[Sequence[Any]], None],
+    ) -> None:
+        if not states:
+            return  # the first sets the timer of the first round's end
+        key, before = next(iter(states.items()))
+        if self.aggregate is not None:
+            payloads = [each for each in payloads if type(each) is not First]
+            parts = (*before.parts, *payloads)
+            states[key] = Round(before.number, before.state, parts, before.is_empty and not payloads)
+            for _ in keys:
+                give(())
+            return
+        fold, state, is_empty = self.user_function, before.state, before.is_empty
+        try:
+            for payload in payloads:
+                if type(payload) is not First:
+                    state, is_empty = fold(state, payload), False
+                give(())
+        finally:
+            states[key] = Round(before.number, state, (), is_empty)
 
     def ended(self, state: Round) -> Any:
         """The state after the round."""

@@ -141,7 +141,7 @@ class TumblingItem(OfAggregate, OpensWindows):
             return self.aggregate.begin(payload), (due(end, self.key(payload)),)
         return self.aggregate.add(state, payload), ()
 
-    def given(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Window[Any, Any]]:
+    def given(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
         start = self.start(None, time)
         end = start + self.size
         return [Window(key, start, end, value) for key, value in zip(notes, map(self.aggregate.result, accumulators))]

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from drift.machines.changes import Difference
 from drift.machines.counts import Count, Counts
 from drift.machines.rows import called_in_a_row
+from drift.operators import MapsEach
 from drift_barrier.barrier import FAILURES
 from drift_graph.errors import ImpureStep
 from drift_graph.failures import failed_step
@@ -58,7 +59,7 @@ def called(function: Callable[[Any], Any], payloads: list[Any]) -> list[Any]:
     Raises:
         RuntimeError: it raised StopIteration, which `map` takes for the end of the payloads.
     """
-    results = list(map(function, payloads))
+    results = function.each(payloads) if isinstance(function, MapsEach) else list(map(function, payloads))
     if len(results) != len(payloads):
         raise RuntimeError("the function raised StopIteration")
     return results
@@ -119,8 +120,10 @@ class _Step:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it gives one payload for one, by nothing but the payload."""
-        return self.operator.arity == "one" and not self.operator.later and not self.operator.timed
+        """Whether it gives one payload for one, by nothing but the payload, and one by one."""
+        operator = self.operator
+        is_one_by_one = not isinstance(operator.function, MapsEach)
+        return operator.arity == "one" and is_one_by_one and not operator.later and not operator.timed
 
     def run(self, piece: _Piece, ports: Ports, ended: bool, origins: Origins | None) -> Sequence[_Piece]:
         """The items that this map makes of a batch; failures go to their port."""
@@ -189,7 +192,7 @@ class _Step:
         metas: list[bytes] = []
         payloads: list[Any] = []
         diffs: list[int] | None = None if piece.diffs is None else []
-        for at, (meta, family) in enumerate(zip(piece.metas, families)):
+        for at, (meta, family) in enumerate(zip(piece.metas, families) if any(families) else ()):
             parent = meta + piece.suffix
             for index, child in enumerate(family):
                 where, payload = placed(parent, self._rank + varint(index), child, ended)
@@ -203,6 +206,8 @@ class _Step:
 
     def _apart(self, piece: _Piece) -> Sequence[_Piece]:
         """Ordinary children and later ones in batches of their own."""
+        if self._moves is not None and self._moves.rounds:
+            return (piece,)
         later = list(map(is_later, piece.metas))
         if not any(later) or all(later):
             return (piece,)

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from operator import itemgetter
 
 from drift_graph.item import Columns, sorted_by_meta
-from drift_graph.meta import LATER_MARK, LATER_MARK_AT, in_rounds, is_later, reached
+from drift_graph.meta import LATER_MARK, LATER_MARK_AT, in_rounds, is_later, moment_of, reached
 from drift_graph.metas import Metas
 
 _mark = itemgetter(LATER_MARK_AT)
@@ -87,14 +87,26 @@ def split(columns: Columns, heartbeat: bytes, minimal_time: bytes) -> tuple[Colu
     """A batch for a grouping: what it gets now, and what waits, sorted by meta."""
     if LATER_MARK not in set(map(_mark, columns.metas)):
         return columns, None
+    columns = sorted_by_meta(columns)
     bound = reached(minimal_time)
-    waits = [is_later(meta) and (meta >= heartbeat or (meta >= bound and in_rounds(meta))) for meta in columns.metas]
+    first, last = columns.metas[0], columns.metas[-1]
+    if (
+        is_later(first)
+        and last.startswith(moment_of(first))
+        and _waits(last, heartbeat, bound) is (waits_all := _waits(first, heartbeat, bound))
+    ):
+        return (None, columns) if waits_all else (columns, None)
+    waits = [_waits(meta, heartbeat, bound) for meta in columns.metas]
     if not any(waits):
         return columns, None
     if all(waits):
-        return None, sorted_by_meta(columns)
+        return None, columns
     now, later = ([at for at, each in enumerate(waits) if each is not chosen] for chosen in (True, False))
-    return columns.in_order(now), sorted_by_meta(columns.in_order(later))
+    return columns.in_order(now), columns.in_order(later)
+
+
+def _waits(meta: bytes, heartbeat: bytes, bound: bytes) -> bool:
+    return is_later(meta) and (meta >= heartbeat or (meta >= bound and in_rounds(meta)))
 
 
 def _cut(columns: Columns, start: int, end: int) -> Columns:

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.cuts import GONE, Entries, KeyedState, Touched
 from drift.machines.grouping import keyed
 from drift.machines.maps import Ports
-from drift.operators import Process, State, Timer, state_and_outputs
+from drift.operators import Process, State, TakesEach, Timer, state_and_outputs
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
@@ -34,7 +34,7 @@ from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure
 from drift_graph.later import EndlessTimers, Later, placed
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of, varint
-from drift_graph.metas import Metas, times_of
+from drift_graph.metas import Metas, metas_of_children, times_of
 from drift_graph.operators import Group, Map
 from drift_graph.unchanged import Sampler, check_unchanged
 
@@ -95,7 +95,7 @@ class ProcessStage(KeyedState):
         self._cyclic = cyclic
         self._failure_suffix = self._group_suffix + state_rank
         self._output_head = self._group_suffix + output_rank
-        self._first_output = self._output_head + varint(0)
+        self._output_suffixes = [self._output_head + varint(0)]
         self._keys = Group(group.name, group.step, group.where, process.key, 2)  # timers never leave this stage
         self._group = group
         self._state_map, self._timers_map = state, timers
@@ -154,14 +154,19 @@ class ProcessStage(KeyedState):
         self, metas: Metas, keys: Sequence[Any], payloads: list[Any], out: Difference, failures: Difference
     ) -> dict[Any, list[tuple[bytes, Any, int]]]:
         """Step through a batch, as far as items are above all others of their key; the rest, by key."""
+        is_whole = bool(metas) and metas[-1] < self.whole_below
+        if is_whole and isinstance(self._process.on_item, TakesEach):
+            done = self._take_each(self._process.on_item, metas, keys, payloads, out)
+            if done == len(metas):
+                return {}
+            metas, keys, payloads = metas[done:], keys[done:], payloads[done:]
         nodes, on_item, initial = self._nodes, self._process.on_item, self._process.initial
-        find, first_output = nodes.get, self._first_output
+        find, first_output = nodes.get, self._output_suffixes[0]
         rest: dict[Any, list[tuple[bytes, Any, int]]] = {}
         send_meta, send_payload, send_diff = out.metas.append, out.payloads.append, out.diffs.append
         first = find(keys[0]) if keys else None
         seen = self._sampler.sample(payloads, initial if first is None else first[_STATE], initial)
         made = 0
-        is_whole = bool(metas) and metas[-1] < self.whole_below
         for meta, key, payload, time in zip(metas, keys, payloads, times_of(metas)):
             node = find(key)
             if node is None:
@@ -198,8 +203,7 @@ class ProcessStage(KeyedState):
                 send_payload(outputs[0])
                 send_diff(1)
             elif Later not in set(map(type, outputs)):
-                head = meta + self._output_head
-                out.metas += [head + varint(index) for index in range(len(outputs))]
+                out.metas += [meta + suffix for suffix in self._suffixes(len(outputs))]
                 out.payloads += outputs
                 out.diffs += [1] * len(outputs)
             else:
@@ -210,6 +214,51 @@ class ProcessStage(KeyedState):
         if seen:
             check_unchanged(self._state_map, seen, "a payload or a state")
         return rest
+
+    def _take_each(
+        self, on_item: TakesEach, metas: Metas, keys: Sequence[Any], payloads: list[Any], out: Difference
+    ) -> int:
+        """Of a batch below which nothing will come, take as many items at once as can be; how many these are."""
+        nodes, initial, first, last = self._nodes, self._process.initial, metas[0], metas[-1]
+        states: dict[Any, Any] = {}
+        for key in dict.fromkeys(keys):
+            node = nodes.get(key)
+            if node is None:
+                continue
+            if node[_META] >= first or node[_STATE] is _BLOCKED or (node[_HEAP] and node[_HEAP][0].meta < last):
+                return 0
+            states[key] = node[_STATE]
+        outputs: list[Sequence[Any]] = []
+        seen = self._sampler.sample(payloads, *list(states.values())[:1], initial)
+        try:
+            on_item.each(states, keys, payloads, metas, outputs.append)
+        except BaseException as raised:  # met again one by one, where it is said what and where
+            pass_interrupts(raised)
+        else:
+            if seen:
+                check_unchanged(self._state_map, seen, "a payload or a state")
+        done = len(outputs)
+        if not done:
+            return 0
+        last = metas[done - 1]
+        for key in dict.fromkeys(keys[:done]):
+            before, state = nodes.get(key), states.get(key, initial)
+            if state is not (initial if before is None else before[_STATE]):
+                heap = None if before is None else before[_HEAP]
+                nodes[key] = [last, None, state, (), (), heap, None]
+                self._nodes_kept += before is None
+        counts = list(map(len, outputs))
+        out.metas += metas_of_children(metas[:done], counts, self._suffixes(max(counts, default=0)))
+        out.payloads += chain.from_iterable(outputs)
+        out.diffs += [1] * (len(out.metas) - len(out.diffs))
+        return done
+
+    def _suffixes(self, count: int) -> Sequence[bytes]:
+        """What the metas of the first so many outputs have behind that of an item."""
+        known = self._output_suffixes
+        while len(known) < count:
+            known.append(self._output_head + varint(len(known)))
+        return known[:count]
 
     def _give(self, key: Any, node: _Node, outputs: Sequence[Any], failures: Difference) -> None:
         """Set the timers among what a step gave, and keep its outputs."""
@@ -311,8 +360,8 @@ class ProcessStage(KeyedState):
         outputs = node[_OUTPUTS]
         if node[_STATE] is _BLOCKED:
             return [(node[_META] + self._failure_suffix, failure) for failure in outputs]
-        head = node[_META] + self._output_head
-        return [(head + varint(index), output) for index, output in enumerate(outputs)]
+        meta = node[_META]
+        return [(meta + suffix, output) for suffix, output in zip(self._suffixes(len(outputs)), outputs)]
 
     # What comes below others of its key.
 

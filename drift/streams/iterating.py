@@ -18,14 +18,14 @@ from drift.flow.rounds import (
     Enter,
     Folding,
     Gate,
+    IsBegun,
     LeaveLoop,
+    Pairs,
     Replayed,
     ReplayedBegin,
     RoundEnd,
     ShareItem,
     gate_key,
-    is_begun,
-    pairs,
     share_of,
 )
 from drift.flow.windows import EMPTY
@@ -162,8 +162,8 @@ class Iterating(Steps[T]):
     ) -> tuple[Stream[Any], Stream[Any]]:
         """What the body gives, and the states folded."""
         graph, draft, step = self._graph, self._graph._draft, loop.step
-        begun = gate._part(step, "begun", is_begun, "keep")
-        inside = gate._part(step, "round", pairs, "many")
+        begun = gate._part(step, "begun", IsBegun(), "keep")
+        inside = gate._part(step, "round", Pairs(), "many")
         graph._loops.append(self._timed_steps)
         try:
             given = loop.body(inside._behind(inside._origins, timed_steps))

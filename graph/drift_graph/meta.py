@@ -228,7 +228,7 @@ def later_metas(
     Args:
         time: None for the time of each parent.
     """
-    digest = xxhash.xxh3_128_digest
+    digest, lengths = xxhash.xxh3_128_digest, _lengths
     outer = b"" if time is None or inward else pack_time(time) + b"\xff" + varint(rounds) + _bytes[phase]
     size, one_hop = len(outer), varint(1)
     head, moment, root = b"no meta begins so", b"", 0  # parents of one moment mostly come in a row
@@ -242,7 +242,10 @@ def later_metas(
                 found.append(outer + parent[: _input_end(parent, 0)] + one_hop + digest(child) + ending)
             continue
         if parent.startswith(head):
-            end = _input_end(parent, root)
+            end = root + 8
+            end += lengths[parent[end]]
+            end += lengths[parent[end]]
+            end += lengths[parent[end]]  # see `_input_end`
             if parent[end] < _ONE_BYTE_MAX:
                 found.append(moment + parent[root:end] + _bytes[parent[end] + 1] + digest(child) + ending)
                 continue
