@@ -168,7 +168,73 @@ class _Case:
         return {"in": self._numbers}
 
 
+@pytest.mark.parametrize("where", ["body", "table key", "fold", None])
+@given(st.integers(0, 11), st.integers(0, 2), st.sampled_from([1, 4, 1000]))
+@settings(max_examples=4)
+def test_a_round_taken_at_once_gives_what_its_items_give_one_by_one(
+    where: str | None, item: int, turn: int, batch_items: int
+) -> None:
+    """Where a call raises as well: at any item, in any round."""
+
+    def checked(at: str, number: int, state: int) -> int:
+        if at == where and (state, number) == (turn, item):
+            raise LookupError(number)
+        return number
+
+    graph = drift.Graph("at once")
+    numbers = graph.source("in")
+    rows = numbers.flat_map(lambda number: [(number, "one"), (number, "more")] if number % 4 else [])
+
+    def body(pairs: Pairs) -> drift.Stream[Any]:
+        known = pairs.map(lambda pair: (pair[0], checked("body", pair[1], pair[0])))
+        joined = known.join_table(rows, lambda pair: checked("table key", pair[1], pair[0]), lambda row: row[0])
+        counted = joined.scan(lambda pair: pair[0][1], 0, lambda count, pair: (count + 1, (pair, count)))
+        counted.sink("seen")
+        return counted.key_by(lambda each: each[0][0][1]).at_end(drift.agg.count()).map(lambda pair: pair[0])
+
+    def fold(state: int, number: int) -> int:
+        return state + (checked("fold", number, state) == 11)
+
+    numbers.iterate(3, 0, body, fold)[1].sink("last")
+    outputs = []
+    for engine in ({"engine": "reference"}, {"batch_items": batch_items}):
+        run = drift.run(graph, {"in": range(12)}, **engine)
+        found: list[Any] = []
+        try:
+            found += ((each.sink, each.payload) for each in run)
+        except drift.StepError as error:
+            found.append(str(error))
+        outputs.append((found, run.digest))
+    assert outputs[0] == outputs[1]
+
+
+def test_nothing_of_a_round_is_kept_to_be_done_again_on_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once minimal time has reached a round, nothing comes below its items."""
+    kept: list[int] = []
+    monkeypatch.setattr("drift.machines.log.Log.append", lambda log, metas, *columns: kept.append(len(metas)))
+    graph = drift.Graph("whole")
+
+    def body(pairs: Pairs) -> drift.Stream[Any]:
+        counted = pairs.map(second).scan(lambda n: n % 7, 0, lambda count, n: (count + 1, n))
+        return counted.key_by(lambda n: n).at_end(drift.agg.count()).map(lambda pair: pair[0])
+
+    graph.source("in").iterate(3, 0, body, added)[0].sink("sum")
+    (item,) = drift.run(graph, {"in": range(100)})
+    assert item.payload == 3 * sum(range(100)) and kept == []
+
+
 # Rounds by hand.
+
+
+def test_what_comes_by_rounds_by_hand_corrects_what_is_behind_it() -> None:
+    """Its moments are between those of input items, which came in one batch with what comes before it."""
+    graph = drift.Graph("between")
+    loop: drift.Feedback[int] = graph.feedback("loop")
+    seen = graph.source("in").merge(loop).group(lambda number: number % 2, 1)
+    seen.flat_map(lambda window: [drift.next_round(window[0] - 2)] if window[0] > 1 else [], later=True).feed(loop)
+    last = seen.map(second_of_none).scan(lambda number: None, 0, lambda before, number: (number, (before, number)))
+    last.sink("in a row")
+    by_sink(graph, {"in": range(9)}, {"batch_items": 1000})
 
 
 @ENGINES

@@ -328,24 +328,21 @@ class Folding(_ByValue, TakesEach):
         metas: Metas,
         give: Callable[[Sequence[Any]], None],
     ) -> None:
-        if not states:
+        if not states or First in set(map(type, payloads)):
             return  # the first sets the timer of the first round's end
         key, before = next(iter(states.items()))
         if self.aggregate is not None:
-            payloads = [each for each in payloads if type(each) is not First]
-            parts = (*before.parts, *payloads)
-            states[key] = Round(before.number, before.state, parts, before.is_empty and not payloads)
-            for _ in keys:
+            states[key] = Round(before.number, before.state, (*before.parts, *payloads), False)
+            for _ in payloads:
                 give(())
             return
-        fold, state, is_empty = self.user_function, before.state, before.is_empty
+        fold, state = self.user_function, before.state
         try:
             for payload in payloads:
-                if type(payload) is not First:
-                    state, is_empty = fold(state, payload), False
+                state = fold(state, payload)
                 give(())
         finally:
-            states[key] = Round(before.number, state, (), is_empty)
+            states[key] = Round(before.number, state, (), False)
 
     def ended(self, state: Round) -> Any:
         """The state after the round."""
