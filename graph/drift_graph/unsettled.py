@@ -38,7 +38,7 @@ class Unsettled:
                 if left:
                     heappush(sent, (least_meta(left), number, left, -1 if are_looked_up_slowly(left) else 0))
                 continue
-            end = bisect_left(metas, minimal_time, settled)
+            end = len(metas) if metas[-1] < minimal_time else bisect_left(metas, minimal_time, settled)
             self._count -= end - settled
             if end < len(metas):
                 if 2 * end > len(metas):  # else an item far ahead would keep the settled ones in memory
