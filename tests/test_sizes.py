@@ -116,3 +116,10 @@ def test_a_large_piece_of_the_output_leaves_the_barrier_in_several() -> None:
     ]
     assert all(sum(map(len, piece.payloads)) <= 9 * MEGABYTE for piece in pieces)
     assert isinstance(sends[-1].message, Finished)
+
+
+def test_pieces_in_order_end_where_blocks_of_the_digest_do() -> None:
+    graph = drift.Graph("numbers")
+    graph.source("numbers").sink("out")
+    ends = [each.position + len(each.metas) for each in drift.run(graph, {"numbers": range(20_000)}).pieces()]
+    assert sum(end % 4096 == 0 for end in ends) >= 4

@@ -25,7 +25,7 @@ from drift.state.keeping import Begin, Taken
 from drift_acker.ledger import LaterHeld, Ledger, ack_of
 from drift_acker.table import AckTable
 from drift_barrier.barrier import Barrier, Released
-from drift_barrier.digest import Digest, Encoded
+from drift_barrier.digest import BLOCK_ITEMS, Digest, Encoded
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.segments import has_borders
@@ -176,6 +176,8 @@ class LocalEngine:
         made_bytes = sum(about_bytes(columns.payloads) for _, columns in made)
         by_bytes = BATCH_BYTES * items_in // max(made_bytes, 1)
         by_items = self._batch_items * items_in // max(items_in, items_out)
+        if items_in == items_out:  # batches that end where blocks of the digest do are encoded in one piece
+            by_items -= (self._barrier.position + items_out) % min(self._batch_items, BLOCK_ITEMS)
         return max(min(by_bytes, by_items, _GROWTH * self._feed.batch_items), 1)
 
     def _note(self) -> None:

@@ -23,6 +23,7 @@ from drift.machines.in_order import InOrder
 from drift.machines.keys import identities, stands_for_itself
 from drift.machines.log import Keyed, Log
 from drift.machines.maps import Ports, called
+from drift.machines.sliding import loop_over
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import are_plain, same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
@@ -140,8 +141,7 @@ class GroupStage(InOrder):
         return windows
 
     def _run_at_once(self, payloads: list[Any]) -> list[tuple[Any, ...]]:
-        last, kept, key_of = self._windows, self._kept, self._group.key
-        find = last.get
+        key_of = self._group.key
         self._plain = self._plain and are_plain(payloads)
         windows: list[tuple[Any, ...]] = Plain() if self._plain else []
         try:
@@ -150,12 +150,7 @@ class GroupStage(InOrder):
             kind = self._kind
             if not stands_for_itself(kind):
                 return windows
-            for payload in payloads:
-                key = key_of(payload)
-                if type(key) is not kind:
-                    break
-                last[key] = window = find(key, ())[kept:] + (payload,)  # noqa: RUF005 - faster
-                windows.append(window)
+            loop_over(self._window)(self._windows, key_of, kind, payloads, windows.append)
         except BaseException as raised:  # met again with what is left
             pass_interrupts(raised)
         return windows

@@ -42,7 +42,10 @@ class _Run:
     def take(self, bound: bytes) -> Columns:
         """What is below a bound."""
         metas, start = self._columns.metas, self._start
-        self._start = end = len(metas) if metas[-1] < bound else bisect_left(metas, bound, start)
+        is_whole = metas[-1] < bound
+        self._start = end = len(metas) if is_whole else bisect_left(metas, bound, start)
+        if is_whole and not start:
+            return self._columns
         taken = self._columns.cut(start, end)
         if 2 * end > len(metas):
             self._columns, self._start = self._columns.cut(end, len(metas)), 0
