@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from operator import itemgetter
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drift
+import drift_graph.places
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.ordering import Ordering
 from drift.machines.plan import Plan
@@ -18,9 +20,9 @@ from drift.machines.sliding import loop_over
 from drift.machines.worker import BARRIER, Worker
 from drift_graph.canonical import encode_metas, encode_plain
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time, varint
+from drift_graph.meta import BEGINNING, END_OF_TIME, MetaParts, pack_time, varint
 from drift_graph.metas import EventMetas, NumberedMetas, is_increasing, least_meta, metas_from_on, with_suffix
-from drift_graph.places import Places
+from drift_graph.metas.event import packed_ties, places_of
 from drift_graph.times import Arrived, SourceMachine
 
 TIMES = st.one_of(st.integers(-5, 5), st.integers(2**24 - 3, 2**24 + 3), st.integers(-(2**63), 2**63 - 1))
@@ -32,11 +34,16 @@ def listed(places: list[tuple[int, int]], rank: bytes, ending: bytes) -> list[by
     return [pack_time(time) + rank + varint(tie) + ending for time, tie in places]
 
 
+def event_metas(places: list[tuple[int, int]], rank: bytes = b"\0") -> EventMetas:
+    times, ties = map(list, zip(*places))
+    return EventMetas(places_of(times, packed_ties(ties)), rank, b"\0")
+
+
 @given(PLACES, st.sampled_from([1, 5]), st.sampled_from([0, 300]), st.integers(0, 60))
 def test_metas_in_event_time_are_as_in_a_list(places: list[tuple[int, int]], copies: int, source: int, at: int) -> None:
     places = [(time, tie) for time, tie in places for _ in range(copies)]  # enough to be written by column
     rank, ending = varint(source), b"\0\1\2"
-    metas = EventMetas(*map(list, zip(*places)), rank, b"\0")
+    metas = event_metas(places, rank)
     kind, expected = with_suffix(metas, b"\1\2"), listed(places, rank, ending)
     assert list(kind) == expected and [kind[each] for each in range(len(kind))] == expected
     assert list(kind[at : at + 7]) == expected[at : at + 7]
@@ -56,24 +63,33 @@ def test_metas_in_event_time_are_as_in_a_list(places: list[tuple[int, int]], cop
 
 def test_ties_that_differ_only_in_their_lowest_bits_are_told_apart() -> None:
     ties = [2**63 + tie for tie in range(100)][::-1]
-    metas = EventMetas([7] * 100, ties, b"\0", b"\0")
+    metas = event_metas([(7, tie) for tie in ties])
     ordered = sorted_by_meta(Columns(metas, ties, None))
     assert ordered.payloads == sorted(ties) and list(ordered.metas) == sorted(metas)
 
 
-@given(
-    st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6), max_size=6), st.data()
-)
-def test_places_are_new_where_none_of_them_has_come(batches: list[list[tuple[int, int]]], data: st.DataObject) -> None:
-    places, known = Places(), set[tuple[int, int]]()
-    for batch in batches:
-        metas = EventMetas(*map(list, zip(*batch)), b"\0", b"\0")
-        are_new = len(set(batch)) == len(batch) and known.isdisjoint(batch)
-        assert places.are_new(metas, None) == are_new
-        if are_new:
-            known.update(batch)
-        if data.draw(st.booleans()):
-            assert set(places.listed()) == set(listed(sorted(known), b"\0", b"\0"))
+ARRIVING = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=6), max_size=12)
+
+
+@given(ARRIVING, st.integers(0, 9), st.sampled_from([None, itemgetter(1)]), st.sampled_from([1, 3, 8192]))
+def test_items_of_one_place_are_numbered_as_they_come(
+    batches: list[list[tuple[int, int]]], lateness: int, tie: Any, kept: int
+) -> None:
+    came: Counter[tuple[int, int]] = Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drift_graph.places, "_KEPT_MIN", kept)
+        machine = SourceMachine("in", 0, drift.EventTime(itemgetter(0), tie=tie, lateness=lateness, late="divert"))
+        for batch in batches:
+            arrived = machine.take(batch)
+            assert arrived.error is None
+            for meta, payload in zip(arrived.metas, arrived.payloads, strict=True):
+                assert MetaParts(meta).ordinal == came[payload]
+                came[payload] += 1
+    numbered = {(time, number): count for time, number, count, _ in machine.remembered().ordinals}
+    least = machine.least_time
+    if tie is not None:
+        assert numbered == {place: count for place, count in came.items() if place[0] >= least}
+    assert len(numbered) == sum(time >= least for time, _ in came)
 
 
 def test_equal_items_in_event_time_have_ordinals_whenever_they_come() -> None:
@@ -97,7 +113,9 @@ def test_what_waits_is_given_once_in_order_and_as_soon_as_it_is_asked_for(
         ordering.add([Fed("in", 0, Arrived(metas, list(times), BEGINNING, [], None))])
         bound = max(bound, ahead)
         while ordering.least < pack_time(bound):
-            for _, columns in ordering.take(pack_time(bound)):
+            taken = ordering.take(pack_time(bound))
+            assert taken
+            for _, columns in taken:
                 assert [pack_time(time) for time in columns.payloads] == [meta[:8] for meta in columns.metas]
                 assert len(columns.metas) <= items_max
                 given_before += columns.metas

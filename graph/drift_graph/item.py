@@ -24,7 +24,7 @@ from drift_graph.metas import (
     is_increasing,
     joined_metas,
     metas_in_order,
-    order_of,
+    sorted_metas,
 )
 
 T = TypeVar("T")
@@ -51,10 +51,13 @@ class Columns(NamedTuple):
         diffs = None if self.diffs is None else list(compress(self.diffs, wanted))
         return Columns(chosen_metas(self.metas, wanted), payloads.chosen(self.payloads, wanted), diffs)
 
-    def in_order(self, order: Sequence[int], *, increasing: bool = False) -> Columns:
-        """The items at these indices, in this order; `increasing` promises that their metas then strictly increase."""
+    def in_order(self, order: Sequence[int]) -> Columns:
+        """The items at these places, in this order."""
+        return self.placed(order, metas_in_order(self.metas, order))
+
+    def placed(self, order: Sequence[int], metas: Metas) -> Columns:
+        """The items at these places, whose metas are these."""
         diffs = None if self.diffs is None else list(map(self.diffs.__getitem__, order))
-        metas = metas_in_order(self.metas, order, increasing=increasing)
         return Columns(metas, payloads.in_order(self.payloads, order), diffs)
 
 
@@ -63,7 +66,8 @@ def sorted_by_meta(columns: Columns) -> Columns:
     metas = columns.metas
     if is_increasing(metas):
         return columns
-    return columns.in_order(order_of(metas), increasing=are_computed(metas))
+    order, ordered = sorted_metas(metas)
+    return columns.placed(order, ordered)
 
 
 def joined(batches: Sequence[Columns]) -> Columns:

@@ -58,9 +58,12 @@ class Lateness:
         return None if self.greatest is None else min(self.greatest + 1, TIME_MAX)
 
     def follow(self, lateness: int) -> None:
-        """Move the heartbeat behind the greatest time, by the allowed lateness."""
-        if self.greatest is not None:
-            self.least = max(self.least, self.greatest - lateness, TIME_MIN)
+        """The heartbeat follows the greatest time, as far behind as items may be."""
+        self.least = self.least_behind(lateness)
+
+    def least_behind(self, lateness: int) -> int:
+        """What `follow` makes of the heartbeat."""
+        return self.least if self.greatest is None else max(self.least, self.greatest - lateness, TIME_MIN)
 
     def judge(
         self, payloads: list[Any], times: list[int], policy: EventTime, clock: int
@@ -73,9 +76,11 @@ class Lateness:
         if self.greatest is None:
             self.greatest = times[0]
         before = self.greatest
-        self.greatest = max(before, max(times))
-        if min(times) >= self.least and _none_behind(times, before, policy.lateness):
+        within = _least_and_greatest(times, before, policy.lateness)
+        if within is not None and within[0] >= self.least:
+            self.greatest = within[1]
             return None, [], None
+        self.greatest = max(before, max(times))
         befores = list(islice(accumulate(times, max, initial=before), len(times)))
         heartbeats = [max(seen - policy.lateness, self.least) for seen in befores]
         is_late = list(map(lt, times, heartbeats))
@@ -156,14 +161,17 @@ def is_ahead(time: int, seen: int | None, clock: int, future_max: int | None) ->
     return time > max(clock, TIME_MIN if seen is None else seen) + future_max
 
 
-def _none_behind(times: list[int], seen: int, lateness: int) -> bool:
-    """Whether no time is further than `lateness` behind the greatest before it, of which the first is `seen`."""
+def _least_and_greatest(times: list[int], seen: int, lateness: int) -> tuple[int, int] | None:
+    """The least time, and the greatest, `seen` before them among those; None where one is too far behind another."""
+    least = TIME_MAX
     for start in range(0, len(times), _LOOK_ITEMS):
         some = times[start : start + _LOOK_ITEMS]
-        before, seen = seen, max(seen, max(some))
-        if min(some) < seen - lateness and max(map(sub, accumulate(some, max, initial=before), some)) > lateness:
-            return False
-    return True
+        low, before, seen = min(some), seen, max(seen, max(some))
+        if low < seen - lateness and max(map(sub, accumulate(some, max, initial=before), some)) > lateness:
+            return None
+        if low < least:
+            least = low
+    return least, seen
 
 
 def short(payload: Any) -> str:

@@ -10,7 +10,6 @@ order in which they came; as they are equal, it does not matter which comes firs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -35,6 +34,7 @@ from drift_graph.metas import (
     Metas,
     NumberedMetas,
 )
+from drift_graph.metas.event import listed_places, packed_ties, place_at, places_of, time_and_tie
 from drift_graph.places import Places
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
 from drift_graph.stamps import ties_of, ties_one_by_one, times_of, times_or_apart
@@ -161,9 +161,8 @@ class SourceMachine:
             kept, late, too_late = self._lateness.judge(payloads, times, self.policy, clock)
             if kept is not None:
                 payloads, times = [payloads[index] for index in kept], [times[index] for index in kept]
-            metas, tie_error = self._event_metas(payloads[: len(times)], times, self.policy)
-            # items behind the bad one count as unread: neither their times nor their lateness matter
-            if tie_error is not None:
+            metas, tie_error = self._event_metas(payloads[: len(times)], times, self.policy, before)
+            if tie_error is not None:  # what came after that item counts as not seen, neither its time nor as late
                 bad = len(metas) if kept is None else kept[len(metas)]
                 late = late[: bad - len(metas)]
                 seen = times[: len(metas)] if before is None else [*times[: len(metas)], before]
@@ -188,16 +187,14 @@ class SourceMachine:
         """The state that `recall` takes; not for live sources."""
         least = pack_time(self._lateness.least)
         places = sorted(self._places.listed().items())
-        ordinals = [(time_of(first), tie_of(first), *known) for first, known in places if first >= least]
+        ordinals = [(*time_and_tie(place), *known) for place, known in places if place >= least]
         return Remembered(self.heartbeat, self.items_in, self.late_items, *self._lateness.known, ordinals)
 
     def recall(self, remembered: Remembered) -> None:
         """Continue where another machine stopped; called before the first item."""
         self.heartbeat, self.items_in, self.late_items = remembered[:3]
         self._lateness.known, ordinals = (remembered.greatest, remembered.least), remembered.ordinals
-        rank = varint(self._rank)
-        firsts = EventMetas([time for time, *_ in ordinals], [tie for _, tie, *_ in ordinals], rank, _FIRST)
-        self._places = Places({first: (count, payload) for first, (_, _, count, payload) in zip(firsts, ordinals)})
+        self._places = Places({place_at(time, tie): (count, payload) for time, tie, count, payload in ordinals})
 
     @property
     def least_time(self) -> int:
@@ -217,7 +214,7 @@ class SourceMachine:
         self._stamp = judging.stamp_time, judging.stamp_ordinal
         if place is not None:
             hashed = _Hashed(place.payload) if isinstance(self.policy, EventTime) and self.policy.tie else None
-            self._places = Places({place.first: (place.came, hashed)})
+            self._places = Places({_place_of(place.first): (place.came, hashed)})
 
     def place_in(self, moment: bytes) -> bytes | None:
         """The place of this source that a global time lies in, without its ordinal; None if it lies between places."""
@@ -230,7 +227,7 @@ class SourceMachine:
     def place_before(self, place: bytes, count: int | None) -> Place | None:
         """The state of a place after `count` items, or after all so far; None if none came."""
         first = place + varint(0)
-        now, payload = self._places.listed().get(first, (0, None))
+        now, payload = self._places.listed().get(_place_of(first), (0, None))
         count = now if count is None else count
         if not count:
             return None
@@ -302,38 +299,47 @@ class SourceMachine:
         self.heartbeat = global_time(time, self._rank, 0, ordinal + count)
         return metas
 
-    def _event_metas(self, payloads: list[Any], times: list[int], policy: EventTime) -> tuple[Metas, Exception | None]:
-        """Global times in event time, up to the first payload that cannot have one."""
+    def _event_metas(
+        self, payloads: list[Any], times: list[int], policy: EventTime, before: int | None
+    ) -> tuple[Metas, Exception | None]:
+        """Global times in event time, up to the first payload that cannot have one.
+
+        Args:
+            before: the greatest time before these.
+        """
         error: Exception | None = None
-        ties: Sequence[int]
         if policy.tie is None:
             try:
-                ties = list(map(xxhash.xxh64_intdigest, canonical_each(payloads)))
+                ties = b"".join(map(xxhash.xxh64_digest, canonical_each(payloads)))
             except NoCanonicalForm as none:
-                ties, error = ties_one_by_one(payloads, hash64, self.name, sets_apart=self._sets_apart)
-                error = error or none
+                numbers, error = ties_one_by_one(payloads, hash64, self.name, sets_apart=self._sets_apart)
+                ties, error = packed_ties(numbers), error or none
         else:
-            ties, error = ties_of(payloads, policy.tie, self.name, sets_apart=self._sets_apart)
-        every = EventMetas(times[: len(ties)], ties, varint(self._rank), _FIRST)
-        if self._places.are_new(every, payloads if policy.tie is not None else None):
+            numbers, error = ties_of(payloads, policy.tie, self.name, sets_apart=self._sets_apart)
+            ties = packed_ties(numbers)
+        count = len(ties) // 8
+        places = places_of(times if count == len(times) else times[:count], ties)
+        every = EventMetas(places, varint(self._rank), _FIRST)
+        told_apart = payloads if policy.tie is not None else None
+        greatest = TIME_MIN if before is None else before
+        if self._places.are_new(every, told_apart, greatest, self._lateness.least_behind(policy.lateness)):
             return every, error
-        told_apart = payloads if policy.tie is not None else repeat(None)
-        firsts = every.listed()
         metas: list[bytes] = []
-        ordinals = self._places.listed()
-        for first_meta, payload in zip(firsts, told_apart):
-            ordinal, first = ordinals.get(first_meta, (0, payload))
-            if type(first) is _Hashed:
+        for place, meta, payload in zip(listed_places(places), every, told_apart or repeat(None)):
+            ordinal, first = self._places.came(place)
+            if not ordinal:
+                first = payload
+            elif type(first) is _Hashed:
                 first, agrees = payload, first.may_be(payload)
             else:
                 agrees = same(first, payload)
-            if not agrees:
+            if ordinal and not agrees:
                 return metas, InputError(
                     f"the tie function of source {self.name!r} gave one value for two different payloads at time "
-                    f"{time_of(first_meta)}: {short(first)} and {short(payload)}; make it unique, or leave tie out"
+                    f"{time_of(meta)}: {short(first)} and {short(payload)}; make it unique, or leave tie out"
                 )
-            ordinals[first_meta] = ordinal + 1, first
-            metas.append(first_meta[:-1] + varint(ordinal))
+            self._places.come(place, ordinal + 1, first)
+            metas.append(meta[:-1] + varint(ordinal))
         return metas, error
 
     def _follow(self, policy: EventTime) -> None:
@@ -342,7 +348,12 @@ class SourceMachine:
             return
         self._lateness.follow(policy.lateness)
         self.heartbeat = max(self.heartbeat, pack_time(self._lateness.least))
-        self._places.settle(self._lateness.least)
+        self._places.settle(self._lateness.least, self._lateness.greatest)
+
+
+def _place_of(first: bytes) -> bytes:
+    """The place of a global time."""
+    return place_at(time_of(first), tie_of(first))
 
 
 def _hash_of(payload: Any) -> bytes:

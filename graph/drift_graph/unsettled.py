@@ -2,7 +2,8 @@
 
 Invariant: an item counts once, from when it was accepted until minimal time is past it.
 
-Why: batches lie in a heap by their least unsettled meta, so settled items are found without visiting the rest.
+Why: batches lie in a heap by their least unsettled meta, so what is settled is found without looking at the rest. They
+are sorted for it where somebody else will need them sorted, so that it costs nothing here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from heapq import heappop, heappush
 
-from drift_graph.metas import Metas, are_looked_up_slowly, known_to_increase, least_meta, metas_from_on
+from drift_graph.metas import (
+    Metas,
+    are_looked_up_slowly,
+    known_to_increase,
+    least_meta,
+    metas_from_on,
+    sorted_where_kept,
+)
 
 
 class Unsettled:
@@ -22,7 +30,8 @@ class Unsettled:
         self._sent: list[tuple[bytes, int, Metas, int]] = []  # a heap: next unsettled meta, number, metas, its index
 
     def add(self, metas: Metas) -> None:
-        """Add accepted metas; at least one."""
+        """These were accepted; one at least."""
+        metas = sorted_where_kept(metas)
         self._batches += 1
         self._count += len(metas)
         heappush(self._sent, (least_meta(metas), self._batches, metas, 0 if known_to_increase(metas) else -1))

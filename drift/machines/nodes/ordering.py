@@ -55,6 +55,15 @@ class _Run:
         return self._columns.cut(self._start, len(self._columns.metas))
 
 
+def _merged(older: Columns, newer: Columns) -> Columns:
+    """Two sorted batches as one: only what is of both times is sorted anew."""
+    begin, end = bisect_left(older.metas, newer.metas[0]), bisect_left(newer.metas, older.metas[-1])
+    if begin == len(older.metas):
+        return joined([older, newer])
+    both = sorted_by_meta(joined([older.cut(begin, len(older.metas)), newer.cut(0, end)]))
+    return joined([older.cut(0, begin), both, newer.cut(end, len(newer.metas))])
+
+
 class Ordering:
     """See the module.
 
@@ -74,11 +83,10 @@ class Ordering:
         for name, _, arrived in fed:
             if arrived.metas:
                 runs = self._runs.setdefault(name, [])
-                batches, items = [Columns(arrived.metas, arrived.payloads, None)], len(arrived.metas)
-                while runs and len(runs[-1]) <= items:
-                    items += len(runs[-1])
-                    batches.append(runs.pop().rest())
-                runs.append(_Run(sorted_by_meta(joined(batches[::-1]))))
+                run = sorted_by_meta(Columns(arrived.metas, arrived.payloads, None))
+                while runs and len(runs[-1]) <= len(run.metas):
+                    run = _merged(runs.pop().rest(), run)
+                runs.append(_Run(run))
 
     @property
     def least(self) -> bytes:

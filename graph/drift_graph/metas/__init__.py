@@ -23,8 +23,8 @@ __all__ = [
     "ChildMetas", "ChosenMetas", "ComputedMetas", "EventMetas", "Metas", "NumberedMetas", "are_computed",
     "are_looked_up_slowly", "chosen_metas", "count_upto", "greatest_meta", "have_one_length", "interleaved",
     "is_increasing", "joined_metas", "known_to_increase", "least_meta", "listed_metas", "may_be_later",
-    "metas_from_on", "metas_in_order", "metas_of_children", "numbers_of", "order_of", "split_out_of", "times_of",
-    "with_suffix",
+    "metas_from_on", "metas_in_order", "metas_of_children", "numbers_of", "sorted_metas", "sorted_where_kept",
+    "split_out_of", "times_of", "with_suffix",
 ]  # fmt: skip
 
 #: Metas of a batch, as a list or computed on access.
@@ -103,9 +103,17 @@ def is_increasing(metas: Metas) -> bool:
     return metas.are_increasing()
 
 
-def order_of(metas: Metas) -> Sequence[int]:
-    """The indices of metas in their order; stable."""
-    return metas.order() if isinstance(metas, ComputedMetas) else sorted(range(len(metas)), key=metas.__getitem__)
+def sorted_metas(metas: Metas) -> tuple[Sequence[int], Metas]:
+    """The places of metas in their order, where equal ones keep theirs; and the metas in it."""
+    if isinstance(metas, ComputedMetas):
+        return metas.sorted()
+    order = sorted(range(len(metas)), key=metas.__getitem__)
+    return order, list(map(metas.__getitem__, order))
+
+
+def sorted_where_kept(metas: Metas) -> Metas:
+    """The same in their order, where they keep it for who sorts them next; else as they are."""
+    return metas.sorted()[1] if isinstance(metas, EventMetas) else metas
 
 
 def metas_in_order(metas: Metas, order: Sequence[int], *, increasing: bool = False) -> Metas:

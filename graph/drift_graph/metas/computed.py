@@ -89,9 +89,10 @@ class ComputedMetas(Sequence[bytes]):
         """Whether each is above the one before it."""
         return self.increasing or all(map(lt, self.listed(), islice(self.listed(), 1, None)))
 
-    def order(self) -> Sequence[int]:
-        """The indices that sort the metas; no two are equal."""
-        return sorted(range(len(self)), key=self.listed().__getitem__)
+    def sorted(self) -> tuple[Sequence[int], ComputedMetas | list[bytes]]:
+        """The places of the metas in the order of these, of which no two are equal; and the metas in it."""
+        order = sorted(range(len(self)), key=self.listed().__getitem__)
+        return order, self.in_order(order, increasing=True)
 
     def in_order(self, order: Sequence[int], *, increasing: bool) -> ComputedMetas | list[bytes]:
         """The metas at these indices; `increasing` says whether they then increase."""
