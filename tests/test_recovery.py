@@ -97,6 +97,7 @@ def test_with_tcp_and_a_spare_that_is_there(expected: str, monkeypatch: pytest.M
 
 
 def test_a_run_with_a_live_source_has_a_spare_process_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drift.engines.zeromq.engine._BESIDE_AFTER_S", float("inf"))
     monkeypatch.setattr("drift.engines.zeromq.engine._BESIDE_LIVE_AFTER_S", 0.0)
 
     def numbers() -> Iterator[int]:
