@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import threading
 import time
@@ -190,3 +191,45 @@ def test_a_short_run_has_no_process_beside_it_and_writes_no_cut() -> None:
         assert engine._spare is None and engine._keeper is None
         assert piece.position > 5000 or not list(Path(engine._folder).glob("*.piece"))
     assert run.report.items_out == ITEMS
+
+
+def fill_disk(run: drift.Run, *, full: bool) -> None:
+    """No process of the run can write files any more, as where the disk is full; or all can again."""
+    for each in engine_of(run)._children:
+        limit = 0 if full else resource.RLIM_INFINITY
+        resource.prlimit(each.process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+
+@pytest.fixture
+def short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run waits for room long before its logs have 256 MiB."""
+    monkeypatch.setattr("drift.machines.nodes.keeping.LOG_BYTES_FULL", 20_000)
+    monkeypatch.setattr("drift.machines.nodes.keeping.INTERVAL_S", 0.01)
+
+
+@pytest.mark.usefixtures("short_logs")
+def test_where_the_disk_is_full_a_run_waits_and_goes_on_when_there_is_room(expected: str) -> None:
+    run = run_of(cut_interval_s=0.01)
+    engine, waited = engine_of(run), False
+    with pytest.warns(UserWarning, match=r"no cut of graph 'summed' can be kept now: .*piece cannot be written"):
+        for piece in run.pieces():
+            if piece.position == 0:
+                fill_disk(run, full=True)
+            if engine._node.awaits_room and not waited:
+                assert not engine._node.may_read() and run.progress.items_in < ITEMS
+            if run.progress.held_by.startswith("no room in ") and not waited:
+                waited = True
+                fill_disk(run, full=False)
+    assert waited and run.digest == expected
+
+
+@pytest.mark.usefixtures("short_logs")
+def test_where_there_is_no_room_for_long_a_run_ends_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drift.machines.nodes.keeping.TRIES_MAX", 5)
+    run = run_of(cut_interval_s=0.01)
+    error = r"no cut .* could be kept: .*piece cannot be written.* 0 MiB .* 5 times.* TMPDIR .*recover=False"
+    with pytest.warns(UserWarning, match="no cut of graph"), pytest.raises(drift.ProcessError, match=error):
+        for piece in run.pieces():
+            if piece.position == 0:
+                fill_disk(run, full=True)
+    assert run.progress.items_in < ITEMS

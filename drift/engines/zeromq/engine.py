@@ -39,7 +39,7 @@ from drift.engines.zeromq.shelf import PieceFiles
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
 from drift.engines.zeromq.wire import Codec, opened
 from drift.machines.nodes.barrier import digest_of
-from drift.machines.nodes.cutting import CutPace
+from drift.machines.nodes.cutting import LOG_BYTES_FULL, CutPace
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.keeping import Keeping
 from drift.machines.nodes.messages import Answer, Finished, Restart, Rewind
@@ -210,6 +210,7 @@ class ZeromqEngine:
         self._keeper: _Child | None = None
         self._merging: tuple[int, list[PieceName]] | None = None
         self._no_room_at = BEGINNING  # the cut at which pieces could not be made one; it is tried again at the next
+        self._has_told_no_room = False
         self._tombstones_before = 0
         self._started = 0
         self._began_s = 0.0
@@ -312,7 +313,7 @@ class ZeromqEngine:
                     yield piece.released
                 if self._recovery is not None:
                     self._do(self._recovery.came())
-            if not came and self.awaits_cut:  # of a source that gives nothing, too
+            if not came and (self.awaits_cut or node.awaits_room):  # of a source that gives nothing, too
                 self._carry(node.turn([], time.monotonic()))
             if node.finished is not None and not node.has_released:
                 self._note()
@@ -339,6 +340,7 @@ class ZeromqEngine:
         self._next_look_s = now_s + _LOOK_INTERVAL_S
         self._note()
         self._tell_unkept()
+        self._tell_no_room()
         self._check_children(ready)
         self._have_beside()
         self._keep_house(ready)
@@ -353,6 +355,19 @@ class ZeromqEngine:
         warnings.warn(
             f"a state of graph {self._dataflow.name!r} cannot be stored: {keeping.unkept}; so no cut is taken, and a "
             f"process that dies ends the run. Let states be values that can be pickled, or run with recover=False",
+            stacklevel=2,
+        )
+
+    def _tell_no_room(self) -> None:
+        """Once: where there is none for cuts."""
+        keeping = self._node.keeping
+        if keeping is None or not keeping.no_room or self._has_told_no_room:
+            return
+        self._has_told_no_room = True
+        warnings.warn(
+            f"no cut of graph {self._dataflow.name!r} can be kept now: {keeping.no_room}; its processes keep what they "
+            f"send in memory until there is room. Where that has come to {LOG_BYTES_FULL >> 20} MiB in one of them "
+            f"nothing more is read, and the run ends if none is made. TMPDIR names another folder",
             stacklevel=2,
         )
 
@@ -628,6 +643,9 @@ class ZeromqEngine:
             progress.peak_memory_bytes[child.name] = child.sign.peak_memory_bytes
         if progress.died and self._recovery is not None and not self._node.restored:
             progress.held_by = f"the death of {progress.died[-1]}"
+            return
+        if self._node.awaits_room:
+            progress.held_by = f"no room in {Path(self._folder).parent}"
             return
         if progress.held_by.startswith("source") and not feed.finished:
             return

@@ -101,7 +101,11 @@ class PieceFiles:
             file.write(_AS_IT_IS)
             file.write(data)
 
-        return *self._write(write), time.perf_counter() - began_s
+        try:
+            return *self._write(write), time.perf_counter() - began_s
+        except NoRoom as no_room:
+            no_room.tried_s = time.perf_counter() - began_s
+            raise
 
     def get(self, names: Sequence[bytes]) -> list[Layer]:
         """See `Shelf`; neighbours of one kind are one layer."""

@@ -7,7 +7,8 @@ Why: a cut writes the keys that changed since the one before. Where these are fe
 the least one. Where each item has a key of its own a cut costs by items, however far apart cuts are: where items come
 fast that is always too much, and logs say when; where they come slowly it never is, and little has to be done again
 after a death, though the cut behind a rush took long. So the next is taken to cost what the last one did, or as much
-for what has been fed since, if that is less. A short run has none.
+for what has been fed since, if that is less. A short run has none. Where no cut can be committed, since the folder of
+the run is full, logs would grow with the input: so there is a length at which a run waits, and a number of tries.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ INTERVAL_S = 0.25
 PRICE = 100
 #: Link logs of one process come to so much before a cut is taken for them alone.
 LOG_BYTES_MAX = 64 << 20
+#: Where there is no room for a cut, link logs of one process come to so much before nothing more is fed.
+LOG_BYTES_FULL = 4 * LOG_BYTES_MAX
+#: Then so many cuts are tried, an interval apart or more, before the run ends.
+TRIES_MAX = 240
 
 
 class CutPace:

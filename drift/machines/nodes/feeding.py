@@ -162,6 +162,11 @@ class FeedNode(Node):
         cut = self.keeping.note_piece(piece, now_s)
         return [Send(worker, Committed(cut)) for worker in range(self._workers)] if cut is not None else []
 
+    @property
+    def awaits_room(self) -> bool:
+        """Whether nothing is fed before there is room for a cut: turns without messages are to try for one."""
+        return self.keeping is not None and self.keeping.is_full(self.minimal_time)
+
     def stop_keeping(self) -> list[Send]:
         """No process will be replaced any more: nobody keeps anything for that."""
         self.keeping = None
@@ -285,7 +290,7 @@ class FeedNode(Node):
 
     def _room(self, stuck: bool) -> bool:
         """Whether the workers are near enough to the end of what they were given to be given more."""
-        if self.halted or self._restored_at != BEGINNING:
+        if self.halted or self._restored_at != BEGINNING or self.awaits_room:
             return False
         ahead = sum(granule >= self.minimal_time for _, granule in self._sent)  # others were released before a notice
         return not stuck and ahead < (self._live_ahead_max if self._keeps_up else self._batches_ahead_max)

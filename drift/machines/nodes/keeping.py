@@ -10,12 +10,13 @@ are in what it has sent here.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from drift.machines.nodes.cutting import CutPace
+from drift.machines.nodes.cutting import INTERVAL_S, LOG_BYTES_FULL, TRIES_MAX, CutPace
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, cut_columns
 from drift.machines.nodes.messages import Batch, CutPiece, Message, ReleasedMessage, Restart, Rewind, TakeCut
@@ -23,7 +24,7 @@ from drift.machines.nodes.pieces import PieceName, PiecesKept, Shelf, merged
 from drift.machines.worker import BARRIER, Piece
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Encoded
-from drift_graph.errors import DriftBug, PayloadError
+from drift_graph.errors import DriftBug, PayloadError, ProcessError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, MetaParts
@@ -55,6 +56,7 @@ class Keeping:
         since: the last cut that was committed: who begins anew begins there.
         links: what was fed, by receiver, since the committed cut.
         unkept: why there will never be a cut, where a state cannot be kept.
+        no_room: why there is none now, where there is no room for it.
         others_log_bytes: of the link logs of the process that has most, as somebody has told.
         position: of the next item to come from the barrier.
         last: the meta of the last that came.
@@ -73,7 +75,9 @@ class Keeping:
         self._begun_with: Piece | None = None  # by a run that goes on
         self._replaces = True  # processes that die: others begin anew with pieces
         self._unneeded: list[bytes] = []  # pieces that nobody asks for any more
-        self.unkept = ""
+        self.unkept = self.no_room = ""
+        self._tried_s = -math.inf
+        self._tries = 0  # while nothing more is fed
         self.links = LinkLogs(parts_by(opened))
         self.position = 0
         self.last = BEGINNING
@@ -217,7 +221,8 @@ class Keeping:
         is_asked_for = self.awaits_cut(minimal_time)
         fed_bytes = self.links.kept_bytes
         is_due = minimal_time > self.since and self._pace.is_due(now_s, self._log_bytes, fed_bytes)
-        if not is_asked_for and not is_due:
+        tries_again = self.is_full(minimal_time) and now_s >= self._tried_s + INTERVAL_S
+        if not is_asked_for and not is_due and not tries_again:
             return None
         self._is_for_others = is_asked_for
         self._pace.begun(now_s, fed_bytes)
@@ -225,6 +230,10 @@ class Keeping:
         self._taking = self._number
         self._given = {}
         return TakeCut(self._number)
+
+    def is_full(self, minimal_time: bytes) -> bool:
+        """Whether there is no room for a cut, and link logs are so long that nothing more is fed before there is."""
+        return bool(self.no_room) and minimal_time > self.since and self._log_bytes > LOG_BYTES_FULL
 
     @property
     def _log_bytes(self) -> int:
@@ -240,10 +249,12 @@ class Keeping:
             return None
         self._taking = None
         if any(each.pieces is None for each in self._given.values()):
-            self._pace.taken(now_s, 0.0, self._log_bytes)
+            self._pace.taken(now_s, max(each.tried_s for each in self._given.values()), self._log_bytes)
             self._output = None
+            self._note_no_room(piece.cut, now_s)
             return None
         self.since = piece.cut
+        self.no_room, self._tries = "", 0
         for sender, each in self._given.items():
             if sender >= 0:
                 if self._replaces:
@@ -258,6 +269,22 @@ class Keeping:
         self.others_log_bytes = 0
         self._pace.taken(now_s, cost_s, self._log_bytes)
         return self.since
+
+    def _note_no_room(self, cut: bytes, now_s: float) -> None:
+        """
+        Raises:
+            ProcessError: it has been so for too long.
+        """
+        self.no_room = next((each.no_room for each in self._given.values() if each.no_room), "")
+        self._tried_s = now_s
+        self._tries = self._tries + 1 if self.is_full(cut) else 0
+        if self._tries >= TRIES_MAX:
+            raise ProcessError(
+                f"no cut of the run could be kept: {self.no_room}; so its processes keep what they have sent since the "
+                f"last one, {self._log_bytes >> 20} MiB in one of them by now, and there was no room again {TRIES_MAX} "
+                f"times; everything released before stands. Make room, or let TMPDIR name another folder, and run "
+                f"again; with recover=False nothing is kept, and a process that dies ends the run"
+            )
 
     def _note_output(self, piece: CutPiece) -> None:
         """What was received when the barrier had sent all below the cut.

@@ -79,6 +79,8 @@ class CutPiece(msgspec.Struct, array_like=True):
         pieces: of this cut, and of those before that were not committed as far as the worker knows; None where there is
             none, and the cut cannot be committed.
         error: why there will never be one: a state that cannot be pickled.
+        no_room: why there is none now.
+        tried_s: what it took to find that out.
     """
 
     number: int
@@ -86,6 +88,8 @@ class CutPiece(msgspec.Struct, array_like=True):
     cut: bytes
     pieces: list[PieceName] | None
     error: str = ""
+    no_room: str = ""
+    tried_s: float = 0.0
 
 
 class Committed(msgspec.Struct, array_like=True):

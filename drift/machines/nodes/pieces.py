@@ -31,7 +31,13 @@ _TABLE_ENTRIES = 1 << 15
 
 
 class NoRoom(Exception):
-    """A piece cannot be kept now; it may be later."""
+    """A piece cannot be kept now; it may be later.
+
+    Attributes:
+        tried_s: what it took to find that out.
+    """
+
+    tried_s = 0.0
 
 
 class Layer(Protocol):

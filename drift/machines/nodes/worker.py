@@ -65,6 +65,7 @@ class WorkerNode(Node):
         self._shelf = shelf
         self._pieces: list[PieceName] | None = []  # that are not committed; None where there can be none
         self._unkept_piece: Piece | None = None  # for which there was no room
+        self._no_room: NoRoom | None = None  # the last time
         self._unkept = ""  # why there can be none
         self._later_sends: dict[int, list[Part]] = {}  # to be sent again
         self._order: Rewind | None = None  # until minimal time has come to its cut
@@ -211,8 +212,12 @@ class WorkerNode(Node):
             return []
         if is_cut:
             self._take_piece(notice.time)
-        pieces = self._pieces if is_cut and self._unkept_piece is None else None
-        return [Send(CALLER, CutPiece(notice.cut, self._index, notice.time, pieces, self._unkept))]
+        piece = CutPiece(notice.cut, self._index, notice.time, None, self._unkept)
+        if is_cut and self._unkept_piece is None:
+            piece.pieces = self._pieces
+        elif is_cut and self._no_room is not None:
+            piece.no_room, piece.tried_s = str(self._no_room), self._no_room.tried_s
+        return [Send(CALLER, piece)]
 
     def _take_piece(self, cut: bytes) -> None:
         """What has changed since the last cut; kept until one that has it is committed."""
@@ -223,8 +228,8 @@ class WorkerNode(Node):
             piece, self._unkept_piece = merged([self._unkept_piece, piece]), None
         try:
             self._pieces = [*self._pieces, PieceName(cut, *self._shelf.put(piece))]
-        except NoRoom:
-            self._unkept_piece = piece
+        except NoRoom as no_room:
+            self._unkept_piece, self._no_room = piece, no_room
         except Exception as error:  # a state may raise anything where it is pickled
             self._pieces, self._unkept = None, safe_text(str, error, 500)
 
