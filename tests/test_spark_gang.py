@@ -26,11 +26,14 @@ from waiting import HANG_S
 import drift
 from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
+from drift.machines.nodes.member import MemberNode
+from drift.machines.nodes.node import ACKER
+from drift.machines.plan import Plan
 from drift.records.format import RecordError
 from drift.spark.batches import record_batch, row_of
 from drift.spark.gang import new_keys
 from drift.spark.gang_lines import TaskLost
-from drift.spark.gang_task import GangLoop, transport_of
+from drift.spark.gang_task import GangLoop, _Feeder, _parts, transport_of
 from drift.spark.kernels import RangeEnd, Work, run_level, run_release
 from drift_graph.item import Columns
 from drift_graph.metas import NumberedMetas
@@ -223,6 +226,30 @@ def test_a_task_ends_when_another_is_gone(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(TaskLost, match=r"task 1 of the worker gang, at tcp://127.0.0.1:\d+, is gone"):
         for _ in here.output():
             pass
+
+
+def test_a_task_does_not_wait_for_the_beginning_of_what_the_others_feed_of_the_same_stretch() -> None:
+    work = Work(packed(looped(lambda item: item)), surroundings(), True, 2, (), gang=new_keys())
+    metas, payloads, *_ = SourceMachine("numbers", 0, work.opened().dataflow.sources[0].time).take(list(range(1000)))
+    rows = record_batch([row_of(0, 0, "numbers", Columns(list(metas), payloads, None))])
+    share = shuffled(run_level(work, 0, [rows]), 2)[1]
+    levels = work.opened()
+    member = MemberNode(Plan(levels.dataflow, only=levels.groups(1)), 1, 2)
+    feeder = _Feeder(share, 1)
+    for number in range(2):
+        items, heartbeat = feeder.take(200)
+        assert len(items) == 200 and member.may_feed
+        member.feed(_parts(items), heartbeat, 1.0)
+        acks = [send for send in member.turn([], 1.0) if send.to == ACKER]
+        assert bool(acks) == (number == 0)  # what comes after its first batch does wait
+
+
+def test_a_task_feeds_as_many_items_at_once_as_it_should_however_they_are_cut_into_rows() -> None:
+    metas = list(SourceMachine("numbers", 0, drift.ArrivalTime()).take(list(range(10_000))).metas)
+    starts = range(0, 10_000, 1000)
+    rows = [row_of(1, 0, "key", Columns(metas[at : at + 1000], list(range(at, at + 1000)), None)) for at in starts]
+    feeder = _Feeder([record_batch(rows)], 1)
+    assert [len(feeder.take(4000)[0]) for _ in range(4)] == [4000, 4000, 2000, 0]
 
 
 KILL_EXECUTOR = """

@@ -255,6 +255,24 @@ def test_an_item_far_ahead_keeps_itself_and_nothing_that_comes_with_it_or_after_
     assert stage.held == 0 and not len(stage._log)
 
 
+@pytest.mark.parametrize("behind", [0, 3, 100])
+def test_items_that_come_one_by_one_are_logged_together_and_forgotten_when_they_are_settled(behind: int) -> None:
+    stage = stage_of(lambda stream: stream.group(few_keys, 2))
+    sent: Counter[tuple[bytes, Any]] = Counter()
+    order = [number + 8 * (number % 9 == 0) - (number % 9 == 8) for number in range(2000)]
+    numbers = list(dict.fromkeys(order))  # the last of nine before the others
+    for at, number in enumerate(numbers):
+        out = stage.process(columns_of([(number, number, 1)]), {})
+        for meta, window, diff in zip(out.metas, out.payloads, out.diffs or [1] * len(out.metas)):
+            sent[meta, window] += diff
+        if behind:
+            stage.settle(meta_at(min(numbers[at + 1 :], default=number) - behind))
+            segments = list(stage._log._segments.values())
+            assert len(segments) <= 4 + behind // 9 and sum(len(each.metas) for each in segments) <= 32 + 3 * behind
+    assert len(stage._log) <= len(numbers) // 4
+    assert +sent == Counter(naive_windows([(meta_at(number), number) for number in sorted(numbers)], 2, few_keys))
+
+
 def test_a_scan_takes_back_several_items_of_a_key_though_the_state_after_the_first_is_the_same() -> None:
     def parity(state: int, payload: int) -> tuple[int, tuple[int, int]]:
         return payload % 2, (state, payload)

@@ -5,7 +5,8 @@ key comes in the order of its metas. What is kept follows the number of items th
 
 Why: a segment is a batch whose items lie above all that were logged of their keys before, and a draw takes them out.
 A segment goes when its last item is settled, and is cut each time half of what is left of it is: so one item far
-ahead keeps itself, and neither the rest of its batch nor any batch after it.
+ahead keeps itself, and neither the rest of its batch nor any batch after it. A draw looks into each segment; so a few
+items above those of the last segment are added to it, where that is of such batches too: a cycle logs item by item.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from drift_graph.meta import BEGINNING
 from drift_graph.metas import Metas, count_upto
 
-_CUT_ITEMS_MIN = 16  # a shorter segment stays whole
+_CUT_ITEMS_MIN = 16  # a shorter segment stays whole, and is added to
 _ABOVE_ITEMS_MIN = 64  # items above a batch that are looked at, and four times as many as it has
 _HISTORIES_KEPT_MIN = 256  # histories that may stay, settled or not, until they are looked through
 
@@ -59,6 +60,14 @@ class _Segment:
         self.keys = keys
         self.columns = columns
         self._places: dict[Any, list[int]] | None = None  # by key, where items are that were not drawn
+
+    def extend(self, metas: Metas, keys: Sequence[Any], columns: tuple[Sequence[Any], ...]) -> None:
+        """With items above all its own; it is of lists."""
+        if self._places is not None:
+            for index, key in enumerate(keys, len(self.metas)):
+                self._places.setdefault(key, []).append(index)
+        for own, added in zip((self.metas, self.keys, *self.columns), (metas, keys, *columns)):
+            own += added  # type: ignore[operator]
 
     def take(self, key: Any) -> Sequence[int]:
         """Where the items of a key are, which leave the segment by this."""
@@ -119,6 +128,8 @@ class Log:
         self.settled = BEGINNING
         self._segments: dict[int, _Segment] = {}  # by number, in the order of these
         self._numbered = 0
+        self._open = -1  # number of the last segment, where batches may be added to it
+        self._open_last = BEGINNING  # the last meta that it was given
         self._lasts: list[tuple[bytes, int]] = []  # the last meta of each segment, sorted
         self._lasts_gone = 0  # from the front of them
         self._cuts: list[tuple[bytes, int]] = []  # a heap: when to cut a segment
@@ -130,11 +141,29 @@ class Log:
 
     def append(self, metas: Metas, keys: Sequence[Any], *columns: Sequence[Any]) -> None:
         """Log a batch whose items lie above all that were logged of their keys."""
+        if len(metas) < _CUT_ITEMS_MIN:
+            open_segment = self._segments.get(self._open)
+            if open_segment is not None and metas[0] > self._open_last:
+                self._add_to(open_segment, metas, keys, columns)
+                return
+            self._open, self._open_last = self._numbered, metas[-1]
+            metas, keys, columns = list(metas), list(keys), tuple(map(list, columns))
+        else:
+            self._open = -1
         number = self._numbered
         self._numbered += 1
         segment = self._segments[number] = _Segment(number, metas, keys, columns)
         insort(self._lasts, (metas[-1], number), self._lasts_gone)
         self._cut_later(segment)
+
+    def _add_to(self, segment: _Segment, metas: Metas, keys: Sequence[Any], columns: tuple[Sequence[Any], ...]) -> None:
+        before = len(segment.metas)
+        del self._lasts[bisect_left(self._lasts, (self._open_last, segment.number), self._lasts_gone)]
+        segment.extend(metas, keys, columns)
+        self._open_last = metas[-1]
+        insort(self._lasts, (metas[-1], segment.number), self._lasts_gone)
+        if before < _CUT_ITEMS_MIN:
+            self._cut_later(segment)
 
     def is_above(self, meta: bytes) -> bool:
         """Whether a meta is above all that was logged or noted."""
@@ -191,7 +220,7 @@ class Log:
             if segment.number < history.drawn_to:
                 break
             found.append(segment)
-        history.drawn_to = self._numbered
+        history.drawn_to = self._open if self._open >= 0 else self._numbered
         for segment in reversed(found):
             for index in segment.take(key):
                 if segment.metas[index] >= self.settled:
@@ -224,6 +253,7 @@ class Log:
     def rewind(self, cut: bytes) -> None:
         """Forget what is at or above a cut, which is not below what is settled."""
         first = bisect_left(self._lasts, (cut, -1), self._lasts_gone)
+        self._open = -1
         cut_through = [number for _, number in self._lasts[first:]]
         del self._lasts[first:]
         self._last = min(self._last, cut)

@@ -163,7 +163,7 @@ class _Feeder:
         self._inbox = Inbox(_READY_ITEMS)
         self._rows = self._own_rows(batches, level)
         self._next: Row | None = None
-        self._begun = False
+        self._read_all = False
         self._items: list[_Item] = []
         self._at = 0
 
@@ -174,25 +174,22 @@ class _Feeder:
 
     def take(self, items_max: int) -> tuple[list[_Item], bytes]:
         """The next items, and the global time that those after them do not go below: END_OF_TIME where none are."""
-        if self._at == len(self._items):
-            self._items, self._at = self._more(), 0
+        while len(self._items) - self._at < items_max and not self._read_all:
+            self._items, self._at = self._items[self._at :] + self._more(), 0
         items = self._items[self._at : self._at + items_max]
         self._at += len(items)
         if self._at < len(self._items):
             return items, global_time_of(self._items[self._at][0])
-        if self._next is not None:
-            return items, global_time_of(self._next.first)
-        return items, END_OF_TIME
+        return items, END_OF_TIME if self._next is None else global_time_of(self._next.first)
 
     def _more(self) -> list[_Item]:
         """The items below the first row that is not looked at yet."""
-        if not self._begun:
-            self._begun = True
-            self._next = next(self._rows, None)
-        while self._next is not None:
-            self._inbox.add(self._next)
-            self._next = next(self._rows, None)
-            if self._inbox.is_due or self._next is None:
+        while not self._read_all:
+            row, self._next = self._next, next(self._rows, None)
+            self._read_all = self._next is None
+            if row is not None:
+                self._inbox.add(row)
+            if self._next is None or self._inbox.is_due:
                 parts = self._inbox.below(END_OF_TIME if self._next is None else self._next.first)
                 items = [
                     (meta, name, payload) for name, columns in parts for meta, payload in zip(columns[0], columns[1])

@@ -59,6 +59,11 @@ class MemberNode(WorkerNode):
         return super().turn(messages, now_s, took_s)
 
     @property
+    def _goes_on_to(self) -> bytes:
+        """To the end of its oldest batch in flight: the others feed their keys of the same stretch meanwhile."""
+        return max(self._in_flight, self._fed[0] if self._fed else BEGINNING)
+
+    @property
     def may_feed(self) -> bool:
         """Whether minimal time has come near enough to what was fed last."""
         while self._fed and self._fed[0] < self.minimal_time:

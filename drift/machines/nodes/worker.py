@@ -176,7 +176,8 @@ class WorkerNode(Node):
                 sends += self._notice(message)
             elif isinstance(message, Committed):
                 self._commit(message)
-        while self._waiting and self._waiting[0][0] <= self._in_flight:
+        goes_on_to = self._goes_on_to
+        while self._waiting and self._waiting[0][0] <= goes_on_to:
             at_once.append(heappop(self._waiting)[2])
         if at_once or self.machine.is_due:
             sends += self._work(at_once, now_s)
@@ -193,6 +194,11 @@ class WorkerNode(Node):
 
     def unsent(self, send: Send, error: Exception) -> list[Send]:
         return unsent_batch(send, error, self._ledger, self._plan.dataflow)
+
+    @property
+    def _goes_on_to(self) -> bytes:
+        """What is tracked at this granule or below does not wait for what is in flight."""
+        return self._in_flight
 
     def _notice(self, notice: MinimalTime) -> list[Send]:
         """Where the acker stands: what can only change below is forgotten, and later items become due."""
