@@ -93,7 +93,7 @@ class Child:
             while left:
                 left = left[self.stdin.write(left) :]
 
-    def told(self) -> str:
+    def stderr_text(self) -> str:
         """What one has written to a piped standard error, that has ended."""
         pipe = self._process.stderr
         return pipe.read().decode(errors="replace") if pipe is not None else ""

@@ -4,7 +4,7 @@ Invariant: where `guarantee` says "exactly once", every item of the output is in
 broken off at any moment and done again.
 
 Why: the output is the same each time, item by item, where the input is. So it matters whether each source gives the
-same again, or its log does, and whether each sink can tell what it has. Sources that cannot lose items; sinks that
+same again, or its log does, and whether each sink knows what it has stored. Sources that cannot lose items; sinks that
 cannot have some twice.
 """
 

@@ -132,7 +132,7 @@ def _called(function: Callable[..., Any], place: str) -> Any:
     except TypeError as error:
         raise SettingsError(f"{place} takes arguments ({error}); a graph's function takes none") from None
     except ValueError:
-        pass  # a function in C that does not tell its signature
+        pass  # a function in C that has no signature
     return _guarded(function, place)
 
 
@@ -143,10 +143,10 @@ def _guarded(code: Callable[[], Any], place: str) -> Any:
     except DriftError:
         raise
     except (Exception, SystemExit) as error:
-        told = GraphError(f"{place} raised {type(error).__name__}: {error}")
+        failed = GraphError(f"{place} raised {type(error).__name__}: {error}")
         if trace := users_trace(error):
-            told.add_note(trace)
-        raise told from error
+            failed.add_note(trace)
+        raise failed from error
 
 
 def users_trace(error: BaseException) -> str:

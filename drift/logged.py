@@ -24,7 +24,7 @@ class RunLog:
         self._graph = graph
         self._on = f"{engine}, {workers} workers" if workers > 1 else engine
         self._late_next = self._diverted_next = 1
-        self._silent = ""  # the source that was told of
+        self._silent = ""  # the source that was reported
 
     def started(self) -> None:
         _log.info("graph %r: run started on %s", self._graph, self._on)

@@ -199,7 +199,7 @@ BREAKAGES = [
     one(
         "batches that are on their way are counted as done",
         _FEED_NODE,
-        "for number, granule in self._sent if number > told or granule >= in_flight]",
+        "for number, granule in self._sent if number > known or granule >= in_flight]",
         "for number, granule in self._sent if granule >= in_flight]",
         ("tests/test_nodes.py",),
         ONLY_SPEED,

@@ -87,9 +87,7 @@ def test_every_way_to_run_gives_the_output_of_the_reference(arrived: list[Any], 
     assert output(trips(), arrived, fused=fused, batch_items=batch_items) == expected
 
 
-@pytest.mark.parametrize(
-    ("workers", "fused", "batch_items"), [(3, True, 7), (2, False, 3)]
-)
+@pytest.mark.parametrize(("workers", "fused", "batch_items"), [(3, True, 7), (2, False, 3)])
 def test_it_is_the_output_over_zeromq(workers: int, fused: bool, batch_items: int) -> None:
     arrived = [(at * 7 % 19 + at, "abcd"[at % 4], at) for at in range(120)]
     expected = output(trips(), arrived, engine="reference")

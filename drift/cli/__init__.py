@@ -13,7 +13,7 @@ Invariant: the exit code says whose turn it is, and is one of these.
     8    what was compared differs: a simulated run from the reference, a record from another, its run, or its hashes
     130  ended by Ctrl-C (143: by a second SIGTERM); what was released before is intact
 
-Why: every error passes `drift.cli.errors.tell`, which knows the class of each.
+Why: every error passes `drift.cli.errors.print_error`, which knows the class of each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import click
 from drift.cli.audit import audit_command, record_group
 from drift.cli.check import check_command
 from drift.cli.diff import diff_command
-from drift.cli.errors import tell
+from drift.cli.errors import print_error
 from drift.cli.explain import explain_command
 from drift.cli.replay import replay_command
 from drift.cli.run import run_command
@@ -64,9 +64,9 @@ class _Drift(click.Group):
         except SystemExit:
             raise
         except OSError as error:
-            code = tell(_of_stdout(error), as_json=False)
+            code = print_error(_of_stdout(error), as_json=False)
         except BaseException as error:
-            code = tell(error, as_json="--json" in arguments)
+            code = print_error(error, as_json="--json" in arguments)
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -75,9 +75,9 @@ def _of_stdout(error: OSError) -> BaseException:
     if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EFBIG):
         return error
     drop_stdout()
-    told = SinkError(f"standard output cannot be written: {error.strerror}")
-    told.__cause__ = error
-    return told
+    sink_error = SinkError(f"standard output cannot be written: {error.strerror}")
+    sink_error.__cause__ = error
+    return sink_error
 
 
 def _version(context: click.Context, option: click.Parameter, wanted: bool) -> None:

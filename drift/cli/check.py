@@ -60,8 +60,8 @@ def check_command(
     cut = _cut_to_go_on_from(dataflow, state) if state else None
     if as_json:
         goes_on = None if cut is None else {"cut": cut.number, "reached": cut.reached, "position": cut.output.position}
-        told = {"graph": dataflow.name, "guarantee": promised.level, "because": promised.because, "of_each": lines}
-        click.echo(to_json({**told, "goes_on_from": goes_on} if state else told))
+        plain = {"graph": dataflow.name, "guarantee": promised.level, "because": promised.because, "of_each": lines}
+        click.echo(to_json({**plain, "goes_on_from": goes_on} if state else plain))
         return
     click.echo(f"graph {dataflow.name!r} is sound")
     for line in lines:

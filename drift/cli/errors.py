@@ -86,7 +86,7 @@ def exit_code(error: BaseException) -> int:
     return next((code for kind, code in _CODES if isinstance(error, kind)), _BUG)
 
 
-def tell(error: BaseException, *, as_json: bool) -> int:
+def print_error(error: BaseException, *, as_json: bool) -> int:
     """Print an error, and give the exit code."""
     report: dict[str, Any] | None = None
     if isinstance(error, Ended):
@@ -126,11 +126,11 @@ def _print(error: BaseException, report: dict[str, Any] | None) -> None:
 
 def _as_object(error: BaseException, code: int, report: dict[str, Any] | None) -> dict[str, Any]:
     message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-    told: dict[str, Any] = {"error": message, "kind": type(error).__name__, "exit_code": code}
+    plain: dict[str, Any] = {"error": message, "kind": type(error).__name__, "exit_code": code}
     if isinstance(error, StepError):
-        told |= {"step": error.step, "where": error.where, "meta": error.meta.hex()}
+        plain |= {"step": error.step, "where": error.where, "meta": error.meta.hex()}
     notes = list(getattr(error, "__notes__", ()))
-    return told | ({"notes": notes} if notes else {}) | ({"report": report} if report is not None else {})
+    return plain | ({"notes": notes} if notes else {}) | ({"report": report} if report is not None else {})
 
 
 def _bug_report(error: BaseException) -> str:

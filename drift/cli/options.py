@@ -55,12 +55,12 @@ _ENGINE = (
     click.option("--engine", type=EngineName(), default="local", show_default=True, help="All give one output."),
     *(
         click.option(
-            f"--{flag}/--no-{flag}" if told["kind"] is bool else f"--{flag}",
-            help=told["option"],
+            f"--{flag}/--no-{flag}" if field["kind"] is bool else f"--{flag}",
+            help=field["option"],
             default=None,
-            type=told["kind"],
+            type=field["kind"],
         )
-        for name, told in _SETTINGS.items()
+        for name, field in _SETTINGS.items()
         for flag in [name.replace("_", "-")]
     ),
 )

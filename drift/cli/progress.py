@@ -86,8 +86,8 @@ class WatchLine(ProgressLine):
 
     def _line(self) -> Text:
         minutes, seconds = divmod(int(time.monotonic() - self._start_s), 60)
-        told = [str(watch) for watch in self._watches if watch.what]
-        return Text("  ".join([f"{minutes}:{seconds:02}", *told]), no_wrap=True, overflow="ellipsis")
+        shown = [str(watch) for watch in self._watches if watch.what]
+        return Text("  ".join([f"{minutes}:{seconds:02}", *shown]), no_wrap=True, overflow="ellipsis")
 
 
 def line_text(progress: Progress, rates: tuple[float, float], seconds: float, columns_max: int = COLUMNS) -> str:

@@ -203,7 +203,7 @@ def _interrupted(position: int, number: int) -> Interrupted:
 
 
 def _as_object(report: Report) -> dict[str, Any]:
-    """For JSON; a digest that cannot be told is null."""
+    """For JSON; a digest that is unknown is null."""
     return {name: getattr(report, name) for name in _JSON_FIELDS} | {"digest": report.digest or None}
 
 

@@ -1,6 +1,6 @@
 """Seeds on all cores, until one fails.
 
-Invariant: of a number of seeds the least one that fails is told, whatever the number of processes.
+Invariant: of a number of seeds the least one that fails is reported, whatever the number of processes.
 
 Why: seeds are handed out in blocks, in order; after a failure only the blocks below it are waited for.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from types import TracebackType
 
-from drift.cli.seeding import Failed, Ready, Run, RunCase, Setup, Tally, Tell, Told
+from drift.cli.seeding import Failed, Ready, Run, RunCase, RunSeed, SeedReport, Setup, Tally
 from drift.engines.companion import Companion
 
 #: Strategies are drawn in blocks of as many seeds; see `drift.testing.seeds`.
@@ -25,7 +25,7 @@ class Search:
     """Processes that run seeds.
 
     Args:
-        setup: what they are told.
+        setup: what they are reported.
         processes: how many.
 
     Attributes:
@@ -106,23 +106,23 @@ class Search:
                 if isinstance(said, Failed) and (failed is None or said.seed < failed.seed):
                     failed = said
 
-    def tell(self, seed: int) -> Told:
+    def run_seed(self, seed: int) -> SeedReport:
         """All about one seed."""
-        return self._ask(Tell(seed))
+        return self._ask(RunSeed(seed))
 
-    def run_case(self, path: str) -> Told:
+    def run_case(self, path: str) -> SeedReport:
         """All about a case file."""
         return self._ask(RunCase(path))
 
-    def _ask(self, asked: Tell | RunCase) -> Told:
-        """Ask a process that has run nothing before, so that what is told hangs on what is asked alone."""
+    def _ask(self, asked: RunSeed | RunCase) -> SeedReport:
+        """Ask a process that has run nothing before, so that what is reported hangs on what is asked alone."""
         if self._has_run:
             self.close()
             self._start(1)
         process = self._processes[0]
         process.send(asked)
-        told: Told = process.receive()
-        return told
+        reported: SeedReport = process.receive()
+        return reported
 
     def _start(self, count: int) -> None:
         try:

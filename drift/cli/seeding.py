@@ -18,9 +18,9 @@ from drift.cli.specs import by_name, source_of
 from drift.engines.companion import ToCaller
 from drift.engines.surroundings import Surroundings
 from drift.purity import PurityCheck
-from drift.testing.case import as_json, check_case, load_case, told
+from drift.testing.case import as_json, check_case, load_case, write_report
 from drift.testing.check import OF_TEST, Case, Result, check, in_order, reference
-from drift.testing.purity import check_purity, smallest, told_impure
+from drift.testing.purity import check_purity, save_impure, smallest
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import ITEMS_MAX, Seeds, counts, drawn
 from drift.testing.shrink import shrunk
@@ -93,7 +93,7 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Told:
+class SeedReport:
     """One run, in words.
 
     Attributes:
@@ -120,15 +120,15 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Tell:
-    """Run one seed, and tell all about it; the answer is a Told."""
+class RunSeed:
+    """Run one seed, and tell all about it; the answer is a SeedReport."""
 
     seed: int
 
 
 @dataclass(frozen=True)
 class RunCase:
-    """Run a case file; the answer is a Told."""
+    """Run a case file; the answer is a SeedReport."""
 
     path: str
 
@@ -159,7 +159,7 @@ class Work:
         return self.seeds.run(seed)
 
     def run(self, start: int, stop: int, caller: ToCaller) -> None:
-        tally, told_s = Tally(), time.monotonic()
+        tally, sent_s = Tally(), time.monotonic()
         for seed in range(start, stop):
             purity = seed < _PURITY_FIRST or seed % _PURITY_EVERY == 0
             before = self._purity.checked if self._purity is not None else 0
@@ -179,66 +179,68 @@ class Work:
             if isinstance(result.expected.error, (StepError, InputError)):
                 tally.step_errors += 1
                 tally.first_step_error = tally.first_step_error or (seed, str(result.expected.error))
-            if time.monotonic() - told_s > _TALLY_INTERVAL_S:
+            if time.monotonic() - sent_s > _TALLY_INTERVAL_S:
                 caller.send(tally)
-                tally, told_s = Tally(), time.monotonic()
+                tally, sent_s = Tally(), time.monotonic()
         caller.send(tally)
         caller.send(stop)
 
-    def tell(self, seed: int) -> Told:
+    def run_seed(self, seed: int) -> SeedReport:
         try:
             result = self.check(seed, purity=True)
         except ImpureStep as error:
-            return self._impure(self.seeds.case(seed), error)
-        return _told(result, self.setup.cases, self.setup.place)
+            return self._smallest_impure(self.seeds.case(seed), error)
+        return _seed_report(result, self.setup.cases, self.setup.place)
 
-    def _impure(self, case: Case, error: ImpureStep) -> Told:
+    def _smallest_impure(self, case: Case, error: ImpureStep) -> SeedReport:
         """Take items away as long as the same step is found impure."""
         assert self._purity is not None
         case, error = smallest(self._purity, case, error)
-        return _told_impure(case, error, self.setup.cases)
+        return _impure_report(case, error, self.setup.cases)
 
 
-def _told(result: Result, cases: str | None, place: str) -> Told:
+def _seed_report(result: Result, cases: str | None, place: str) -> SeedReport:
     if result.failure is None:
         case = result.case
         made = ", ".join(f"{count} {name}" for name, count in sorted(counts(result).items())) or "nothing"
         ended = f"; it ends with {result.output.error}" if result.output.error is not None else ""
-        return Told("", f"{case.item_count} items, {case.schedule!r}; not in order: {made}{ended}")
+        return SeedReport("", f"{case.item_count} items, {case.schedule!r}; not in order: {made}{ended}")
     small = shrunk(result)
     assert small.failure is not None
-    text, path = told(small, cases)
-    return Told(small.failure.what, text, str(path) if path is not None else None, as_json(small) if path else None)
+    text, path = write_report(small, cases)
+    return SeedReport(
+        small.failure.what, text, str(path) if path is not None else None, as_json(small) if path else None
+    )
 
 
-def _told_impure(case: Case, error: ImpureStep, cases: str | None) -> Told:
+def _impure_report(case: Case, error: ImpureStep, cases: str | None) -> SeedReport:
     lines = [str(error), "", "the smallest input found"]
     for name, payloads in case.inputs.items():
         lines += [f"  {name}  {safe_text(repr, payload, 300)}" for payload in payloads] or [f"  {name}  (empty)"]
-    path, again = told_impure(case, cases)
+    path, again = save_impure(case, cases)
     kept = as_json(check(case)) if path is not None else None
-    return Told(
+    return SeedReport(
         "an impure step", "\n".join([*lines, "", *again]), str(path) if path else None, kept, (error.step, error.where)
     )
 
 
-def _run_case(setup: Setup, path: str) -> Told:
+def _run_case(setup: Setup, path: str) -> SeedReport:
     case = load_case(path, _found(setup.place)[0] if setup.place else None)
     if setup.purity:
         with PurityCheck(case.dataflow) as purity:
             try:
                 check_purity(purity, case)
             except ImpureStep as error:
-                return _told_impure(*smallest(purity, case, error), setup.cases)
+                return _impure_report(*smallest(purity, case, error), setup.cases)
     result = check_case(case)
     if result.failure is None:
-        return Told("", "the case does not fail any more")
+        return SeedReport("", "the case does not fail any more")
     if result.failure.what == OF_TEST:
-        return Told(OF_TEST, f"{case.test}: {result.failure.message}", path, as_json(result))
+        return SeedReport(OF_TEST, f"{case.test}: {result.failure.message}", path, as_json(result))
     small = shrunk(result, items=False)
     assert small.failure is not None
-    text, again = told(small, setup.cases)
-    return Told(small.failure.what, text, str(again) if again else path, as_json(small) if again else None)
+    text, again = write_report(small, setup.cases)
+    return SeedReport(small.failure.what, text, str(again) if again else path, as_json(small) if again else None)
 
 
 # What there is to run.
@@ -358,8 +360,8 @@ def main() -> None:
                 caller.send(_run_case(setup, asked.path))
             elif work is not None and isinstance(asked, Run):
                 work.run(asked.start, asked.stop, caller)
-            elif work is not None and isinstance(asked, Tell):
-                caller.send(work.tell(asked.seed))
+            elif work is not None and isinstance(asked, RunSeed):
+                caller.send(work.run_seed(asked.seed))
         except DriftError as error:
             caller.send(error)
         except BaseException as error:

@@ -25,7 +25,7 @@ from drift_graph.errors import ImpureStep, SettingsError
 
 if TYPE_CHECKING:
     from drift.cli.search import Search
-    from drift.cli.seeding import Failed, Tally, Told
+    from drift.cli.seeding import Failed, SeedReport, Tally
 
 SEEDS = 1000
 _DRAWN_PER_SECOND = 5
@@ -99,9 +99,9 @@ def simulate_command(
     with _signals(), Search(setup, count) as search:
         try:
             if case is not None:
-                return _told(search, search.run_case(case), None, wanted)
+                return _print_report(search, search.run_case(case), None, wanted)
             if seed is not None:
-                return _told(search, search.tell(seed), seed, wanted)
+                return _print_report(search, search.run_seed(seed), seed, wanted)
             return _searched(search, wanted)
         except KeyboardInterrupt as interrupt:
             if search.tally.seeds and not as_json:
@@ -140,10 +140,12 @@ def _searched(search: Search, wanted: _Wanted) -> int:
         if wanted.words:
             done = _many(search.tally.seeds, "seed")
             click.echo(f"seed {failed.seed} fails; {done} did not; making it small", err=True)
-        told = search.tell(failed.seed)
-        if not told.what:
-            told = dataclasses.replace(told, what="a failure that depends on what ran before", text=_not_again(failed))
-        return _told(search, told, failed.seed, wanted)
+        reported = search.run_seed(failed.seed)
+        if not reported.what:
+            reported = dataclasses.replace(
+                reported, what="a failure that depends on what ran before", text=_not_again(failed)
+            )
+        return _print_report(search, reported, failed.seed, wanted)
     if wanted.json:
         click.echo(to_json(_as_object(search, None, None)))
     elif wanted.words:
@@ -158,33 +160,33 @@ def _not_again(failed: Failed) -> str:
     )
 
 
-def _told(search: Search, told: Told, seed: int | None, wanted: _Wanted) -> int:
+def _print_report(search: Search, reported: SeedReport, seed: int | None, wanted: _Wanted) -> int:
     """Print what came of a seed or a case; the exit code, or the error that has it."""
-    if wanted.json and not told.what:
-        click.echo(to_json(_as_object(search, seed, told)))
+    if wanted.json and not reported.what:
+        click.echo(to_json(_as_object(search, seed, reported)))
         return 0
-    if not told.what:
-        click.echo(told.text if seed is None else f"seed {seed} does not fail: {told.text}")
+    if not reported.what:
+        click.echo(reported.text if seed is None else f"seed {seed} does not fail: {reported.text}")
         return 0
-    text = told.text
+    text = reported.text
     if seed is not None:
         text += f"\nseed          {seed}: drift simulate {wanted.place} --seed {seed}{_commit()}"
-    if told.step_error is not None:
-        step, where = told.step_error
-        raise Ended(ImpureStep(text, step=step, where=where), _as_object(search, seed, told))
-    raise Ended(Differs(text), _as_object(search, seed, told))
+    if reported.step_error is not None:
+        step, where = reported.step_error
+        raise Ended(ImpureStep(text, step=step, where=where), _as_object(search, seed, reported))
+    raise Ended(Differs(text), _as_object(search, seed, reported))
 
 
-def _as_object(search: Search, seed: int | None, told: Told | None) -> dict[str, Any]:
+def _as_object(search: Search, seed: int | None, reported: SeedReport | None) -> dict[str, Any]:
     tally = search.tally
     return {
         "graph": search.ready.graph,
         "inputs": search.ready.inputs,
         "seeds": tally.seeds,
-        "failed_seed": seed if told is not None and told.what else None,
-        "failure": told.what if told is not None and told.what else None,
-        "case_file": told.path if told is not None else None,
-        "case": told.case if told is not None else None,
+        "failed_seed": seed if reported is not None and reported.what else None,
+        "failure": reported.what if reported is not None and reported.what else None,
+        "case_file": reported.path if reported is not None else None,
+        "case": reported.case if reported is not None else None,
         "commit": _commit_of(Path.cwd()),
         "items": tally.items,
         "not_in_order": dict(sorted(tally.faults.items())),

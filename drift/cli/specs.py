@@ -89,7 +89,7 @@ def source_of(spec: str, name: str = "", *, as_frames: bool = False) -> Source:
     """A source for PATH, KIND:PATH, -, tcp://HOST:PORT, zmq:ADDRESS and so on.
 
     Args:
-        name: of the source, which is also that of the topic or stream, where none is told.
+        name: of the source, which is also that of the topic or stream, if the spec has none.
         as_frames: the engine reads Parquet files as DataFrames.
     """
     kind, colon, rest = spec.partition(":")
@@ -100,8 +100,8 @@ def source_of(spec: str, name: str = "", *, as_frames: bool = False) -> Source:
     if spec.startswith(_URLS):
         return _source_of_url(spec, name)
     if colon and kind == "sqlite":
-        path, _, told = rest.partition("#")
-        table, key = _table_and_key(spec, told)
+        path, _, fragment = rest.partition("#")
+        table, key = _table_and_key(spec, fragment)
         return sources.sqlite(path, table, key=key)
     if colon and kind in _IN_SPARK:
         return FrameSource(_frame_reader(kind, rest))
@@ -133,7 +133,7 @@ def _frame_reader(kind: str, place: str) -> Callable[[Any], Any]:
 
 
 def _source_of_url(spec: str, name: str) -> Source:
-    url, _, told = spec.partition("#")
+    url, _, fragment = spec.partition("#")
     kind, _, rest = url.partition("://")
     if kind in ("kafka", "kafka-json"):
         servers, _, query = rest.partition("?")
@@ -141,17 +141,17 @@ def _source_of_url(spec: str, name: str) -> Source:
         group = asked.pop("group", None)
         if asked:
             raise SettingsError(f"{spec} asks for {next(iter(asked))!r}; what can be asked of a topic is ?group=NAME")
-        return sources.kafka(servers, told or name, decode="json" if kind == "kafka-json" else "text", group=group)
+        return sources.kafka(servers, fragment or name, decode="json" if kind == "kafka-json" else "text", group=group)
     if kind == "redis-json":
-        return sources.redis(f"redis://{rest}", told or name, decode="json")
+        return sources.redis(f"redis://{rest}", fragment or name, decode="json")
     if kind in ("redis", "rediss"):
-        return sources.redis(url, told or name)
-    table, key = _table_and_key(spec, told)
+        return sources.redis(url, fragment or name)
+    table, key = _table_and_key(spec, fragment)
     return sources.postgres(url, table, key=key)
 
 
-def _table_and_key(spec: str, told: str) -> tuple[str, str]:
-    table, _, key = told.rpartition(":")
+def _table_and_key(spec: str, fragment: str) -> tuple[str, str]:
+    table, _, key = fragment.rpartition(":")
     if not table or not key:
         raise SettingsError(f"{without_secrets(spec)} is to end in #TABLE:KEY, a column that differs in each row")
     return table, key
@@ -161,7 +161,7 @@ def sink_of(spec: str, on_existing: OnExisting, name: str = "") -> Sink:
     """A sink for PATH.jsonl, KIND:PATH, - and text:-, and so on.
 
     Args:
-        name: of the sink, which is also that of the table, topic or stream, where none is told.
+        name: of the sink, which is also that of the table, topic or stream, if the spec has none.
     """
     if spec in ("-", "jsonl:-"):
         return sinks.stdout()
@@ -191,15 +191,15 @@ def _kind_of_sink(spec: str) -> tuple[str, str]:
 
 
 def _sink_of_url(spec: str, on_existing: OnExisting, name: str) -> Sink:
-    url, _, told = spec.partition("#")
+    url, _, fragment = spec.partition("#")
     kind, _, rest = url.partition("://")
     if kind in ("postgres", "postgresql"):
-        return sinks.postgres(url, told or name, resume=on_existing)
+        return sinks.postgres(url, fragment or name, resume=on_existing)
     if kind in ("redis", "rediss"):
-        return sinks.redis(url, told or name, resume=on_existing)
+        return sinks.redis(url, fragment or name, resume=on_existing)
     if kind != "kafka" or on_existing == "replace":
         raise SettingsError(f"sink {without_secrets(spec)} is none of {SINK_FORMS}; what Kafka has cannot be replaced")
-    return sinks.kafka(rest, told or name, resume=on_existing)
+    return sinks.kafka(rest, fragment or name, resume=on_existing)
 
 
 def refuse_one_file(specs: Mapping[str, str]) -> None:

@@ -46,11 +46,11 @@ def show_command(where: str, number: int | None, as_json: bool) -> None:
     """One cut, the last if no NUMBER is given: what it is of, and where sources and sinks stood."""
     with _opened(where) as (store, cuts):
         cut = _chosen(store.where, cuts, number)
-        told = _as_object(cut)
+        plain = _as_object(cut)
         if as_json:
-            click.echo(to_json(told))
+            click.echo(to_json(plain))
             return
-        for name, value in told.items():
+        for name, value in plain.items():
             if isinstance(value, dict):
                 for key, each in value.items():
                     click.echo(f"{name} {key!r}: {each}")

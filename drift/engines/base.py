@@ -130,7 +130,7 @@ class Engine(Protocol):
         """Digests of the full blocks released."""
 
     def observed(self) -> Observed:
-        """What it tells of a run that is watched; from any thread, bars once."""
+        """Its report for a run that is watched; from any thread; each bar only once."""
 
     def close(self) -> None:
         """End every process and remove every file of the run; may be called twice."""

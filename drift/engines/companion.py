@@ -58,7 +58,7 @@ class Companion:
     def send(self, value: Any) -> None:
         try:
             self.connection.send_bytes(pickle.dumps(value))
-        except OSError:  # it has died: `receive` tells
+        except OSError:  # it has died: `receive` raises
             pass
 
     def receive(self) -> Any:

@@ -52,7 +52,7 @@ class Entries:
         self._file: int | None = None
         self._bytes = 0  # in it
         self._storable = Storable()
-        self._named: set[str] = set()  # classes that the file tells
+        self._named: set[str] = set()  # classes named in the file
         self.next_number = 0
         self._was_read = False
 

@@ -42,8 +42,8 @@ class Feed:
         in_flight_max: most unsettled items of a source.
         on_late: takes the items that a policy diverts.
         on_read: is given what a source has read, and gives back what is to be taken, and the error that comes after it.
-        on_fed: is told what a source hands over, before the engine has it.
-        on_stored: is told what an engine reads of a source by itself, before it computes with it.
+        on_fed: called with what a source hands over, before the engine gets it.
+        on_stored: called with what an engine itself reads of a source, before it computes with it.
         keeps_positions: `positions_at` will be asked.
         log_folder: for logs of the sources that cannot be read again to the same effect, where positions are kept.
         logs_on_disk: these wait for the disk.
@@ -51,10 +51,10 @@ class Feed:
     Attributes:
         intake: decides which source is read, and how much of it; an engine may set how much at once.
         error: what the input ends with, once all sources have come to its place in the order.
-        late_items: diverted and told.
+        late_items: number of late items diverted and reported.
     """
 
-    _acknowledging: Sequence[int] = ()  # sources that are told what has been released
+    _acknowledging: Sequence[int] = ()  # sources that get acknowledgements of released items
     _acknowledged_s = 0.0
 
     def __init__(
@@ -178,10 +178,10 @@ class Feed:
         return {self.name_of(rank): as_plain(position) for rank, position in enumerate(found)}
 
     def released(self, below: bytes, *, last: bool = False) -> None:
-        """The sinks were given all output below this; it may not go back. Those who want to know are told now and then.
+        """The sinks got all output below this, which may not go back; sources that acknowledge get it from time to time.
 
         Args:
-            last: nothing more will be told.
+            last: whether this is the last call.
         """
         if not self._acknowledging or (not last and time.monotonic() - self._acknowledged_s < _ACKNOWLEDGE_S):
             return
@@ -261,9 +261,9 @@ class Feed:
         for rank, items_max in self.intake.turns(minimal_time):
             given = self._read(rank, items_max)
             if given is not None:
-                self._told(given)
+                self._announce(given)
                 fed.append(given)
-        self._tell_late()
+        self._report_late()
         self.error = self.intake.inputs.error
         return fed
 
@@ -276,12 +276,12 @@ class Feed:
         fed = [self.intake.give(rank, None, 0, 0.0) for rank in self.intake.readable()]
         ends = [given for given in fed if given is not None]
         for given in ends:
-            self._told(given)
-        self._tell_late()
+            self._announce(given)
+        self._report_late()
         self.error = self.intake.inputs.error
         return ends
 
-    def _tell_late(self) -> None:
+    def _report_late(self) -> None:
         self.late_items += self.intake.late_below
         self.intake.late_below = 0
         for late in self.intake.inputs.take_late():
@@ -346,7 +346,7 @@ class Feed:
         return self.intake.give(rank, entry.payloads, entry.at_ms, time.monotonic(), before)
 
     @undisturbed
-    def _told(self, given: Fed) -> None:
+    def _announce(self, given: Fed) -> None:
         if self._on_fed is not None:
             self._on_fed(*given)
 

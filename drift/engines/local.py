@@ -205,7 +205,7 @@ class LocalEngine:
 
     def observed(self) -> Observed:
         bars = {"run": self._timeline.take()} if self._timeline is not None else {}
-        return Observed(self._plan.told(), self._plan.inside_loops(), [own_state("run")], bars)
+        return Observed(self._plan.totals(), self._plan.inside_loops(), [own_state("run")], bars)
 
     def close(self) -> None:
         self._feed.close()

@@ -1,6 +1,6 @@
-"""What a run that is watched tells of its processes: memory, load, and when they worked on batches.
+"""What a watched run reports of its processes: memory, load, and when they worked on batches.
 
-Invariant: a bar of a timeline is never told twice, and a process makes at most some fifty of them a second, however
+Invariant: a bar of a timeline is never reported twice, and a process makes at most some fifty of them a second, however
 many batches it has; nothing is kept where nobody watches.
 
 Why: batches that follow each other closely are one bar, and a bar is handed over when it is closed.
@@ -113,7 +113,7 @@ class SourceState(NamedTuple):
 
 @dataclass
 class Observed:
-    """What an engine tells of a run that is watched.
+    """What an engine reports of a watched run.
 
     Attributes:
         counts: by operator the items, bytes and tombstones that left it; of those that were counted.
@@ -129,7 +129,7 @@ class Observed:
 
 
 def memory_bytes() -> int:
-    """Resident memory of this process now; where that cannot be told the most it had."""
+    """Resident memory of this process now; or its peak if the present value is unknown."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):

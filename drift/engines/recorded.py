@@ -134,7 +134,7 @@ class RecordedFeed(Feed):
         rank, arrived, _ = self._next
         self._next = None
         fed = self.intake.repeat(rank, arrived)
-        self._tell_late()
+        self._report_late()
         return [fed]
 
     def _is_due(self, at_ns: int) -> bool:

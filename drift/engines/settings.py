@@ -81,7 +81,7 @@ def default_of(settings: type[_Fields], name: str) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """What any engine is told of how to run; engines have more, in classes of their own.
+    """The settings of any engine; engines have further ones in classes of their own.
 
     Attributes:
         digest: the hash of the run's digest.

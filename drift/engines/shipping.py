@@ -97,13 +97,13 @@ def rebuilt(data: bytes, surroundings: Surroundings, where: str, *, same_machine
     try:
         work = unpacked(data)
     except (Exception, SystemExit) as error:
-        told = GraphError(
+        failed = GraphError(
             f"{where} could not rebuild the functions of the graph: {type(error).__name__}: {error}; a module may "
             f"not be importable there, or a class of the running script cannot be rebuilt: define it in a module that "
             f"can be imported, or use engine='local'"
         )
-        told.add_note(traceback.format_exc().rstrip())
-        raise told from error
+        failed.add_note(traceback.format_exc().rstrip())
+        raise failed from error
     surroundings.enter(same_machine=same_machine)
     return work
 
@@ -114,7 +114,7 @@ def _rebuilt(main: ModuleType, name: str, given: bytes | str) -> str:
         return given
     try:
         setattr(main, name, pickle.loads(given))
-    except Exception as error:  # of the user's metaclass, say; told to who asks for the class
+    except Exception as error:  # of the user's metaclass, say; raised where the class is used
         return f"{type(error).__name__}: {error}"
     return ""
 

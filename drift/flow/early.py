@@ -1,14 +1,14 @@
-"""What windows give before their end.
+"""Early results of windows.
 
-Invariant: an early result is the aggregate of what its window has at that place in the order, and it is marked; early
-results change nothing in the result at the end.
+Invariant: an early result is the aggregate of the items of its window up to that place in the order, and it is marked;
+early results do not change the result at the end.
 
-Why: they are outputs of the same process, after the item that completes a number, or at a timer. A timer of a window by
-time sets the next until the window ends. One by number or by a rule may never end, so there an item sets the timer,
-where none is set: nothing is given twice for the same items, and nothing goes on for ever.
+Why: they are outputs of the same process, after every n-th item, or at a timer. In a window by time a timer sets the
+next one until the window ends. A window by number or by a rule may never end, so there an item sets the timer if none is
+set: no result is given twice for the same items, and no timers go on for ever.
 
-Sliding windows are told early one by one, so each item goes to every window that it is in; what they share of slices
-else does not say how many items each has.
+Sliding windows with early results do not share slices: each item goes to every window that it is in, since shared slices
+do not hold the number of items of each window.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def _marked(window: Window[Any, Any]) -> Window[Any, Any]:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Telling(_ByValue):
-    """An item of a window that is told early.
+class _Early(_ByValue):
+    """An item of a window with early results.
 
     Args:
         item: what the process of such windows does with an item.
@@ -48,7 +48,7 @@ class _Telling(_ByValue):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class EarlyItem(_Telling):
+class EarlyItem(_Early):
     """Of a window that a timer ends, see `drift.flow.windows.TumblingItem`; the state is (items since, its state)."""
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
@@ -57,20 +57,20 @@ class EarlyItem(_Telling):
         inside, outputs = self.item(inside, payload, time)
         count += 1
         if count == self.early.items:
-            count, outputs = 0, (*outputs, self.told(inside, self.item.key(payload), time))
+            count, outputs = 0, (*outputs, self.result(inside, self.item.key(payload), time))
         if opened and self.early.time is not None:
             start = self.item.start(inside, time)
             outputs = (*outputs, due(_next(start, self.early.time, time), EarlyNote(self.item.key(payload), start)))
         return (count, inside), outputs
 
-    def told(self, inside: Any, key: Any, time: int) -> Window[Any, Any]:
+    def result(self, inside: Any, key: Any, time: int) -> Window[Any, Any]:
         """The open window as it is, marked as early."""
-        return _marked(self.item.told(inside, key, time))
+        return _marked(self.item.result(inside, key, time))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EarlyEnd(_ByValue):
-    """A timer of a window that is told early has come: its end, or one between.
+    """A timer of a window with early results: for its end, or for an early result.
 
     Args:
         closing: what the process does at the window's end.
@@ -90,7 +90,7 @@ class EarlyEnd(_ByValue):
             return state, ()  # its end comes now
         assert self.item.early.time is not None
         again = due(time + 1 + self.item.early.time, note)
-        return state, (self.item.told(state[1], note.key, time), again)
+        return state, (self.item.result(state[1], note.key, time), again)
 
 
 def _next(start: int, every: int, time: int) -> int:
@@ -151,7 +151,7 @@ class OneWindow(_ByValue):
             return opened, (due(item.start + self.size, item.key),)
         return (state[0], self.aggregate.add(state[1], item.payload)), ()
 
-    def told(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
+    def result(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
         """The open window as it is."""
         return Window(key, state[0], state[0] + self.size, self.aggregate.result(state[1]))
 
@@ -171,7 +171,7 @@ class OneWindowEnd(_ByValue):
     item: OneWindow
 
     def __call__(self, state: Any, key: Any, time: int) -> Stepped:
-        return EMPTY, (self.item.told(state, key, time),)
+        return EMPTY, (self.item.result(state, key, time),)
 
 
 # Windows by number.
@@ -183,7 +183,7 @@ class Open(NamedTuple):
     Attributes:
         start: the place of its first item in those of the key.
         begun: the time of that.
-        is_timed: whether a timer is set to tell it.
+        is_timed: whether a timer for its early result is set.
     """
 
     start: int
@@ -213,44 +213,44 @@ class Counted(OfAggregate):
         for window in known:
             count = place - window.start
             if count == self.size:
-                outputs.append(self.told(key, window, place))
+                outputs.append(self.result(key, window, place))
                 continue
             if self.early.items is not None and count % self.early.items == 0:
-                outputs.append(_marked(self.told(key, window, place)))
+                outputs.append(_marked(self.result(key, window, place)))
             if self.early.time is not None and not window.is_timed:
                 outputs.append(due(_next(window.begun, self.early.time, time), EarlyNote(key, window.start)))
                 window = window._replace(is_timed=True)
             left.append(window)
         return (place, tuple(left)), outputs
 
-    def told(self, key: Any, window: Open, place: int) -> Window[Any, Any]:
+    def result(self, key: Any, window: Open, place: int) -> Window[Any, Any]:
         """The window as it is."""
         return Window(key, window.start, place, self.aggregate.result(window.accumulator))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CountedEnd(_ByValue):
-    """A timer of windows by number: one is told early; or the end has come, and the first that is not full is given."""
+    """A timer of windows by number: for an early result; or at the end, for the first window that is not full."""
 
     item: Counted
 
     def __call__(self, state: Any, note: Any, time: int) -> Stepped:
         if type(note) is not EarlyNote:
             windows = () if state is EMPTY else state[1][:1]
-            return EMPTY, [self.item.told(note, window, state[0]) for window in windows]
+            return EMPTY, [self.item.result(note, window, state[0]) for window in windows]
         if state is EMPTY or time == END:
             return state, ()
         place, windows = state
-        told = [_marked(self.item.told(note.key, each, place)) for each in windows if each.start == note.start]
+        results = [_marked(self.item.result(note.key, each, place)) for each in windows if each.start == note.start]
         rest = [each._replace(is_timed=False) if each.start == note.start else each for each in windows]
-        return (place, tuple(rest)), told
+        return (place, tuple(rest)), results
 
 
 # Windows by a rule.
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class RuledEarly(_Telling):
+class RuledEarly(_Early):
     """By a rule, see `drift.flow.windows.RuledItem`; the state is (items since, is a timer set, its state)."""
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
@@ -276,7 +276,7 @@ class RuledEarly(_Telling):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RuledEarlyEnd(_ByValue):
-    """A timer of a window by a rule: it is told early, or the end has come."""
+    """A timer of a window by a rule: for an early result, or at the end."""
 
     item: RuledEarly
     closing: Callable[[Any, Any, int], Stepped]

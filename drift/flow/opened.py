@@ -73,7 +73,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """How often an open window is told: after so many of its items, or so much time; see `every`."""
+    """When an open window gives early results: after a number of its items, or a duration; see `every`."""
 
     items: int | None
     time: int | None

@@ -63,7 +63,7 @@ class _Tumbling(Windows):
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
         item = TumblingItem(key, aggregate, self.size, self.offset)
-        return _told(item, Ended(item), early)
+        return _timed(item, Ended(item), early)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class _Session(Windows):
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
         item = SessionItem(key, aggregate, self.gap)
-        return _told(item, Closing(item), early)
+        return _timed(item, Closing(item), early)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class _Sliding(Windows):
         if early is not None:
             each = EachWindow(key, self.size, self.every, self.offset)
             one = OneWindow(aggregate, self.size)
-            telling = EarlyItem(one, early)
-            return [Step(None, each, None), Step(key_of_window, telling, EarlyEnd(telling, OneWindowEnd(one)))]
+            early_item = EarlyItem(one, early)
+            return [Step(None, each, None), Step(key_of_window, early_item, EarlyEnd(early_item, OneWindowEnd(one)))]
         aggregate = mergeable(aggregate)
         sliced = SliceItem(key, aggregate, self.size, self.every, self.offset)
         merged = _Merged(aggregate, self.size, self.every, self.offset)
@@ -117,12 +117,12 @@ class _Ruled(_ByValue, Windows):
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
         item = RuledItem(key, aggregate, self.rule, self.partial)
         if early is not None:
-            telling = RuledEarly(item, early)
-            return [Step(key, telling, RuledEarlyEnd(telling, _RuledEnd(item)))]
+            early_item = RuledEarly(item, early)
+            return [Step(key, early_item, RuledEarlyEnd(early_item, _RuledEnd(item)))]
         return [Step(key, item, _RuledEnd(item))]
 
 
-# Windows of time that are told by a timer.
+# Windows of time whose results a timer gives.
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -146,7 +146,7 @@ class TumblingItem(OfAggregate, OpensWindows):
         end = start + self.size
         return [Window(key, start, end, value) for key, value in zip(notes, map(self.aggregate.result, accumulators))]
 
-    def told(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
+    def result(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
         """The open window as it is."""
         start = self.start(state, time)
         return Window(key, start, start + self.size, self.aggregate.result(state))
@@ -171,7 +171,7 @@ class SessionItem(OfAggregate):
             return (time, time, self.aggregate.begin(payload)), (due(time + self.gap, self.key(payload)),)
         return (state[0], time, self.aggregate.add(state[2], payload)), ()
 
-    def told(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
+    def result(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
         """The open window as it is."""
         return Window(key, state[0], state[1] + self.gap, self.aggregate.result(state[2]))
 
@@ -194,14 +194,14 @@ class Closing(_ByValue):
         end = self.item.end(state, time)
         if time < min(end - 1, END):
             return state, (due(end, key),)
-        return EMPTY, (self.item.told(state, key, time),)
+        return EMPTY, (self.item.result(state, key, time),)
 
 
-def _told(item: TumblingItem | SessionItem, ended: Callable[..., Stepped], early: Early | None) -> list[Step]:
+def _timed(item: TumblingItem | SessionItem, ended: Callable[..., Stepped], early: Early | None) -> list[Step]:
     if early is None:
         return [Step(item.key, item, ended)]
-    telling = EarlyItem(item, early)
-    return [Step(item.key, telling, EarlyEnd(telling, ended))]
+    early_item = EarlyItem(item, early)
+    return [Step(item.key, early_item, EarlyEnd(early_item, ended))]
 
 
 # Sliding windows.

@@ -44,7 +44,7 @@ class Count:
         if diffs is not None:
             self.tombstones += diffs.count(-1)
 
-    def told(self) -> tuple[int, int, int]:
+    def totals(self) -> tuple[int, int, int]:
         """Items, bytes and tombstones."""
         return self.items, self.bytes, self.tombstones
 

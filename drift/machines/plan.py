@@ -71,9 +71,9 @@ class Plan:
         self.puts_later = bool(later)
         self.rounds_from = min((each.rounds_from for each in later), default=END_OF_TIME)
 
-    def told(self) -> dict[str, tuple[int, int, int]]:
+    def totals(self) -> dict[str, tuple[int, int, int]]:
         """By operator how many items, bytes and tombstones left it here; from any thread."""
-        return {name: count.told() for name, count in self.counts.items()}
+        return {name: count.totals() for name, count in self.counts.items()}
 
     def inside_loops(self) -> list[str]:
         """The groupings and maps that run as one loop, so that nothing travels between them."""

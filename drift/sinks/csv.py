@@ -2,7 +2,7 @@
 
 Invariant: as of `drift.sinks.lines`: the file is at every moment a prefix of the run's output, which a rerun compares.
 
-The last row is found by reading the file once without parsing it: where a row ends can only be told by counting quotes
+The last row is found by reading the file once without parsing it: where a row ends can only be cells by counting quotes
 from the start, since text may hold whatever ends a row. A run that goes on from a cut knows where the file ended then.
 """
 
@@ -82,8 +82,8 @@ class CsvSink(JsonLinesSink):
             tail = os.pread(fileno, _BLOCK_BYTES, at) + tail
             rows = _whole_rows(tail, within_quotes=before % 2 == 1)
             if len(rows) > 1 or (rows and at == 0):
-                told = rows[-1].partition(b",")[0]
-                return int(told) if told.isdigit() else None
+                cells = rows[-1].partition(b",")[0]
+                return int(cells) if cells.isdigit() else None
         return None
 
     def _encoded(
@@ -96,11 +96,11 @@ class CsvSink(JsonLinesSink):
         written = io.StringIO()
         writer = csv_module.writer(written)
         fault: SinkError | None = None
-        told = list(positions)
+        cells = list(positions)
         if not self._begun:
             self._begun = True
             writer.writerow(self._rows.columns)
-            told.insert(0, positions[0])  # the names go with the first item
+            cells.insert(0, positions[0])  # the names go with the first item
         for row in rows:
             try:
                 writer.writerow([value if type(value) in _PLAIN else _text(value) for value in row])
@@ -110,9 +110,9 @@ class CsvSink(JsonLinesSink):
                     f"numbers, text, lists and dicts before the sink"
                 )
                 fault.__cause__ = error
-                told = told[: told.index(row[0])]
+                cells = cells[: cells.index(row[0])]
                 break
-        return told, written.getvalue().encode(), fault
+        return cells, written.getvalue().encode(), fault
 
 
 def _whole_rows(data: bytes, *, within_quotes: bool) -> list[bytes]:

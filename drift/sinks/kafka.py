@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
 _ANSWER_MAX_S = 15.0
-_SILENT = logging.getLogger("drift.kafka")  # what librdkafka would write to standard error is told in errors
+_SILENT = logging.getLogger("drift.kafka")  # librdkafka's messages to standard error are in our errors instead
 _SILENT.addHandler(logging.NullHandler())
 _POSITION, _META = "drift.position", "drift.meta"
 
@@ -48,7 +48,7 @@ def kafka(
     resume: Literal["continue", "error"] = "continue",
     config: Mapping[str, Any] | None = None,
 ) -> KafkaSink:
-    """A message for each item; its headers drift.position and drift.meta tell its position and its place in the order.
+    """A message for each item; its headers drift.position and drift.meta hold its position and its meta.
 
     The run has to be the only one that writes to the topic. At its end it waits until Kafka has all.
 
@@ -267,8 +267,8 @@ class KafkaSink:
             consumer.assign([TopicPartition(self._topic, partition, end - 1)])
             (message,) = consumer.consume(1, _ANSWER_MAX_S) or (None,)
             if message is None or message.error() is not None:
-                told = "no answer" if message is None else message.error().str()
-                raise SinkError(f"partition {partition} of {self._place}: its last message cannot be read: {told}")
+                reason = "no answer" if message is None else message.error().str()
+                raise SinkError(f"partition {partition} of {self._place}: its last message cannot be read: {reason}")
             headers = dict(message.headers() or ())
             if _POSITION not in headers or _META not in headers:
                 raise SinkError(f"{self._place} has messages that no run wrote; give the sink a topic of its own")

@@ -58,7 +58,7 @@ class Cut:
         graph: fingerprint of what computed it.
         steps: name of each grouping whose states are kept, and of what kind it is.
         pieces: hash of each file of states, by name.
-        sources, sinks: what each told of its place, by name.
+        sources, sinks: the position of each, by name.
         items_in, tombstones, late_items: counts of the run so far.
         keys: whose states have changed since the cut before.
         taken_ms: when, in milliseconds since 1970.
@@ -107,8 +107,8 @@ def decoded(data: bytes, where: str) -> Cut:
     Raises:
         StateDamaged: these are other bytes, or of another format.
     """
-    body, told = data[:-_HASH_BYTES], data[-_HASH_BYTES:]
-    if xxhash.xxh3_128_digest(body) != told:
+    body, expected = data[:-_HASH_BYTES], data[-_HASH_BYTES:]
+    if xxhash.xxh3_128_digest(body) != expected:
         raise StateDamaged(
             f"the manifest {where} was changed or cut off since it was written: its hash is another; remove it to go "
             f"on from the cut before"

@@ -51,13 +51,13 @@ def manifest(reader: Reader, number: int, where: str) -> Cut | None:
 def pieces_of(reader: Reader, cut: Cut, where: str) -> Iterator[StoredPiece]:
     """What changed up to a cut since the base, the oldest first."""
     folded = reader.folded()
-    for name, told in sorted(cut.pieces.items()):
+    for name, expected in sorted(cut.pieces.items()):
         if number_of(name) <= folded:
             continue
         data = reader.piece(name)
         if data is None:
             raise StateDamaged(f"piece {name} of {where}, which cut {cut.number} needs, is gone")
-        if xxhash.xxh3_128_digest(data) != told:
+        if xxhash.xxh3_128_digest(data) != expected:
             raise StateDamaged(
                 f"piece {name} of {where}, which cut {cut.number} needs, was changed since it was written: its hash is "
                 f"another; go on from a cut before, with from_cut=, or begin anew"
@@ -122,10 +122,12 @@ class Folding:
         code = self._child.poll()
         if code is None:
             return False
-        told = self._child.told()
+        stderr = self._child.stderr_text()
         self._child.end()
         if code != 0:
-            raise SettingsError(f"older cuts in {self._where} cannot be merged: {told.strip() or f'exit code {code}'}")
+            raise SettingsError(
+                f"older cuts in {self._where} cannot be merged: {stderr.strip() or f'exit code {code}'}"
+            )
         return True
 
     def end(self) -> None:
@@ -138,13 +140,13 @@ def main() -> None:
     os.nice(_NICE)
     given = sys.stdin.buffer
     place: Any
-    place, told, away_max_s = pickle.loads(given.read(int.from_bytes(given.read(8), "big")))
+    place, encoded_cut, away_max_s = pickle.loads(given.read(int.from_bytes(given.read(8), "big")))
     threading.Thread(target=_end_with, args=(given,), daemon=True).start()
     patience = Patience(place.where, away_max_s)
     try:
         patience.call(place.open)
         reader = patience.call(place.reader)
-        cut = decoded(told, "of a cut")
+        cut = decoded(encoded_cut, "of a cut")
         patience.call(lambda: fold(place, reader, cut))
         reader.close()
         place.close()

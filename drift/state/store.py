@@ -142,7 +142,7 @@ class Store:
         return self._writing is not None and not self._writing.done()
 
     def commit(self, cut: Cut, pieces: Mapping[str, bytes], blocks: Sequence[bytes], then: Callable[[], None]) -> None:
-        """Keep a cut; it is written by another thread, of whose troubles the next call tells.
+        """Keep a cut; it is written by another thread, whose errors the next call raises.
 
         Args:
             pieces: the bytes of its pieces, by name.
@@ -162,11 +162,11 @@ class Store:
     def _commit(self, cut: Cut, pieces: Mapping[str, bytes], blocks: Sequence[bytes], then: Callable[[], None]) -> None:
         named = {name_of(cut.number, name): data for name, data in pieces.items()}
         folded = self._patience.call(self._there.folded)
-        earlier = {name: told for name, told in self._names.items() if number_of(name) > folded}
+        earlier = {name: known for name, known in self._names.items() if number_of(name) > folded}
         self._names = {**earlier, **{name: xxhash.xxh3_128_digest(data) for name, data in named.items()}}
-        told = encoded(cut.with_pieces(self._names))
+        manifest = encoded(cut.with_pieces(self._names))
         at = _block_bytes(cut.output.algorithm) * (cut.output.blocks - len(blocks))
-        self._patience.call(lambda: self._place.commit(cut.number, named, at, b"".join(blocks), told))
+        self._patience.call(lambda: self._place.commit(cut.number, named, at, b"".join(blocks), manifest))
         then()
         self._patience.call(self._prune)
 

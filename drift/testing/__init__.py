@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from drift.testing.case import load_case, run_case, save_case, told
+from drift.testing.case import load_case, run_case, save_case, write_report
 from drift.testing.check import Case, Failure, NotDeterministic, Result, check
 from drift.testing.driver import Driver
 from drift.testing.exhaustive import Exhausted, TooManySchedules, exhaustive
@@ -49,7 +49,7 @@ __all__ = [
     "simulate_seed",
     "sometimes",
     "strategies",
-    "told",
+    "write_report",
 ]
 
 _drawn = {"Checked": "law", "deterministic": "law"}

@@ -239,7 +239,7 @@ def line_again(path: Path, place: str) -> str:
     return f"drift simulate --case {path}"
 
 
-def kept_lines(result: Result, folder: Path | str | None = None) -> tuple[Path | None, list[str]]:
+def case_lines(result: Result, folder: Path | str | None = None) -> tuple[Path | None, list[str]]:
     """The file of a case, and lines that say how to run it again."""
     try:
         path = save_case(result, folder)
@@ -248,7 +248,7 @@ def kept_lines(result: Result, folder: Path | str | None = None) -> tuple[Path |
     return path, [f"run it again  {line_again(path, result.case.place)}", f"case file     {path}"]
 
 
-def told(result: Result, folder: Path | str | None = None) -> tuple[str, Path | None]:
+def write_report(result: Result, folder: Path | str | None = None) -> tuple[str, Path | None]:
     """The report of a failed case, and the file it was written to; None where it cannot be kept in one."""
     try:
         path = save_case(result, folder)

@@ -66,7 +66,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Output:
-    """What a run gave: its items, what it ended with, and the late items it told."""
+    """The result of a run: its items, its error if any, and its late items."""
 
     rows: list[Row]
     digest: str
@@ -309,13 +309,13 @@ def _compared(case: Case, expected: Output, got: Output) -> Failure | None:
 
 
 def _compared_late(expected: Sequence[Late], got: Sequence[Late], *, whole: bool) -> Failure | None:
-    """The first late item that differs; where a function ended the run, how many were told depends on the schedule."""
+    """The first late item that differs; if a function ended the run, their number depends on the schedule."""
     left, right = ([(*each[::2], each.heartbeat, form_of(each.payload)) for each in late] for late in (expected, got))
     if left == right if whole else left[: len(right)] == right:
         return None
     at = next((at for at, pair in enumerate(zip(left, right)) if pair[0] != pair[1]), min(len(left), len(right)))
-    told = [repr(late[at]) if at < len(late) else "none" for late in (expected, got)]
-    return Failure("other late items", f"late item {at} is {told[1]}, and with the reference {told[0]}")
+    texts = [repr(late[at]) if at < len(late) else "none" for late in (expected, got)]
+    return Failure("other late items", f"late item {at} is {texts[1]}, and with the reference {texts[0]}")
 
 
 def equal_rows(left: Sequence[Row], right: Sequence[Row]) -> bool:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from drift.engines.simulated.schedule import Key, Scheduled
 from drift.engines.simulated.simulation import Simulation
 from drift.streams import Graph
-from drift.testing.case import place_of_graph, told
+from drift.testing.case import place_of_graph, write_report
 from drift.testing.check import (
     Case,
     Interrupted,
@@ -246,14 +246,14 @@ def _places(source: str, order: Sequence[int]) -> list[Deviation]:
 
 
 def _raise(result: Result) -> None:
-    """The failed schedule as deviations from order, shrunk and told."""
+    """The failed schedule as deviations from order, shrunk and write_report."""
     log = result.simulation.log
     holds = [Deviation(thing.key, thing.came - 1 - thing.born) for thing in log if thing.came - 1 > thing.born]
     schedule = result.case.schedule
     result.case = replace(result.case, schedule=schedule.with_deviations([*schedule.deviations, *holds]))
     again = check(result.case)
     failed = shrunk(again, items=False) if again.failure is not None else result
-    message, path = told(failed)
+    message, path = write_report(failed)
     raise NotDeterministic(message, failed, path)
 
 

@@ -5,7 +5,7 @@ database and `reproduce_failure` act on it as they do elsewhere.
 
 Why: the test proper is made by `given`, from a function that takes one argument for each source and one for the
 schedule. It is called by a thin one that has its signature and its marks, because two things come after the last
-example: the failed case is shrunk and told, and states that were to be reached are asked for.
+example: the failed case is shrunk and reported, and required states are checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from drift.purity import PurityCheck
 from drift.streams import Graph
-from drift.testing.case import kept_lines, place_of_graph, short_path, told
+from drift.testing.case import case_lines, place_of_graph, short_path, write_report
 from drift.testing.check import (
     OF_TEST,
     Case,
@@ -48,7 +48,7 @@ from drift.testing.hypothesis import (
     st,
     use_settings,
 )
-from drift.testing.purity import check_purity, told_impure
+from drift.testing.purity import check_purity, save_impure
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import Seeds
 from drift.testing.shrink import shrunk
@@ -263,7 +263,7 @@ class _Test:
                     test(*args, **kwargs)
                     self._run_seeds(checked, args, kwargs)
                 except BaseException as error:
-                    self._tell(error)
+                    self._report(error)
                     raise
 
         called.hypothesis = test.hypothesis  # type: ignore[attr-defined]
@@ -335,29 +335,29 @@ class _Test:
             finally:
                 self._purity = None
 
-    def _tell(self, error: BaseException) -> None:
+    def _report(self, error: BaseException) -> None:
         """Shrink what failed, and put the report in place of its few words."""
         for each in getattr(error, "exceptions", (error,)):
             if isinstance(each, NotDeterministic) and each.path is None and each.result is not None:
                 result = shrunk(each.result, payloads=False)
                 result.case = replace(result.case, place=self._place())
                 each.result = result
-                message, each.path = told(result)
+                message, each.path = write_report(result)
                 each.args = (message,)
                 each.drift_case = each.path  # type: ignore[attr-defined]
             elif isinstance(each, ImpureStep) and self._impure is not None and each is self._impure[0]:
                 case = replace(self._impure[1], schedule=Schedule(), place=self._place())
-                path, lines = told_impure(case)
+                path, lines = save_impure(case)
                 each.add_note("\n".join(lines))
                 each.drift_case = path  # type: ignore[attr-defined]
             elif hasattr(each, "drift_failed"):
                 result, test = each.drift_failed
                 case = replace(result.case, schedule=in_full(result), place=self._place(), test=test)
-                path, lines = kept_lines(replace(result, case=case, failure=_failure(each)))
+                path, lines = case_lines(replace(result, case=case, failure=_failure(each)))
                 each.add_note("\n".join(lines))
                 each.drift_case = path  # type: ignore[union-attr]
             elif hasattr(each, "exceptions"):
-                self._tell(each)
+                self._report(each)
 
 
 def in_full(result: Result) -> Schedule:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from drift.purity import PurityCheck
 from drift.streams import Graph
-from drift.testing.case import check_case, kept_lines, load_case, told
+from drift.testing.case import case_lines, check_case, load_case, write_report
 from drift.testing.check import OF_TEST, Case, Result, check, reference
 from drift.testing.schedule import Schedule
 from drift.testing.shrink import shrunk
@@ -41,9 +41,9 @@ def smallest(purity: PurityCheck, case: Case, error: ImpureStep) -> tuple[Case, 
     return case, error
 
 
-def told_impure(case: Case, folder: Path | str | None = None) -> tuple[Path | None, list[str]]:
+def save_impure(case: Case, folder: Path | str | None = None) -> tuple[Path | None, list[str]]:
     """The file of a case with an impure step, and lines that say how to run it again."""
-    return kept_lines(check(case), folder)
+    return case_lines(check(case), folder)
 
 
 def rerun(path: Path | str, graph: Graph | Dataflow | None = None, *, purity: bool = True) -> Result:
@@ -74,7 +74,7 @@ def rerun(path: Path | str, graph: Graph | Dataflow | None = None, *, purity: bo
         failed.drift_case = path  # type: ignore[attr-defined]
         raise failed
     if result.failure is not None:
-        message, _ = told(shrunk(result, items=False, payloads=False))
+        message, _ = write_report(shrunk(result, items=False, payloads=False))
         failed = NotDeterministic(message, result)
         failed.drift_case = path  # type: ignore[attr-defined]
         raise failed

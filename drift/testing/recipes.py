@@ -475,8 +475,8 @@ def _later(step: Step, most: int) -> Stream[Any]:
 
 
 def _window(step: Step, key: str, kind: str, aggregate: str) -> Stream[Any]:
-    told = step.stream.key_by(KEYS[key]).window(WINDOWS[kind]).aggregate(AGGREGATES[aggregate], name=step.name)
-    return told.map(tagged_window, name=f"{step.name}-told")
+    results = step.stream.key_by(KEYS[key]).window(WINDOWS[kind]).aggregate(AGGREGATES[aggregate], name=step.name)
+    return results.map(tagged_window, name=f"{step.name}-results")
 
 
 def tagged_window(window: Any) -> Any:
@@ -487,7 +487,7 @@ def _end(step: Step, key: str, aggregate: str) -> Stream[Any]:
     return (
         step.stream.key_by(KEYS[key])
         .at_end(AGGREGATES[aggregate], name=step.name)
-        .map(newest, name=f"{step.name}-told")
+        .map(newest, name=f"{step.name}-results")
     )
 
 

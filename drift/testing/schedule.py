@@ -24,7 +24,7 @@ from drift.engines.simulated.schedule import Schedule as InOrder
 #: What can be held up, for turns or until something has come; the other kinds of a deviation are numbers.
 HELD = (
     *("batch", "ack", "heartbeat", "news", "pace", "break off", "read", "wake"),
-    *("released", "told", "start", "order", "answer", "take cut", "piece", "committed"),  # where processes die
+    *("released", "noticed", "start", "order", "answer", "take cut", "piece", "committed"),  # where processes die
 )
 #: For how many turns a batch stays in the outbox of who feeds it, or who has had a thing stands still after it.
 OUTBOX, STILL = "outbox", "still"

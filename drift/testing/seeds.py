@@ -183,8 +183,8 @@ def simulate_seed(graph: Graph | Dataflow, inputs: Mapping[str, Any], seed: int,
     """One run by its seed; for many, keep a `Seeds`, whose arguments these are.
 
     Returns:
-        The checked run: its `failure` is None where all is well, `counts(result)` tells what was not in order in it,
-        and `told(shrunk(result))` is the report and the case file of one that failed.
+        The checked run: its `failure` is None where all is well, `counts(result)` counts its deviations,
+        and `write_report(shrunk(result))` is the report and the case file of one that failed.
     """
     return Seeds(graph, inputs, **options).run(seed)
 
@@ -221,5 +221,5 @@ _FAULTS = {
     "fate": "losses with a sender",
     "released": "output delayed",
     **dict.fromkeys(("take cut", "piece", "committed"), "cuts delayed"),
-    **dict.fromkeys(("told", "start", "order", "answer"), "ways back delayed"),
+    **dict.fromkeys(("noticed", "start", "order", "answer"), "ways back delayed"),
 }

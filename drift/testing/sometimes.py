@@ -76,8 +76,8 @@ def ask(marks: dict[str, list[int]]) -> None:
     __tracebackhide__ = True
     never = [(name, met) for name, (met, held) in marks.items() if not held]
     if never:
-        told = "; ".join(f"{name!r} (looked for {met} times)" for name, met in never)
+        missed = "; ".join(f"{name!r} (looked for {met} times)" for name, met in never)
         raise Unreached(
-            f"no run came to {told}: the test does not exercise what it means to; give it inputs or schedules that "
+            f"no run came to {missed}: the test does not exercise what it means to; give it inputs or schedules that "
             f"lead there, more examples, or take the mark out"
         )

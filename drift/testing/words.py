@@ -15,11 +15,11 @@ _NAMED_MAX = 4
 #: By kind, what comes where processes die.
 OF_DEATHS = {
     "released": "released output of the {} comes",
-    "told": "the death of {} is noticed",
+    "noticed": "the death of {} is noticed",
     "start": "another process for {} is there",
-    "order": "{} is told how to go on",
+    "order": "{} gets the order to resume",
     "answer": "{} has answered how far it is",
-    "take cut": "{} is told to have a cut taken",
+    "take cut": "{} gets the order to take a cut",
     "piece": "a piece of a cut comes to {}",
     "committed": "{} has heard that a cut is committed",
 }
@@ -126,11 +126,11 @@ class Words:
         for thing in things:
             sender = thing.key.place.partition(" > ")[0]
             made.setdefault("" if sender in self._arrived else sender, []).extend(self._simulation.items_of(thing))
-        told = []
+        described = []
         for sender, items in made.items():
             shown = self.items(sorted(set(items), key=lambda item: item[1]))
-            told.append(f"what {sender} made of {shown}" if sender else shown)
-        return " and ".join(told)
+            described.append(f"what {sender} made of {shown}" if sender else shown)
+        return " and ".join(described)
 
     def _event(self, thing: Scheduled) -> str:
         key = thing.key

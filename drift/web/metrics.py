@@ -8,20 +8,20 @@ from typing import Any
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def as_text(told: dict[str, Any]) -> bytes:
+def as_text(numbers: dict[str, Any]) -> bytes:
     """The numbers of one look."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
-    registry.register(_Collector(told))  # type: ignore[arg-type, unused-ignore]
+    registry.register(_Collector(numbers))  # type: ignore[arg-type, unused-ignore]
     return bytes(generate_latest(registry))
 
 
 class _Collector:
     """The families of one moment."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self._told = told
+    def __init__(self, numbers: dict[str, Any]) -> None:
+        self._numbers = numbers
 
     def describe(self) -> list[Any]:
         return []
@@ -29,12 +29,12 @@ class _Collector:
     def collect(self) -> Iterator[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        told = self._told
+        numbers = self._numbers
 
         def family(make: Any, name: str, text: str, label: str, values: dict[str, float]) -> Any:
             made = make(name, text, labels=["graph", label] if label else ["graph"])
             for key, value in values.items():
-                made.add_metric([told["graph"], key] if label else [told["graph"]], value)
+                made.add_metric([numbers["graph"], key] if label else [numbers["graph"]], value)
             return made
 
         counts: list[tuple[str, str, str]] = [
@@ -46,18 +46,18 @@ class _Collector:
             ("drift_refused_frames", "Malformed or foreign messages that were not taken.", "refused_frames"),
         ]
         for name, text, key in counts:
-            yield family(CounterMetricFamily, name, text, "", {"": told[key]})
+            yield family(CounterMetricFamily, name, text, "", {"": numbers[key]})
         gauges: list[tuple[str, str, float]] = [
-            ("drift_unsettled_items", "Items read whose output is not complete.", told["unsettled"]),
-            ("drift_silent_seconds", "How long the source that holds minimal time gave nothing.", told["silent_s"]),
-            ("drift_run_seconds", "Since the run began.", told["seconds"]),
-            ("drift_running", "1 while the run goes on.", float(told["state"] == "running")),
+            ("drift_unsettled_items", "Items read whose output is not complete.", numbers["unsettled"]),
+            ("drift_silent_seconds", "How long the source that holds minimal time gave nothing.", numbers["silent_s"]),
+            ("drift_run_seconds", "Since the run began.", numbers["seconds"]),
+            ("drift_running", "1 while the run goes on.", float(numbers["state"] == "running")),
         ]
         for name, text, value in gauges:
             yield family(GaugeMetricFamily, name, text, "", {"": value})
-        held = {told["held_by"]: 1.0} if told["held_by"] else {}
+        held = {numbers["held_by"]: 1.0} if numbers["held_by"] else {}
         yield family(GaugeMetricFamily, "drift_held_by", "Who holds minimal time back.", "holder", held)
-        sources = {each["name"]: each for each in told["sources"]}
+        sources = {each["name"]: each for each in numbers["sources"]}
         for name, text, key in (
             ("drift_source_items", "Items of a source.", "items"),
             ("drift_source_late_items", "Of a source, diverted.", "late"),
@@ -68,15 +68,15 @@ class _Collector:
         yield family(
             GaugeMetricFamily, "drift_source_silent_seconds", "Since a source gave something.", "source", silent
         )
-        yield family(CounterMetricFamily, "drift_sink_items", "Items released to a sink.", "sink", told["sinks"])
+        yield family(CounterMetricFamily, "drift_sink_items", "Items released to a sink.", "sink", numbers["sinks"])
         for name, text, key in (
             ("drift_operator_items", "Items and tombstones that left an operator.", "items"),
             ("drift_operator_bytes", "About how many bytes left an operator.", "bytes"),
             ("drift_operator_tombstones", "Tombstones that left an operator.", "tombstones"),
         ):
-            values = {operator: each[key] for operator, each in told["operators"].items()}
+            values = {operator: each[key] for operator, each in numbers["operators"].items()}
             yield family(CounterMetricFamily, name, text, "operator", values)
-        memory = {each["name"]: each["memory_bytes"] for each in told["processes"]}
+        memory = {each["name"]: each["memory_bytes"] for each in numbers["processes"]}
         yield family(GaugeMetricFamily, "drift_process_memory_bytes", "Resident memory.", "process", memory)
-        cpu = {each["name"]: each["cpu_s"] for each in told["processes"]}
+        cpu = {each["name"]: each["cpu_s"] for each in numbers["processes"]}
         yield family(CounterMetricFamily, "drift_process_cpu_seconds", "Processor time.", "process", cpu)

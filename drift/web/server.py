@@ -59,7 +59,7 @@ class LivePage:
         self._server: Any = None
         self._ready = threading.Event()
         self._ended: asyncio.Event | None = None
-        self._told: dict[str, Any] = {}
+        self._numbers: dict[str, Any] = {}
         self._looked_s = 0.0
         self._viewers = 0
 
@@ -120,8 +120,8 @@ class LivePage:
         self._server.should_exit = True
 
     def _look(self) -> dict[str, Any]:
-        self._told, self._looked_s = self.status.look(), time.monotonic()
-        return self._told
+        self._numbers, self._looked_s = self.status.look(), time.monotonic()
+        return self._numbers
 
     def _look_again(self) -> None:
         """For who asks now: what was seen may be some time ago."""
@@ -152,14 +152,14 @@ class LivePage:
         async def status(request: Request) -> Response:
             self._look_again()
             _, bars = self.status.bars(0)
-            return JSONResponse({**self._told, "history": self.status.history(), "bars": bars})
+            return JSONResponse({**self._numbers, "history": self.status.history(), "bars": bars})
 
         async def events(request: Request) -> Response:
             return StreamingResponse(self._events(), media_type="text/event-stream")
 
         async def metrics(request: Request) -> Response:
             self._look_again()
-            return Response(as_text(self._told), media_type=CONTENT_TYPE)
+            return Response(as_text(self._numbers), media_type=CONTENT_TYPE)
 
         routes = [
             Route("/", page),
@@ -172,28 +172,28 @@ class LivePage:
         return application
 
     async def _events(self) -> AsyncIterator[str]:
-        """The run as it is, then what is new of it, and last how it ended."""
+        """The present numbers, then updates, and at last how the run ended."""
         assert self._ended is not None
         self._viewers += 1
         try:
-            async for event in self._told_until_the_end(self._ended):
+            async for event in self._events_until(self._ended):
                 yield event
         finally:
             self._viewers -= 1
 
-    async def _told_until_the_end(self, end: asyncio.Event) -> AsyncIterator[str]:
+    async def _events_until(self, end: asyncio.Event) -> AsyncIterator[str]:
         self._look()
         seen, bars = self.status.bars(0)
-        told = {**self._told, "history": self.status.history(), "bars": bars}
+        event = {**self._numbers, "history": self.status.history(), "bars": bars}
         while True:
             ended = end.is_set()
-            yield f"data: {json.dumps(told)}\n\n"
+            yield f"data: {json.dumps(event)}\n\n"
             if ended:
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(end.wait(), _LOOK_S)
             seen, bars = self.status.bars(seen)
-            told = {**self._told, "history": self.status.history()[-1:], "bars": bars}
+            event = {**self._numbers, "history": self.status.history()[-1:], "bars": bars}
 
     def _guarded(self, application: _Application) -> _Application:
         """Only who may see the run comes to the application."""

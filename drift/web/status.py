@@ -124,7 +124,7 @@ class Status:
             looks.popleft()
         self._keep(observed, now_s)
         seconds = now_s - self._began_s
-        told: dict[str, Any] = {
+        numbers: dict[str, Any] = {
             "graph": run.dataflow.name,
             "engine": run.engine,
             "workers": run.settings.workers_in_all,
@@ -159,8 +159,8 @@ class Status:
             "processes": [self._process(each) for each in observed.processes],
             "output": self._rows(),
         }
-        self._history.append([round(seconds, 2), told["in_per_s"], told["out_per_s"], told["unsettled"]])
-        return told
+        self._history.append([round(seconds, 2), numbers["in_per_s"], numbers["out_per_s"], numbers["unsettled"]])
+        return numbers
 
     def history(self) -> list[list[float]]:
         """Of each look: seconds, items in and out a second, unsettled items."""
@@ -175,8 +175,8 @@ class Status:
             for bar in bars:
                 self._bars_seen += 1
                 began_s, ended_s = bar.began_s - self._began_s, bar.ended_s - self._began_s
-                told = [name, round(began_s, 4), round(ended_s, 4), round(bar.busy_s, 4), *bar[3:]]
-                self._bars.append((self._bars_seen, told))
+                row = [name, round(began_s, 4), round(ended_s, 4), round(bar.busy_s, 4), *bar[3:]]
+                self._bars.append((self._bars_seen, row))
         while self._bars and self._bars[0][1][2] < now_s - self._began_s - _BARS_S:
             self._bars.popleft()
 

@@ -22,7 +22,7 @@ from drift.machines.nodes.keeping import Keeping
 from drift.machines.nodes.messages import Answer, Message, Order, Rewind
 from drift.machines.nodes.node import CALLER, Send
 from drift.machines.nodes.pieces import merged
-from drift.machines.nodes.recovery import DEATHS_MAX, Effect, Recovered, RecoveryNode, Replace, Tell
+from drift.machines.nodes.recovery import DEATHS_MAX, Command, Effect, Recovered, RecoveryNode, Replace
 from drift.machines.worker import BARRIER
 from drift_graph.errors import ProcessError
 from drift_graph.times import SourceMachine
@@ -102,7 +102,7 @@ class MortalNetwork(Network):
                 gone_thing = self._released.pop()
                 if gone_thing is head:
                     self.under_way.remove(head)
-        self._tell("told", name, CALLER, lambda: self._do(self._recovering.died([to])))
+        self._deliver("noticed", name, CALLER, lambda: self._do(self._recovering.died([to])))
 
     # The way back.
 
@@ -112,7 +112,7 @@ class MortalNetwork(Network):
         except ProcessError as error:  # what the recovery ends the run with
             self.error = error
 
-    def _tell(self, kind: str, place: str, to: int, then: Callable[[], None]) -> None:
+    def _deliver(self, kind: str, place: str, to: int, then: Callable[[], None]) -> None:
         """Something that comes by a pipe, or that a shell sees."""
         thing = self._thing(kind, place, "", self.generation, to)
         thing.then = then
@@ -124,19 +124,19 @@ class MortalNetwork(Network):
             if isinstance(effect, Send):
                 self._carry(CALLER, [effect])
             elif isinstance(effect, Replace):
-                self._tell("start", self._names[effect.role], effect.role, partial(self._start, effect.role))
-            elif isinstance(effect, Tell) and effect.role not in self._dead:
+                self._deliver("start", self._names[effect.role], effect.role, partial(self._start, effect.role))
+            elif isinstance(effect, Command) and effect.role not in self._dead:
                 if isinstance(effect.order, Rewind):
                     self._heartbeats = [deque() for _ in self.sources]
                 order = pickle.loads(pickle.dumps(effect.order))
-                self._tell("order", self._names[effect.role], effect.role, partial(self._obey, effect.role, order))
+                self._deliver("order", self._names[effect.role], effect.role, partial(self._obey, effect.role, order))
         if any(isinstance(effect, Recovered) for effect in effects):
             self.recovered += 1
 
     def _start(self, to: int) -> None:
         """Another process is there for one that has died."""
         node = self._nodes[to] = self._new_nodes.new(to)
-        node.generation, node.halted = -1, True  # it takes no message before it has been told where to begin
+        node.generation, node.halted = -1, True  # it accepts no message before it knows where to begin
         self._dead.discard(to)
         self._do(self._recovering.started(to))
 
@@ -148,7 +148,7 @@ class MortalNetwork(Network):
         self._follow_wake(to)
         self._carry(to, sends)
         if answer is not None:
-            self._tell("answer", self._names[to], CALLER, partial(self._hear, to, answer))
+            self._deliver("answer", self._names[to], CALLER, partial(self._hear, to, answer))
 
     def _hear(self, to: int, answer: Answer) -> None:
         self._do(self._recovering.answered(to, answer))

@@ -34,7 +34,7 @@ from drift.engines.zeromq.calls import last_call
 from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Merged, Ready, SignOfLife, UpwardReader, block_of
 from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.process import Order, Role
-from drift.engines.zeromq.roles import Carrier, Peers, Told, connected
+from drift.engines.zeromq.roles import Assignment, Carrier, Peers, connected
 from drift.engines.zeromq.shelf import PieceFiles
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
 from drift.engines.zeromq.wire import Codec, opened
@@ -46,7 +46,7 @@ from drift.machines.nodes.messages import Answer, Finished, Restart, Rewind
 from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Send
 from drift.machines.nodes.pacing import needs_pace
 from drift.machines.nodes.pieces import PieceName
-from drift.machines.nodes.recovery import TOGETHER, Call, Effect, RecoveryNode, Replace, Tell, role_name
+from drift.machines.nodes.recovery import TOGETHER, Call, Command, Effect, RecoveryNode, Replace, role_name
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, timed_steps
 from drift.state.cut import Output
@@ -197,7 +197,7 @@ class ZeromqEngine:
         self._feed = feed
         self._settings = settings
         plan = self._plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
-        _tell_of_slow_cycles(plan, settings.workers)
+        _warn_of_slow_cycles(plan, settings.workers)
         self._recovers = settings.recover
         self._begin: Begin | None = None
         self._folder = _new_folder()
@@ -339,13 +339,13 @@ class ZeromqEngine:
             return
         self._next_look_s = now_s + _LOOK_INTERVAL_S
         self._note()
-        self._tell_unkept()
-        self._tell_no_room()
+        self._warn_of_unstorable_state()
+        self._warn_of_no_room()
         self._check_children(ready)
-        self._have_beside()
+        self._start_companions()
         self._keep_house(ready)
 
-    def _tell_unkept(self) -> None:
+    def _warn_of_unstorable_state(self) -> None:
         """Where there will never be a cut nothing is kept any more, and a process that dies ends the run."""
         keeping = self._node.keeping
         if keeping is None or not keeping.unkept or self._recovery is None or self._recovery.going_back:
@@ -358,7 +358,7 @@ class ZeromqEngine:
             stacklevel=2,
         )
 
-    def _tell_no_room(self) -> None:
+    def _warn_of_no_room(self) -> None:
         """Once: where there is none for cuts."""
         keeping = self._node.keeping
         if keeping is None or not keeping.no_room or self._has_told_no_room:
@@ -441,7 +441,7 @@ class ZeromqEngine:
         return _Child(name, role, self._dataflow.name, self._folder, self._awake)
 
     def _give_role(self, child: _Child) -> None:
-        """Tell a process what it is; its inbox has a name that no other ever had."""
+        """Command a process what it is; its inbox has a name that no other ever had."""
         self._started += 1
         role = "barrier" if child.role == BARRIER else str(child.role)
         child.inbox = f"{role}-{self._started}"
@@ -515,19 +515,19 @@ class ZeromqEngine:
 
     def _do(self, effects: Sequence[Effect]) -> None:
         """What the node of recovery decides."""
-        told = None
+        rewound = None
         for effect in effects:
             if isinstance(effect, Replace):
                 if effect.role != ACKER:  # it comes with the barrier
                     self._start_another(effect.role)
-            elif isinstance(effect, Tell):
-                if isinstance(effect.order, Rewind) and told is None:
+            elif isinstance(effect, Command):
+                if isinstance(effect.order, Rewind) and rewound is None:
                     self._secret = secrets.randbits(64)
                     self._codec.reseed(self._secret)
                     self._connect()
-                    told = self._secret, self._peers
+                    rewound = self._secret, self._peers
                 child = next(child for child in self._children if effect.role in child.roles)
-                child.order(pickle.dumps(Told(effect.role, effect.order, *(told or ()))))
+                child.order(pickle.dumps(Assignment(effect.role, effect.order, *(rewound or ()))))
             elif isinstance(effect, Send):
                 self._carry([effect])
             else:
@@ -558,7 +558,7 @@ class ZeromqEngine:
             self._poller.unregister(number)
         child.kill()
 
-    def _have_beside(self) -> None:
+    def _start_companions(self) -> None:
         """A process that is ready to take another's place, and one that makes pieces of cuts one, in no short run."""
         after_s = _BESIDE_LIVE_AFTER_S if self._feed.live else _BESIDE_AFTER_S
         is_short = not self.progress.died and self._awake.now_s() - self._began_s < after_s
@@ -639,7 +639,7 @@ class ZeromqEngine:
         for child in self._children:
             if (keeping := self._node.keeping) is not None and child.sign.log_bytes:
                 keeping.others_log_bytes = max(keeping.others_log_bytes, child.sign.log_bytes)
-                child.sign.log_bytes = 0  # told once: the next sign has what is kept then
+                child.sign.log_bytes = 0  # reported once: the next sign has what is kept then
             progress.peak_memory_bytes[child.name] = child.sign.peak_memory_bytes
         if progress.died and self._recovery is not None and not self._node.restored:
             progress.held_by = f"the death of {progress.died[-1]}"
@@ -665,7 +665,7 @@ class ZeromqEngine:
 
     def observed(self) -> Observed:
         children = [*self._children]
-        counts = added([self._plan.told(), *(child.sign.counts for child in children)])
+        counts = added([self._plan.totals(), *(child.sign.counts for child in children)])
         states = [
             ProcessState(child.name, child.process.pid, sign.memory_bytes, sign.cpu_s, sign.at_s)
             for child in children
@@ -700,7 +700,7 @@ class ZeromqEngine:
             self._feed.close()
 
 
-def _tell_of_slow_cycles(plan: Plan, workers: int) -> None:
+def _warn_of_slow_cycles(plan: Plan, workers: int) -> None:
     if not needs_pace(plan, workers):
         return
     cyclic = [name for component in plan.components if plan.is_cyclic(component) for name in component]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from drift.engines.shipping import rebuilt
 from drift.engines.zeromq.control import Merged, write_upward
-from drift.engines.zeromq.process import Order, Orders, tell_fatal
+from drift.engines.zeromq.process import Order, Orders, report_fatal
 from drift.engines.zeromq.shelf import PieceFiles
 from drift.machines.nodes.pieces import NoRoom
 from drift.machines.plan import Plan
@@ -28,7 +28,7 @@ _NICE = 19
 
 
 def main() -> None:
-    """Make one what is told, until the run is over."""
+    """Merge the given files, until the run is over."""
     number, folder, writer = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     orders = Orders(folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -48,7 +48,7 @@ def main() -> None:
             except NoRoom:
                 write_upward(number, Merged(b"", 0))
     except BaseException as error:
-        tell_fatal(number, error)
+        report_fatal(number, error)
 
 
 def _be_nice() -> None:

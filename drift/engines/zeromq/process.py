@@ -1,6 +1,6 @@
 """A process of a run, from its start to its end: `python -m drift.engines.zeromq.process`, run by the engine.
 
-Invariant: it ends when it is told, and when the process that started it is gone, which hears where its loop fails.
+Invariant: it ends on order, and when its parent process is gone; the parent gets the error of a failing loop.
 
 Why: two threads stand beside the loop. One gives signs of life, with the state of the loop as it sees it. The other
 reads standard input, where orders come from, from the first moment on; when that ends it removes the folder of the
@@ -29,7 +29,7 @@ from drift.engines.shipping import rebuilt, unpacked
 from drift.engines.zeromq.calls import is_called_by_us
 from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Ready, read_block, write_upward
 from drift.engines.zeromq.kind import ZeromqSettings
-from drift.engines.zeromq.roles import Loop, Peers, Told, make_loop
+from drift.engines.zeromq.roles import Assignment, Loop, Peers, make_loop
 from drift.engines.zeromq.shelf import PieceFiles
 from drift.engines.zeromq.sockets import Transport, have_private
 from drift.machines.nodes.worker import WorkerNode
@@ -41,7 +41,7 @@ _STEP_MAX_S = 5.0
 
 
 class Order(NamedTuple):
-    """What a process is told first: whatever it will be, it gets ready for it.
+    """The first order to a process: prepare for any role.
 
     Attributes:
         kept: where the states are that the run goes on from, shipped; None where it begins.
@@ -53,7 +53,7 @@ class Order(NamedTuple):
 
 
 class Role(NamedTuple):
-    """What it is told then: what it is, the name of its inbox, and how frames are told from others'."""
+    """The second order: its role, the name of its inbox, and the secret of its frames."""
 
     role: str
     address: str
@@ -165,22 +165,22 @@ def main() -> None:
             loop.node.base = kept_at(unpacked(order.kept), dataflow).lookup
         write_upward(number, Ready(loop.inbox.address))
         begins = pickle.loads(orders.take())
-        if isinstance(begins, Told):  # in place of another
+        if isinstance(begins, Assignment):  # in place of another
             loop.node.stand_by()
-            loop.tell(begins)
+            loop.assign(begins)
         else:
             loop.start(Peers(*begins))
-        orders.hand_on(lambda block: loop.tell(pickle.loads(block)))
+        orders.hand_on(lambda block: loop.assign(pickle.loads(block)))
         signs = _Signs(number, loop)
         orders.before_the_end = lambda: signs.give(last=True)
         threading.Thread(target=signs.run, daemon=True).start()
         gc.freeze()
         loop.run(lambda role, answer: write_upward(number, Answered(role, answer)))
     except BaseException as error:
-        tell_fatal(number, error)
+        report_fatal(number, error)
 
 
-def tell_fatal(number: int, error: BaseException) -> None:
+def report_fatal(number: int, error: BaseException) -> None:
     """Say why this process ends, and wait until the calling process has heard it and says so, or is gone."""
     write_upward(number, _fatal(error))
     threading.Event().wait()

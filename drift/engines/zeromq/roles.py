@@ -52,7 +52,7 @@ class Peers(NamedTuple):
     caller: str
 
 
-class Told(NamedTuple):
+class Assignment(NamedTuple):
     """An order on the way back from a death; with the secret and the addresses of the generation, where it begins."""
 
     role: int
@@ -116,18 +116,18 @@ class Loop:
         self._watch: Watch | None = None
         self._noted_tombstones = 0
         self._took_s = 0.0  # the last turn
-        self._orders: SimpleQueue[Told] = SimpleQueue()
+        self._orders: SimpleQueue[Assignment] = SimpleQueue()
         self._woken, self._wakes = os.pipe()
         self.poller.register(self._woken, zmq.POLLIN)
         self._answer: Callable[[int, Answer], None] = lambda role, answer: None
 
-    def tell(self, told: Told) -> None:
+    def assign(self, assignment: Assignment) -> None:
         """An order for the node, from another thread."""
-        self._orders.put(told)
+        self._orders.put(assignment)
         os.write(self._wakes, b"\0")
 
     def _obey(self) -> None:
-        """Do what has been told."""
+        """Carry out the orders received so far."""
         os.read(self._woken, 1)
         role, order, secret, peers = self._orders.get()
         if isinstance(order, Rewind) and order.watched and self.call_file is not None:
@@ -220,7 +220,7 @@ class Loop:
             state = own_state("")
             sign.memory_bytes, sign.cpu_s, sign.at_s = state.memory_bytes, state.cpu_s, state.at_s
             sign.bars = self.timeline.take()
-            sign.counts = self.plan.told() if self.plan is not None else {}
+            sign.counts = self.plan.totals() if self.plan is not None else {}
         return sign
 
 

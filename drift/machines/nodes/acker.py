@@ -21,7 +21,7 @@ from drift.machines.worker import BARRIER
 from drift_acker.table import Ack, AckTable
 from drift_graph.meta import BEGINNING
 
-#: How often the acker tells others than the barrier where it stands; and workers, where nothing of theirs waits for it.
+#: How often the acker sends notices to nodes except the barrier; and to workers if nothing of theirs waits.
 _NOTICE_INTERVAL_S, _IDLE_INTERVAL_S = 0.001, 0.005
 #: Who is fed fewer items at once holds none back while older ones are in flight.
 _FEW_ITEMS = 100
@@ -37,8 +37,8 @@ class _Hearers:
 
     def forget(self) -> None:
         """They have heard nothing yet."""
-        self.told = BEGINNING, BEGINNING, BEGINNING, 0
-        self.told_s = -math.inf
+        self.sent = BEGINNING, BEGINNING, BEGINNING, 0
+        self.sent_s = -math.inf
 
 
 class AckerNode(Node):
@@ -89,7 +89,7 @@ class AckerNode(Node):
             sends += [Send(feeder, Pace(self._pacing.batch_items)) for feeder in self._feeders]
         news = table.minimal_time, table.least_in_flight, table.least_heartbeat, self._batches
         self.wake_s = math.inf
-        if not self._cut and all(each.told == news for each in self._hearers):
+        if not self._cut and all(each.sent == news for each in self._hearers):
             return sends
         held_by = table.held_by()
         self.held_by_message = held_by is None and not table.quiet
@@ -100,11 +100,11 @@ class AckerNode(Node):
         at_once = table.quiet or bool(self._cut)
         few = self._fed_at_once < _FEW_ITEMS and not table.waits
         for each in self._hearers:
-            due_s = each.told_s + (_IDLE_INTERVAL_S if few and not each.feed else _NOTICE_INTERVAL_S)
-            if at_once or (each.told != news and now_s >= due_s):
-                each.told, each.told_s = news, now_s
+            due_s = each.sent_s + (_IDLE_INTERVAL_S if few and not each.feed else _NOTICE_INTERVAL_S)
+            if at_once or (each.sent != news and now_s >= due_s):
+                each.sent, each.sent_s = news, now_s
                 sends += [Send(other, notice) for other in each.who]
-            elif each.told != news:
+            elif each.sent != news:
                 self.wake_s = min(self.wake_s, due_s)
         self._cut = 0
         return sends

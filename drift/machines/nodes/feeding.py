@@ -302,8 +302,8 @@ class FeedNode(Node):
             self._restored_at = BEGINNING
         if self.keeping is not None:
             self.keeping.settle(self.minimal_time)
-        told, in_flight = notice.batches, notice.in_flight
-        self._sent = [(number, granule) for number, granule in self._sent if number > told or granule >= in_flight]
+        known, in_flight = notice.batches, notice.in_flight
+        self._sent = [(number, granule) for number, granule in self._sent if number > known or granule >= in_flight]
         batches, items, tombstones = self._learned
         through = self._sent[0][0] - 1 if self._sent else self._batches
         if through > batches and not self._paced:  # of what was fed until the last time, all corrections are known

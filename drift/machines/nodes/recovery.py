@@ -4,7 +4,7 @@ Invariant: all go on from one cut that minimal time has reached and that nobody 
 above; and nobody sends a message of a generation before all others take it.
 
 Why: it goes in three steps, each begun when all who live have answered the one before. They halt, and say how far
-minimal time had come: the greatest is the cut, since a time that was told stays true whoever told it. (What the barrier
+minimal time had come: the greatest is the cut, since a minimal time, once announced, stays true. (What the barrier
 has sent to this process is taken in before.) They go back to the cut, and take the new generation's messages only. They
 go on: whoever begins anew is sent what it had below the cut, and all else is fed once more. A death meanwhile begins at
 the first step, with the next generation; whoever had begun anew and has not come to the cut begins anew again.
@@ -45,12 +45,12 @@ class Call(NamedTuple):
 
 
 class Replace(NamedTuple):
-    """Start a process in place of one that has died; `RecoveryNode.started` is to be told when it is there."""
+    """Start a process in place of one that has died; `RecoveryNode.started` is called when it has started."""
 
     role: int
 
 
-class Tell(NamedTuple):
+class Command(NamedTuple):
     """An order for a process."""
 
     role: int
@@ -64,7 +64,7 @@ class Recovered(NamedTuple):
     replaced: list[int]
 
 
-Effect = Replace | Tell | Send | Recovered
+Effect = Replace | Command | Send | Recovered
 
 
 class RecoveryNode:
@@ -128,7 +128,7 @@ class RecoveryNode:
         self._halted = {}
         halt = Halt(self.generation)
         self._feed.obey(halt)
-        effects += [Tell(role, halt) for role in self._roles if role in self._asked]
+        effects += [Command(role, halt) for role in self._roles if role in self._asked]
         return effects + self._go_back()
 
     def started(self, role: int) -> list[Effect]:
@@ -137,7 +137,7 @@ class RecoveryNode:
         return self._go_back()
 
     def answered(self, role: int, answer: Answer) -> list[Effect]:
-        """A process has done what it was told; answers to older orders are passed over."""
+        """A process has carried out an order; answers to older orders are ignored."""
         if answer.generation != self.generation or role not in self._asked:
             return []
         self._asked.discard(role)
@@ -172,9 +172,9 @@ class RecoveryNode:
         )
         self._feed.obey(order)
         self._asked = set(self._roles)
-        return [Tell(role, self._told(role, order)) for role in self._roles]
+        return [Command(role, self._order_of(role, order)) for role in self._roles]
 
-    def _told(self, role: int, order: Rewind) -> Rewind:
+    def _order_of(self, role: int, order: Rewind) -> Rewind:
         """With what one needs that begins anew."""
         if role not in order.replaced:
             return order
@@ -188,7 +188,7 @@ class RecoveryNode:
             return []
         self.going_back = False
         go = Go(self.generation)
-        effects: list[Effect] = [Tell(role, go) for role in self._roles]
+        effects: list[Effect] = [Command(role, go) for role in self._roles]
         return [*effects, *self._feed.obey(go)[0]]
 
     def _replaced(self) -> list[int]:

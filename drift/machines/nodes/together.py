@@ -74,13 +74,13 @@ class WithAcker(Node):
     def _between(self, sends: list[Send], acks: list[Message], now_s: float) -> list[Send]:
         """What goes to others, of what both have to send; what goes from one to the other has its turn here."""
         leaving: list[Send] = []
-        told: list[Send] = []  # by the acker; nobody hastens for it
+        answers: list[Send] = []  # by the acker; nobody hastens for it
         while True:
             acks += [send.message for send in sends if send.to == ACKER]
             leaving += [send for send in sends if send.to not in (ACKER, self._number)]
             if not acks and now_s < self.acker.wake_s:
-                return leaving + told
+                return leaving + answers
             said = self.acker.turn(acks, now_s)
             notices = [send.message for send in said if send.to == self._number]
             acks, sends = [], self.node.turn(notices, now_s) if notices else []
-            told += [send for send in said if send.to != self._number]
+            answers += [send for send in said if send.to != self._number]

@@ -84,7 +84,7 @@ class WorkerNode(Node):
         dealt = {name for name in sources if not feeds_itself and not plan.programs[name].has_maps}
         self._patient = {to for name, program in plan.programs.items() if name not in dealt for to in program.targets}
         self._sources = len(sources)
-        self._told_tombstones = 0
+        self._reported_tombstones = 0
         self._begin(BEGINNING)
 
     def _begin(self, reached: bytes) -> None:
@@ -109,7 +109,7 @@ class WorkerNode(Node):
         self._order, self._watched_to = order, order.cut
         if self._index in order.replaced:
             self.machine = Worker(self._plan, self._index, self._workers, rewinds=True, tracks=True)
-            self._told_tombstones, self._pieces, self._later_sends, self._unkept_piece = 0, [], {}, None
+            self._reported_tombstones, self._pieces, self._later_sends, self._unkept_piece = 0, [], {}, None
             self.links.reset(order.generation)
             self._begin(order.since)
             self._restore(order.since, order.pieces)
@@ -279,7 +279,7 @@ class WorkerNode(Node):
         return [*sends, self._ack(ack_of(map(tracked, batches), sent, (), waiting))]
 
     def _ack(self, ack: Ack, items: int = 0) -> Send:
-        made, self._told_tombstones = self.tombstones - self._told_tombstones, self.tombstones
+        made, self._reported_tombstones = self.tombstones - self._reported_tombstones, self.tombstones
         return Send(ACKER, ack_message(ack, items, made))
 
     def _sent(
