@@ -178,7 +178,7 @@ class Feed:
         return {self.name_of(rank): as_plain(position) for rank, position in enumerate(found)}
 
     def released(self, below: bytes, *, last: bool = False) -> None:
-        """The sinks got all output below this, which may not go back; sources that acknowledge get it from time to time.
+        """The sinks got all output below this, which never decreases; acknowledging sources get it from time to time.
 
         Args:
             last: whether this is the last call.

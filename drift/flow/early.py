@@ -4,11 +4,11 @@ Invariant: an early result is the aggregate of the items of its window up to tha
 early results do not change the result at the end.
 
 Why: they are outputs of the same process, after every n-th item, or at a timer. In a window by time a timer sets the
-next one until the window ends. A window by number or by a rule may never end, so there an item sets the timer if none is
-set: no result is given twice for the same items, and no timers go on for ever.
+next one until the window ends. A window by number or by a rule may never end, so there an item sets the timer if none
+is set: no result is given twice for the same items, and no timers go on for ever.
 
-Sliding windows with early results do not share slices: each item goes to every window that it is in, since shared slices
-do not hold the number of items of each window.
+Sliding windows with early results do not share slices: each item goes to every window that it is in, since shared
+slices do not hold the number of items of each window.
 """
 
 from __future__ import annotations

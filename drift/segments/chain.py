@@ -115,13 +115,13 @@ class Chain:
             fitting = [cut for cut in kept if before.log.joins(cut.at, behind)]
             if kept and not fitting:
                 raise SettingsError(
-                    f"{_what_is_lost(before)}, and the segment behind it resumes from before the oldest cut in {_shown(cuts)}; "
+                    f"{_lost(before)}, and the segment behind it resumes from before the oldest cut in {_shown(cuts)}; "
                     f"bring the log back, or remove {_shown(cuts)}, so that all before the log is computed anew"
                 )
             cut = fitting[-1] if fitting else None
             if cut is not None and cut is not kept[-1]:
                 warnings.warn(
-                    f"{_what_is_lost(before)}: what is before it goes back to cut {cut.number} at {cut.reached}, and gives "
+                    f"{_lost(before)}: what is before it goes back to cut {cut.number} at {cut.reached}, and gives "
                     f"what was lost once more; the output is the same",
                     stacklevel=2,
                 )
@@ -265,7 +265,7 @@ def _steps_of(segment: Segment) -> str:
     return ", ".join(repr(each.step) for each in segment.operators if each.durable)
 
 
-def _what_is_lost(before: Before) -> str:
+def _lost(before: Before) -> str:
     return before.log.broken or f"{before.log.what} no longer has all that is needed"
 
 

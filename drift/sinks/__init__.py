@@ -1,4 +1,4 @@
-"""Where items go. A list or any callable is a sink as it is; these write files, tables and streams."""
+"""Sinks. A list or any callable is a sink; the functions here write files, tables and streams."""
 
 from drift.sinks.base import Sink, as_sink
 from drift.sinks.csv import csv

@@ -1,4 +1,4 @@
-"""What a sink is to a run."""
+"""The interface of a sink to a run."""
 
 from __future__ import annotations
 
@@ -22,55 +22,54 @@ class Sink(Protocol):
         """Called once, before the first item."""
 
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
-        """Take items that were released together.
+        """Write items that were released together.
 
         Raises:
-            SinkError: with what is safe and what is not.
+            SinkError: says what is stored and what is not.
         """
 
     def complete(self) -> None:
-        """Called once when the whole output has been written, and not where an error ended the run.
+        """Called once when the whole output has been written; not if an error ended the run.
 
         Raises:
-            SinkError: there is more than was written.
+            SinkError: the sink holds more than was written.
         """
 
     def close(self) -> None:
-        """Called at the end, also after an error or without `open`: everything written is to be safe now."""
+        """Called at the end, also after an error or without `open`: makes everything written durable."""
 
 
 @runtime_checkable
 class Committing(Protocol):
-    """A sink that takes part where a run keeps its state: it says what of the output it has, and goes on from there."""
+    """A sink for runs with state: it reports its position, and resumes behind it."""
 
     def committed_position(self) -> int | None:
-        """Of the last item that is safe, asked between `open` and `close`; None before the first."""
+        """The position of the last durable item, asked between `open` and `close`; None before the first."""
 
     def commit(self) -> Any:
-        """Make safe what was written, up to what the place can promise, and say what that is.
+        """Make what was written durable, as far as the system can guarantee it, and return the position.
 
         Returns:
             Numbers, texts, lists and dicts of them, for `go_on`.
 
         Raises:
-            SinkError: as of `write`.
+            SinkError: as for `write`.
         """
 
     def go_on(self, position: int, committed: Any) -> None:
-        """Called before `open` where a run goes on from a cut: nothing below a position is written again.
+        """Called before `open` if a run resumes from a cut: nothing below a position is written again.
 
-        `open` goes on behind what is there, whatever the sink does otherwise with what it finds, and raises a SinkError
-        where that is less than what was `committed` as of the cut. What is written from `position` on, and is there
-        already, is passed over.
+        `open` then continues the existing data, whatever `resume` says, and raises a SinkError if there is less than
+        was `committed` as of the cut. Items from `position` on that are stored already are skipped.
         """
 
 
 class CallableSink:
     """Calls a function with each item.
 
-    Each item tells its position. A function with an attribute `committed_position`, called without arguments for the
-    position of the last item that it has for good (or None), is called with those behind it only: one that stores
-    position and data together has each item exactly once.
+    Each item has its position. A function with an attribute `committed_position`, called without arguments for the
+    position of the last item it has stored (or None), only gets later items: if it stores position and data together,
+    it has each item exactly once.
     """
 
     promise = SinkPromise("at least once", "a rerun calls it with every item; each has its position")
@@ -79,7 +78,7 @@ class CallableSink:
         self._name = name
         self._function = function
         self._committed: Callable[[], int | None] | None = getattr(function, "committed_position", None)
-        self._before = -1  # position of the last item that it had when the run began
+        self._before = -1  # position of the last item stored before the run
         if self._committed is not None:
             self.promise = SinkPromise("exactly once", f"{name_of(function)} reports the position that it has reached")
 
@@ -132,7 +131,7 @@ class ListSink:
 
 
 def as_sink(name: str, given: Any) -> Sink:
-    """A sink for what a user gave under a name."""
+    """A sink from the user's argument for a name."""
     if isinstance(given, Sink):
         return given
     if isinstance(given, list):

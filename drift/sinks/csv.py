@@ -1,9 +1,9 @@
 """Items as rows of a CSV file.
 
-Invariant: as of `drift.sinks.lines`: the file is at every moment a prefix of the run's output, which a rerun compares.
+Invariant: as for `drift.sinks.lines`: the file is at every moment a prefix of the run's output, which a rerun compares.
 
-The last row is found by reading the file once without parsing it: where a row ends can only be cells by counting quotes
-from the start, since text may hold whatever ends a row. A run that goes on from a cut knows where the file ended then.
+The last row is found by reading the file once without parsing it: the end of a row can only be found by counting quotes
+from the start, since text may contain newlines. A run that resumes from a cut knows where the file ended then.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CsvSink(JsonLinesSink):
         super().__init__(path, resume)
         self._columns = columns
         self._rows = Rows(path, columns)
-        self._begun = False  # whether the names of the columns are written
+        self._begun = False  # whether the header row is written
 
     def open(self) -> None:
         self._rows, self._begun = Rows(self._path, self._columns), False
@@ -100,7 +100,7 @@ class CsvSink(JsonLinesSink):
         if not self._begun:
             self._begun = True
             writer.writerow(self._rows.columns)
-            cells.insert(0, positions[0])  # the names go with the first item
+            cells.insert(0, positions[0])  # the header belongs to the first item
         for row in rows:
             try:
                 writer.writerow([value if type(value) in _PLAIN else _text(value) for value in row])

@@ -3,7 +3,7 @@
 Invariant: in each partition the messages are those of its items up to the last, in the order of positions.
 
 Why: the producer is idempotent, so it keeps the order and repeats nothing; each message has its position in a header,
-and a run that begins reads the last one of each partition.
+and a new run reads the last one of each partition.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def kafka(
 ) -> KafkaSink:
     """A message for each item; its headers drift.position and drift.meta hold its position and its meta.
 
-    The run has to be the only one that writes to the topic. At its end it waits until Kafka has all.
+    The run must be the only writer of the topic. At its end it waits until Kafka has acknowledged everything.
 
     Args:
         servers: bootstrap servers, "HOST:PORT,HOST:PORT".
-        encode: how a payload becomes the value: as JSON (see `jsonl`), or a payload that is a text or bytes as it is.
-        key: of a payload; its hash says which partition. Without it all goes to partition 0, in one order.
-        resume: what to do where runs have written before: "continue" behind them, or "error".
+        encode: how a payload becomes the value: as JSON (see `jsonl`), or unchanged if it is text or bytes.
+        key: of a payload; its hash selects the partition. Without it everything goes to partition 0, in one order.
+        resume: what to do if runs have written before: "continue" behind them, or "error".
         config: more settings of librdkafka, for instance for TLS and passwords.
     """
     need("kafka", "drift.sinks.kafka")
@@ -137,12 +137,12 @@ class KafkaSink:
         self._cut = position, committed
 
     def commit(self) -> dict[str, Any]:
-        """See `Committing`: waits until Kafka has all."""
+        """See `Committing`: waits until Kafka has acknowledged everything."""
         self._wait()
         return as_committed(self._lasts)
 
     def committed_position(self) -> int | None:
-        """Up to where all items are there for certain; None before the first."""
+        """The last item up to which all are stored for certain; None before the first."""
         if self._producer is not None:
             self._wait()
         lasts = self._lasts if self._key is not None else self._lasts[:1]
@@ -172,7 +172,7 @@ class KafkaSink:
 
     @property
     def goes_on(self) -> bool:
-        """An earlier run has written more than this one has given."""
+        """Whether an earlier run has written more than this one so far."""
         return any(resuming.goes_on for resuming in self._partitions)
 
     def complete(self) -> None:
@@ -189,9 +189,9 @@ class KafkaSink:
             self._producer = None
 
     def _wait(self) -> None:
-        """Until Kafka has, or has refused, what was handed over."""
+        """Wait until Kafka has stored, or refused, everything produced."""
         assert self._producer is not None
-        self._producer.flush()  # librdkafka gives up by itself, after message.timeout.ms
+        self._producer.flush()  # librdkafka gives up after message.timeout.ms
         self._check()
 
     def _check(self) -> None:

@@ -1,14 +1,14 @@
 """Items as lines of JSON, in a file or on standard output.
 
-Invariant: a file is at every moment a prefix of the run's output, at most its last line torn; and a line depends on
-its item alone.
+Invariant: a file is at every moment a prefix of the run's output, except that its last line may be torn; a line depends
+on its item alone.
 
-Why: lines are appended in the order of their positions. A rerun that continues a file compares what it makes with what
-is there, byte for byte, and writes only where the file ends: the output of a graph and an input is the same each
-time, so a difference means another run.
+Why: lines are appended in the order of their positions. A rerun that continues a file compares its lines with the
+existing ones, byte for byte, and writes only behind the end: the output of a graph and an input is the same each time,
+so a difference means another run.
 
-A run that goes on from a cut begins to compare at the byte where the file ended as of that cut, so nothing before it is
-read. What lies behind it is compared and not cut off: it is output that somebody may have read, and comes again.
+A run that resumes from a cut compares from the byte where the file ended as of that cut. What is behind it is compared,
+not cut off: it is output that somebody may have read, and that is produced again.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from drift_graph.errors import SettingsError, SinkError
 from drift_graph.meta import time_of
 from drift_graph.metas import Metas
 
-_LINE_BYTES = 1 << 12  # that are read at first, to find the last line
+_LINE_BYTES = 1 << 12  # read first, in search of the last line
 
 
 def jsonl(path: str | os.PathLike[str], *, resume: Literal["continue", "replace", "error"] = "continue") -> Sink:
     """One line an item: {"position": 7, "time": 1700000000000, "meta": "80..", "payload": ...}.
 
     Payloads are written as msgspec writes JSON: tuples, lists and sets as arrays (sets sorted); dicts, dataclasses and
-    Structs as objects (the keys of dicts sorted, numbers among them as text); bytes in base64; Decimal, UUID, dates
-    and times as text; an Enum as its value; NaN and the infinities as null. Anything else is a SinkError. Each `write`
+    Structs as objects (the keys of dicts sorted, numbers among them as text); bytes in base64; Decimal, UUID, dates and
+    times as text; an Enum as its value; NaN and the infinities as null. Anything else is a SinkError. Each `write`
     hands its lines to the operating system, and `close` waits until they are on the disk.
 
     Args:
-        resume: what to do with a file that is there. "continue": it must be what an earlier run of the same graph and
-            input wrote, perhaps only half; each line is compared, a torn one mended, and what is missing added.
+        resume: what to do with an existing file. "continue": it must be the output of an earlier run of the same graph
+            and input, possibly incomplete; each line is compared, a torn one completed, and missing ones appended.
             "replace": start anew. "error": refuse.
     """
     if resume not in ("continue", "replace", "error"):
@@ -56,7 +56,7 @@ def jsonl(path: str | os.PathLike[str], *, resume: Literal["continue", "replace"
 
 
 def stdout(format: Literal["jsonl", "text"] = "jsonl") -> Sink:
-    """Standard output: lines as of `jsonl`, or str(payload) and a newline."""
+    """Standard output: lines as for `jsonl`, or str(payload) and a newline."""
     if format not in ("jsonl", "text"):
         raise SettingsError(f"format={format!r} is neither 'jsonl' nor 'text'")
     return StdoutSink(format)
@@ -71,12 +71,12 @@ class JsonLinesSink:
     def __init__(self, path: str, resume: str) -> None:
         self._path = path
         self._resume = resume
-        self._cut: Any = None  # what the file was as of the cut that the run goes on from
-        self._position: int | None = None  # of the last line that is known to be right
+        self._cut: Any = None  # the file's state as of the cut that the run resumes from
+        self._position: int | None = None  # of the last verified line
         self._file: io.FileIO | None = None
         self._regular = False
-        self._comparing = False  # whether the file goes on behind what is known to be right
-        self._lines = 0  # that are known to be right
+        self._comparing = False  # whether the file continues behind the verified lines
+        self._lines = 0  # verified lines
         self._safe = "nothing was written"
 
     def open(self) -> None:
@@ -85,7 +85,7 @@ class JsonLinesSink:
         try:
             path = Path(self._path)
             self._regular = not path.exists() or path.is_file()
-            # Unbuffered: after a failed write it is known what is in the file, and nothing more is written.
+            # Unbuffered: after a failed write the content of the file is known, and nothing more is written.
             flags = os.O_RDWR | os.O_CREAT if self._regular else os.O_WRONLY
             self._file = file = io.FileIO(os.open(path, flags, 0o666), "r+b" if self._regular else "wb")
             if not self._regular:
@@ -118,7 +118,7 @@ class JsonLinesSink:
         self._cut = committed
 
     def _start(self, length: int) -> int:
-        """Where the file ended as of the cut."""
+        """The end of the file as of the cut."""
         start: int = self._cut["bytes"]
         if length < start:
             raise SinkError(
@@ -130,7 +130,7 @@ class JsonLinesSink:
         return start
 
     def commit(self) -> dict[str, Any]:
-        """See `Committing`: the lines are on the disk, and the file is so long."""
+        """See `Committing`: the lines are on the disk; returns the length of the file."""
         assert self._file is not None
         if not self._regular:
             return {**as_committed([]), "bytes": 0, "lines": 0, "position": None}
@@ -138,7 +138,7 @@ class JsonLinesSink:
         return {**as_committed([]), "bytes": self._file.tell(), "lines": self._lines, "position": self._position}
 
     def committed_position(self) -> int | None:
-        """Of the last whole line of the file, which is looked for from its end; None where there is none."""
+        """The position in the last complete line of the file, searched from its end; None if there is none."""
         if not self._comparing or self._file is None:
             return self._position
         length = os.fstat(self._file.fileno()).st_size
@@ -146,7 +146,7 @@ class JsonLinesSink:
         return found if self._position is None or found is None else max(found, self._position)
 
     def _last_there(self, fileno: int, length: int) -> int | None:
-        """The position that the last whole line of a file tells; None where there is none that a run wrote."""
+        """The position in the last complete line of a file; None if no run wrote it."""
         tail = b""
         while length and tail.count(b"\n") < 2:
             size = min(max(_LINE_BYTES, len(tail)), length)
@@ -174,7 +174,7 @@ class JsonLinesSink:
 
     @property
     def goes_on(self) -> bool:
-        """An earlier run has written more than this one has compared."""
+        """Whether an earlier run has written more than this one has compared."""
         return self._bytes_behind() > 0
 
     def _bytes_behind(self) -> int:
@@ -218,7 +218,7 @@ class JsonLinesSink:
         return positions if fault is None else positions[: block.count(b"\n")], block, fault
 
     def _append(self, block: bytes, positions: Sequence[int]) -> None:
-        """Write the last part of the lines of these positions; all of it, or an error that knows how far."""
+        """Append the last part of the lines of these positions; all of it, or an error that knows how far."""
         assert self._file is not None
         rest = memoryview(block)
         try:
@@ -232,7 +232,7 @@ class JsonLinesSink:
             self._lines += whole
 
     def _compare(self, block: bytes, positions: Sequence[int]) -> bytes:
-        """What of the block is not in the file; where that is something, the file ends where it is to be written."""
+        """The part of the block that is not in the file; if there is one, it belongs at the end of the file."""
         assert self._file is not None
         start = self._file.tell()
         there = self._file.read(len(block)) or b""
@@ -297,7 +297,7 @@ class StdoutSink:
 
 
 def drop_stdout() -> None:
-    """Nobody reads on: let Python's own flush at exit go nowhere, in place of complaining."""
+    """Nobody reads standard output: discard what Python flushes at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -321,7 +321,7 @@ _encoder_as_it_comes = msgspec.json.Encoder()
 def encoded(
     name: str, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
 ) -> tuple[bytes, SinkError | None]:
-    """The lines of items, up to the first whose payload cannot be written, and the error of that one."""
+    """The lines of items, up to the first whose payload cannot be written, and its error."""
     rows = list(map(_Line, positions, map(time_of, metas), map(bytes.hex, metas), payloads))
     with suppress(Exception):
         return _encoder.encode_lines(rows), None
@@ -342,7 +342,7 @@ def encoded(
 def _encoded_one(row: _Line) -> bytes:
     try:
         return _encoder.encode(row) + b"\n"
-    except TypeError:  # perhaps for a dict with numbers as keys, which this encoder cannot sort
+    except TypeError:  # possibly for a dict with numbers as keys, which this encoder cannot sort
         plain = _encoder_as_it_comes.encode(row)
         row.payload = msgspec.to_builtins(row.payload, str_keys=True, order="deterministic")
         line = _encoder.encode(row)

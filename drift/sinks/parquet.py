@@ -45,16 +45,16 @@ def parquet(
 ) -> ParquetSink:
     """A folder of Parquet files with a row for each item: position, time, and typed columns of the payload's fields.
 
-    Every reader of Parquet takes it as one table: pandas and Spark the folder, DuckDB and Polars PATH/*.parquet. A part
-    is written when so many items have come, and at the end. Where the run keeps its state, what is not in a part yet
-    waits in hidden files; else the next run writes it.
+    Every reader of Parquet reads it as one table: pandas and Spark the folder, DuckDB and Polars PATH/*.parquet. A part
+    is written after `part_items` items, and at the end. In a run with state, items that no part has yet are stored in
+    hidden files; otherwise the next run writes them.
 
     Args:
-        path: the folder; it is made.
-        columns: names of the fields, of tuples in their order, or their Arrow types by name; None for those that
-            payloads have.
-        part_items: most items of a file.
-        resume: what to do where runs have written before: "continue" behind them, "replace" their files, or "error".
+        path: the folder; it is created.
+        columns: names of the fields, for tuples in their order, or their Arrow types by name; None for those of the
+            payloads.
+        part_items: maximal number of items in a file.
+        resume: what to do if runs have written before: "continue" behind them, "replace" their files, or "error".
     """
     need("parquet", "drift.sinks.parquet")
     check_resume(resume)
@@ -128,7 +128,7 @@ class ParquetSink(ResumingSink):
         return self._last
 
     def commit(self) -> dict[str, Any]:
-        """See `Committing`: what is in no part yet is written to a file of its own, which goes when there is a part."""
+        """See `Committing`: items that are in no part yet are written to a hidden file, until there is a part."""
         if self._positions:
             count = len(self._positions)
             self._waiting.append(self._write("." + _NAME.format("waiting", self._positions[0], self._positions[-1])))
@@ -161,7 +161,7 @@ class ParquetSink(ResumingSink):
         self._waiting, self._waiting_items = [], 0
 
     def _write(self, name: str, before: Sequence[pa.Table] = ()) -> Path:
-        """A file of the items that were taken, behind some that are in tables."""
+        """A file of the items taken, behind others that are in tables."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -199,7 +199,7 @@ class ParquetSink(ResumingSink):
         tables = Tables(str(self._path), self._columns)
         tables.add(items, self._payloads)
         table = tables.table()
-        if self._schema is not None:  # of the parts before: where it can be, the parts have one schema
+        if self._schema is not None:  # of the parts before: parts share one schema if possible
             try:
                 table = pa.concat_tables([self._schema.empty_table(), table], promote_options="permissive")
             except pa.ArrowException as error:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import psycopg
 
 _POSITIONS = "create table if not exists drift_positions (sink text primary key, position bigint, meta bytea)"
-_LOCK = 0x6472696674  # so that two runs do not make that table at once
+_LOCK = 0x6472696674  # so that two runs do not create that table at once
 _TYPES: dict[type, str] = {
     bool: "boolean",
     int: "bigint",
@@ -55,18 +55,18 @@ def postgres(
 ) -> PostgresSink:
     """A row of a table for each item: position, time, and the fields of the payload.
 
-    The table is made if it is not there: numbers, text, bytes, Decimal, dates and UUIDs have the types of Postgres, a
-    datetime is a timestamptz (without a zone a timestamp), anything else is jsonb. Items that were released together
-    are committed together.
+    The table is created if it does not exist: numbers, text, bytes, Decimal, dates and UUIDs have the types of
+    Postgres, a datetime is a timestamptz (without a zone a timestamp), anything else is jsonb. Items that were released
+    together are committed together.
 
     Args:
-        url: postgresql://USER@HOST/DATABASE, or what else libpq takes.
-        table: its name, perhaps SCHEMA.NAME; it is also the name of the position in the table drift_positions.
-        columns: names of the fields, of tuples in their order, or their types by name; None for those of the first
+        url: postgresql://USER@HOST/DATABASE, or any other URL that libpq takes.
+        table: its name, optionally SCHEMA.NAME; it is also the name of the position in the table drift_positions.
+        columns: names of the fields, for tuples in their order, or their types by name; None for those of the first
             payloads.
-        statement: to be executed for each item in place of an insert, with %(position)s, %(time)s and %(FIELD)s, for
-            instance "insert into n values (%(word)s, %(n)s) on conflict (word) do update set n = excluded.n".
-        resume: what to do where runs have written before: "continue" behind them, "replace" the table, or "error".
+        statement: executed for each item in place of an insert, with %(position)s, %(time)s and %(FIELD)s, for instance
+            "insert into n values (%(word)s, %(n)s) on conflict (word) do update set n = excluded.n".
+        resume: what to do if runs have written before: "continue" behind them, "replace" the table, or "error".
     """
     need("postgres", "drift.sinks.postgres")
     check_resume(resume)
@@ -96,7 +96,7 @@ class PostgresSink(ResumingSink):
         self._types = dict(columns) if isinstance(columns, Mapping) else {}
         self._statement = statement
         self._connection: psycopg.Connection[Any] | None = None
-        self._in_json: set[int] | None = None  # columns of jsonb, by number, once the table is there
+        self._in_json: set[int] | None = None  # indices of jsonb columns, once the table exists
 
     def _begin(self, resume: str) -> Last | None:
         import psycopg
@@ -161,7 +161,7 @@ class PostgresSink(ResumingSink):
                     copy.write_row(values)
 
     def _make_table(self, cursor: psycopg.Cursor[Any], columns: list[str], rows: list[tuple[Any, ...]]) -> set[int]:
-        """Make it if it is not there; which of its columns are jsonb."""
+        """Create the table if it does not exist; returns which of its columns are jsonb."""
         table = _quoted(self._table)
         values = list(zip(*rows))
         kinds = [self._types.get(name) or _type_of(values[at]) for at, name in enumerate(columns)]
@@ -196,7 +196,7 @@ def _type_of(values: Sequence[Any]) -> str:
 
 
 def _value(value: Any) -> Any:
-    """For a statement: as it is, or as JSON."""
+    """For a statement: unchanged, or as JSON."""
     from psycopg.types.json import Jsonb
 
     return value if type(value) in _TYPES else Jsonb(msgspec.to_builtins(value, str_keys=True, order="deterministic"))

@@ -31,13 +31,13 @@ def redis(
     maxlen: int | None = None,
     resume: Literal["continue", "replace", "error"] = "continue",
 ) -> RedisSink:
-    """An entry of a Redis stream for each item: time, meta and the payload as JSON; its ID tells the position.
+    """An entry of a Redis stream for each item: time, meta and the payload as JSON; its ID contains the position.
 
     Args:
-        url: redis://HOST:PORT/DATABASE, or what else redis-py takes.
+        url: redis://HOST:PORT/DATABASE, or any other URL that redis-py takes.
         stream: its key.
-        maxlen: about how many entries are kept; all if None.
-        resume: what to do where runs have written before: "continue" behind them, "replace" the stream, or "error".
+        maxlen: approximate number of entries that are kept; None for all.
+        resume: what to do if runs have written before: "continue" behind them, "replace" the stream, or "error".
     """
     need("redis", "drift.sinks.redis")
     check_resume(resume)

@@ -1,10 +1,11 @@
-"""Sinks that store the last position with their data: what of an output they have already, and what is new.
+"""Sinks that store the last position with their data: which items they have already, and which are new.
 
-Invariant: what is stored continues what is there: nothing twice, nothing left out.
+Invariant: what is stored continues the existing data: nothing twice, nothing left out.
 
-Why: a rerun gives the same items at the same positions, so those up to the stored position are there; and where the
-meta at that position is another than the stored one, the output is that of another graph or input, and is refused. A
-run that goes on from a cut gives no item below it again, so what is there has to reach as far as it did at that cut.
+Why: a rerun gives the same items at the same positions, so those up to the stored position exist already. If the meta
+at that position differs from the stored one, the data is the output of another graph or input, and is refused. A run
+that resumes from a cut does not produce items below it again, so the data must reach at least as far as it did at that
+cut.
 """
 
 from __future__ import annotations
@@ -19,20 +20,19 @@ from drift_graph.errors import SettingsError, SinkError
 from drift_graph.metas import Metas
 
 Resume = Literal["continue", "replace", "error"]
-_FORM = 1  # of what `commit` gives
+_FORM = 1  # format of what `commit` returns
 
 
 class Last(NamedTuple):
-    """The last item that is there: its position and its meta."""
+    """The last stored item: its position and its meta."""
 
     position: int
     meta: bytes
 
 
 class Resuming:
-    """
-    Args:
-        place: what is written to, for errors.
+    """Args:
+    place: the target, for errors.
     """
 
     def __init__(self, place: str) -> None:
@@ -41,14 +41,14 @@ class Resuming:
         self._reached = True
 
     def begin(self, before: Last | None) -> None:
-        """What earlier runs have written."""
+        """Set what earlier runs have written."""
         self._before, self._reached = before, before is None
 
     def go_on(self, position: int, committed: Last | None) -> None:
-        """After `begin`: nothing below a position is given again, and this was the last item there as of the cut.
+        """After `begin`: nothing below a position is produced again, and this was the last item stored as of the cut.
 
         Raises:
-            SinkError: less is there now, or something else.
+            SinkError: there is less now, or something else.
         """
         before = self._before
         if committed is not None and (before is None or before.position < committed.position):
@@ -66,10 +66,10 @@ class Resuming:
     def new(
         self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
     ) -> tuple[Sequence[int], Metas, Sequence[Any]]:
-        """Those of the items that are not there yet.
+        """The items that are not stored yet.
 
         Raises:
-            SinkError: what is there is of another output.
+            SinkError: the data is from another output.
         """
         if self._reached or self._before is None:
             return positions, metas, payloads
@@ -90,13 +90,12 @@ class Resuming:
 
     @property
     def goes_on(self) -> bool:
-        """There is more than was given until now."""
+        """Whether more is stored than was produced so far."""
         return not self._reached
 
     def complete(self) -> None:
-        """
-        Raises:
-            SinkError: there is more than this run gave.
+        """Raises:
+        SinkError: more is stored than this run produced.
         """
         if not self._reached and self._before is not None:
             raise SinkError(
@@ -109,13 +108,13 @@ class Resuming:
 class ResumingSink:
     """A sink that stores the last position with its data; see `drift.sinks.base.Committing`.
 
-    A subclass says how its place is opened (`_begin`), how items are stored together with their position (`_store`),
-    and how it is let go (`_end`).
+    A subclass opens its target (`_begin`), stores items together with their position (`_store`), and closes it
+    (`_end`).
 
     Args:
-        place: what is written to, for errors.
-        resume: what to do where runs have written before; one that goes on from a cut continues, whatever this says.
-        rows: where items are written as rows, what makes them.
+        place: the target, for errors.
+        resume: what to do if runs have written before; a run that resumes from a cut always continues.
+        rows: makes rows of items, if they are written as rows.
     """
 
     def __init__(self, place: str, resume: str, rows: Rows | None = None) -> None:
@@ -127,19 +126,19 @@ class ResumingSink:
         self._resuming = Resuming(place)
 
     def _begin(self, resume: str) -> Last | None:
-        """Open the place; the last item that is there.
+        """Open the target; returns the last stored item.
 
         Raises:
-            SinkError: it cannot be opened, or has items where `resume` is "error".
+            SinkError: it cannot be opened, or has items and `resume` is "error".
         """
         raise NotImplementedError
 
     def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
-        """Store items, at least one, and their last position at once; the last item that is safe then."""
+        """Store items, at least one, and their last position atomically; returns the last durable item."""
         raise NotImplementedError
 
     def _end(self) -> None:
-        """Let go of the place, whether it was opened or not."""
+        """Close the target, whether it was opened or not."""
 
     def go_on(self, position: int, committed: Any) -> None:
         """See `Committing`."""
@@ -159,7 +158,7 @@ class ResumingSink:
         return None if self._last is None else self._last.position
 
     def commit(self) -> dict[str, Any]:
-        """See `Committing`; what is written is safe by itself, but where a subclass says otherwise."""
+        """See `Committing`; what is written is durable already, unless a subclass says otherwise."""
         names = None if self._rows_of_items is None else self._rows_of_items.names
         return {**as_committed([self._last]), "columns": names}
 
@@ -170,7 +169,7 @@ class ResumingSink:
 
     @property
     def goes_on(self) -> bool:
-        """An earlier run has written more than this one has given."""
+        """Whether an earlier run has written more than this one so far."""
         return self._resuming.goes_on
 
     def complete(self) -> None:
@@ -181,7 +180,7 @@ class ResumingSink:
 
     @contextmanager
     def _taking(self, positions: Sequence[int], *refusals: type[Exception], perhaps: str = "") -> Iterator[None]:
-        """Meanwhile what refuses items becomes a SinkError that says which, and what is safe."""
+        """A context in which a refusal of items becomes a SinkError that says which, and what is stored."""
         try:
             yield
         except refusals as error:
@@ -193,24 +192,23 @@ class ResumingSink:
 
 
 def as_committed(lasts: Sequence[Last | None]) -> dict[str, Any]:
-    """What `commit` gives: the last items that are safe in each part of a place."""
+    """What `commit` returns: the last durable items of each part of a target."""
     return {"v": _FORM, "lasts": [None if last is None else [last.position, last.meta.hex()] for last in lasts]}
 
 
 def of_committed(place: str, committed: Any) -> list[Last | None]:
-    """The other direction.
+    """The inverse of `as_committed`.
 
     Raises:
-        SinkError: another version gave it, or another sink.
+        SinkError: it is from another version or another sink.
     """
     check_committed(place, committed, "lasts")
     return [None if last is None else Last(last[0], bytes.fromhex(last[1])) for last in committed["lasts"]]
 
 
 def check_committed(place: str, committed: Any, has: str) -> None:
-    """
-    Raises:
-        SinkError: what `commit` gave is of another version, or of another sink.
+    """Raises:
+    SinkError: what `commit` returned is from another version or another sink.
     """
     if not isinstance(committed, dict) or committed.get("v") != _FORM or has not in committed:
         raise SinkError(
@@ -220,18 +218,16 @@ def check_committed(place: str, committed: Any, has: str) -> None:
 
 
 def check_resume(resume: str) -> None:
-    """
-    Raises:
-        SettingsError: it is none.
+    """Raises:
+    SettingsError: it is not valid.
     """
     if resume not in get_args(Resume):
         raise SettingsError(f"resume={resume!r} is neither 'continue' nor 'replace' nor 'error'")
 
 
 def refuse_existing(place: str, before: object) -> None:
-    """
-    Raises:
-        SinkError: something is there, and the sink is not to go on with it.
+    """Raises:
+    SinkError: the target has data, and the sink is not to continue it.
     """
     if before:
         raise SinkError(

@@ -1,7 +1,7 @@
 """Items as rows of a table: their position and time, and a column for each field of the payloads.
 
-Invariant: the columns are those that are named, or the fields of the first payloads; a payload with a field that has no
-column is refused, and never cut.
+Invariant: the columns are those that were given, or the fields of the first payloads; a payload with a further field is
+refused, never cut.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from drift_graph.errors import PayloadError, SettingsError, SinkError
 from drift_graph.meta import time_of
 from drift_graph.metas import Metas
 
-#: Beside the fields of the payloads.
+#: Besides the fields of the payloads.
 OF_ITEMS = ("position", "time")
 
 
@@ -38,7 +38,7 @@ class Rows:
 
     @property
     def columns(self) -> list[str]:
-        """Names of all columns: a field that is called as one of `OF_ITEMS` is payload.NAME."""
+        """Names of all columns: a field with a name in `OF_ITEMS` becomes payload.NAME."""
         return [*OF_ITEMS, *(f"payload.{name}" if name in OF_ITEMS else name for name in self.names or ())]
 
     def fields(self, positions: Sequence[int], payloads: Sequence[Any]) -> list[list[Any]]:

@@ -34,15 +34,15 @@ def sqlite(
 ) -> SqliteSink:
     """A row of a table for each item: position, time, and the fields of the payload.
 
-    Numbers, text, bytes and None are stored as they are, True as 1, anything else as `drift.sinks.jsonl` writes it. The
-    table is made if it is not there. Items that were released together are committed together.
+    Numbers, text, bytes and None are stored unchanged, True as 1, anything else as `drift.sinks.jsonl` writes it. The
+    table is created if it does not exist. Items that were released together are committed together.
 
     Args:
         table: its name, which is also the name of the position in the table drift_positions.
-        columns: names of the fields, of tuples in their order; None for those of the first payloads.
-        statement: to be executed for each item in place of an insert, with :position, :time and :FIELD, for instance
-            "insert into n values (:word, :n) on conflict (word) do update set n = excluded.n".
-        resume: what to do where runs have written before: "continue" behind them, "replace" the table, or "error".
+        columns: names of the fields, for tuples in their order; None for those of the first payloads.
+        statement: executed for each item in place of an insert, with :position, :time and :FIELD, for instance "insert
+            into n values (:word, :n) on conflict (word) do update set n = excluded.n".
+        resume: what to do if runs have written before: "continue" behind them, "replace" the table, or "error".
     """
     check_resume(resume)
     if not isinstance(table, str) or not table or "\0" in table:

@@ -1,12 +1,12 @@
-"""Payloads as typed columns, one for each of their fields, for tools that know nothing of canonical bytes.
+"""Payloads as typed columns, one for each of their fields, for tools without canonical bytes.
 
-Invariant: a column holds the values of one field, in the order of the items; what a type cannot hold is an error, and
-never another value. Within a field, objects are structs of their fields, an Enum is its value, and a set is a list in
-the order of canonical bytes.
+Invariant: a column holds the values of one field, in the order of the items; a value that a type cannot hold is an
+error, never converted to another value. Within a field, objects are structs of their fields, an Enum is its value, and
+a set is a list in the order of canonical bytes.
 
-A record keeps payloads as bytes, in one column: that holds whatever a run gives, with its types (a tuple is no list,
-True no 1), of all sinks in one file. Typed columns would have to be known before the first item, and would be there a
-second time; so they are made when asked for.
+A record stores payloads as bytes, in one column: that holds any output, with its types (a tuple is no list, True no 1),
+of all sinks in one file. Typed columns would have to be known before the first item, and would double the data; so they
+are made on request.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Tables:
         """The next items: what is known of them, and their payloads."""
         names = self._names if self._names is not None else names_in(payloads)
         if self._names is None and tuple in set(map(type, payloads)):
-            self._names = names  # tuples of other lengths are others, where a dict may lack a field
+            self._names = names  # tuples of another length have other columns; a dict may lack a field
         values = [payloads] if names == [VALUE] else values_of(payloads, names, self._of)
         arrays = dict(items)
         for name, each in zip(names, values):
@@ -106,7 +106,7 @@ def _column(values: list[Any], kind: pa.DataType | None) -> pa.Array:
 
 
 def _plain(value: Any) -> Any:
-    """A value as Arrow knows it, all through."""
+    """A value that Arrow knows, at any depth."""
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, (set, frozenset)):
