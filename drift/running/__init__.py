@@ -1,4 +1,4 @@
-"""A run of a graph: how it is asked for, what it is, and what it did."""
+"""Runs of graphs: the call, the run object and its report."""
 
 from drift.running.calls import made_run as made_run
 from drift.running.calls import run as run

@@ -1,4 +1,4 @@
-"""Running a graph: the one call that people make, and the one that has its graph and feed already."""
+"""Running a graph: the public call, and one for a graph and feed that are ready."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def run(
     Args:
         graph: what to compute.
         sources: for each source of the graph an iterable, or one of `drift.sources`.
-        engine: "local", "reference", "zeromq", "spark", or an EngineKind of one's own; the output is the same.
+        engine: "local", "reference", "zeromq", "spark", or an EngineKind of your own; the output is the same.
         workers: processes that share the keys (zeromq).
         times: time policies by source, in place of those of the graph.
         sinks: for each sink that needs one a callable that takes items, a list, or one of `drift.sinks`.
-        on_late: takes items that a time policy diverts; without it they gather in `Run.late`.
-        digest: "xxh3_128", or "sha256" where somebody may have reason to forge an output.
-        record: a folder, which is not there yet, for a record of the run; `drift.replay` and `drift.audit` take it.
-        web: a port, 0 for any that is free, or "HOST:PORT": a page of the run while it runs, at `Run.web`. On a host
-            that is not this machine's loopback it asks for a token, DRIFT_WEB_TOKEN or one that is made.
-        state: a folder where the run keeps its state, or `drift.Cuts(...)`: the same call goes on from there after
-            whatever ended the run (local, zeromq); on spark from a cut of these.
-        otel: give OpenTelemetry a span of the run and its counters.
+        on_late: called with late items that a time policy diverts; without it they are collected in `Run.late`.
+        digest: "xxh3_128", or "sha256" if somebody may have reason to forge an output.
+        record: a folder, which must not exist yet, for a record of the run, for `drift.replay` and `drift.audit`.
+        web: a port, 0 for any free one, or "HOST:PORT": serves a page of the run while it runs, at `Run.web`. On any
+            host but this machine's loopback it requires a token: DRIFT_WEB_TOKEN, or a generated one.
+        state: a folder where the run keeps its state, or `drift.Cuts(...)`: the same call resumes from there after the
+            run ended for whatever reason (local, zeromq); on spark from a cut of these.
+        otel: whether OpenTelemetry gets a span of the run and its counters.
         more: other settings of the engine: `drift.Settings`, and those of its own.
 
     Raises:
@@ -99,15 +99,15 @@ def made_run(
     otel: bool = False,
     **settings: Any,
 ) -> Run:
-    """`run` of a graph that is a value, where its place is known, or its input does not come from sources.
+    """`run` for a built graph, whose place is known, or whose input does not come from sources.
 
     Args:
         place: "file.py:name" of the graph, for the record.
-        feed: what the engine reads, in place of `sources`; it is told who takes late items, and batch_items.
+        feed: makes the input of the engine, in place of `sources`, from the handler of late items and batch_items.
         until: end before this position.
-        web: where a page is to be.
+        web: address of the page.
         state: where the run keeps its state; see `run`.
-        web, otel: as of `run`.
+        web, otel: as for `run`.
         settings: of the engine.
     """
     kind = engine if isinstance(engine, EngineKind) else engine_kind(engine)

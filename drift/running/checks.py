@@ -1,4 +1,4 @@
-"""What is wrong with the arguments of a run, said before anything is opened."""
+"""Checks of the arguments of a run, before anything is opened."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The output of a run as a table, in one call.
 
-Invariant: what is exported is what the run releases from here on, in order; nothing of it is converted twice.
+Invariant: the table has what the run releases from the call on, in order; nothing is converted twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Exports:
-    """A run whose output can be had as a table."""
+    """A run whose output can be exported as a table."""
 
     dataflow: Dataflow
     _pieces: Pieces
@@ -29,18 +29,19 @@ class Exports:
     def to_arrow(
         self, *, of: str | None = None, columns: Sequence[str] | Mapping[str, Any] | None = None
     ) -> pyarrow.Table:
-        """Run to the end, and give what comes as a pyarrow.Table, with a typed column for each field of the payloads.
+        """Run to the end, and return the output as a pyarrow.Table, with a typed column for each field of the payloads.
 
         Fields are those of dicts, dataclasses, msgspec Structs and named tuples; those of a tuple are called "0", "1"
-        ..., and a payload that has none is in `value`. Before them are `position`, `sink` and `time` (of the source, as
-        a number); a field of such a name is `payload.NAME`. Items that were taken from the run before are not in it.
+        ..., and a payload without fields is in `value`. In front of them are `position`, `sink` and `time` (of the
+        source, as a number); a field with such a name becomes `payload.NAME`. Items that were taken from the run before
+        are not included.
 
         Args:
-            of: the sink whose items are wanted; those of all sinks if None.
-            columns: what the fields are called, of tuples in their order; or their Arrow types by name.
+            of: the sink whose items are exported; None for all sinks.
+            columns: names of the fields, for tuples in their order; or their Arrow types by name.
 
         Raises:
-            PayloadError: payloads have not these fields, or no one type holds the values of a field.
+            PayloadError: payloads do not have these fields, or no one type holds the values of a field.
         """
         need("tables", "to_arrow")
         from drift.tables import table_of
@@ -74,10 +75,10 @@ class Exports:
         of: str | None = None,
         columns: Sequence[str] | Mapping[str, Any] | None = None,
     ) -> duckdb.DuckDBPyRelation:
-        """As `to_arrow`, as a relation of DuckDB, to be asked: `run.to_duckdb().filter("n > 3")`.
+        """As `to_arrow`, as a relation of DuckDB, for queries: `run.to_duckdb().filter("n > 3")`.
 
         Args:
-            connection: where the relation is to be; DuckDB's default connection if None.
+            connection: of the relation; DuckDB's default connection if None.
         """
         need("duckdb", "to_duckdb")
         import duckdb

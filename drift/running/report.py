@@ -11,21 +11,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run did.
+    """The results and costs of a run.
 
     Attributes:
-        digest: of the output released; equal for equal output. "" where there is none: nothing ran, or over zeromq
-            the run goes on, was left before its end, or lost a process.
+        digest: of the output released; equal for equal output. "" if there is none: nothing ran, or a zeromq run is
+            still running, was left before its end, or lost a process.
         items_in, items_out: read from all sources, released to all sinks.
-        tombstones: taken back by groupings before release.
+        tombstones: outputs that groupings cancelled before release.
         late_items: diverted.
         seconds: wall clock, start to end.
-        peak_memory_bytes: resident, all processes of the run added.
-        refused_frames: malformed or foreign messages that came and were not taken (zeromq).
-        guarantee: how often each item of the output is in the sinks, whatever dies, and because of whom; "" of replays.
+        peak_memory_bytes: resident, the sum over all processes of the run.
+        refused_frames: malformed or foreign messages that were refused (zeromq).
+        guarantee: how often each item of the output is in the sinks, whatever dies, and which source or sink limits it;
+            "" for replays.
         died: processes of the run that died and were replaced, in order (zeromq, with recover).
-        recoveries, fed_again, recovering_s: how often the run went back and was where it had been again, how many items
-            of the input were given to the workers again for it, and how many seconds it took in all.
+        recoveries, fed_again, recovering_s: number of recoveries, input items that were processed again for them, and
+            their total time in seconds.
     """
 
     graph: str

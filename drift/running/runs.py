@@ -1,7 +1,7 @@
 """A run: a graph, its inputs and an engine, and the output as an iterator.
 
-Invariant: items come out in the order of their positions, each sink has been given an item before the caller is, and
-when the iteration ends, for whatever reason, everything the run had started or opened is gone.
+Invariant: items come out in the order of their positions, each sink gets an item before the caller does, and when the
+iteration ends, for whatever reason, everything the run had started or opened is closed.
 """
 
 from __future__ import annotations
@@ -49,16 +49,17 @@ if TYPE_CHECKING:
     from drift.purity import PurityCheck
     from drift.records.recorder import Recorder
 
-#: Makes what an engine reads, given who takes late items and how many items it reads at once.
+#: Makes the input of an engine from the handler of late items and the number of items read at once.
 MakeFeed = Callable[[Callable[[Late], None], int], Feed]
 
 
 class Run(Exports):
-    """Iterates over the released items; `finish` runs to the end without making them.
+    """Iterates over the released items; `finish` runs to the end without making item objects.
 
     Attributes:
-        late: items that a time policy diverted, where no `on_late` was given.
-        guarantee: how often each item of the output is in the sinks, and because of whom; None for a replay.
+        late: late items that a time policy diverted, if no `on_late` was given.
+        guarantee: how often each item of the output is in the sinks, and which source or sink limits it; None for a
+            replay.
     """
 
     def __init__(
@@ -144,17 +145,17 @@ class Run(Exports):
                 self._keeper.close()
             self._engine.close()
             raise
-        self._own_digest: Digest | None = None  # of what was handed out, where the engine may have released more
+        self._own_digest: Digest | None = None  # of what was handed out, if the engine may have released more
         if until is not None or (isinstance(self._feed, RecordedFeed) and not self._feed.ends):
             self._own_digest = Digest(settings.digest)
         self._handed_out = 0
         self._looped_over = Sampler()
-        self._samples: list[Sample] = []  # of the items that the caller has
+        self._samples: list[Sample] = []  # of the items handed to the caller
         self._outcome: tuple[str, BaseException | None] = ("stopped", None)
         self._pieces = Pieces(self._run(), self._end)
         self._digest = ""
         self._begun = False
-        self._handed: Iterator[Item[Any]] = iter(())  # the items of the last piece
+        self._handed: Iterator[Item[Any]] = iter(())  # the items of the last batch
         self._items = chain.from_iterable(self._iterate())
 
     def __iter__(self) -> Iterator[Item[Any]]:
@@ -164,15 +165,15 @@ class Run(Exports):
         return next(self._items)
 
     def __aiter__(self) -> AsyncIterator[Item[Any]]:
-        """The items, for a coroutine; functions, sources and sinks run in a thread of the run's own meanwhile."""
+        """The items, for a coroutine; functions, sources and sinks run in a separate thread."""
         return taken_in_a_thread(self._pieces, self._items_of)
 
     def pieces(self) -> Iterator[Released]:
-        """The output in pieces of consecutive items, as columns; empty ones where nothing is new for a while."""
+        """The output in batches of consecutive items, as columns; empty batches while there is nothing new."""
         return self._pieces
 
     def finish(self) -> Report:
-        """Run to the end; the sinks take the output."""
+        """Run to the end; only the sinks get the output."""
         takers = self._sinks or self._recorder or self._own_digest or self._watching.page or self._keeper
         if not self._begun and not takers:
             self._engine.needs_items = False
@@ -182,25 +183,25 @@ class Run(Exports):
 
     @property
     def progress(self) -> Progress:
-        """Where the run stands now."""
+        """The progress of the run now."""
         return self._engine.progress
 
     def observed(self) -> Observed:
-        """What left each operator, and what each process of the run does; where the run is `counted` or has a page."""
+        """Items that left each operator, and the activity of each process; if the run is `counted` or has a page."""
         return self._engine.observed()
 
     def source_states(self) -> list[SourceState]:
-        """Where each source stands."""
+        """The progress of each source."""
         return self._feed.states()
 
     @property
     def web(self) -> str:
-        """Where the run is seen while it runs, with the token that it asks for; "" where it has no page."""
+        """The address of the run's page, with its token; "" if it has no page."""
         return self._watching.page.url if self._watching.page is not None else ""
 
     @property
     def digest(self) -> str:
-        """Digest of what was released so far; over zeromq, of a run that has ended.
+        """Digest of the output so far; over zeromq, only after the end of the run.
 
         Raises:
             SettingsError: nothing has run yet, and the digest of nothing would equal that of any other such run.
@@ -213,7 +214,7 @@ class Run(Exports):
 
     @property
     def report(self) -> Report:
-        """What the run has done so far."""
+        """The results and costs so far."""
         progress = self._engine.progress
         return Report(
             graph=self.dataflow.name,
@@ -239,13 +240,13 @@ class Run(Exports):
         return f"<drift.Run of {self.dataflow.name!r} on {self.engine}, {state}, {self.progress.items_out} items out>"
 
     def stop(self) -> None:
-        """Have the run end well and soon, from any thread or handler of a signal: its sources end here.
+        """End the run early but properly, from any thread or signal handler: its sources end here.
 
-        What was read is processed and released, the sinks are completed and closed, and the iteration ends by itself; a
-        record holds what was read, and repeats it. It takes effect when the source that is being read gives something:
-        live sources never hold it up. On Spark it ends what the driver reads of sources; a job that has begun goes on.
+        What was read is processed and released, the sinks are completed and closed, and the iteration ends; a record
+        holds what was read, and a replay repeats it. It takes effect when the present source gives something; live
+        sources never delay it. On Spark it ends what the driver reads of sources; a job that has begun goes on.
 
-        A run that keeps its state stops at a cut in place of that: its input has not ended, and it goes on from there.
+        A run with state stops at a cut instead: its input has not ended, and the next run resumes there.
         """
         if self._keeper is not None:
             self._is_to_pause = True
@@ -255,18 +256,17 @@ class Run(Exports):
     def stopping_on(self, *signals: int) -> AbstractContextManager[None]:
         """For a with statement in the main thread: the first of these signals stops the run, as `stop` does.
 
-        The next one does what it did before. Without arguments it is SIGTERM.
+        The second one has its former effect. Without arguments it is SIGTERM.
         """
         return called_on(signals or (signal.SIGTERM,), self.stop)
 
     def close(self) -> None:
-        """End the run where it is, from any thread; nothing it started is left. The iteration ends with a close, too.
+        """Abort the run, from any thread; nothing it started is left. An iteration over it ends with a close, too.
 
-        It waits for the piece that is being made: for the present batch, or until a source that is not live gives
-        something.
+        It waits for the present batch, or until a source that is not live gives something.
         """
         self._pieces.close()
-        deque(self._handed, maxlen=0)  # a loop over the run ends here, and not with the piece
+        deque(self._handed, maxlen=0)  # a loop over the run ends here, not at the end of the batch
 
     def __enter__(self) -> Run:
         return self
@@ -297,13 +297,13 @@ class Run(Exports):
         return Recorder(as_recording(record), manifest)
 
     def _make_engine(self, kind: EngineKind, dataflow: Dataflow, state: Any) -> Engine:
-        """The engine; where a step is durable, and the run keeps its state, one for each segment."""
+        """The engine; for a graph with durable steps and a run with state, one for each segment."""
         if state is None or not kind.keeps_state or not any(each.durable for each in dataflow.operators):
             return kind.make(dataflow, self._feed, self.settings)
         return Chain(kind, dataflow, self._feed, self.settings, state if isinstance(state, Cuts) else Cuts(state))
 
     def _going_on(self, state: Any, times: Mapping[str, TimePolicy]) -> Keeper | Keepers:
-        """Who takes the run's cuts; the engine, the sources and the sinks stand where the last one was."""
+        """The object that takes the run's cuts; engine, sources and sinks are set to the last one."""
         if isinstance(self._engine, Chain):
             return self._engine.going_on(self.dataflow, times, self._sinks.by_name, self.settings)
         if not isinstance(self._engine, Keeps):
@@ -325,19 +325,19 @@ class Run(Exports):
 
     @property
     def keeps_state(self) -> bool:
-        """Whether cuts are taken of it."""
+        """Whether the run takes cuts."""
         return self._keeper is not None
 
     @property
     def went_on_from(self) -> Cut | None:
-        """The cut that the run goes on from, where it keeps its state and there was one."""
+        """The cut that the run resumed from, if any."""
         return self._keeper.went_on_from if self._keeper is not None else None
 
     @undisturbed
     def _end(self) -> None:
         if self._seconds is None and not self._pieces.is_of_a_fork:
             self._digest = self._engine.hexdigest()
-            with ExitStack() as closing:  # each is closed, also where closing another raises
+            with ExitStack() as closing:  # each is closed, even if closing another raises
                 for sink in self._sinks.by_name.values():
                     closing.callback(sink.close)
                 if self._purity is not None:
@@ -350,7 +350,7 @@ class Run(Exports):
                 closing.callback(self._watching.close)
                 if self._watching.page is not None:
                     closing.callback(self._watching.page.status.end, *self._outcome)
-                if self._recorder is not None:  # the first to hear of it and the last to be waited for
+                if self._recorder is not None:  # it begins first and ends last
                     state, error = self._outcome
                     by_input = error is not None and error is self._feed.error
                     digest = self._digest if state == "finished" else ""
@@ -399,7 +399,7 @@ class Run(Exports):
         except GeneratorExit:
             raise
         except RecordEnds:
-            return  # what was recorded has been done
+            return  # the recorded output is complete
         except BaseException as error:
             self._outcome = "failed" if isinstance(error, Exception) else "stopped", error
             raise
@@ -408,8 +408,8 @@ class Run(Exports):
 
     @undisturbed
     def _to_record(self, piece: Released, recorder: Recorder) -> tuple[Released, Exception | None]:
-        """What of a piece the record can keep, and the error to end with after that."""
-        of_engine = getattr(self._engine, "encoded", None)  # as bytes, where the digest was made in this process
+        """The part of a batch that the record can store, and the error to end with after that."""
+        of_engine = getattr(self._engine, "encoded", None)  # as bytes, if the digest was made in this process
         return recorder.released(piece, of_engine() if of_engine is not None else ())
 
     def _iterate(self) -> Iterator[Iterator[Item[Any]]]:

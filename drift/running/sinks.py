@@ -1,6 +1,6 @@
 """The sinks of a run.
 
-Invariant: each sink has every item of its own once, in order, before the caller has it; and none changes a payload.
+Invariant: each sink gets every item of its own once, in order, before the caller does; and no sink changes a payload.
 """
 
 from __future__ import annotations
@@ -35,16 +35,18 @@ class Sinks:
 
     @undisturbed
     def write(self, piece: Released) -> None:
-        """Hand each its items of a piece that has some."""
+        """Give each sink its items of a batch."""
         samples = self._written.sample(piece.payloads)
         for name, sink in self.by_name.items():
             _write_to(name, sink, piece)
             check_unchanged(samples, f"sink {name!r}")
 
     def complete(self, *, stopped: bool) -> None:
-        """The output has ended; where the input was only stopped, what goes on is left open."""
+        """The output has ended; if the input was only stopped, a sink with further output from an earlier run is left
+        open.
+        """
         for sink in self.by_name.values():
-            if not (stopped and getattr(sink, "goes_on", False)):  # an earlier run came further
+            if not (stopped and getattr(sink, "goes_on", False)):  # an earlier run has written more
                 sink.complete()
 
 

@@ -1,6 +1,6 @@
-"""Those who say how a run goes: its log, its page and its telemetry.
+"""The log, the page and the telemetry of a run.
 
-Invariant: they hear of a piece when the sinks have it, and change nothing of it.
+Invariant: they get a batch after the sinks, and change nothing.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from drift.web.status import Watched
     from drift.web.telemetry import Telemetry
 
-#: A source that holds the output back is named when it has given nothing for so long.
+#: A source that holds back the output is named after this time without input.
 SILENT_S = 10.0
 
 
 class Watching:
-    """The log of a run and, where they are asked for, its page and its telemetry.
+    """The log of a run and, on request, its page and its telemetry.
 
     Attributes:
-        page: where the run is shown while it runs, or None.
+        page: of the run, or None.
     """
 
     def __init__(self, run: Watched, web: int | str | None, otel: bool) -> None:
@@ -49,7 +49,7 @@ class Watching:
             self._telemetry.start()
 
     def take(self, piece: Released, progress: Progress) -> None:
-        """What is new: the piece, items that went another way, a source that all wait for."""
+        """Report news: a batch, diverted items, a source that all wait for."""
         if self.page is not None:
             self.page.status.take(piece)
         if progress.late_items:
@@ -65,13 +65,13 @@ class Watching:
             self._log.silent(progress.held_by if silent_s >= SILENT_S else "", silent_s, progress.unsettled)
 
     def end(self, state: str, error: BaseException | None, progress: Progress, seconds: float) -> None:
-        """The run, which had begun, has ended, and all of it is closed."""
+        """The run, which had begun, has ended, and everything is closed."""
         self._log.ended(state, progress.items_in, progress.items_out, seconds, error)
         if self._telemetry is not None:
             self._telemetry.end(state, error, self._set_apart)
 
     def close(self) -> None:
-        """The page is gone."""
+        """Close the page."""
         if self.page is not None:
             self.page.close()
 

@@ -1,4 +1,4 @@
-"""Writing a graph down: streams with the core's operations, and a catalogue that comes down to them.
+"""Writing a graph: streams with the core's operations, and a catalogue made of them.
 
 Invariant: every method adds sources, maps, groups, sinks and edges to the draft, and nothing else.
 """

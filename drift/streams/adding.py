@@ -1,8 +1,8 @@
-"""How operators are added to a graph: what all steps that people write come down to.
+"""How operators are added to a graph: the base of all steps.
 
-Invariant: a step of the catalogue is maps and groupings of one `step`, each with the line that declared it.
+Invariant: a step of the catalogue consists of maps and groupings with one `step`, each with the line that declared it.
 
-Why: `_part`, `_with_state`, `_process` and `_map` are the only ways to the draft, and each takes both.
+Why: `_part`, `_with_state`, `_process` and `_map` are the only ways to add to the draft, and each takes both.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 
-#: The sink of what sources and steps set apart.
+#: The sink of diverted items.
 ERRORS = "errors"
 
 
 class Steps(Generic[T]):
-    """What all streams have below their public methods."""
+    """The private methods of all streams."""
 
     def __init__(self, graph: Graph, origins: tuple[str, ...], timed_steps: int = 0, depth: int = 0) -> None:
         self._graph = graph
         self._origins = origins
-        self._timed_steps = timed_steps  # so many steps with timers are before this, in its loop, one after the other
-        self._depth = depth  # it is in so many loops
+        self._timed_steps = timed_steps  # number of steps with timers in front of this, in its loop
+        self._depth = depth  # number of loops around it
 
     def _behind(
         self, origins: tuple[str, ...], timed_steps: int | None = None, depth: int | None = None
     ) -> Stream[Any]:
-        """A stream of other operators: in the same loop, behind as many steps with timers, unless said otherwise."""
+        """A stream of other operators: by default in the same loop, behind as many steps with timers."""
         raise NotImplementedError
 
     def _go_into(self, depth: int) -> None:
-        """Items of this stream are to come to a loop within a loop within ..., which is to begin behind them."""
+        """Check that items of this stream can enter a loop at this depth of nesting."""
         loops = self._graph._loops
         if depth > len(loops):
             if depth == self._depth:
@@ -71,7 +71,7 @@ class Steps(Generic[T]):
             loops[self._depth] = max(loops[self._depth], self._timed_steps)
 
     def _kept(self, durable: bool) -> Stream[Any]:
-        """The same; durable where that was asked for."""
+        """The same stream; its operators are durable if requested."""
         if type(durable) is not bool:
             raise GraphError(f"durable={durable!r:.80} (at {caller()}) is neither True nor False")
         for origin in self._origins if durable else ():
@@ -88,7 +88,7 @@ class Steps(Generic[T]):
         optional: bool = False,
         later: bool = False,
     ) -> Stream[Any]:
-        """A map that is a part of a step, or all of it where there is no suffix."""
+        """A map that is a part of a step, or all of it if there is no suffix."""
         draft, name = self._graph._draft, f"{step}.{suffix}" if suffix else step
         add = draft.add_optional if optional else draft.add
         added = add(Map(name, step, caller(), function, arity, later), self._origins)
@@ -97,7 +97,7 @@ class Steps(Generic[T]):
     def _chosen(
         self, key: Callable[[T], Any], initial: Any, step: Callable[..., Any], name: str, shown: Callable[..., Any]
     ) -> Stream[Any]:
-        """A scan whose outputs are tuples, and their members."""
+        """A scan whose outputs are tuples, followed by their members."""
         return self._scan(key, initial, step, name, shown)._part(name, "given", payloads_of, "many")
 
     def _scan(
@@ -111,7 +111,7 @@ class Steps(Generic[T]):
         return self._with_state(key, ScanState(key, initial, step, shown), ScanOutput(initial, step, shown), name)
 
     def _with_state(self, key: Callable[[T], Any], state: LoopFunction, output: LoopFunction, name: str) -> Stream[Any]:
-        """A grouping by key that carries a state: what `state` gives goes back to it, what `output` gives goes on."""
+        """A grouping by key that carries a state: the result of `state` returns to it, that of `output` goes on."""
         draft, where = self._graph._draft, caller()
         if not callable(key):
             raise GraphError(f"step {name!r} (at {where}) takes a function that gives the key, not {key!r:.80}")
@@ -131,7 +131,7 @@ class Steps(Generic[T]):
         return self._process(Process(step.key, EMPTY, step.on_item, step.on_time, phase), name)
 
     def _steps(self, steps: Sequence[Step], whole: str, part: str) -> Stream[Any]:
-        """Several, one behind the other; the last has the name of the whole."""
+        """Several steps in a row; the last has the name of the whole."""
         stream: Steps[Any] = self
         for step in steps[:-1]:
             stream = stream._step(step, f"{whole}.{'items' if step.key is None else part}")
@@ -174,7 +174,7 @@ class Steps(Generic[T]):
         return self._add(tried)._without_errors(named, where)
 
     def _without_errors(self, step: str, where: str) -> Stream[T]:
-        """The same without what a step has set apart, which goes to the sink of all errors."""
+        """The stream without diverted items, which go to the sink of errors."""
         graph, draft = self._graph, self._graph._draft
         good = draft.add(Map(f"{step}.good", step, where, WithoutErrors(), "keep"), self._origins)
         errors = draft.add(Map(f"{step}.errors", step, where, ErrorsOnly(), "many"), self._origins)
@@ -197,7 +197,7 @@ class Steps(Generic[T]):
         return self._graph._draft.fresh_name(f"{kind} {name_of(function)}")
 
     def _named(self, name: str | None, kind: str, key: Callable[..., Any] = all_items) -> str:
-        """The name of a step that may go without a function of the user."""
+        """The name of a step that may have no function of the user."""
         if name is None and key in (all_items, itself):
             return self._graph._draft.fresh_name(kind)
         return self._name(name, kind, key)
@@ -218,7 +218,7 @@ def check_name(kind: str, name: object, where: str) -> None:
 
 
 def parts_of(aggregate: object, parts: Span | None) -> int | None:
-    """The length of the stretches in which something is aggregated at the end."""
+    """The length of the ranges for aggregation in two steps."""
     check_aggregate(aggregate, "at_end:")
     if parts is None:
         return None

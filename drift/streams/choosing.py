@@ -1,4 +1,4 @@
-"""Which items go on, and where to."""
+"""Operators that select or route items."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ V = TypeVar("V")
 
 
 class Choosing(Steps[T]):
-    """What a stream has to choose items with."""
+    """The methods of a stream that select items."""
 
     def route(self, *predicates: Callable[[T], object], name: str | None = None) -> tuple[Stream[T], ...]:
         """A stream for each predicate, of the items for which it is the first that is true, and one of the rest.
 
         Args:
-            predicates: pure, one or more; `route(p)` is (those with p, those without). The rest may be left alone,
-                and is dropped then.
+            predicates: pure, one or more; `route(p)` returns (items with p, items without). The stream of the rest need
+                not be used.
         """
         if not predicates:
             raise GraphError(f"route takes one predicate or more (at {caller()})")
@@ -56,7 +56,7 @@ class Choosing(Steps[T]):
         return (*routes, rest)
 
     def split(self, count: int) -> tuple[Stream[T], ...]:
-        """So many streams of all the items. A stream may be used any number of times anyway: these are it."""
+        """`count` streams of all the items. A stream may be used any number of times anyway; this gives them names."""
         if type(count) is not int or count < 1:
             raise GraphError(f"split takes an int of 1 or more, not {count!r:.80} (at {caller()})")
         return (self._behind(self._origins),) * count
@@ -75,7 +75,8 @@ class Choosing(Steps[T]):
     def limit(
         self, count: int, offset: int = 0, *, key: Callable[[T], Any] = all_items, name: str | None = None
     ) -> Stream[T]:
-        """The first `count` items in order after the first `offset`, of each key if there is one. The run goes on.
+        """The first `count` items in order after the first `offset`, of each key if there is one. The input is still
+        read to its end.
 
         Args:
             count: 0 or more.
@@ -93,10 +94,10 @@ class Choosing(Steps[T]):
         """The first item of each key, in order.
 
         Args:
-            key: pure; see `group`. Without it equal payloads are one.
-            within: after an item that passes, others of its key are dropped for so long, in the unit of its time, bound
-                included; the next one passes again, and only the keys of that span are stored. None: they are dropped
-                for ever, and every key is stored.
+            key: pure; see `group`. Without it equal payloads are duplicates.
+            within: after an item that passes, others of its key are dropped for this duration, in the unit of its time,
+                bound included; the next one passes again, and only the keys of that duration are stored. None: they are
+                dropped for ever, and every key is stored.
         """
         step = self._named(name, "dedup", key)
         if within is None:
@@ -105,15 +106,15 @@ class Choosing(Steps[T]):
         return self._process(Process(key, False, first, forget, phase_of_timers(self._timed_steps)), step)
 
     def inspect(self, function: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
-        """The same items; `function` is called with each, as it is processed, to look at it while developing.
+        """The same items; `function` is called with each as it is processed, for debugging.
 
-        It is called wherever the step runs, in no certain order, and again for what is corrected. What must happen once
-        for each item is for a sink.
+        It is called wherever the step runs, in no certain order, and again for corrections. For an effect once for each
+        item use a sink.
         """
         return self._part(self._name(name, "inspect", function), "", Inspect(function), "one")
 
     def flatten(self: Steps[Iterable[U]], *, name: str | None = None) -> Stream[U]:
-        """The members of each payload, a list, a tuple or another iterable, but no text, dict or set."""
+        """The members of each payload: a list, a tuple or another iterable, but no text, dict or set."""
         return self._part(self._named(name, "flatten"), "", payloads_of, "many")
 
     def drop_key(self: Steps[tuple[Any, V]], *, name: str | None = None) -> Stream[V]:

@@ -1,6 +1,6 @@
-"""A graph being written down.
+"""A graph being written.
 
-Invariant: it has the draft, and every operator comes into that by a method of it or of one of its streams.
+Invariant: operators are only added to its draft by its methods or those of its streams.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ U = TypeVar("U")
 
 
 class Graph:
-    """A graph being written down. `build` gives the finished value; `drift.run`, `print` and `draw` do so themselves.
+    """A graph being written. `build` returns the finished value; `drift.run`, `print` and `draw` call it themselves.
 
     Args:
         name: for messages and pictures.
@@ -35,7 +35,8 @@ class Graph:
         self.name = name
         self._draft = Draft(name)
         self._has_errors = False
-        self._loops: list[int] = []  # that are being written, one in the other: steps with timers before each
+        # for each loop being written, from the outside in: steps with timers in front of it
+        self._loops: list[int] = []
 
     @overload
     def source(
@@ -48,15 +49,15 @@ class Graph:
     def source(
         self, name: str, *, type: Any = None, time: TimePolicy | None = None, on_error: OnError = "error"
     ) -> Stream[Any]:
-        """An input of the graph; a run says what it reads (`sources=`).
+        """An input of the graph; a run gets its data by name (`sources=`).
 
         Args:
             name: the run refers to it.
             type: of its payloads, for type checkers; nothing is checked while a graph runs.
-            time: the time policy unless the run gives another; arrival time if None.
-            on_error: "error" ends the run at what cannot be read, or has no time; "divert" sends it to the sink
-                "errors": {"place": source and line, "error": what is wrong, "payload": what was read}. A row of a
-                DataFrame on Spark that has no time is an error all the same: rows arrive in no order.
+            time: the time policy, unless the run sets another; arrival time if None.
+            on_error: "error" ends the run at a line that cannot be read or an item without a time; "divert" sends it to
+                the sink "errors": {"place": source and line, "error": what is wrong, "payload": what was read}. A row
+                of a DataFrame on Spark without a time is always an error: rows have no order of arrival.
         """
         where = caller()
         check_name("source", name, where)
@@ -81,14 +82,14 @@ class Graph:
         return self.source(name, time=EventTime(time=before_every_time))
 
     def feedback(self, name: str) -> Feedback[Any]:
-        """A stream whose items come from a later step: use it now, and close it with `stream.feed(it)`."""
+        """A stream whose items come from a later step: use it first, and close it with `stream.feed(it)`."""
         return Feedback(self, (self._draft.open_loop(name, caller()),), 0, len(self._loops))
 
     def build(self) -> Dataflow:
         """The graph as an immutable value.
 
         Raises:
-            GraphError: naming the step and the line, for the first thing that is wrong.
+            GraphError: for the first problem, with the step and the line.
         """
         return self._draft.build()
 

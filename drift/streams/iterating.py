@@ -1,6 +1,6 @@
-"""Iterations: rounds of a body, with a state that goes with them.
+"""Iterations: rounds of a body, with a state between them.
 
-Invariant: a loop's rounds come behind all timers of its body: the phase it is entered at is known once that is written.
+Invariant: a loop's rounds come after all timers of its body; its phase is known once the body is written.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ V = TypeVar("V")
 
 @dataclasses.dataclass
 class _Loop:
-    """What a loop is given.
+    """The arguments of a loop, and what is known of it.
 
     Attributes:
         broadcast: the feedback edge that brings the state of the next round to the gate.
-        timed_steps: it comes behind so many, once its body is written.
+        timed_steps: number of steps with timers in front of its end, once its body is written.
     """
 
     step: str
@@ -65,7 +65,7 @@ class _Loop:
 
 
 class Iterating(Steps[T]):
-    """What a stream has to be iterated with."""
+    """The methods of a stream for iterations."""
 
     def iterate(
         self,
@@ -78,26 +78,26 @@ class Iterating(Steps[T]):
         aggregate: Aggregate[T, Any] | None = None,
         name: str | None = None,
     ) -> tuple[Stream[S], Stream[T]]:
-        """Rounds of `body`, each over what the one before gave, when all input has ended.
+        """Iterate `body`, each round on the output of the one before, after all input has ended.
 
-        A state goes with them: all items of a round meet the one that it begins with, and the next begins with what
-        `fold` makes of it and of all that the body gave. There is one round or more; it is the last one that gives
-        nothing, or behind which `until` is true. Where no item comes in, nothing comes out.
+        There is a state: all items of a round get the state at its beginning, and `fold` computes the next one from it
+        and all that the body returned. There is at least one round; the last is the one that returns nothing, or after
+        which `until` is true. Without input there is no output.
 
         Args:
             max_rounds: 1 or more.
             state: of the first round. It must not be changed in place.
-            body: given the stream of a round's pairs (state, item), it returns the stream of the items of the next
-                round. It may have any steps, loops among them. What comes at the end, and windows that are open, come
-                at the end of each round; scans go on through the rounds. A side input is a stream from outside that
-                the items are joined with; where it is whole before the rounds begin, by `join_table`.
-            fold: pure; (state, item that the body gave) -> state, called with each in order.
-            until: pure; of the state after a round, whether it was the last.
-            aggregate: what the body gives in a round is aggregated first, in shares, and `fold` is called once, with
-                (state, value), if there was anything.
+            body: from the stream of a round's pairs (state, item) to the stream of the items of the next round. It may
+                have any steps, also loops. Aggregates at the end, and open windows, are due at the end of each round;
+                scans continue over the rounds. Join a stream from outside (a side input) by `join_table` if it must be
+                complete before the rounds begin.
+            fold: pure; (state, item that the body returned) -> state, called with each in order.
+            until: pure; from the state after a round, whether it was the last.
+            aggregate: the output of the body in a round is aggregated first, in shares, and `fold` is called once, with
+                (state, value), if there was any.
 
         Returns:
-            A stream of the last state, and one of what the last round gave.
+            A stream of the last state, and one of the output of the last round.
         """
         loop = self._loop("iterate", max_rounds, state, body, fold, until, aggregate, name)
         draft, step = self._graph._draft, loop.step
@@ -119,9 +119,9 @@ class Iterating(Steps[T]):
         aggregate: Aggregate[V, Any] | None = None,
         name: str | None = None,
     ) -> Stream[S]:
-        """As `iterate`, but that each round has the items that came in. The stream of the last state.
+        """As `iterate`, but each round gets the original input. Returns the stream of the last state.
 
-        A round that gives nothing is not the last.
+        A round that returns nothing is not the last.
         """
         loop = self._loop("replay", max_rounds, state, body, fold, until, aggregate, name)
         replayed = Replayed(state, fold)
@@ -153,14 +153,14 @@ class Iterating(Steps[T]):
         return _Loop(step, where, broadcast, max_rounds, initial, body, fold, until, aggregate)
 
     def _entering(self, loop: _Loop, *more: str) -> Stream[Any]:
-        """The items that come in, and what comes back, before the gate."""
-        entering = self._part(loop.step, "enter", Enter(0), "one", later=True)  # which phase hangs on the body
+        """The input and the returning items, in front of the gate."""
+        entering = self._part(loop.step, "enter", Enter(0), "one", later=True)  # the phase depends on the body
         return self._behind((*entering._origins, *more, loop.broadcast), 0, self._depth + 1)
 
     def _turned(
         self, loop: _Loop, gate: Stream[Any], timed_steps: int, *, goes_on_empty: bool
     ) -> tuple[Stream[Any], Stream[Any]]:
-        """What the body gives, and the states folded."""
+        """The output of the body, and the states after each round."""
         graph, draft, step = self._graph, self._graph._draft, loop.step
         begun = gate._part(step, "begun", IsBegun(), "keep")
         inside = gate._part(step, "round", Pairs(), "many")
@@ -197,7 +197,7 @@ class Iterating(Steps[T]):
         return given, folded
 
     def _left(self, loop: _Loop, given: Stream[Any], what: str) -> Stream[Any]:
-        """What of a stream in a loop leaves it."""
+        """The part of a stream that leaves the loop."""
         leave = LeaveLoop(phase_of_loop(loop.timed_steps) + 1)
         leaving = given._part(loop.step, what, leave, "many", optional=True, later=True)
         return self._behind(leaving._origins, loop.timed_steps + 2)

@@ -37,12 +37,12 @@ T = TypeVar("T")
 U = TypeVar("U")
 V = TypeVar("V")
 
-#: How near in time a pair of a join is; see `Stream.join`.
+#: The allowed distance in time of a pair; see `Stream.join`.
 Within = tuple[Span, Span] | Windows | None
 
 
 class Joining(Steps[T]):
-    """What a stream has to be joined with."""
+    """The methods of a stream for joins."""
 
     # fmt: off
     @overload
@@ -74,20 +74,21 @@ class Joining(Steps[T]):
         self, other: Stream[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | None = None, *,
         within: Within = None, how: How = "inner", name: str | None = None,
     ) -> Stream[Any]:
-        """Pairs (left, right) of items of this stream and the other with one key, each where its later item comes.
+        """Pairs (left, right) of items of this stream and the other with equal keys; a pair has the time of its later
+        item.
 
         Args:
             other: the right side.
             key: pure; see `group`.
             other_key: of the right side; `key` for both if None.
             within: (before, after): a left item at t pairs with right ones in [t - before, t + after], bounds included,
-                in the unit of the items' time. What can match nothing more is forgotten. Or windows, such as
-                `drift.windows.tumbling(60)`: with those of one window, at its end. None: with every one, and
-                everything is kept.
-            how: "inner" gives pairs alone. "left", "right" and "full" give (left, None), (None, right) and both for
-                items without match, when it is certain: all items up to the last that it could match have come, or
-                without `within` at drift.END. "semi" gives left items that have a match, each once, where the first
-                match is; "anti" those that have none, when it is certain.
+                in the unit of the items' time; items that can match nothing more are dropped. Or windows, such as
+                `drift.windows.tumbling(60)`: pairs within one window, at its end. None: all pairs, and all items are
+                stored.
+            how: "inner" gives pairs alone. "left", "right" and "full" also give (left, None), (None, right) or both for
+                items without match, once that is certain: when all items that it could match have come, or without
+                `within` at drift.END. "semi" gives left items that have a match, each once, at its first match; "anti"
+                those that have none, once that is certain.
         """
         join: PairJoin | ExistsJoin
         where = caller()
@@ -122,13 +123,13 @@ class Joining(Steps[T]):
     ) -> Stream[Any]:
         """Each item with the last of the other stream at or before its time, of its key: pandas' merge_asof.
 
-        A pair comes after all items of the left item's time, so that one of the same time is found. Of each key the
-        last right item is kept.
+        A pair comes after all items of the left item's time, so that one of the same time is found. The last right item
+        of each key is stored.
 
         Args:
             other, key, other_key: as for `join`.
-            within: the right item is at most so much before; older ones are no match, and are forgotten.
-            how: "left" gives (left, None) where there is none, "inner" nothing.
+            within: the right item may be older by at most this; older ones are dropped.
+            how: "left" gives (left, None) if there is none, "inner" nothing.
         """
         where = caller()
         span = EVER if within is None else span_of("within", within, where)
@@ -166,16 +167,16 @@ class Joining(Steps[T]):
         self, table: Any, key: Callable[[T], Any], table_key: Callable[[Any], Any] | None = None, *,
         on: str | None = None, how: Literal["left", "inner"] = "left", name: str | None = None,
     ) -> Stream[Any]:
-        """Each item with the row of a table that has its key, or with every one of them.
+        """Each item with the row of a table that has its key, or with every such row.
 
         Args:
             table: a mapping from keys to rows, a DataFrame of pandas or Polars, whose rows are dicts, or a stream of
                 `graph.table(name)`, which comes before everything else; in the body of an iteration any stream from
-                outside. The first two become a part of the graph.
+                outside. A mapping or DataFrame becomes a part of the graph.
             key: of an item; pure, see `group`.
             table_key: of a row of a stream; `key` if None.
             on: the column of a DataFrame that is the key.
-            how: "left" gives (item, None) where the table has none, "inner" nothing.
+            how: "left" gives (item, None) if the table has none, "inner" nothing.
         """
         where = caller()
         if how not in ("left", "inner"):

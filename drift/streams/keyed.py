@@ -1,4 +1,4 @@
-"""Streams with a key: their operators need none."""
+"""Streams with a key: their operators take no `key=`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ V = TypeVar("V")
 class KeyedStream(Generic[K, T]):
     """A stream with a key for each item: its operators take no `key=`. `Stream.key_by` makes it.
 
-    It is no step of the graph: nothing is shuffled or stored until an operator needs the key.
+    It is not a step of the graph: nothing is shuffled or stored until an operator needs the key.
     """
 
     def __init__(self, stream: Stream[T], key: Callable[[T], K]) -> None:
@@ -37,13 +37,13 @@ class KeyedStream(Generic[K, T]):
         self._key = key
 
     def drop_key(self) -> Stream[T]:
-        """The items, without regard to keys."""
+        """The items, without keys."""
         return self._stream
 
     def filter(
         self, predicate: Callable[..., object], *, name: str | None = None, with_time: bool = False
     ) -> KeyedStream[K, T]:
-        """As `Stream.filter`; what is left has the key it had."""
+        """As `Stream.filter`; items keep their keys."""
         return KeyedStream(self._stream._map(predicate, "keep", name, "filter", with_time), self._key)
 
     def group(self, window: int, *, name: str | None = None, durable: bool = False) -> Stream[tuple[T, ...]]:
@@ -87,11 +87,11 @@ class KeyedStream(Generic[K, T]):
     ) -> Stream[tuple[K, V]]:
         """(key, value) of all items of each key, when the input has ended.
 
-        They come in the order of the input items that keys first came from.
+        They are in the order of each key's first input item.
 
         Args:
             aggregate: one of `drift.agg`, such as `drift.agg.count()`.
-            parts: in two steps, as `Stream.at_end` has it: for few keys that have many items each.
+            parts: aggregate in two steps, see `Stream.at_end`: for few keys with many items each.
         """
         steps = at_end(self._key, aggregate, keyed=True, parts=parts_of(aggregate, parts))
         return self._stream._steps(steps, self._stream._named(name, "at end by", self._key), "parts")._kept(durable)

@@ -1,6 +1,7 @@
-"""A stream: the core's operations, the sugar nearest to them, and a family of the catalogue a base class.
+"""A stream: the core's operations and the simplest steps; each family of the catalogue is a base class.
 
-Invariant: a stream is the names of operators whose items it has, and never changes; every method gives another one.
+Invariant: a stream is the names of the operators that output its items, and never changes; every method returns another
+one.
 """
 
 from __future__ import annotations
@@ -49,29 +50,30 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         on_error: OnError = "error",
         durable: bool = False,
     ) -> Stream[U]:
-        """The core map: each payload becomes any number of payloads, in the order `function` gives them.
+        """The core map: each payload becomes any number of payloads, in the order in which `function` returns them.
 
         Args:
             function: pure; returns a list, a tuple or another iterable, but no text, dict or set.
-            with_time: `function` takes the item's time as well: `function(payload, time)`.
-            later: it may return `drift.at(time, payload)` in place of a payload, for a child at a later time.
-            on_error: "error" ends the run where the function raises; "divert" sends the payload to the sink "errors"
-                in place of its results: {"place": step, "error": what was raised, "payload": the payload}.
-            durable: a run that keeps its state has a log of what the step gives: after everything died, or with other
-                code behind it, what comes behind goes on from the log, and nothing before it is computed again. The
-                output is the same. Not for a step on a loop.
+            with_time: whether `function` takes the item's time as well: `function(payload, time)`.
+            later: whether it may return `drift.at(time, payload)` in place of a payload, for a child at a later time.
+            on_error: "error" ends the run if the function raises; "divert" sends the payload to the sink "errors" in
+                place of its results: {"place": step, "error": the exception, "payload": the payload}.
+            durable: whether a run with state logs the output of the step: after a crash, or with changed code behind
+                it, the steps behind it resume from the log, and nothing before it is computed again. The output is the
+                same. Not for a step on a loop.
         """
         return self._map(function, "many", name, "flat_map", with_time, later, on_error)._kept(durable)
 
     def group(
         self, key: Callable[[T], Any], window: int, *, name: str | None = None, durable: bool = False
     ) -> Stream[tuple[T, ...]]:
-        """The core grouping: each item becomes the tuple of the last `window` payloads with its key, itself the last.
+        """The core grouping: each item becomes the tuple of the last `window` payloads with its key, which ends with
+        its own.
 
         Args:
             key: pure; anything with canonical bytes. 1, 1.0 and True are three keys.
             window: in items, 1 or more; the first items of a key give shorter tuples.
-            durable: see `flat_map`; so it is elsewhere.
+            durable: see `flat_map`.
         """
         where = caller()
         group = Group(self._name(name, "group", key), "", where, key, window)
@@ -98,7 +100,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         return Stream(self._graph, sum((other._origins for other in others), self._origins), timed_steps, depth)
 
     def feed(self, loop: Feedback[T]) -> None:
-        """Close a feedback edge: the items of this stream come back as those of `loop`."""
+        """Close a feedback edge: the items of this stream return as those of `loop`."""
         self._check_graph(loop)
         if not isinstance(loop, Feedback):
             raise GraphError(f"feed takes what graph.feedback(...) returned, not {loop!r} (at {caller()})")
@@ -110,7 +112,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         check_name("sink", name, where)
         self._graph._draft.add(Sink(name, name, where), self._origins)
 
-    # Sugar.
+    # Simple steps.
 
     def map(
         self,
@@ -122,7 +124,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         on_error: OnError = "error",
         durable: bool = False,
     ) -> Stream[U]:
-        """Each payload becomes one: a core map with one child. The rest is as for `flat_map`."""
+        """Each payload becomes one: a core map with one child. Other arguments as for `flat_map`."""
         return self._map(function, "one", name, "map", with_time, later, on_error)._kept(durable)
 
     @overload
@@ -167,7 +169,9 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         on_error: OnError = "error",
         durable: bool = False,
     ) -> Stream[Any]:
-        """Payloads for which `predicate` is true: a core map with one child or none. The rest is as for `flat_map`."""
+        """Payloads for which `predicate` is true: a core map with one child or none. Other arguments as for
+        `flat_map`.
+        """
         return self._map(predicate, "keep", name, "filter", with_time, on_error=on_error)._kept(durable)
 
     def scan(
@@ -185,8 +189,9 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         Args:
             key: pure; see `group`.
             initial: the state before a key's first item. It must not be changed in place.
-            step: pure; (state, payload) -> (next state, output). It returns a new state and leaves the old as it is.
-            on_error: where the step raises; see `flat_map`. A diverted payload leaves the state as it was.
+            step: pure; (state, payload) -> (next state, output). It returns a new state and does not change the old
+                one.
+            on_error: if the step raises; see `flat_map`. A diverted payload does not change the state.
         """
         named, where = self._name(name, "scan", step), caller()
         if not diverts(on_error, f"scan {named!r}", where):
@@ -207,15 +212,15 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         """A state for each key, with timers: what Flink calls a keyed process function.
 
         A core cycle of a grouping of window 2 over states, items and notes, and three maps, run as one loop. A state
-        that equals `initial` is forgotten, so memory follows the keys that live.
+        that equals `initial` is dropped, so memory follows the live keys.
 
         Args:
             key: pure; see `group`.
             initial: the state of a key that has none. It must not be changed in place.
             on_item: pure; (state, payload, time of the item) -> (next state, outputs). Outputs is a list or a tuple;
-                `drift.at(time, note)` in it is no output but a timer: the key's `on_time` is called with the note when
-                all items up to that time have come.
-            on_time: pure; (state, note, time) -> (next state, outputs), timers among them.
+                `drift.at(time, note)` in it sets a timer: the key's `on_time` is called with the note after all items
+                up to that time.
+            on_time: pure; (state, note, time) -> (next state, outputs), which may set timers.
         """
         given = Process(key, initial, on_item, on_time, phase_of_timers(self._timed_steps))
         return self._process(given, self._name(name, "process", on_item))._kept(durable)
@@ -231,10 +236,10 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         named = self._name(name, "reduce", function)
         return self._scan(key, (), ReduceStep(key, function), named, function)._kept(durable)
 
-    # Windows, and the end.
+    # Windows, and aggregates at the end.
 
     def window(self, windows: Windows, *, early: Early | None = None) -> WindowedStream[None, T]:
-        """Windows over all items; `key_by(f).window(...)` for those of each key.
+        """Windows over all items; `key_by(f).window(...)` for windows of each key.
 
         Args:
             windows: one of `drift.windows`, such as `drift.windows.tumbling(60)`.
@@ -254,9 +259,9 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
 
         Args:
             aggregate: one of `drift.agg`, such as `drift.agg.count()`.
-            parts: in two steps, so that workers share the work: first what lies in each stretch of so much time (of so
-                many items where they are numbered), then what these gave, in order. Sums of floats are added up by
-                stretches then, the same everywhere; `reduce` has to be associative.
+            parts: aggregate in two steps, so that workers share the work: first each range of this duration (of this
+                number of items if they are numbered), then the results of the ranges, in order. Float sums then add up
+                range by range, the same on every engine; `reduce` must be associative.
         """
         steps = at_end(all_items, aggregate, keyed=False, parts=parts_of(aggregate, parts))
         return self._steps(steps, self._named(name, "at end"), "parts")._kept(durable)

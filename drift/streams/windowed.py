@@ -1,4 +1,4 @@
-"""Streams in windows: an aggregate says what each gives."""
+"""Streams in windows: an aggregate defines the result of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 
 class WindowedStream(Generic[K, T]):
-    """A stream cut into windows; an aggregate says what each gives. `Stream.window` makes it."""
+    """A stream cut into windows; an aggregate defines the result of each. `Stream.window` makes it."""
 
     def __init__(
         self, stream: Stream[T], key: Callable[[T], Any], windows: Windows, early: Early | None = None
@@ -88,7 +88,7 @@ class WindowedStream(Generic[K, T]):
         return self.aggregate(agg.max(of), name=name)
 
     def reduce(self, function: Callable[[T, T], T], *, name: str | None = None) -> Stream[Window[K, T]]:
-        """The payloads of each window by two; see `drift.agg.reduce`."""
+        """The payloads of each window, combined two by two; see `drift.agg.reduce`."""
         return self.aggregate(agg.reduce(function), name=name)
 
     def fold(self, initial: S, function: Callable[[S, T], S], *, name: str | None = None) -> Stream[Window[K, S]]:
