@@ -7,17 +7,21 @@ than they must, and every second graph has steps that fail: what is harder for a
 from __future__ import annotations
 
 import json
+import random
 import sys
+from dataclasses import replace
+from typing import Any
 
 import drift.machines.log as log_module
 import drift.machines.scan as scan_module
-from drift.testing.check import Result
+from drift.testing.case import Case
+from drift.testing.check import Result, check, may_idle, policies_of
 from drift.testing.hypothesis import st
 from drift.testing.recipes import FAILING, STEPS, Recipe, Times
 from drift.testing.report import report
-from drift.testing.seeds import SEEDS_A_BLOCK, Generated
+from drift.testing.seeds import SEEDS_A_BLOCK, _schedule, drawn
 from drift.testing.shrink import shrunk
-from drift.testing.strategies import recipes
+from drift.testing.strategies import cases, plain_schedules, recipes
 from drift_graph.errors import DriftError
 
 SEEDS_MAX = 2000
@@ -54,6 +58,34 @@ def merged(*steps: st.SearchStrategy[tuple[object, ...]]) -> st.SearchStrategy[R
     """Three sources in arrival time, whose batches are out of order between them as they come."""
     joined = st.tuples(st.just(("merge", 0, 1)), st.just(("merge", 0, 3)), *steps)
     return st.builds(Recipe, st.just(3), joined, st.just([]), st.just(()))
+
+
+class Generated:
+    """Cases by number whose graphs are generated as well.
+
+    Args:
+        recipes: a strategy for them; any graph, if None.
+        items_min, items_max: items of a source.
+    """
+
+    def __init__(self, recipes: Any = None, *, items_max: int = 8, items_min: int = 0) -> None:
+        self._cases = cases(recipes, plain_schedules(), items_max, items_min)
+        self._block = -1
+        self._drawn: list[Case] = []
+
+    def case(self, seed: int) -> Case:
+        """What a seed stands for."""
+        block, at = divmod(seed, SEEDS_A_BLOCK)
+        if block != self._block:
+            self._drawn = drawn(self._cases, block, SEEDS_A_BLOCK)
+            self._block = block
+        case = self._drawn[at % len(self._drawn)]
+        live = tuple(name for name, policy in policies_of(case.dataflow).items() if may_idle(policy))
+        return replace(case, schedule=_schedule(random.Random(seed), live=live))
+
+    def run(self, seed: int) -> Result:
+        """The run of a seed, compared with the reference."""
+        return check(self.case(seed))
 
 
 class Laws:

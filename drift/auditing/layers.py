@@ -25,7 +25,7 @@ from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, Failure
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, read_varint
-from drift_graph.operators import Group, Map, Source
+from drift_graph.operators import Map, Source
 
 #: Finding one item of a record takes as long as reading some thousands.
 _FOUND_ONE_BY_ONE_MAX = 20
@@ -49,7 +49,7 @@ class Layers:
 
     def fits(self, names: Collection[str]) -> bool:
         """Whether the groupings among these operators form no cycle but scans, and no item is put at a later time."""
-        if any(isinstance(each, Map) and each.later for each in map(self._dataflow.__getitem__, names)):
+        if any(self._dataflow[name].puts_later for name in names):
             return False
         return not any(
             self._plan.is_cyclic(component) for component in self._plan.components if set(component) & set(names)
@@ -69,7 +69,8 @@ class Layers:
 
     def _want(self, node: Node) -> None:
         """Note that an item's parents are wanted."""
-        groups = [each.operator.name for each in self._dataflow.passed(node.meta) if isinstance(each.operator, Group)]
+        passed = [each.operator.name for each in self._dataflow.passed(node.meta)]
+        groups = [name for name in passed if name in self._dataflow.groups]
         if groups:
             self._wanted.setdefault(groups[-1], []).append(node)
         else:
@@ -164,7 +165,7 @@ class Layers:
     def _arrivals(self, group: str, last: bytes) -> Iterator[tuple[list[bytes], list[Any]]]:
         """The input of a grouping up to a meta, in order, from the machines."""
         upstream = behind(self._dataflow, [group]) - {group} - self._cycle(group)
-        plan = Plan(self._dataflow, only=[name for name in upstream if isinstance(self._dataflow[name], Group)])
+        plan = Plan(self._dataflow, only=upstream & self._dataflow.groups.keys())
         worker, buffer = Worker(plan), Barrier()
         heartbeats = dict.fromkeys([source.name for source in self._dataflow.sources], BEGINNING)
         end = last + b"\x00"

@@ -22,7 +22,6 @@ from drift_graph.graph import Dataflow, Passed
 from drift_graph.item import Columns
 from drift_graph.meta import MetaParts, is_later, root_of
 from drift_graph.metas import Metas
-from drift_graph.operators import Group
 
 
 def route_of(dataflow: Dataflow, meta: bytes) -> list[Passed]:
@@ -68,16 +67,17 @@ class Relevant:
 
     def __init__(self, dataflow: Dataflow, meta: bytes, payload: Any) -> None:
         route = route_of(dataflow, meta)
-        passed = [stop.operator.name for stop in route if isinstance(stop.operator, Group)]
-        self.only = {stop.operator.name for stop in route} | behind(dataflow, passed)
+        names = [stop.operator.name for stop in route]
+        passed = [name for name in names if name in dataflow.groups]
+        self.only = {*names} | behind(dataflow, passed)
         if is_later(meta):  # its meta does not name the operators in front of the one that put it there
             self.only |= behind(dataflow, self.only)
-            passed = [name for name in self.only if isinstance(dataflow[name], Group)]
+            passed = [name for name in dataflow.groups if name in self.only]
         self._own = root_of(meta)
         self._below = meta
         self._group: str | None = None
         self._wanted: set[bytes] | None = None
-        groups = [name for name in self.only if isinstance(dataflow[name], Group)]
+        groups = [name for name in dataflow.groups if name in self.only]
         if not passed:
             self._wanted = set()
         elif len(groups) == 1 and passed == groups:

@@ -18,7 +18,6 @@ from drift.machines.maps import Program
 from drift.machines.stage import Stage
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME
-from drift_graph.operators import Group, Map
 
 
 class Plan:
@@ -45,29 +44,25 @@ class Plan:
     ) -> None:
         self.dataflow = dataflow
         self._fused: dict[str, Fused] = {}
-        groups = [operator for operator in dataflow.operators if isinstance(operator, Group)]
         if fused:
-            for group in groups:
+            for group in dataflow.groups.values():
                 form = fused_form(dataflow, group)
                 if form is not None:
                     self._fused[group.name] = form
         self.counts: Counts = {}
         counts = self.counts if counted else None
         self.programs = {source.name: Program(dataflow, source.name, counts) for source in dataflow.sources}
-        for group in groups:
-            start = self._fused[group.name].output if group.name in self._fused else group.name
-            self.programs[group.name] = Program(dataflow, start, counts)
-        names = [group.name for group in groups]
+        for name in dataflow.groups:
+            start = self._fused[name].output if name in self._fused else name
+            self.programs[name] = Program(dataflow, start, counts)
         at_once = {name: program.targets_at_once for name, program in self.programs.items()}
         every = {name: program.targets for name, program in self.programs.items()}
         self.components, self.loops = (
-            [each for each in _components(names, targets) if only is None or each[0] in only]
+            [each for each in _components(list(dataflow.groups), targets) if only is None or each[0] in only]
             for targets in (at_once, every)
         )
         inside = {name for form in self._fused.values() for name in form.maps}
-        later = [
-            each for each in dataflow.operators if isinstance(each, Map) and each.later and each.name not in inside
-        ]
+        later = [each for each in dataflow.operators if each.puts_later and each.name not in inside]
         self.puts_later = bool(later)
         self.rounds_from = min((each.rounds_from for each in later), default=END_OF_TIME)
 
@@ -87,19 +82,15 @@ class Plan:
         for component in self.components:
             cyclic = self.is_cyclic(component)
             for name in component:
-                group = self.dataflow[name]
-                assert isinstance(group, Group)
                 if name in self._fused:
                     stages[name] = self._fused[name].make(cyclic)
                 else:
-                    stages[name] = GroupStage(group, ranks[name], cyclic=cyclic)
+                    stages[name] = GroupStage(self.dataflow.groups[name], ranks[name], cyclic=cyclic)
         return stages
 
     def key_of(self, name: str) -> Any:
         """The key function of a grouping, for items that come from outside its own cycle."""
-        group = self.dataflow[name]
-        assert isinstance(group, Group)
-        return self._fused[name].key if name in self._fused else group.key
+        return self._fused[name].key if name in self._fused else self.dataflow.groups[name].key
 
     def is_cyclic(self, component: tuple[str, ...]) -> bool:
         """Whether items of a component can come back to it in the round that they are in."""

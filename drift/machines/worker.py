@@ -57,7 +57,7 @@ class Router:
         self._groups = {
             name: (Group(name, operator.step, operator.where, plan.key_of(name), operator.window), varint(rank))
             for name, rank in plan.dataflow.ranks.items()
-            if name in inside and isinstance(operator := plan.dataflow[name], Group)
+            if name in inside and (operator := plan.dataflow.groups.get(name)) is not None
         }
 
     def owners(self, identities: Sequence[Any]) -> list[int]:

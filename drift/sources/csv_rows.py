@@ -72,7 +72,7 @@ def rows_of(
     if fault is not None:
         raise fault
     if header is None:
-        raise InputError(f"{file.name}, line 1: the file is empty; CSV starts with a header row, or pass columns=")
+        raise _empty(file)
 
 
 def rows_or_errors(
@@ -134,7 +134,11 @@ def rows_or_errors(
         if payloads:
             yield payloads
     if header is None:
-        raise InputError(f"{file.name}, line 1: the file is empty; CSV starts with a header row, or pass columns=")
+        raise _empty(file)
+
+
+def _empty(file: File) -> InputError:
+    return InputError(f"{file.name}, line 1: the file is empty; CSV starts with a header row, or pass columns=")
 
 
 def check_columns(

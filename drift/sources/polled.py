@@ -8,15 +8,13 @@ Why: each item comes with a mark, and the position is computed from the marks of
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from drift.sources.base import Acknowledging
-from drift.sources.wake import Wake
+from drift.sources.wake import Buffered
 from drift_graph.errors import InputError, SettingsError
 
 _WAIT_S = 0.2
@@ -142,78 +140,47 @@ class FiniteReader(_Polled):
         self._poller.close()
 
 
-class LiveReader(_Polled):
-    """Reads what arrives, fetched by a thread of its own."""
+class LiveReader(_Polled, Buffered):
+    """Reads what comes, fetched by a thread of its own, begun by the first `read`, so that it can be told where."""
 
     def __init__(self, poller: Poller, decode: Decode) -> None:
-        super().__init__(poller)
+        _Polled.__init__(self, poller)
+        Buffered.__init__(self, "drift polled source")
         self._decode = decode
-        self._fetched: deque[Fetched] = deque()
-        self._changed = threading.Condition()
-        self._ended = False
-        self._closed = False
-        self._error: BaseException | None = None
-        self._wake = Wake()
-        self._thread: threading.Thread | None = None  # started by the first `read`, after `seek`
 
     def _fill(self) -> None:
-        try:
-            while not self._closed:
-                fetched = self._poller.fetch(_FETCHED_MAX, _WAIT_S)
-                if fetched is None:
-                    break
-                with self._changed:
-                    while len(self._fetched) >= _BUFFER_BATCHES_MAX and not self._closed:
-                        self._changed.wait()
-                    if fetched.values and not self._closed:
-                        self._fetched.append(fetched)
-                        self._wake.set()
-        except BaseException as error:  # without this the run would wait for ever
-            self._error = error
-        finally:
-            with self._changed:
-                self._ended = True
-                self._wake.set()
+        while not self._closed and (fetched := self._poller.fetch(_FETCHED_MAX, _WAIT_S)) is not None:
+            if fetched.values:
+                self._put(fetched, _BUFFER_BATCHES_MAX)
 
     def read(self, items_max: int) -> list[Any] | None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._fill, name="drift polled source", daemon=True)
+        if self._thread.ident is None:
             self._thread.start()
         with self._changed:
-            if not self._fetched:
+            if not self._buffer:
                 if not self._ended:
                     return []
-                self._wake.set(False)  # after its end there is nothing to wait for
-                if self._error is not None:
-                    raise self._error
+                self._raise_at_end()
                 return None
-            values, marks = self._fetched.popleft()
+            values, marks = self._buffer.popleft()
             if len(values) > items_max:
-                self._fetched.appendleft(Fetched(values[items_max:], marks[items_max:]))
+                self._buffer.appendleft(Fetched(values[items_max:], marks[items_max:]))
                 values, marks = values[:items_max], marks[:items_max]
-            self._wake.set(bool(self._fetched) or self._ended)
-            self._changed.notify()
+            self._after_taking()
         payloads, error = decoded(self._poller, Fetched(values, marks), self._decode)
         self._poller.behind(marks[: len(payloads)])
         if error is not None:
             with self._changed:
-                self._fetched.clear()
+                self._buffer.clear()
                 self._closed = self._ended = True
                 self._error = error
-                self._wake.set()
-                self._changed.notify()
+                self._after_taking()
             if not payloads:
                 raise error
         return payloads
 
-    def filenos(self) -> Sequence[int]:
-        return (self._wake.fileno(),)
-
     def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._wake.close()
-            self._changed.notify()
-        if self._thread is not None:
+        self._close()
+        if self._thread.ident is not None:
             self._thread.join()
         self._poller.close()

@@ -6,15 +6,13 @@ no further item.
 
 from __future__ import annotations
 
-import threading
 import warnings
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from drift.guarantees import SourcePromise
 from drift.sources.base import Reader
-from drift.sources.wake import Wake
+from drift.sources.wake import Buffered
 from drift_graph.errors import SettingsError
 from drift_graph.sizes import BATCH_BYTES, size_of
 
@@ -54,66 +52,41 @@ class LiveSource:
         return _LiveReader(self._iterable, self._buffer_items_max, self._close_max_s)
 
 
-class _LiveReader:
-    """The engine's end of the buffer, and the thread that fills it."""
-
+class _LiveReader(Buffered):
     def __init__(self, iterable: Iterable[Any], buffer_items_max: int, close_max_s: float) -> None:
-        self._buffer: deque[Any] = deque()
+        super().__init__("drift live source")
+        self._iterable = iterable
+        self._iterator: Any = None
         self._buffer_items_max = buffer_items_max
-        self._full_items = buffer_items_max  # or fewer, if they are large
         self._close_max_s = close_max_s
-        self._changed = threading.Condition()
-        self._ended = False
-        self._closed = False
-        self._error: BaseException | None = None
-        self._wake = Wake()
-        self._thread = threading.Thread(target=self._fill, args=(iterable,), name="drift live source", daemon=True)
         self._thread.start()
 
-    def _fill(self, iterable: Iterable[Any]) -> None:
-        iterator: Any = None
-        try:
-            iterator = iter(iterable)
-            for number, payload in enumerate(iterator):
-                if number % _LOOK_EVERY == 0:
-                    self._full_items = max(min(self._buffer_items_max, BATCH_BYTES // size_of(payload)), 1)
-                with self._changed:
-                    while len(self._buffer) >= self._full_items and not self._closed:
-                        self._changed.wait()
-                    if self._closed:
-                        break
-                    self._buffer.append(payload)
-                    self._wake.set()
-        except BaseException as error:  # SystemExit too: without this the run would wait for ever
-            self._error = error
-        finally:
-            with self._changed:
-                self._ended = True
-                self._wake.set()
-        if self._closed and hasattr(iterator, "close"):
-            iterator.close()
+    def _fill(self) -> None:
+        most = self._buffer_items_max  # or fewer, where they are large
+        self._iterator = iter(self._iterable)
+        for number, payload in enumerate(self._iterator):
+            if number % _LOOK_EVERY == 0:
+                most = max(min(self._buffer_items_max, BATCH_BYTES // size_of(payload)), 1)
+            if not self._put(payload, most):
+                break
+
+    def _run(self) -> None:
+        super()._run()
+        if self._closed and hasattr(self._iterator, "close"):
+            self._iterator.close()
 
     def read(self, items_max: int) -> list[Any] | None:
         buffer = self._buffer
         with self._changed:
             batch = [buffer.popleft() for _ in range(min(items_max, len(buffer)))]
-            self._wake.set(bool(buffer) or self._ended)
-            self._changed.notify()
+            self._after_taking()
             if batch or not self._ended:
                 return batch
-            self._wake.set(False)  # after its end there is nothing to wait for
-        if self._error is not None:
-            raise self._error
+        self._raise_at_end()
         return None
 
-    def filenos(self) -> Sequence[int]:
-        return (self._wake.fileno(),)
-
     def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._wake.close()
-            self._changed.notify()
+        self._close()
         self._thread.join(self._close_max_s)
         if self._thread.is_alive():
             warnings.warn(

@@ -20,7 +20,6 @@ from drift.state.pieces import Forms
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME
-from drift_graph.operators import Group
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class Levels:
 
     def groups(self, level: int) -> list[str]:
         """Names of the groupings of a level."""
-        return [name for name, at in self.of.items() if at == level and isinstance(self.dataflow[name], Group)]
+        return [name for name, at in self.of.items() if at == level and name in self.dataflow.groups]
 
 
 class LevelWorker:

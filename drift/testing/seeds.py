@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from drift.machines.plan import Plan
@@ -105,36 +104,6 @@ class Seeds:
             self._drawn = drawn(st.fixed_dictionaries(self._strategies), block, SEEDS_A_BLOCK)
             self._block = block
         return {name: list(values) for name, values in self._drawn[at % len(self._drawn)].items()}
-
-
-class Generated:
-    """Cases by number whose graphs are generated as well; for the laws of this library.
-
-    Args:
-        recipes: a strategy for them; any graph, if None.
-        items_min, items_max: items of a source.
-    """
-
-    def __init__(self, recipes: Any = None, *, items_max: int = 8, items_min: int = 0) -> None:
-        from drift.testing import strategies
-
-        self._cases = strategies.cases(recipes, strategies.plain_schedules(), items_max, items_min)
-        self._block = -1
-        self._drawn: list[Case] = []
-
-    def case(self, seed: int) -> Case:
-        """What a seed stands for."""
-        block, at = divmod(seed, SEEDS_A_BLOCK)
-        if block != self._block:
-            self._drawn = drawn(self._cases, block, SEEDS_A_BLOCK)
-            self._block = block
-        case = self._drawn[at % len(self._drawn)]
-        live = tuple(name for name, policy in policies_of(case.dataflow).items() if may_idle(policy))
-        return replace(case, schedule=_schedule(random.Random(seed), live=live))
-
-    def run(self, seed: int) -> Result:
-        """The run of a seed, compared with the reference."""
-        return check(self.case(seed))
 
 
 def drawn(strategy: Any, seed: int, count: int) -> list[Any]:

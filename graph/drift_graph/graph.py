@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from drift_graph.checks import check
 from drift_graph.errors import GraphError
 from drift_graph.meta import global_time_of, read_varint, root_of
-from drift_graph.operators import Edge, Map, Operator, Sink, Source
+from drift_graph.operators import Edge, Group, Map, Operator, Sink, Source
 from drift_graph.ranks import structural_ranks
 
 OperatorT = TypeVar("OperatorT", bound=Operator)
@@ -75,6 +75,11 @@ class Dataflow:
     @cached_property
     def sinks(self) -> tuple[Sink, ...]:
         return tuple(operator for operator in self.operators if isinstance(operator, Sink))
+
+    @cached_property
+    def groups(self) -> dict[str, Group]:
+        """The groupings by name, in the order of declaration."""
+        return {operator.name: operator for operator in self.operators if isinstance(operator, Group)}
 
     @cached_property
     def _consumers(self) -> dict[str, tuple[Operator, ...]]:

@@ -16,7 +16,7 @@ from drift_graph.canonical import NoCanonicalForm, canonical, have_forms
 from drift_graph.failures import without_form
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure
-from drift_graph.operators import Group, Operator
+from drift_graph.operators import Operator
 
 
 class Identifiable:
@@ -45,7 +45,7 @@ class Identifiable:
 def checked_operators(dataflow: Dataflow) -> dict[str, Identifiable]:
     """The operators, by name, whose items are checked on their way to groupings."""
     behind: dict[str, None] = {}
-    todo = [operator.name for operator in dataflow.operators if isinstance(operator, Group)]
+    todo = list(dataflow.groups)
     while todo:
         name = todo.pop()
         if name not in behind:

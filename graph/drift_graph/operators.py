@@ -53,6 +53,21 @@ class Operator:
         return {}
 
     @property
+    def puts_later(self) -> bool:
+        """Whether it puts items at later times."""
+        return False
+
+    @property
+    def rounds_from(self) -> bytes:
+        """Of what it was given outside of all rounds it puts nothing below this into one."""
+        return END_OF_TIME
+
+    @property
+    def turns_round(self) -> bool:
+        """Whether all that it gives is in a later round of a loop than what it is given."""
+        return False
+
+    @property
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Its functions by role, as they are called, wrapped or not."""
         return {}
@@ -117,13 +132,15 @@ class Map(Operator):
         return family
 
     @property
+    def puts_later(self) -> bool:
+        return self.later
+
+    @property
     def turns_round(self) -> bool:
-        """Whether all its children are in a later round of the loop than their parents."""
         return getattr(self.function, "turns_round", False)
 
     @property
     def rounds_from(self) -> bytes:
-        """Of what it was given outside of all rounds it puts nothing below this into one."""
         if not self.later or getattr(self.function, "is_in_loop", False):
             return END_OF_TIME
         moves = getattr(self.function, "moves", None)

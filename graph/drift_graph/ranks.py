@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from drift_graph.operators import Edge, Map, Operator, Source
+from drift_graph.operators import Edge, Operator, Source
 
 #: For each operator, the names of its successors.
 _Arrows = dict[str, list[str]]
@@ -45,7 +45,7 @@ def late_siblings(operators: Sequence[Operator], edges: Sequence[Edge]) -> list[
     """(step, grouping) that consume one stream, where the grouping loops through one map and the step leads back to
     it.
     """
-    turning = {each.name for each in operators if isinstance(each, Map) and each.turns_round}
+    turning = {each.name for each in operators if each.turns_round}
     every = _arrows(operators, (edge for edge in edges if edge.origin not in turning))
     looped = dict.fromkeys(edge.target for edge in edges if edge.feedback and edge.origin in every[edge.target])
     return [

@@ -32,7 +32,6 @@ class Outcome:
     tombstones: int
     handed: list[Handed] = field(default_factory=list)
     log: list[Scheduled] = field(default_factory=list)
-    input_error: Exception | None = None
 
     def items(self) -> list[tuple[int, bytes, Any, str]]:
         """(position, meta, payload, sink) of each item."""

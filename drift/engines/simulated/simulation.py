@@ -173,7 +173,6 @@ class Simulation(MortalNetwork):
             tombstones,
             self.handed,
             self.log,
-            self.intake.inputs.error,
         )
 
     def things(self) -> list[Scheduled]:

@@ -39,12 +39,12 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import global_time_of, varint
 from drift_graph.metas import least_meta
-from drift_graph.operators import Group, Sink
+from drift_graph.operators import Sink
 
 #: Who a message is for, besides a worker's index and BARRIER: the acker, and the calling process.
 ACKER, CALLER = -2, -3
 #: The numbers by which ledgers and frames tell senders apart; worker w has w + 1.
-CALLER_NUMBER, BARRIER_NUMBER, ACKER_NUMBER = 0, 0xFFFE, 0xFFFF
+CALLER_NUMBER, BARRIER_NUMBER = 0, 0xFFFE
 
 
 class Send(NamedTuple):
@@ -176,7 +176,7 @@ def _unsendable(name: str, columns: Columns, error: Exception, dataflow: Dataflo
     metas, payloads, diffs = columns
     way = [each.operator for each in dataflow.passed(metas[0]) if not isinstance(each.operator, Sink)]
     failure = unsendable(way[-1], error, payloads[0])
-    if isinstance(dataflow[name], Group):  # the item may be on its way to others as well
+    if name in dataflow.groups:  # the item may be on its way to others as well
         metas = [metas[0] + varint(dataflow.ranks[name])]
     return FAILURES, Columns(metas, [failure], diffs)
 
