@@ -26,6 +26,7 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, Failure
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, read_varint
 from drift_graph.operators import Map, Source
+from drift_graph.ranks import reached
 
 #: Finding one item of a record takes as long as reading some thousands.
 _FOUND_ONE_BY_ONE_MAX = 20
@@ -136,15 +137,10 @@ class Layers:
 
     def _cycle(self, group: str) -> set[str]:
         """The maps of a scan through which its states return."""
-        after = {group}
-        todo = [group]
-        for name in todo:
-            for target in self._dataflow.consumers(name):
-                if isinstance(target, Map) and target.name not in after:
-                    after.add(target.name)
-                    todo.append(target.name)
+        consumers = self._dataflow.consumers
+        after = reached([group], lambda name: [each.name for each in consumers(name) if isinstance(each, Map)])
         back = [edge.origin for edge in self._dataflow.edges if edge.feedback and edge.target == group]
-        return after & behind(self._dataflow, back) if back else set()
+        return after.keys() & behind(self._dataflow, back) if back else set()
 
     def _keys(self, group: str, came: set[bytes]) -> set[bytes]:
         """Canonical bytes of the keys of items, given by the metas with which they came."""

@@ -22,6 +22,7 @@ from drift_graph.graph import Dataflow, Passed
 from drift_graph.item import Columns
 from drift_graph.meta import MetaParts, is_later, root_of
 from drift_graph.metas import Metas
+from drift_graph.ranks import reached
 
 
 def route_of(dataflow: Dataflow, meta: bytes) -> list[Passed]:
@@ -44,14 +45,7 @@ def behind(dataflow: Dataflow, names: Iterable[str]) -> set[str]:
     origins: dict[str, list[str]] = {each.name: [] for each in dataflow.operators}
     for edge in dataflow.edges:
         origins[edge.target].append(edge.origin)
-    found = set(names)
-    todo = list(names)
-    for name in todo:
-        for origin in origins[name]:
-            if origin not in found:
-                found.add(origin)
-                todo.append(origin)
-    return found
+    return set(reached(names, origins.__getitem__))
 
 
 class Relevant:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from drift_graph.errors import GraphError
 from drift_graph.operators import Edge, Group, Operator, Sink, Source
-from drift_graph.ranks import forward_order, late_siblings, structural_ranks
+from drift_graph.ranks import forward_order, late_siblings, reached, structural_ranks
 
 
 def check(name: str, operators: Sequence[Operator], edges: Sequence[Edge]) -> None:
@@ -105,9 +105,9 @@ def _chain(names: Sequence[str]) -> str:
 
 def _check_reach(by_name: dict[str, Operator], edges: Sequence[Edge]) -> None:
     sources = [name for name, operator in by_name.items() if isinstance(operator, Source)]
-    reached = _closure(sources, ((edge.origin, edge.target) for edge in edges))
+    sourced = _closure(sources, ((edge.origin, edge.target) for edge in edges))
     for name, operator in by_name.items():
-        if name not in reached:
+        if name not in sourced:
             raise GraphError(
                 f"step {name!r} (at {operator.where}) is unreachable: no item of any source comes to it; connect it "
                 f"or take it out"
@@ -146,15 +146,8 @@ def _check_durable(by_name: dict[str, Operator], edges: Sequence[Edge]) -> None:
             )
 
 
-def _closure(start: Iterable[str], arrows: Iterable[tuple[str, str]]) -> set[str]:
+def _closure(start: Iterable[str], arrows: Iterable[tuple[str, str]]) -> dict[str, None]:
     following: dict[str, list[str]] = {}
     for origin, target in arrows:
         following.setdefault(origin, []).append(target)
-    todo = list(start)
-    reached = set(todo)
-    for name in todo:
-        for target in following.get(name, ()):
-            if target not in reached:
-                reached.add(target)
-                todo.append(target)
-    return reached
+    return reached(start, lambda name: following.get(name, ()))

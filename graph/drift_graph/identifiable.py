@@ -17,6 +17,7 @@ from drift_graph.failures import without_form
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure
 from drift_graph.operators import Operator
+from drift_graph.ranks import reached
 
 
 class Identifiable:
@@ -44,13 +45,7 @@ class Identifiable:
 
 def checked_operators(dataflow: Dataflow) -> dict[str, Identifiable]:
     """The operators, by name, whose items are checked on their way to groupings."""
-    behind: dict[str, None] = {}
-    todo = list(dataflow.groups)
-    while todo:
-        name = todo.pop()
-        if name not in behind:
-            behind[name] = None
-            todo += [consumer.name for consumer in dataflow.consumers(name)]
+    behind = reached(dataflow.groups, lambda name: [each.name for each in dataflow.consumers(name)])
     return {
         name: Identifiable(dataflow[name])
         for name in behind

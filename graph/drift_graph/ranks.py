@@ -14,7 +14,7 @@ an iteration come long after it, and are exempt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from drift_graph.operators import Edge, Operator, Source
 
@@ -32,7 +32,7 @@ def structural_ranks(operators: Sequence[Operator], edges: Sequence[Edge]) -> di
     heights = {operator.name: 0 for operator in operators}
     feeds = _arrows(operators, (edge for edge in edges if not edge.feedback))
     for step, grouping in late_siblings(operators, edges):
-        if step not in _reached(grouping, feeds):
+        if step not in reached([grouping], feeds.__getitem__):
             feeds[step].append(grouping)
     for name in reversed(_topological(feeds)):
         heights[name] = max((heights[target] + 1 for target in feeds[name]), default=0)
@@ -54,7 +54,7 @@ def late_siblings(operators: Sequence[Operator], edges: Sequence[Edge]) -> list[
         for targets in every.values()
         if grouping in targets
         for step in targets
-        if step != grouping and grouping in _reached(step, every)
+        if step != grouping and grouping in reached([step], every.__getitem__)
     ]
 
 
@@ -65,15 +65,15 @@ def _arrows(operators: Iterable[Operator], edges: Iterable[Edge]) -> _Arrows:
     return arrows
 
 
-def _reached(start: str, arrows: _Arrows) -> set[str]:
-    reached = {start}
-    todo = [start]
+def reached(start: Iterable[str], following: Callable[[str], Iterable[str]]) -> dict[str, None]:
+    """These names, and all that follow one of them or of those; in the order in which they are found."""
+    found = dict.fromkeys(start)
+    todo = list(found)
     for name in todo:
-        for target in arrows[name]:
-            if target not in reached:
-                reached.add(target)
-                todo.append(target)
-    return reached
+        new = [each for each in dict.fromkeys(following(name)) if each not in found]
+        found.update(dict.fromkeys(new))
+        todo += new
+    return found
 
 
 def _topological(arrows: _Arrows) -> list[str]:
