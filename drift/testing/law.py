@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from drift.machines.plan import Plan
 from drift.purity import PurityCheck
 from drift.streams import Graph
 from drift.testing.case import case_lines, place_of_graph, short_path, write_report
@@ -188,6 +189,7 @@ class _Test:
         self._schedule = schedule
         self._errors = errors
         self._check_purity = check_purity
+        self._plans: dict[bool, Plan] = {}  # fused, and not
         self._purity: PurityCheck | None = None  # while the test runs
         self._impure: tuple[ImpureStep, Case] | None = None  # what was found last
         self._place = place
@@ -302,15 +304,22 @@ class _Test:
                 raise impure.with_traceback(None) from None
         expected: Output | None = None if schedule.live else reference(case)
         first: Result | None = None
+        plan = self._plan(schedule.fused)
         several = min(max(_ITEMS_RUN // (case.item_count + 1), _SCHEDULES_MIN), _SCHEDULES_MAX)
         for more in range(several if schedule.noise else 1):
             noise = schedule.noise + more * 2**32 if schedule.noise else 0
-            result = check(replace(case, schedule=replace(schedule, noise=noise)), expected)
+            result = check(replace(case, schedule=replace(schedule, noise=noise)), expected, plan=plan)
             if result.failure is not None:
                 raise NotDeterministic(f"{result.failure.what}: {result.failure.message}", result)
             first = first or result
         assert first is not None
         return first
+
+    def _plan(self, fused: bool) -> Plan:
+        """One for all runs: to make it takes a tenth of a small run."""
+        if fused not in self._plans:
+            self._plans[fused] = Plan(self._dataflow, fused=fused)
+        return self._plans[fused]
 
     def _allow(self, result: Result) -> None:
         """
