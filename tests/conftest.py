@@ -68,11 +68,18 @@ _SESSIONS = {
 }
 _LONG = (
     *_SESSIONS,
-    "docs/testing.md",
     "tests/test_laws.py",
-    "tests/test_examples.py",
-    "docs/spark.md",
     "tests/test_spark",
+    "tests/test_shipping.py",
+    "tests/test_simulate.py",
+    "tests/test_examples.py",
+    "tests/test_pytest_plugin.py",
+    "docs/",
+    "tests/test_kills.py",
+    "tests/test_purity.py",
+    "tests/test_recovery.py",
+    "tests/test_divergence.py",
+    "tests/test_records",
 )
 
 

@@ -6,7 +6,8 @@ folder that has `examples` in it, and what they print is compared with the lines
 stands for anything, and paths in that folder are shown without it. A block ```python NAME.py is a file, which is there
 for the commands after it. A block marked otherwise (```python not-run) is left alone.
 
-So that what is drawn at random is drawn again, pytest's runs have one seed, and Python one hash seed.
+So that what is drawn at random is drawn again, pytest's runs have one seed, and Python one hash seed; they draw few
+examples.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def test_every_public_name_is_in_an_example_that_is_run() -> None:
 def test_commands_in_a_document_print_what_it_says(document: Path, folder: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "COLUMNS": "120", "NO_COLOR": "1", "PYTHONHASHSEED": "0"}
-    environment |= {"PYTEST_ADDOPTS": "--hypothesis-seed=0 --no-header -p no:cacheprovider"}
+    without = " ".join(f"-p no:{plugin}" for plugin in ("cacheprovider", "xdist", "anyio"))
+    environment |= {"PYTEST_ADDOPTS": f"--hypothesis-seed=0 --no-header --drift-profile quick {without}"}
     for variable in ("CI", "GITHUB_ACTIONS", "PYTEST_CURRENT_TEST"):  # pytest and Hypothesis print more where they are
         environment.pop(variable, None)
     text = document.read_text()

@@ -145,9 +145,10 @@ def everything(n):
 def outputs(engine, **more):
     graph = drift.Graph("zoo")
     numbers = graph.source("numbers")
-    for at, step in enumerate((everything, fibonacci, kind, functools.partial(pow, 2), functools.lru_cache(lambda n: n),
-                               Tally(3).of, Tally.thrice)):
-        numbers.map(step, name=f"step {at}").group(lambda payload: 0, 1).sink(f"out {at}")
+    steps = (everything, fibonacci, kind, functools.partial(pow, 2), functools.lru_cache(lambda n: n), Tally(3).of,
+             Tally.thrice)
+    first, *others = (numbers.map(step, name=f"step {at}") for at, step in enumerate(steps))
+    first.merge(*others).group(lambda payload: 0, 1).sink("out")
     numbers.map(lambda n: (n,)).map(operator.itemgetter(0)).sink("got")
     run = drift.run(graph, {"numbers": range(4)}, engine=engine, **more)
     return [item.payload for item in run], run.digest

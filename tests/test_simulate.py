@@ -71,16 +71,16 @@ def as_json(folder: Path, *arguments: str, hash_seed: str = "random") -> dict[st
 
 def test_a_sound_graph_passes_and_its_seeds_are_the_same_runs_everywhere(tmp_path: Path) -> None:
     (tmp_path / "words.py").write_text(GRAPH)
-    one = as_json(tmp_path, "words.py:graph", "--seeds", "60", "--processes", "1", hash_seed="1")
-    two = as_json(tmp_path, "words.py:graph", "--seeds", "60", "--processes", "2", hash_seed="2")
-    assert one["seeds"] == 60 and one["failed_seed"] is None
+    one = as_json(tmp_path, "words.py:graph", "--seeds", "30", "--processes", "1", hash_seed="1")
+    two = as_json(tmp_path, "words.py:graph", "--seeds", "30", "--processes", "2", hash_seed="2")
+    assert one["seeds"] == 30 and one["failed_seed"] is None
     assert one["inputs"] == {"lines": "generated, lines of text"}
-    assert one["items"] > 300 and one["not_in_order"]["delays"] > 100 and one["calls_checked"] > 100
+    assert one["items"] > 150 and one["not_in_order"]["delays"] > 50 and one["calls_checked"] > 100
     for same in ("graph", "seeds", "items", "not_in_order", "step_errors"):
         assert one[same] == two[same]
-    done = simulate(tmp_path, "words.py:graph", "--seeds", "20")
+    done = simulate(tmp_path, "words.py:graph", "--seeds", "10")
     assert done.returncode == 0
-    assert done.stdout.startswith("words: 20 seeds, a schedule each, none fails; ") and "not in order: " in done.stdout
+    assert done.stdout.startswith("words: 10 seeds, a schedule each, none fails; ") and "not in order: " in done.stdout
     assert "words: simulated on " in done.stderr
 
 

@@ -314,18 +314,19 @@ def _that_fits(dataflow: Dataflow, name: str) -> tuple[str, Any]:
     first_error: DriftError | None = None
     for kind, strategy in kinds.items():
         payloads = st.integers(0, ITEMS_MAX).flatmap(_lists_of(strategy))
-        outputs = []
+        comes_out = False
         for piece in drawn(payloads, 0, 20):
             inputs = in_order(dataflow, {source.name: [] for source in dataflow.sources} | {name: piece})
             output = reference(Case(dataflow, inputs, Schedule()))
-            outputs.append(output)
-        errors = [output.error for output in outputs if output.error is not None]
-        if not errors:
+            if output.error is not None:
+                if first_error is None and isinstance(output.error, DriftError):
+                    first_error = output.error
+                break
+            comes_out = comes_out or bool(output.rows)
+        else:
             fitting.append((kind, payloads))
-            if any(output.rows for output in outputs):
+            if comes_out:
                 return kind, payloads
-        elif first_error is None and isinstance(errors[0], DriftError):
-            first_error = errors[0]
     if fitting:
         return fitting[0]
     raise SettingsError(
