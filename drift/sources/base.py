@@ -16,7 +16,7 @@ from drift_graph.sizes import BATCH_BYTES, about_bytes
 from drift_graph.unchanged import Sample, Sampler
 
 #: Items that are taken before their size is checked: if they are in memory anyway, and if reading creates them.
-_KEPT_AT_ONCE_MAX, _AT_ONCE_MAX = 1024, 128
+_KEPT_AT_ONCE_MAX, _AT_ONCE_MAX = 4096, 128
 
 
 class Reader(Protocol):

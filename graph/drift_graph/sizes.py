@@ -35,10 +35,10 @@ def size_of(payload: Any, depth: int = _DEPTH) -> int:
         return getsizeof(payload)
     if not depth:
         return own
-    if isinstance(payload, Mapping):
-        return own + _of_entries(payload.values(), len(payload), depth)
     if isinstance(payload, (tuple, list, set, frozenset)):
         return own + _of_entries(payload, len(payload), depth)
+    if isinstance(payload, Mapping):
+        return own + _of_entries(payload.values(), len(payload), depth)
     values = _values_of(payload)
     return own + _of_entries(values, len(values), depth)
 
