@@ -15,6 +15,7 @@ from drift.engines.packing import in_forms
 from drift.machines.nodes.barrier import BarrierNode
 from drift.machines.nodes.messages import Batch, Finished, MinimalTime, ReleasedMessage
 from drift.sources import IterableSource
+from drift.sources.base import IterableReader
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time, varint
 from drift_graph.sizes import BATCH_BYTES, about_bytes, size_of
@@ -123,3 +124,20 @@ def test_pieces_in_order_end_where_blocks_of_the_digest_do() -> None:
     graph.source("numbers").sink("out")
     ends = [each.position + len(each.metas) for each in drift.run(graph, {"numbers": range(20_000)}).pieces()]
     assert sum(end % 4096 == 0 for end in ends) >= 4
+
+
+def test_local_reads_no_more_at_once_than_it_is_told_where_few_items_come_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    read = IterableReader.read
+
+    def noted(reader: IterableReader, items_max: int) -> list[Any] | None:
+        asked.append(items_max)
+        return read(reader, items_max)
+
+    monkeypatch.setattr(IterableReader, "read", noted)
+    graph = drift.Graph("few")
+    graph.source("numbers").filter(lambda number: number % 100 == 0).sink("out")
+    assert drift.run(graph, {"numbers": range(20_000)}, batch_items=1000).finish().items_out == 200
+    assert max(asked) == 1000

@@ -175,8 +175,8 @@ class LocalEngine:
             return self._feed.batch_items
         made_bytes = sum(about_bytes(columns.payloads) for _, columns in made)
         by_bytes = BATCH_BYTES * items_in // max(made_bytes, 1)
-        by_items = self._batch_items * 2 * items_in // (items_in + items_out)
-        if items_in == items_out:  # batches that end where blocks of the digest do are encoded in one piece
+        by_items = self._batch_items * 2 * items_in // (items_in + max(items_in, items_out))
+        if items_in == items_out and not self._waiting:  # what ends where a block of the digest does is encoded at once
             by_items -= (self._barrier.position + items_out) % min(self._batch_items, BLOCK_ITEMS)
         return max(min(by_bytes, by_items, _GROWTH * self._feed.batch_items), 1)
 
