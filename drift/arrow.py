@@ -1,10 +1,10 @@
-"""Columns of Arrow as Python values, and rows of them as payloads: the same wherever a table is from.
+"""Columns of Arrow as Python values, and their rows as payloads: the same for every kind of table.
 
 Invariant: equal data give equal values, and so one digest, whatever wrote the table: pandas, Polars, Spark, Parquet.
-Moments are in microseconds, those with a zone in UTC; a column of categories has their values; what is missing is None.
+Timestamps are in microseconds, those with a zone in UTC; a column of categories has their values; missing values are
+None.
 
-Why: each column is first cast to the one type that stands for all of its kind, and a cast that would lose something is
-an error.
+Why: each column is first cast to a common type for its kind, and a cast that would lose something is an error.
 """
 
 from __future__ import annotations

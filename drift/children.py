@@ -1,10 +1,10 @@
-"""Child processes: fresh interpreters, each with a title, that learn when the process that started them is gone.
+"""Child processes: fresh interpreters, each with a title, that notice when their parent is gone.
 
-Invariant: only the starting process holds the writing end of a child's standard input; so that ends when it does,
-however it ends.
+Invariant: only the parent holds the writing end of a child's standard input; so the child's input ends when the parent
+does, however it ends.
 
-Why: the end of the pipe is not handed on to other children, and a fork closes its copy at once. Ctrl-C is for the
-starting process alone, which ends the others: each has a session of its own.
+Why: other children do not inherit that end of the pipe, and a fork closes its copy at once. Ctrl-C goes to the parent
+alone, which ends the children: each has a session of its own.
 """
 
 from __future__ import annotations

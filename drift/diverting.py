@@ -1,9 +1,9 @@
-"""Steps that set apart what makes them raise: the functions that `on_error="divert"` puts into maps.
+"""Steps that divert the items which make them raise: the functions that `on_error="divert"` puts into maps.
 
-Invariant: for what a user's function takes, the maps with these give what the maps with the function itself give.
+Invariant: for an item that the user's function accepts, these maps give the same as maps with the function itself.
 
-Why: the function is called once for each item, and what it raises becomes an item (`drift_graph.diverted`), which
-one map after it keeps and another one drops.
+Why: the function is called once for each item, and its exception becomes a diverted item (`drift_graph.diverted`),
+which one map behind it keeps and another one drops.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What an install may lack, and how to get it.
+"""Optional packages, and how to install them.
 
-Invariant: a feature whose libraries are not installed says which extra brings them, before it does anything.
+Invariant: a feature whose libraries are not installed names the extra that installs them, before it does anything.
 """
 
 from __future__ import annotations

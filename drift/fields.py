@@ -1,6 +1,6 @@
-"""The fields of payloads: what a table has as columns.
+"""The fields of payloads, which are the columns of tables.
 
-Invariant: the order of fields hangs on the payloads alone: it is that in which the first of them have it.
+Invariant: the order of fields depends on the payloads alone: it is that of their first occurrence.
 """
 
 from __future__ import annotations

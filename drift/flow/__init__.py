@@ -1,1 +1,1 @@
-"""Writing a graph: the catalogue of operators, a family a file. Each lowers to maps, groupings and feedback edges."""
+"""The catalogue of operators, a family a file. Each consists of maps, groupings and feedback edges."""

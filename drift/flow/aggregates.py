@@ -1,12 +1,12 @@
-"""Aggregates: what becomes of many payloads, one after the other. `drift.agg`.
+"""Aggregates: one value from many payloads, one after the other. `drift.agg`.
 
-Invariant: over payloads p0, p1, ... in order, the accumulator is begin(p0), then add(accumulator, p1) and so on, an
-immutable value; merge(left, right) is that of the payloads behind left, and then those behind right. There is none of
-no payloads.
+Invariant: for payloads p0, p1, ... in order, the accumulator is begin(p0), then add(accumulator, p1) and so on, an
+immutable value; merge(left, right) is the accumulator of the payloads behind left followed by those behind right. There
+is no accumulator of no payloads.
 
-Why: accumulators are states of processes, which keep old ones to go back to when an item comes in between. Those that
-keep payloads do so in chunks (`sides`), so that an item more does not copy all that came before. Where two aggregates
-of one order part (sums of floats by slices), the order of the steps is given by the graph, never by who came first.
+Why: accumulators are states of processes, which keep old ones in order to go back when an item comes in between. Those
+that hold payloads do so in chunks (`sides`), so that a further item does not copy all earlier ones. If two ways to
+aggregate in one order differ (float sums by slices), the graph determines the way, never the order of arrival.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which items go on, and where to: the functions behind route, zip, limit, dedup, inspect, flatten and drop_key.
+"""The functions of route, zip, limit, dedup, inspect, flatten and drop_key.
 
-Invariant: what they remember of a key (of all items, where there is none) is an immutable value of bounded size, but
-for the queue of a zip, which is as long as one side is ahead of the other.
+Invariant: the state of a key (of all items, if there is none) is an immutable value of bounded size, except for the
+queue of a zip, which holds what one side is ahead of the other.
 
 Why: they are steps of scans and processes, whose states these values are.
 """

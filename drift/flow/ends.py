@@ -1,12 +1,12 @@
-"""What comes at the end: one value of all items, or of all of each key.
+"""Aggregates at the end of the input: one value of all items, or of all items of each key.
 
 Invariant: a key with items gives its value once, at `drift.END`, after all input; one without gives nothing.
 
-Why: its first item sets a timer at `drift.END`, and the state is not `EMPTY` until that has come.
+Why: its first item sets a timer at `drift.END`, and the state is not `EMPTY` until the timer comes.
 
-In two steps, the items of each stretch of time are aggregated by themselves, by whichever worker has that stretch, and
-what they give is merged in the order of stretches. Where stretches are cut hangs on times alone, so sums of floats are
-the same everywhere; and what is merged stands in the order of the items, so any aggregate will do.
+In two steps, the items of each range of time are aggregated separately, by whichever worker has that range, and the
+results are merged in the order of ranges. The ranges depend on times alone, so float sums are the same everywhere; and
+items are merged in their order, so any aggregate works.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Joins of two streams by key: the functions of a process that takes the items of both, each with its side.
+"""Joins of two streams by key: the functions of a process that gets the items of both, each with its side.
 
-Invariant: every pair is given once, where the later item of it comes; an unmatched item is given when all items that it
-could match have come, and none of them did. A key's state holds what can still match something, and at most one timer
-for each moment.
+Invariant: every pair is given once, where its later item comes; an unmatched item is given when all items that it could
+match have come, and none of them did. A key's state holds what can still match something, and at most one timer for
+each moment.
 
-Why: an item at time t can match the other side up to a time that hangs on t alone. When an item comes, what is kept of
-the other side has been cut at what it can reach, so (bounds below 0 apart) all of it matches. Timers come after all
-items of their time: an item that is open when its last time has passed will match nothing.
+Why: an item at time t can match the other side up to a time that depends on t alone. When an item comes, the state of
+the other side has been cut to what it can reach, so all of it matches (unless a bound is below 0). Timers come after
+all items of their time: an item that is still open after its last time matches nothing.
 
-A state is () or (left, right, open left, open right, time of the timer): two sides of (time, payload), of each those
-that have not matched yet where unmatched ones are wanted, and when the key is looked at again.
+A state is () or (left, right, open left, open right, time of the timer): two sides of (time, payload), for each side
+those that have not matched yet if unmatched ones are wanted, and the time of the next timer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a window is, and what a process of windows is made of.
+"""Windows, and the processes that compute them.
 
-Invariant: of a key that has no open window the state is `EMPTY`, the initial one, so it is forgotten.
+Invariant: the state of a key without an open window is `EMPTY`, the initial one, so it is dropped.
 """
 
 from __future__ import annotations

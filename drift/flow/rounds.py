@@ -1,14 +1,15 @@
-"""Iterations: rounds of a graph over what the round before gave, or over the same items, with a state between them.
+"""Iterations: rounds over the output of the round before, or over the same items, with a state between them.
 
-Invariant: all items of a round meet the one state that the round begins with, and the state that the next begins with
-is folded of all that the round gave, in order.
+Invariant: all items of a round get the state at its beginning, and the state of the next round is folded from the
+output of the round, in order.
 
-Why: a round has three phases. The state comes to the gate first, which each item passes with it. What the body gives is
-folded at the end of the round, by a timer that comes after all of its items, and what says that the rounds go on, or
-that they are over, comes before all items of the next. By that the gate sends an item round once more, or out.
+Why: a round has three phases. First the state comes to the gate, and each item passes the gate with it. The output of
+the body is folded at the end of the round, by a timer that comes after all its items. The new state, or the message
+that the rounds are over, comes before all items of the next round; so the gate sends an item round again, or out.
 
-The gate is cut into shares by what items are, so that several workers have a part of it; each gets the state. What
-is aggregated first is so by the same shares, and merged in their order: sums of floats are the same everywhere.
+The gate is cut into shares by a hash of the items, so that several workers have a part of it; each share gets the
+state. With `aggregate=`, output is aggregated by the same shares, and merged in their order: float sums are the same
+everywhere.
 """
 
 from __future__ import annotations

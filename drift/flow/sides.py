@@ -1,12 +1,12 @@
-"""A long immutable sequence that grows at its end and is cut at its beginning: what a join keeps of one side.
+"""A long immutable sequence that grows at its end and is cut at its beginning: the entries of one side of a join.
 
-Invariant: a side is a tuple of chunks, none of them empty or longer than `_CHUNK_MAX`; end to end they are the
+Invariant: a side is a tuple of chunks, none of them empty or longer than `_CHUNK_MAX`; concatenated they are the
 sequence.
 
-Why: the last chunk takes entries until it has `_LAST_MAX`; then chunks are joined from the end, as long as one is no
-longer than the next and both fit into one. So an entry is copied 32 times on average in the last chunk, and four times
-after that, pointers all; and what is cut costs no more than the chunks that it is in. One flat tuple would be copied
-whole for each entry: a million entries of one key would take a million million copies.
+Why: the last chunk takes entries until it has `_LAST_MAX`; then chunks are joined from the end, while one is no longer
+than the next and both fit into one. So an entry is copied 32 times on average in the last chunk, and four times after
+that, as a pointer; and a cut costs no more than the chunks that it removes. A flat tuple would be copied for each
+entry: a million entries of one key would take a million million copies.
 """
 
 from __future__ import annotations
