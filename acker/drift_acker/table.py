@@ -4,7 +4,7 @@ Invariant: nothing below `minimal_time` is in flight or still to come, and `mini
 
 Why: a message is tracked at the least global time in it, its granule; whatever its processing causes is at that time
 or later. Its checksum is XORed into the cell of its granule once when it is sent and once when it was processed, and
-a batch reports both sides in one ack. So a cell is zero, and gone, exactly when nothing of its granule is in flight
+a batch reports both sides in one ack. So a cell is zero, and removed, exactly when nothing of its granule is in flight
 (but for odds of 2**-64), and no cell appears below a cell or a heartbeat that has not gone yet. Acks may come in any
 order and as late as they like. The idea is Storm's acker, with time in place of tuple trees.
 """

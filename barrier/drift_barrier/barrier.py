@@ -1,10 +1,10 @@
-"""The output barrier: holds items until nothing can take them back, then lets them go in the order of their metas.
+"""The output barrier: holds items until nothing can cancel them, then releases them in the order of their metas.
 
 Invariant: what `release` returns is complete below minimal time, strictly increasing in meta over all calls, and
 every item in it counts exactly +1.
 
-Why: below minimal time nothing is in flight, so every tombstone that will ever come is here, and what it cancels as
-well. Items and tombstones are counted by meta and canonical payload, so the order they came in does not matter.
+Why: below minimal time nothing is in flight, so every tombstone is here, and the item that it
+cancels too. Items and tombstones are counted by meta and canonical payload, so the order they came in does not matter.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a grouping learns and what it sends: items that come and go, and the net difference they make.
+"""The items that enter or leave a grouping, and the net difference of its output.
 
 Invariant: a `Difference` never holds a tombstone and an item that cancel each other.
 
-Why: it is given, for each place in a bucket, what was sent before and what would be sent now, and keeps nothing
-where the two are the same, dicts in the same order: downstream a function may go by it.
+Why: for each position in a bucket it gets the output sent before and the output now, and drops it if they are the same,
+with dicts in the same order: a function downstream may depend on that order.
 """
 
 from __future__ import annotations

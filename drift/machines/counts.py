@@ -1,10 +1,10 @@
-"""How many items leave each operator, and about how many bytes they are, counted batch by batch.
+"""Counts of the items that leave each operator, and estimates of their bytes, batch by batch.
 
-Invariant: what a count costs a batch is a few additions, however many items it has; where nobody asked for counts there
-are none.
+Invariant: counting costs a few additions a batch, however many items it has; without a request for counts there are
+none.
 
-Why: `len` and `list.count` are all that is done with a batch. How large an item is, is looked at in a few items now and
-then, and the rest are taken to be as large.
+Why: only `len` and `list.count` are applied to a batch. Sizes are measured on a few items now and then, and
+extrapolated.
 """
 
 from __future__ import annotations

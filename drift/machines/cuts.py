@@ -1,12 +1,11 @@
-"""What a stage knows beside its states so that cuts can be taken of it, and so that it can go on from one.
+"""What a stage records besides its states so that cuts can be taken of it, and so that it can resume from one.
 
 Invariant: `Touched.take(cut)` gives every key that had an item, a tombstone or a timer below the cut since the cut
-before, and `Touched.above` every key that has had one at or above it. A key is looked up in a store once at most.
+before, and `Touched.above` every key that has had one at or above it. A key is looked up in a store at most once.
 
-Why: whatever changes a key is noted with its meta, batch by batch. What is settled is below every cut that may still
-come, so of it the keys are all that is kept, and each once where they have become many. A key that was looked up stays
-known as such, also where the stage forgets its state because it is as if it had never been: the store may still have
-an older one.
+Why: whatever changes a key is noted with its meta, batch by batch. What is settled is below every later cut, so only
+its keys are stored, without duplicates once there are many. A key that was looked up stays marked even after the stage
+drops its state because it equals the initial one: the store may still have an older state.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Cycles that run as one loop: how each is known in a graph, and the stage that stands for it.
+"""Cycles that run as one loop: how each form is recognized in a graph, and the stage that implements it.
 
 Invariant: a fused form sends the metas and payloads that its operators would send one by one.
 
-Why: a form is taken only where nothing but the operators of the cycle listens to the grouping, and nothing but the
-grouping to what they feed back.
+Why: a cycle is only fused if nothing but its own operators consumes the grouping's output, and nothing but the grouping
+consumes what they feed back.
 """
 
 from __future__ import annotations

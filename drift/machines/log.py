@@ -1,12 +1,12 @@
-"""What a stage has done in order and may have to do again: batches of items, until they are settled.
+"""What a stage has processed in order and may have to correct: batches of items, until they are settled.
 
-Invariant: of an item that is not settled there is one copy, here or with what was drawn from here. What is drawn of a
-key comes in the order of its metas. What is kept follows the number of items that are not settled, wherever they are.
+Invariant: there is one copy of every unsettled item, here or in the history drawn from here. The items drawn for a key
+come in the order of their metas. Memory follows the number of unsettled items, in any distribution.
 
-Why: a segment is a batch whose items lie above all that were logged of their keys before, and a draw takes them out.
-A segment goes when its last item is settled, and is cut each time half of what is left of it is: so one item far
-ahead keeps itself, and neither the rest of its batch nor any batch after it. A draw looks into each segment; so a few
-items above those of the last segment are added to it, where that is of such batches too: a cycle logs item by item.
+Why: a segment is a batch whose items lie above all that were logged of their keys before; drawing a key's history takes
+its items out. A segment is dropped when its last item is settled, and cut each time half of the rest is: so one item
+far ahead keeps only itself in memory. A draw searches each segment; so a few items above those of the last segment are
+added to it if that consists of such batches too: a cycle logs item by item.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Later items that wait for their time, before a grouping.
+"""Later items that wait for their time, in front of a grouping.
 
-Invariant: every item and tombstone that was added is taken exactly once, when what it waits for has passed it.
+Invariant: every item and tombstone that was added is taken exactly once, when the bound that it waits for has passed
+it.
 
-Why: batches are kept sorted in a heap by their first meta; what is below a bound is cut off. Nothing hangs on when an
-item is taken, since groupings correct themselves: it is a matter of speed, for a later item that was processed at once
-would be corrected by every item that comes before its time.
+Why: batches are kept sorted in a heap by their first meta; the part below a bound is cut off. The output does not
+depend on when an item is taken, since groupings correct themselves; but a later item that was processed at once would
+be corrected by every item before its time.
 """
 
 from __future__ import annotations

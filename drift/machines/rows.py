@@ -1,10 +1,10 @@
-"""Maps in a row, of which each gives one payload for one, called as one.
+"""Maps in a row, each of which gives one payload for one, called as one.
 
-Invariant: `called_in_a_row` gives what calling one function after the other over the whole batch gives, or raises.
+Invariant: `called_in_a_row` returns, or raises, what calling one function after the other over the whole batch does.
 
-Why: the functions are pure, so in which order they are called for different payloads changes nothing. Whose call has
-raised is not known here: whoever calls them one after the other finds that out. A payload between two maps is gone
-before the next one is made, so it stays in the processor's cache, and no list of them is made.
+Why: the functions are pure, so the order of calls for different payloads does not matter. Which call has raised is not
+known here: the caller finds out by calling them one after the other. A payload between two maps is freed before the
+next one is made, so it stays in the processor's cache, and no list of them is made.
 """
 
 from __future__ import annotations

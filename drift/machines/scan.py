@@ -1,14 +1,13 @@
-"""A scan's cycle fused into one loop: a state for each key, and enough of the past to take an item in between.
+"""A scan's cycle fused into one loop: a state for each key, and enough history to insert an item.
 
 Invariant: after `process`, the state of a key and the outputs sent for its items, counting tombstones, are those of
 stepping through the key's items in the order of their metas from `initial`.
 
-Why: items that lie above all of their keys before them are stepped through in one loop and logged. An item below
-that gets a history of its key, drawn from the log; the history is stepped again from the item on, until a recomputed
-state is the same as the old one, from where nothing can differ.
+Why: items above all earlier ones of their keys are stepped through in one loop and logged. An item below that gets a
+history of its key, drawn from the log; the history is stepped through again from the item on, until a recomputed state
+is the same as the old one, from where nothing can differ.
 
-What a state costs, and when it is forgotten: what was logged or drawn goes when minimal time has passed it. Then the
-last state of a key is all that is kept of it.
+Memory: logged and drawn items are dropped when minimal time has passed them. Then a key has its last state only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The later items that a worker has sent, until they have come: sent again where what came of them is forgotten.
+"""The later items that a worker has sent, until they are settled: sent again where a rewind drops their effect.
 
 Invariant: `due(cut)` gives the net of all later items that were sent for what lay below the cut, and that come at or
 above it.
@@ -9,8 +9,8 @@ the program of maps was given, from which all maps to the next grouping run at o
 tombstone of the child, with the same origin; and what is below minimal time has come for good.
 
 On a cycle a program may be given, in one batch, an item and what came back of a later item that it has made of it. What
-is made of the second has the second as its origin, and what stands right behind it has none. The two are told apart by
-the rank of the grouping between them, which no meta has that is made within a program.
+is made of the second has the second as its origin, and what stands right behind it has none. The two differ in the
+rank of the grouping between them, which no meta has that is made within a program.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a run keeps so that it can go on after anything that ends it: cuts, and the stores that they lie in."""
+"""The state that a run keeps in order to resume after any end: cuts, and where they are stored."""

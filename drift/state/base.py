@@ -1,8 +1,8 @@
 """The base of a folder of cuts: one file of SQLite.
 
-Invariant: as of `Reader`.
+Invariant: as for `Reader`.
 
-Why: a cut is folded in one transaction, which moves `folded` with it.
+Why: a cut is folded in one transaction, which also updates `folded`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The manifest of a cut: everything that is not by key, and the names and hashes of what is.
+"""The manifest of a cut: everything that is not keyed, and the names and hashes of what is.
 
-Invariant: a manifest that is read is one that was written, to the byte; and what it names is there and was not changed.
+Invariant: a manifest is read exactly as it was written, and the files that it names exist and are unchanged; otherwise
+it is refused.
 
-Why: it ends with a hash of itself and holds the hash of each file of states, which are compared when they are read.
+Why: it ends with a hash of itself and holds the hash of each file of states, which are compared on reading.
 """
 
 from __future__ import annotations

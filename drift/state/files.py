@@ -1,6 +1,6 @@
 """A folder of cuts: manifests, pieces of what changed, and a file of SQLite with what lies below the oldest cut.
 
-Invariant: as of `Place`. A manifest is there as a whole or not at all.
+Invariant: as for `Place`. A manifest exists completely or not at all.
 
 Why: a piece is written and flushed to the disk before the manifest that names it, and that is renamed into its place.
 
@@ -9,7 +9,7 @@ Why: a piece is written and flushed to the disk before the manifest that names i
     base.sqlite                      the states as of the oldest cut, by key
     blocks                           hashes of the full blocks of the output
     inputs/                          logs of sources that cannot be read again
-    lock                             who has the folder open
+    lock                             held by the process that has the folder open
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Pieces of cuts folded into the base, by a process beside the run where they are many.
+"""Merges pieces of cuts into the base, in a separate process if there are many.
 
 Invariant: the base is as of one cut, the old one or the new one; and a piece is removed only when the base has it.
 
-Why: a place folds all at once. The process writes with the leave of the one who has the place open, and ends with it;
-it is nice, so it takes what the run leaves. Where the run itself folds it pays some microseconds for each key, which is
-more than the key's item takes.
+Why: a place merges all at once. The process writes on behalf of the run that holds the lock, and ends with it; it has a
+low priority, so it only takes time that the run leaves. If the run itself merges, it pays some microseconds for each
+key, which is more than the key's item takes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A run that keeps its state: when a cut is taken, what it is made of, and how a run goes on from one.
+"""A run with state: when a cut is taken, what it consists of, and how a run resumes from one.
 
-Invariant: a cut is committed when its pieces are durable, every sink that takes part has what lies below it, and the
-sources can be read again from there. A run that goes on gives what the unbroken one would have given from there on.
+Invariant: a cut is committed when its pieces are durable, every sink that takes part has the output below it, and the
+sources can be read again from there. A run that resumes gives the rest of what the unbroken one would have given.
 
-Why: a cut is taken between two pieces of the output, when the sinks have been given all of the first one, which is what
-was released below minimal time. Below that everything is final.
+Why: a cut is taken between two batches of the output, when the sinks have all of the first one, which is what was
+released below minimal time. Below that everything is final.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The states that a run goes on from, by key: of pieces, and of a base below; read when they are asked for.
+"""The states that a run resumes from, by key: in pieces, and in a base below; read on demand.
 
-Invariant: a key that is asked for the first time has the state of the cut, also where the base has gone further.
+Invariant: a key that is looked up for the first time has the state of the cut, even if the base has moved on since.
 
-Why: what changed since the base was read beforehand, and the base changes only for keys that the run has changed, which
-it had asked for before. Each row begins with a hash of its key and state, and is compared when it is read.
+Why: changes since the base were read beforehand, and the base changes only for keys that the run has changed, which it
+had looked up before. Each row begins with a hash of its key and state, which is compared on reading.
 """
 
 from __future__ import annotations

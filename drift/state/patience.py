@@ -1,9 +1,9 @@
-"""Waiting for a place that does not answer.
+"""Retries while a place for state does not answer.
 
-Invariant: a call is made again until it succeeds, or the place was away for longer than was allowed; then an error says
-so. That it is away is said once, and that it is back.
+Invariant: a call is repeated until it succeeds, or the place was unavailable for longer than allowed, which is an
+error. The loss and the return of the place are each logged once.
 
-Why: what a place is asked to do may be done again: it gives the same.
+Why: the calls are idempotent.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A worker's piece of a cut as bytes: by step the canonical bytes of keys, and what is kept of each in its stored form.
+"""A worker's piece of a cut as bytes: by step the canonical bytes of keys, and their states in stored form.
 
-Invariant: what was written as a piece comes back as one, or is refused when it is written.
+Invariant: a piece is read as it was written, or was refused when it was written.
 
-Why: keys and states have the same forms that keys are told apart by and that records keep payloads in. One state of
-each step is read back when it is written, so a class that cannot be found again by its name is named at the first cut,
-and not when the run is to go on.
+Why: keys have the form by which they are compared, and states the form in which records store payloads. One state of
+each step is read back when it is written, so a class that cannot be found by its name is reported at the first cut, not
+when the run is to resume.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Where a store keeps its bytes: a folder, or a server.
+"""The place for a store's bytes: a folder, or a server.
 
-Invariant: what `commit` was given is there as a whole or not at all, and the base is as of the cut `folded`; whoever
-reads beside the one who writes finds each of these as it was at one moment.
+Invariant: the arguments of `commit` are stored completely or not at all, and the base is as of the cut `folded`; a
+concurrent reader sees each of these as of one moment.
 
-Why: each place says how it commits several byte strings at once. What they mean is in `store`, and is the same for all.
+Why: each place implements an atomic commit of several byte strings. Their meaning is in `store`, the same for all
+places.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Cuts in a Postgres database.
 
-Invariant: as of `Place`.
+Invariant: as for `Place`.
 
-Why: all of a cut is put there in one transaction, which sees that the run is still this process's. A lock of the
-session says who has it open: it goes with its connection, and so with its process, also with one that was killed.
+Why: a cut is written in one transaction, which checks that this process still holds the run. The lock is one of the
+session: it is released with the connection, and so with the process, even if that is killed.
 
-    drift_state_runs     for each run the cut that its base is as of, and a secret of who has it open
+    drift_state_runs     for each run the cut that its base is as of, and a secret of the lock's holder
     drift_state_cuts     manifests
     drift_state_pieces   what changed between two cuts
     drift_state_blocks   hashes of the full blocks of the output, in pieces

@@ -1,10 +1,10 @@
 """Cuts on a Redis server.
 
-Invariant: as of `Place`.
+Invariant: as for `Place`.
 
-Why: all of a cut is put there in one transaction, which sees that the lock is still this process's. The lock names a
-connection: whoever finds it asks the server whether that is open, so it goes with its process, also with one that was
-killed. How durable the cuts are is the server's business (appendonly).
+Why: a cut is written in one transaction, which checks that this process still holds the lock. The lock names a
+connection: a process that finds it asks the server whether that is open, so the lock ends with its process, even if that
+is killed. How durable the cuts are is the server's business (appendonly).
 
     drift:{NAME}:cuts        a hash: number of a cut, manifest
     drift:{NAME}:pieces      a hash: name, bytes

@@ -1,10 +1,10 @@
 """A store: the cuts of one run, in some place.
 
-Invariant: a cut that `cuts` gives is one that `commit` was given, and can be gone on from; whatever ended a process.
+Invariant: a cut that `cuts` returns was committed, and a run can resume from it, however a process ended.
 
-Why: a place has a cut as a whole or not at all, with hashes of its pieces, and nothing that a manifest names is changed
-while it is kept. A piece is removed when it is folded into the base, which is as of a cut by then that is no newer than
-the oldest. Cuts are written by one thread, in their order, so that a run goes on meanwhile.
+Why: a place has a cut completely or not at all, with hashes of its pieces, and nothing that a manifest names changes
+while the manifest exists. A piece is removed when it is merged into the base, whose cut is then no newer than the
+oldest. Cuts are written by one thread, in their order, while the run goes on.
 """
 
 from __future__ import annotations

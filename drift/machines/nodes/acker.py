@@ -1,12 +1,12 @@
-"""The node of the acker: folds acks into the table, and gives notice of where that stands.
+"""The node of the acker: folds acks into the table, and sends notices of minimal time.
 
-Invariant: the barrier hears at once that minimal time has moved; who feeds hears all that is new within the notice's
-interval, and so do workers where it matters to them, else somewhat later; and all hear at once that the run has come to
-its end. When all go back to a cut the table is new, and begins below it
-where somebody begins anew there; who heard more before keeps to that.
+Invariant: the barrier gets every new minimal time at once. The feed gets every change within the notice's interval, and
+so do workers for which it matters; other workers somewhat later. All get the end of the run at once. After a recovery
+the table is new, and begins below the cut if a replaced process starts there; nodes that knew a greater minimal time
+keep it.
 
-Why not at once: one notice for many acks spares them the rest. Workers that are given a few items at a time and have
-no later items only forget by it: each notice would cost them as much as such a batch.
+Why not at once: one notice stands for many acks. Workers that get a few items at a time and have no later items only
+use it to free memory: each notice would cost them as much as such a batch.
 """
 
 from __future__ import annotations

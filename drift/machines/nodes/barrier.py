@@ -1,6 +1,6 @@
-"""The node of the output barrier: acknowledges what comes, and releases what minimal time has passed.
+"""The node of the output barrier: acknowledges batches, and releases what is below minimal time.
 
-Invariant: after its last piece, at the end of time, at a failure or where it is told to break off, it sends the digest,
+Invariant: after its last output, at the end of time, at a failure or where the input breaks off, it sends the digest,
 once.
 """
 

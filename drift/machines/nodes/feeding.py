@@ -1,11 +1,11 @@
-"""The node of the calling process: feeds what its sources give, and takes what is released.
+"""The node of the calling process: feeds the batches of the sources, and takes released output.
 
-Invariant: of what it feeds, so many batches at most are on their way; and where it breaks off, everything has been
-released that will be.
+Invariant: the number of fed batches that are in flight is bounded; if the input breaks off, everything that will be
+released has been released.
 
-Why: a batch counts as on its way until a notice that knew of it says that nothing as old is in flight. What holds
-minimal time, where the input breaks off, is a heartbeat: once a notice has come to the least that was sent, nothing is
-in flight below, and the barrier, which is told how far that is, releases the rest and answers with its digest.
+Why: a batch counts as in flight until a notice that included it says that nothing as old is in flight. If the input
+breaks off, heartbeats hold minimal time: once a notice has come to the least heartbeat that was sent, nothing is in
+flight below; the barrier gets this time, releases the rest and answers with its digest.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Batches that wait to be processed together, where optimism has proved wasteful.
+"""Batches that are gathered and processed together when optimistic processing proves wasteful.
 
-Invariant: nothing waits for what will not come: all goes on where the input has ended, or a live source has nothing.
+Invariant: nothing waits for batches that will not come: all are processed when the input has ended, or a live source is
+idle.
 
-Why: where most of what is processed is taken back, by items that come later with earlier times, every batch does most
-of the work again. Then the next ones are gathered until they are as many as what they may correct: so the work grows
-with the items times the logarithm of their number, not with its square.
+Why: if most output is cancelled by later batches with earlier times, every batch repeats most of the work. Then batches
+are gathered until they have as many items as they may correct: so the work grows with n log n in the number of items,
+not with its square.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The sources of a run without their readers: which may be read, how much, and what a reading gives to the dataflow.
+"""The sources of a run without their readers: which may be read, how much, and the batch that a reading makes.
 
-Invariant: no source has more than `in_flight_max` unsettled items, and the source furthest behind is read first. What
-ends the input and which late items are told is decided by `Inputs`, whatever is read when.
+Invariant: no source has more than `in_flight_max` unsettled items, and the source furthest behind is read first.
+`Inputs` decides where the input ends and which late items are reported, in whatever order sources are read.
 """
 
 from __future__ import annotations

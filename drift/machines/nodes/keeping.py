@@ -1,11 +1,11 @@
-"""What the calling process keeps, so that a run can go back to a cut: what was fed, and what was received.
+"""What the calling process stores so that a run can go back to a cut: the batches fed, and the output received.
 
-Invariant: with it and what others have below a cut, a run can go on from any minimal time that was reached and is not
+Invariant: together with the states below a cut, a run can resume from any minimal time that was reached and is not
 below the last committed cut, and a barrier from the last item that was received.
 
-Why: what is not settled may have to be fed once more; what is settled above the committed cut, to a worker that begins
-anew. The barrier's items are with those who sent them; its position, its last meta and the digest's open block
-are in what it has sent here.
+Why: unsettled batches may have to be fed again; batches above the committed cut, to a replaced worker. The barrier's
+items are in its senders' link logs; its position, its last meta and the digest's open block follow from the output
+received here.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Link logs: what a node has sent to each of its neighbours, kept for one that may have to be replaced.
+"""Link logs: what a node has sent to each of its neighbours, for a neighbour that may have to be replaced.
 
 Invariant: `between(to, since, cut)` gives, in sum, exactly the items and tombstones at or above `since` and below `cut`
-that this node has caused on the link, each of a generation that was not forgotten.
+that this node has caused on the link, over all generations that were not dropped.
 
-Why: a batch is kept as it left, with the generation that sent it; nothing is looked into before somebody reads. Going
-back to a cut voids what older generations sent at or above it, since it is sent anew. So an item counts where it is
-below the cut of every later generation, and that is a comparison when it is read. Below a committed cut nobody reads
-any more, and batches that lie wholly below it go.
+Why: a batch is stored as it was sent, with its generation, and not examined before somebody reads. Going back to a cut
+voids what older generations sent at or above it, since it is sent again. So an item counts if it is below the cut of
+every later generation, which is checked on reading. Below a committed cut nobody reads any more, and batches entirely
+below it are dropped.
 """
 
 from __future__ import annotations

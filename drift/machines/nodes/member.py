@@ -1,10 +1,10 @@
-"""The node of a worker among workers that have nobody beside them: it feeds itself, and holds its own output back.
+"""The node of a worker in a gang, which has no feed and no barrier: it feeds itself, and holds back its own output.
 
-Invariant: nothing that a tombstone takes back is ever given out, and each item once.
+Invariant: nothing that a tombstone will cancel is ever output, and each item is output once.
 
-Why: an item and the tombstone that takes it back come from one key, so from one worker, and meet here; nothing leaves
-before minimal time has passed it. A member gives the acker a heartbeat, the global time of what it feeds next, so
-members are to the acker what sources are to it elsewhere; the first of them has it in its process (`together.py`).
+Why: an item and its tombstone come from one key, so from one worker, and meet here; nothing leaves before minimal time
+has passed it. A member sends the acker a heartbeat, the global time of what it feeds next, so to the acker it is a
+source; the first member runs the acker in its process (`together.py`).
 """
 
 from __future__ import annotations

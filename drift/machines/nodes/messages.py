@@ -1,10 +1,10 @@
-"""What the nodes of a run say to each other.
+"""The messages between the nodes of a run.
 
-Invariant: a message is a value: whoever carries it may carry it as it is, as bytes, late, or in another order than it
-was sent in; only the acks of one sender that carry heartbeats keep their order.
+Invariant: a message is a value: it may be carried as an object or as bytes, late, or out of order; only the acks of one
+sender that carry heartbeats keep their order.
 
-Why: batches and acks are counted, and so come in any order. Minimal time never goes back, so of two notices the greater
-counts. A heartbeat must not overtake the ack of the items before it, so the two travel together, and in order.
+Why: batches and acks are counted, and so may come in any order. Minimal time never goes back, so of two notices the
+greater counts. A heartbeat must not overtake the ack of the items before it, so the two travel together, and in order.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""A node: what one process of a run does, as a machine that is given messages and the time.
+"""A node: one process of a run as a state machine that gets messages and the time.
 
-Invariant: what a node does hangs on its turns alone: on the messages of each, in order, and on what the clock of its
-process says. It reads no clock, and knows neither sockets nor processes.
+Invariant: what a node does depends on its turns alone: on the messages of each, in order, and on the clock reading. It
+reads no clock, and knows neither sockets nor processes.
 
 Why it matters: a shell around a node is a loop that carries messages and decides nothing, so the simulator, which
-drives the same nodes under a drawn schedule, simulates what runs. Clocks decide when something is done, and never what
-comes of it: so the clocks of two processes may differ by anything.
+drives the same nodes under a drawn schedule, simulates the shipped code. Clocks decide when something is done, never
+its result: so the clocks of two processes may differ arbitrarily.
 
-A shell takes a node's turn when messages have come, and at the latest when the node's `wake_s` is over, though nothing
-has come; sooner does no harm.
+A shell takes a node's turn when messages have come, and at the latest after the node's `wake_s`, even without messages;
+an earlier turn does no harm.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The acker and another node in one process: what these say to each other needs no carrier.
+"""The acker and another node in one process: their messages to each other need no transport.
 
-Invariant: when a turn is over nothing is left that one of the two has said to the other, and others cannot tell them
-from two processes whose messages are quick.
+Invariant: after a turn no message between the two is left, and other nodes see the same as from two processes with a
+fast connection.
 
-Why one process: whatever becomes certain has gone from the acker to the output barrier. Between processes that is two
-ways, to the acker that the last batch has come, and back that minimal time has moved, and each costs more than what is
-done at its end. Among workers that have no barrier the acker is with the first of them.
+Why one process: minimal time goes from the acker to the output barrier. Between processes that takes two hops, the last
+ack and the notice, and each costs more than the work at its end. In a gang, which has no barrier, the acker runs with
+the first member.
 """
 
 from __future__ import annotations

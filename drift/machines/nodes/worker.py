@@ -1,11 +1,11 @@
 """The node of a worker: optimistic, with patience.
 
-Invariant: whatever waits, older items go before newer ones that could be corrected by them, and nothing waits for ever.
-A turn's batches are acknowledged in one ack, with all that they caused.
+Invariant: older items are processed before newer ones that they could correct, as far as both are there, and nothing
+waits for ever. A turn's batches are acknowledged in one ack, with all that they caused.
 
-Why patience: large batches for a grouping wait while older items are in flight, for as long as there is other work, and
-then for a while: a neighbour that is only a little behind would have them corrected. Nothing is released later for it:
-minimal time waits as well. What no neighbour sends comes in the order in which it was fed, and does not wait.
+Why patience: large batches for a grouping wait while older items are in flight, as long as there is other work, and a
+while longer: otherwise a neighbour that is only a little behind would have them corrected. Nothing is released later
+for it, since minimal time waits as well. Batches from the feed come in order, and do not wait.
 """
 
 from __future__ import annotations
