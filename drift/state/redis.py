@@ -3,7 +3,7 @@
 Invariant: as for `Place`.
 
 Why: a cut is written in one transaction, which checks that this process still holds the lock. The lock names a
-connection: a process that finds it asks the server whether that is open, so the lock ends with its process, even if that
+connection: a process that finds it asks the server whether that is open, so the lock ends with its process, even if it
 is killed. How durable the cuts are is the server's business (appendonly).
 
     drift:{NAME}:cuts        a hash: number of a cut, manifest
