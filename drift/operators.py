@@ -137,6 +137,7 @@ class StepsEach:
 class ScanKey(_ByValue):
     """The key of an item, or of a state that comes back."""
 
+    loop: ClassVar[str] = "scan"
     key: Callable[[Any], Any]
 
     @property

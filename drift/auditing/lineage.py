@@ -282,8 +282,7 @@ def _does(operator: Operator) -> str:
     """A loop is described as one step, not as the core's operators it consists of."""
     function = next(iter(operator.functions.values()), None)
     if isinstance(function, (LoopFunction, ScanKey)):
-        called = function.loop if isinstance(function, LoopFunction) else "scan"
-        return operator.label.replace("map many", called).replace("group window 2", called)
+        return operator.label.replace("map many", function.loop).replace("group window 2", function.loop)
     return operator.label.strip()
 
 

@@ -12,6 +12,7 @@ and is given a turn when some are due (`is_due`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -30,7 +31,6 @@ from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, in_rounds, reached, varint
 from drift_graph.metas import are_computed, are_looked_up_slowly, known_to_increase, listed_metas, may_be_later
-from drift_graph.operators import Group
 
 #: A batch of items and where it goes: a source's program, a grouping, a sink, or FAILURES.
 Part = tuple[str, Columns]
@@ -55,7 +55,7 @@ class Router:
         self._partitioner = Partitioner(workers)
         inside = {name for component in plan.components for name in component}
         self._groups = {
-            name: (Group(name, operator.step, operator.where, plan.key_of(name), operator.window), varint(rank))
+            name: (replace(operator, key=plan.key_of(name)), varint(rank))
             for name, rank in plan.dataflow.ranks.items()
             if name in inside and (operator := plan.dataflow.groups.get(name)) is not None
         }

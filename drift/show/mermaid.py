@@ -5,7 +5,7 @@ Invariant: names of the user's never appear outside a quoted label, so no name c
 
 from __future__ import annotations
 
-from drift.show.steps import rank_label, shape_of, short_place, steps_of, what_it_does
+from drift.show.steps import rank_label, short_place, steps_of, what_it_does
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Operator
 
@@ -32,7 +32,7 @@ def as_mermaid(dataflow: Dataflow) -> str:
 
 
 def _node(dataflow: Dataflow, ids: dict[str, str], operator: Operator, title: str, place: str) -> str:
-    before, after = _SHAPES[shape_of(operator)]
+    before, after = _SHAPES[operator.kind]
     lines = [title, what_it_does(operator), ", ".join(filter(None, (rank_label(dataflow, operator), place)))]
     label = "<br>".join(escaped(line) for line in lines)
     return f'{ids[operator.name]}{before}"{label}"{after}'

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drift_graph.graph import Dataflow
-from drift_graph.operators import Map, Operator, Sink, Source
+from drift_graph.operators import Operator, Source
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,6 @@ def rank_label(dataflow: Dataflow, operator: Operator) -> str:
     if isinstance(operator, Source):
         return f"source rank {dataflow.sources.index(operator)}"
     return f"rank {dataflow.ranks[operator.name]}"
-
-
-def shape_of(operator: Operator) -> str:
-    """ "source", "sink", "group" or "map"."""
-    if isinstance(operator, (Source, Sink, Map)):
-        return operator.kind
-    return "group"
 
 
 def columns_of(text: str) -> int:

@@ -11,7 +11,7 @@ from html import escape
 
 from drift.show.boxes import CHARACTER, DETAIL, PADDING, TITLE, PlacedBox, cut, place
 from drift.show.layout import Layout, Point, Rectangle
-from drift.show.steps import columns_of, shape_of
+from drift.show.steps import columns_of
 from drift_graph.graph import Dataflow
 
 _FONT = "'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', monospace"
@@ -71,7 +71,7 @@ def _drawn_title(at: Rectangle, title: Sequence[str]) -> str:
 
 
 def _drawn_box(box: PlacedBox) -> str:
-    at, shape = box.at, shape_of(box.operator)
+    at, shape = box.at, box.operator.kind
     fill, border = _FILLS[shape]
     radius = at.height / 2 if shape in ("source", "sink") else 5.0
     middle = at.left + at.width / 2

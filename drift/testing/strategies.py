@@ -26,19 +26,6 @@ def payloads() -> st.SearchStrategy[Any]:
     return few | few | few | awkward()
 
 
-def nested(leaves: st.SearchStrategy[Any] | None = None) -> st.SearchStrategy[Any]:
-    """Tuples, lists and dicts of awkward values, a few levels deep."""
-    return st.recursive(
-        payloads() if leaves is None else leaves,
-        lambda inner: st.one_of(
-            st.lists(inner, max_size=3).map(tuple),
-            st.lists(inner, max_size=3),
-            st.dictionaries(st.text(), inner, max_size=3),
-        ),
-        max_leaves=6,
-    )
-
-
 def rows(kind: type, *, min_size: int = 0, max_size: int = 30) -> st.SearchStrategy[list[Any]]:
     """Inputs for a source whose payloads are of a type: a dataclass, a named tuple, `int`, `dict[str, float]`."""
     return st.lists(st.from_type(kind), min_size=min_size, max_size=max_size)

@@ -6,7 +6,6 @@ from typing import Any
 
 from drift.show.boxes import place
 from drift.show.layout import Point, Rectangle
-from drift.show.steps import shape_of
 from drift_graph.graph import Dataflow
 
 #: Room beside an edge for its numbers: two lines.
@@ -26,7 +25,7 @@ def as_data(dataflow: Dataflow) -> dict[str, Any]:
         "boxes": [
             {
                 "name": box.operator.name,
-                "shape": shape_of(box.operator),
+                "shape": box.operator.kind,
                 "at": _numbers(box.at),
                 "texts": list(box.texts),
                 "tooltip": box.tooltip,

@@ -40,6 +40,7 @@ class Operator:
 
     @property
     def kind(self) -> str:
+        """ "source", "map", "group" or "sink"."""
         return type(self).__name__.lower()
 
     @property
