@@ -27,7 +27,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 import drift
 from drift.engines.zeromq.control import STOP
-from drift.engines.zeromq.engine import ZeromqEngine, _Child
+from drift.engines.zeromq.engine import ZeromqEngine, EngineChild
 from drift.engines.zeromq.process import _Signs
 from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Refused
 from drift.machines.nodes.messages import AckMessage, Batch, Finished, MinimalTime, ReleasedMessage
@@ -146,7 +146,7 @@ def test_a_killed_process_ends_the_run_with_its_name_and_what_was_released_stand
 
 @pytest.mark.parametrize("name", ["worker 0", "barrier"])
 def test_a_stopped_process_ends_the_run_as_hung(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drift.engines.zeromq.engine._STOP_S", 0.1)
+    monkeypatch.setattr("drift.engines.zeromq.child._STOP_S", 0.1)
     run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", recover=False, workers=2, silence_max_s=HANG_S)
     with pytest.raises(drift.ProcessError, match=rf"{name} .* is hung: no sign of life for \d{{3,}}"):
         for piece in run.pieces():
@@ -157,16 +157,16 @@ def test_a_stopped_process_ends_the_run_as_hung(name: str, monkeypatch: pytest.M
 
 def test_the_first_process_is_not_hung_where_the_last_was_slow_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     run = drift.run(numbers(), {"numbers": range(10)}, engine="zeromq", workers=2, silence_max_s=HANG_S)
-    listen = _Child.listen
+    listen = EngineChild.listen
     slow = iter([True])
 
-    def late(child: _Child) -> None:
+    def late(child: EngineChild) -> None:
         listen(child)
         if child.name == "worker 1" and child.address and next(slow, False):
             for each in engine_of(run)._children:
                 each.last_sign_s -= 2 * HANG_S
 
-    monkeypatch.setattr(_Child, "listen", late)
+    monkeypatch.setattr(EngineChild, "listen", late)
     assert run.finish().items_out == 10 and next(slow, None) is None
 
 
@@ -473,7 +473,7 @@ def test_classes_of_the_running_script_travel_as_payloads(tmp_path: Path) -> Non
 
 
 def test_a_message_that_is_lost_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Child, "failure", lambda *_: None)  # some may be slow, not hung
+    monkeypatch.setattr(EngineChild, "failure", lambda *_: None)  # some may be slow, not hung
     run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=2, batch_items=8, silence_max_s=0.3)
     next(run)
     boxes = engine_of(run)._carrier.boxes

@@ -31,6 +31,7 @@ from drift.engines.feed import Feed
 from drift.engines.observed import Bar, Observed, ProcessState, added, own_state
 from drift.engines.surroundings import surroundings
 from drift.engines.zeromq.calls import last_call
+from drift.engines.zeromq.child import EngineChild
 from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Merged, Ready, SignOfLife, UpwardReader, block_of
 from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.process import Order, Role
@@ -61,127 +62,12 @@ from drift_graph.segments import has_borders
 _TICK_MS = 1  # while the heartbeat of a live source may have to move
 _WAIT_MS = 100
 _LOOK_INTERVAL_S = 0.02
-_STOP_S = 2.0
 _START_S = 60.0
 #: A run that is shorter and loses no process has none beside it: each takes a third of a second to start. Who waits for
 #: the output of a live source waits for them as well, and its processes seldom have all of the machine to do.
 _BESIDE_AFTER_S, _BESIDE_LIVE_AFTER_S = 10.0, 1.0
 #: A process counts as hung when it was silent at so many looks, and as long: the caller may have stood still as well.
 _LOOKS_MIN = 4
-#: Bars of a process's timeline that are kept until somebody takes them.
-_BARS_MAX = 1000
-
-
-class _Child:
-    """A process of the run, and what is known of it."""
-
-    def __init__(
-        self, name: str, role: int, graph: str, folder: str, awake: Awake, module: str = "process", *more: str
-    ) -> None:
-        self.name = name
-        self.role = role
-        self._awake = awake
-        down, up = os.pipe()
-        program, arguments = main_of(f"drift.engines.zeromq.{module}", str(up), folder, *more)
-        try:
-            self.process = Child(
-                f"drift {name} of {graph}",
-                program,
-                arguments,
-                environment={"PYTHONUNBUFFERED": "1"},
-                stdout=2,  # what a user's function prints does not mix with what the caller prints
-                hand_on=(up,),
-            )
-        finally:
-            os.close(up)
-        self.reader = UpwardReader(down)
-        self.inbox = ""  # its name
-        self.address = ""
-        self.is_new = False  # it takes another's place, and has not said yet that it is there
-        self.sign = SignOfLife()
-        self.bars: deque[Bar] = deque(maxlen=_BARS_MAX)
-        self.last_sign_s = awake.now_s()
-        self.fatal: Fatal | None = None
-        self.answers: list[tuple[int, Answer]] = []
-        self.merged: list[Merged] = []
-        self._end = self.process.watched()
-        self.numbers = [self.reader.number, *([] if self._end is None else [self._end])]
-
-    @property
-    def roles(self) -> tuple[int, ...]:
-        """Of the nodes in it."""
-        return TOGETHER if self.role in TOGETHER else (self.role,)
-
-    def order(self, block: bytes) -> None:
-        self.process.write(block_of(block))
-
-    def listen(self) -> None:
-        """Read what it says of itself."""
-        for message in self.reader.read():
-            self.last_sign_s = self._awake.now_s()
-            if isinstance(message, Ready):
-                self.address = message.address
-            elif isinstance(message, SignOfLife):
-                self.sign = message
-                self.bars.extend(message.bars)
-            elif isinstance(message, Answered):
-                self.answers.append((message.role, message.answer))
-            elif isinstance(message, Merged):
-                self.merged.append(message)
-            else:
-                self.fatal = message
-
-    def failure(self) -> Exception | None:
-        """What it says is wrong with it; the run ends with it."""
-        if self.fatal is not None:
-            error: Exception = pickle.loads(self.fatal.error)
-            if not isinstance(error, StepError):
-                error.add_note(f"In {self.name}:\n{self.fatal.trace.rstrip()}")
-            return error
-        return None
-
-    @property
-    def has_ended(self) -> bool:
-        """The pipe says it first, but for where a function has forked, and the fork has the pipe as well."""
-        return self.reader.ended or self.process.poll() is not None
-
-    def death(self, settings: ZeromqSettings) -> ProcessError | None:
-        """That it has died, gives no sign of life, or is in a call for too long; another may take its place."""
-        if self.has_ended:
-            return ProcessError(
-                f"{self.name} (pid {self.process.pid}) {self.process.how_it_ended()}; everything released before it "
-                f"stands. Run again; if it was killed for memory, lower in_flight_max or use fewer workers"
-            )
-        call_s, place = self.sign.call
-        if settings.call_max_s is not None and call_s > settings.call_max_s:
-            return ProcessError(
-                f"{self.name} (pid {self.process.pid}) is hung: it has been in one call of {place} for {call_s:.1f} "
-                f"s; everything released before it stands. If the function needs so long, raise call_max_s"
-            )
-        if self._awake.now_s() - self.last_sign_s > settings.silence_max_s:
-            self.listen()  # the caller may have taken its time, and not the process
-        silent_s = self._awake.now_s() - self.last_sign_s
-        if silent_s > settings.silence_max_s:
-            return ProcessError(
-                f"{self.name} (pid {self.process.pid}) is hung: no sign of life for {silent_s:.1f} s; everything "
-                f"released before it stands. If a function holds the interpreter that long, raise silence_max_s"
-            )
-        return None
-
-    def end(self) -> None:
-        """After the order to stop: wait a little, then kill."""
-        deadline = time.monotonic() + _STOP_S
-        while not self.has_ended and time.monotonic() < deadline:
-            zmq.select([self.reader.number], [], [], 0.05)
-            self.listen()
-        self.listen()  # it may have ended since, after its last sign
-        self.kill()
-
-    def kill(self) -> None:
-        """At once; when this returns nothing of it runs any more."""
-        self.process.end()
-        for number in self.numbers:
-            os.close(number)
 
 
 class ZeromqEngine:
@@ -206,8 +92,8 @@ class ZeromqEngine:
         self._recovery: RecoveryNode | None = None
         if settings.recover:
             self._keep()
-        self._spare: _Child | None = None
-        self._keeper: _Child | None = None
+        self._spare: EngineChild | None = None
+        self._keeper: EngineChild | None = None
         self._merging: tuple[int, list[PieceName]] | None = None
         self._no_room_at = BEGINNING  # the cut at which pieces could not be made one; it is tried again at the next
         self._has_told_no_room = False
@@ -216,7 +102,7 @@ class ZeromqEngine:
         self._began_s = 0.0
         self._going_back_since_s = 0.0
         self._awake = Awake(settings.silence_max_s / _LOOKS_MIN)
-        self._children: list[_Child] = []
+        self._children: list[EngineChild] = []
         self._context: zmq.Context[Any] | None = None
         self._poller = zmq.Poller()
         self._encoded: Sequence[Encoded] = ()
@@ -437,10 +323,10 @@ class ZeromqEngine:
             child.last_sign_s = self._awake.now_s()  # from now on it gives signs: the last may have been slow to start
         self._began_s = self._awake.now_s()
 
-    def _new_child(self, name: str, role: int) -> _Child:
-        return _Child(name, role, self._dataflow.name, self._folder, self._awake)
+    def _new_child(self, name: str, role: int) -> EngineChild:
+        return EngineChild(name, role, self._dataflow.name, self._folder, self._awake)
 
-    def _give_role(self, child: _Child) -> None:
+    def _give_role(self, child: EngineChild) -> None:
         """Command a process what it is; its inbox has a name that no other ever had."""
         self._started += 1
         role = "barrier" if child.role == BARRIER else str(child.role)
@@ -487,7 +373,7 @@ class ZeromqEngine:
 
     # The way back from a death.
 
-    def _replace(self, dead: list[_Child]) -> None:
+    def _replace(self, dead: list[EngineChild]) -> None:
         assert self._recovery is not None
         if not self._recovery.going_back:
             self._going_back_since_s = time.monotonic()
@@ -547,12 +433,12 @@ class ZeromqEngine:
         self._children.append(child)
         self._listen_to(child)
 
-    def _listen_to(self, child: _Child) -> None:
+    def _listen_to(self, child: EngineChild) -> None:
         self._said.update(child.numbers)
         for number in child.numbers:
             self._poller.register(number, zmq.POLLIN)
 
-    def _let_go_of(self, child: _Child) -> None:
+    def _let_go_of(self, child: EngineChild) -> None:
         self._said.difference_update(child.numbers)
         for number in child.numbers:
             self._poller.unregister(number)
@@ -570,7 +456,7 @@ class ZeromqEngine:
         if self._keeper is None and self._node.keeping is not None and self._node.keeping.due_to_merge() is not None:
             self._started += 1
             graph, awake = self._dataflow.name, self._awake
-            self._keeper = _Child("keeper", ACKER, graph, self._folder, awake, "keeper", f"keeper-{self._started}")
+            self._keeper = EngineChild("keeper", ACKER, graph, self._folder, awake, "keeper", f"keeper-{self._started}")
             self._keeper.order(self._first_block)
             self._listen_to(self._keeper)
 

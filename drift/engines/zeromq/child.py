@@ -1,0 +1,140 @@
+"""A process of a run over ZeroMQ, as the calling process has it: its pipes, what it says of itself, how it ends.
+
+Invariant: when `kill` or `end` returns, nothing of the process runs any more, and its descriptors are closed.
+
+Why: `drift.children` starts it, hears of its end and ends it; who asks whether it lives asks here, and nobody waits for
+it longer than its signs of life allow.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections import deque
+
+import zmq
+
+from drift.children import Child, main_of
+from drift.engines.observed import Bar
+from drift.engines.zeromq.control import Answered, Awake, Fatal, Merged, Ready, SignOfLife, UpwardReader, block_of
+from drift.engines.zeromq.kind import ZeromqSettings
+from drift.machines.nodes.messages import Answer
+from drift.machines.nodes.recovery import TOGETHER
+from drift_graph.errors import ProcessError, StepError
+
+_STOP_S = 2.0
+#: Bars of a process's timeline that are kept until somebody takes them.
+_BARS_MAX = 1000
+
+
+class EngineChild:
+    """A process of the run, and what is known of it."""
+
+    def __init__(
+        self, name: str, role: int, graph: str, folder: str, awake: Awake, module: str = "process", *more: str
+    ) -> None:
+        self.name = name
+        self.role = role
+        self._awake = awake
+        down, up = os.pipe()
+        program, arguments = main_of(f"drift.engines.zeromq.{module}", str(up), folder, *more)
+        try:
+            self.process = Child(
+                f"drift {name} of {graph}",
+                program,
+                arguments,
+                environment={"PYTHONUNBUFFERED": "1"},
+                stdout=2,  # what a user's function prints does not mix with what the caller prints
+                hand_on=(up,),
+            )
+        finally:
+            os.close(up)
+        self.reader = UpwardReader(down)
+        self.inbox = ""  # its name
+        self.address = ""
+        self.is_new = False  # it takes another's place, and has not said yet that it is there
+        self.sign = SignOfLife()
+        self.bars: deque[Bar] = deque(maxlen=_BARS_MAX)
+        self.last_sign_s = awake.now_s()
+        self.fatal: Fatal | None = None
+        self.answers: list[tuple[int, Answer]] = []
+        self.merged: list[Merged] = []
+        self._end = self.process.watched()
+        self.numbers = [self.reader.number, *([] if self._end is None else [self._end])]
+
+    @property
+    def roles(self) -> tuple[int, ...]:
+        """Of the nodes in it."""
+        return TOGETHER if self.role in TOGETHER else (self.role,)
+
+    def order(self, block: bytes) -> None:
+        self.process.write(block_of(block))
+
+    def listen(self) -> None:
+        """Read what it says of itself."""
+        for message in self.reader.read():
+            self.last_sign_s = self._awake.now_s()
+            if isinstance(message, Ready):
+                self.address = message.address
+            elif isinstance(message, SignOfLife):
+                self.sign = message
+                self.bars.extend(message.bars)
+            elif isinstance(message, Answered):
+                self.answers.append((message.role, message.answer))
+            elif isinstance(message, Merged):
+                self.merged.append(message)
+            else:
+                self.fatal = message
+
+    def failure(self) -> Exception | None:
+        """What it says is wrong with it; the run ends with it."""
+        if self.fatal is not None:
+            error: Exception = pickle.loads(self.fatal.error)
+            if not isinstance(error, StepError):
+                error.add_note(f"In {self.name}:\n{self.fatal.trace.rstrip()}")
+            return error
+        return None
+
+    @property
+    def has_ended(self) -> bool:
+        """The pipe says it first, but for where a function has forked, and the fork has the pipe as well."""
+        return self.reader.ended or self.process.poll() is not None
+
+    def death(self, settings: ZeromqSettings) -> ProcessError | None:
+        """That it has died, gives no sign of life, or is in a call for too long; another may take its place."""
+        if self.has_ended:
+            return ProcessError(
+                f"{self.name} (pid {self.process.pid}) {self.process.how_it_ended()}; everything released before it "
+                f"stands. Run again; if it was killed for memory, lower in_flight_max or use fewer workers"
+            )
+        call_s, place = self.sign.call
+        if settings.call_max_s is not None and call_s > settings.call_max_s:
+            return ProcessError(
+                f"{self.name} (pid {self.process.pid}) is hung: it has been in one call of {place} for {call_s:.1f} "
+                f"s; everything released before it stands. If the function needs so long, raise call_max_s"
+            )
+        if self._awake.now_s() - self.last_sign_s > settings.silence_max_s:
+            self.listen()  # the caller may have taken its time, and not the process
+        silent_s = self._awake.now_s() - self.last_sign_s
+        if silent_s > settings.silence_max_s:
+            return ProcessError(
+                f"{self.name} (pid {self.process.pid}) is hung: no sign of life for {silent_s:.1f} s; everything "
+                f"released before it stands. If a function holds the interpreter that long, raise silence_max_s"
+            )
+        return None
+
+    def end(self) -> None:
+        """After the order to stop: wait a little, then kill."""
+        deadline = time.monotonic() + _STOP_S
+        while not self.has_ended and time.monotonic() < deadline:
+            zmq.select([self.reader.number], [], [], 0.05)
+            self.listen()
+        self.listen()  # it may have ended since, after its last sign
+        self.kill()
+
+    def kill(self) -> None:
+        """At once; when this returns nothing of it runs any more."""
+        self.process.end()
+        for number in self.numbers:
+            os.close(number)
