@@ -26,8 +26,9 @@ from waiting import HANG_S, wait_until
 from zmq.utils.monitor import recv_monitor_message
 
 import drift
+from drift.engines.zeromq.child import EngineChild
 from drift.engines.zeromq.control import STOP
-from drift.engines.zeromq.engine import ZeromqEngine, EngineChild
+from drift.engines.zeromq.engine import ZeromqEngine
 from drift.engines.zeromq.process import _Signs
 from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Refused
 from drift.machines.nodes.messages import AckMessage, Batch, Finished, MinimalTime, ReleasedMessage

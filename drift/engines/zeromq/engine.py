@@ -9,14 +9,12 @@ calling process itself is killed, the others see their pipe end, remove the fold
 
 from __future__ import annotations
 
-import os
 import pickle
 import secrets
 import shutil
 import tempfile
 import time
 import warnings
-from collections import deque
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,15 +22,14 @@ from typing import Any
 
 import zmq
 
-from drift.children import Child, main_of
 from drift.engines import shipping
 from drift.engines.base import Progress, rare_collections
 from drift.engines.feed import Feed
-from drift.engines.observed import Bar, Observed, ProcessState, added, own_state
+from drift.engines.observed import Observed, ProcessState, added, own_state
 from drift.engines.surroundings import surroundings
 from drift.engines.zeromq.calls import last_call
 from drift.engines.zeromq.child import EngineChild
-from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Merged, Ready, SignOfLife, UpwardReader, block_of
+from drift.engines.zeromq.control import STOP, Awake
 from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.process import Order, Role
 from drift.engines.zeromq.roles import Assignment, Carrier, Peers, connected
@@ -43,18 +40,18 @@ from drift.machines.nodes.barrier import digest_of
 from drift.machines.nodes.cutting import LOG_BYTES_FULL, CutPace
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.keeping import Keeping
-from drift.machines.nodes.messages import Answer, Finished, Restart, Rewind
+from drift.machines.nodes.messages import Finished, Restart, Rewind
 from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Send
 from drift.machines.nodes.pacing import needs_pace
 from drift.machines.nodes.pieces import PieceName
-from drift.machines.nodes.recovery import TOGETHER, Call, Command, Effect, RecoveryNode, Replace, role_name
+from drift.machines.nodes.recovery import Call, Command, Effect, RecoveryNode, Replace, role_name
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, timed_steps
 from drift.state.cut import Output
 from drift.state.keeping import Begin, Taken
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded
-from drift_graph.errors import GraphError, ProcessError, SettingsError, StepError
+from drift_graph.errors import GraphError, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 from drift_graph.segments import has_borders
