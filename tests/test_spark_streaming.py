@@ -29,7 +29,7 @@ from drift.spark.batches import LATER, ROWS, STATE, Row, record_batch, row_of, r
 from drift.spark.kernels import RangeEnd, Work, release_later, run_level
 from drift.spark.levels import Remembering
 from drift.spark.states import KeptRows
-from drift.spark.streaming import Stream
+from drift.spark.streaming import Stream, _looked_at
 from drift.spark.streaming_kernels import END, KEPT, release
 from drift.spark.streaming_store import Commit, Store, commit_bytes, commit_of
 from drift_graph.item import Columns
@@ -219,16 +219,16 @@ def test_a_stream_that_dies_after_each_of_its_steps_gives_the_output_of_local(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = trips(240)
-    write_files(tmp_path / "in", rows, 4)
-    # Each time the micro-batch that was under way is done again, and the next one dies a step later.
-    for step, calls in [("write_items", 1), ("write_state", 2), ("write_pending", 2), ("write_commit", 2)]:
+    write_files(tmp_path / "in", rows, 2)
+    # The first micro-batch is committed, which Spark has not heard of; the second dies a step later each time.
+    for step in ("write_commit", "write_items", "write_state", "write_pending"):
         with monkeypatch.context() as broken, pytest.raises(drift.ProcessError, match=step):
-            dies_after(broken, step, calls)
+            dies_after(broken, step, 1)
             stream_of(spark, tmp_path, partitions=2).finish()
     stream = stream_of(spark, tmp_path, partitions=None)
-    assert [commit.number for commit in stream._store(spark).commits()] == [0, 1, 2, 3]
+    assert [commit.number for commit in stream._store(spark).commits()] == [0]
     with monkeypatch.context() as broken, pytest.raises(Killed):
-        dies_after(broken, "write_state", 1)
+        dies_after(broken, "write_state", 2)  # of the second, and at the end
         stream.finish()
     stream.finish()
     stream.finish()
@@ -274,6 +274,20 @@ def test_a_driver_that_is_killed_leaves_what_another_goes_on_from(spark: Any, tm
     assert stream._store(spark).commits() == []
     stream.finish()
     assert stream.digest() == drift.run(graph(), {"trips": rows}).finish().digest
+
+
+def test_what_has_arrived_is_looked_at_in_one_task(spark: Any) -> None:
+    rows = [(0, 5, None, False), (2, 7, None, True), (2, 9, None, False), (2, None, b"error", False)]
+    arrived = spark.createDataFrame(rows, "rank int, time long, error binary, late boolean")
+    adaptive = spark.conf.get("spark.sql.adaptive.enabled")
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # as in a stream
+    try:
+        looked_at = _looked_at(arrived, [0, 1, 2])
+        assert looked_at.rdd.getNumPartitions() == 1
+        found = [tuple(each)[:4] for each in looked_at.first()]
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    assert found == [(1, 0, 0, 5), (0, 0, 0, None), (3, 1, 1, 9)]
 
 
 def test_late_items_are_an_error_or_kept_apart(spark: Any, tmp_path: Path) -> None:
