@@ -85,6 +85,9 @@ def test_where_there_is_no_room_long_logs_are_full_until_there_is_or_the_run_end
     assert keeping.is_full(CUT)
     assert not keeping.is_full(keeping.since), "what is not settled is in no cut"
     assert keeping.take(0.9 * INTERVAL_S, CUT) is None
+    keeping.keep_for_others(replaces=True)
+    assert keeping.hand_over() is None and keeping.awaits_cut(CUT)
+    assert keeping.take(0.9 * INTERVAL_S, CUT) is None, "who asks for a cut waits as well"
     now_s = INTERVAL_S
     for _ in range(TRIES_MAX - 1):
         tried(keeping, now_s, "the disk is full")

@@ -221,8 +221,9 @@ class Keeping:
         is_asked_for = self.awaits_cut(minimal_time)
         fed_bytes = self.links.kept_bytes
         is_due = minimal_time > self.since and self._pace.is_due(now_s, self._log_bytes, fed_bytes)
-        tries_again = self.is_full(minimal_time) and now_s >= self._tried_s + INTERVAL_S
-        if not is_asked_for and not is_due and not tries_again:
+        if not is_asked_for and not is_due and not self.is_full(minimal_time):
+            return None
+        if self.no_room and now_s < self._tried_s + INTERVAL_S:  # also where others ask again and again
             return None
         self._is_for_others = is_asked_for
         self._pace.begun(now_s, fed_bytes)
