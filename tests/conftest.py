@@ -53,10 +53,10 @@ if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
 
 
 # In three processes (`make test`; some tests wait), files stay whole, but for documents, each of which is by itself.
-# Files that share a session of Spark are two units of about the same length. What takes longest goes first.
+# Files that need a session of Spark are two units of about the same length. What takes longest goes first.
 
 _SESSIONS = {
-    "session 1": ("spark", "spark_gang", "spark_kernels", "spark_laws", "spark_values"),
+    "session 1": ("spark", "spark_gang", "spark_kernels", "spark_laws", "spark_values", "own_operator", "tables"),
     "session 2": (
         "spark_acceptance",
         "spark_later",

@@ -710,7 +710,7 @@ def test_the_command_reads_patterns_and_writes_every_form(
         f"{tmp_path}/out.csv", f"{tmp_path}/out.parquet", f"{tmp_path}/out.jsonl", f"sqlite:{tmp_path}/out.db#words",
         f"{postgres_url}#words", f"kafka://{kafka.servers}#{topic}",
     ):  # fmt: skip
-        for _ in range(2):
+        for _ in range(2 if sink.endswith("jsonl") else 1):  # that all go on is a test of its own
             done = command("--source", pattern, "--sink", sink)
             assert done.returncode == 0, done.stderr
             digests.add(done.stdout)
