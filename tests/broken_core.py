@@ -302,7 +302,7 @@ BREAKAGES = [
     one(
         "what leads round to a scan may come before its state",
         _RANKS,
-        "        if step not in _reached(grouping, feeds):\n",
+        "        if step not in reached([grouping], feeds.__getitem__):\n",
         "        if False:\n",
     ),
     # Groupings.
