@@ -252,6 +252,23 @@ def state_and_outputs(result: Any) -> tuple[Any, Sequence[Any]]:
     return state, outputs
 
 
+class Postpones:
+    """What a process does when a timer has come, where that may be no more than to set the timer anew."""
+
+    __slots__ = ()
+
+    def __call__(self, state: Any, note: Any, time: int) -> tuple[Any, Sequence[Any]]:
+        """See `Process.on_time`."""
+        raise NotImplementedError
+
+    def postponed(self, state: Any, time: int) -> int | None:
+        """The later time for which a call would set a timer with the same note, and do nothing else; None if it would.
+
+        The state stays what it is then.
+        """
+        raise NotImplementedError
+
+
 class TakesEach:
     """What a process does with an item, that takes many items in one call where none of their keys has a timer between.
 

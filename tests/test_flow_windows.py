@@ -18,6 +18,7 @@ import drift
 from drift.flow.aggregates import Aggregate
 from drift.flow.windows import EMPTY, NumberedStep
 from drift.machines.plan import Plan
+from drift.machines.process import ProcessStage
 from drift.machines.windowing import WindowStage
 from drift.machines.worker import Worker
 from drift_graph.item import Columns
@@ -379,6 +380,25 @@ def test_early_results_are_what_windows_have_so_far_and_change_nothing(
             ends = [end for end in ends if end < whole.value[-1][0]]
         if kind != "session":
             assert [time for time, _ in of_window if time < whole.value[-1][0] or not ruling][: len(ends)] == ends
+
+
+def test_a_session_that_goes_on_is_moved_on_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A timer that comes as a step of its own costs as much as several items."""
+    items = flows.disordered([(number, number, number // 50 % 3) for number in range(600)], 1)
+    steps = flows.flow(
+        lambda stream: stream.key_by(value).window(drift.windows.session(3)).count(), "in", time=flows.event_time()
+    )
+    fired: list[bytes] = []
+    fire = ProcessStage._fire
+
+    def fired_too(stage: ProcessStage, key: Any, node: Any, due: Any, *rest: Any) -> None:
+        fired.append(due.meta)
+        fire(stage, key, node, due, *rest)
+
+    monkeypatch.setattr(ProcessStage, "_fire", fired_too)
+    assert len(list(drift.run(steps, {"in": items}, batch_items=20))) == 12
+    assert len(fired) < 2 * 12 < 600 // 3
+    check_goes_on(steps.build(), {"in": items}, [1, 2, 5], tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from drift.flow.opened import Step as Step
 from drift.flow.opened import Stepped as Stepped
 from drift.flow.opened import Window as Window
 from drift.flow.opened import WindowState as WindowState
-from drift.operators import OpensWindows, StepsEach, _ByValue
+from drift.operators import OpensWindows, Postpones, StepsEach, _ByValue
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
 from drift_graph.later import at
@@ -185,16 +185,18 @@ class SessionItem(OfAggregate):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Closing(_ByValue):
+class Closing(_ByValue, Postpones):
     """The timer of a session has come, whose note is the key: it ends, or has been moved on by items."""
 
     item: SessionItem
 
     def __call__(self, state: Any, key: Any, time: int) -> Stepped:
-        end = self.item.end(state, time)
-        if time < min(end - 1, END):
-            return state, (due(end, key),)
-        return EMPTY, (self.item.result(state, key, time),)
+        until = self.postponed(state, time)
+        return (EMPTY, (self.item.result(state, key, time),)) if until is None else (state, (at(until, key),))
+
+    def postponed(self, state: Any, time: int) -> int | None:
+        until = last_before(self.item.end(state, time))
+        return until if time < until else None
 
 
 def _timed(item: TumblingItem | SessionItem, ended: Callable[..., Stepped], early: Early | None) -> list[Step]:

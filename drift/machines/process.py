@@ -9,7 +9,8 @@ is above it, or when the sources are past it. Every step leaves a node that is l
 comes below others of its key, the nodes above it are undone, the timers that they set die, those that they fired live
 again, and the key is stepped through anew from there; the difference is sent.
 
-Where nothing will come below a batch, nothing of it can be undone: a key's node is used again, and has none before it.
+Where nothing will come below a batch, nothing of it can be undone: a key's node is used again, and has none before it;
+a timer that only sets itself anew, as that of a session does while items come, is moved on where it is.
 
 What is kept: the last node of each key, and those that are not settled. A key that is settled, without timers, and in
 its initial state is forgotten.
@@ -26,14 +27,14 @@ from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.cuts import GONE, Entries, KeyedState, Touched
 from drift.machines.grouping import keyed
 from drift.machines.maps import Ports
-from drift.operators import Process, State, TakesEach, Timer, state_and_outputs
+from drift.operators import Postpones, Process, State, TakesEach, Timer, state_and_outputs
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure
 from drift_graph.later import EndlessTimers, Later, placed
-from drift_graph.meta import BEGINNING, END_OF_TIME, time_of, varint
+from drift_graph.meta import BEGINNING, END_OF_TIME, later_meta, time_of, varint
 from drift_graph.metas import Metas, metas_of_children, times_of
 from drift_graph.operators import Group, Map
 from drift_graph.unchanged import Sampler, check_unchanged
@@ -92,6 +93,7 @@ class ProcessStage(KeyedState):
         cyclic: bool = False,
     ) -> None:
         self._group_suffix, state_rank, self._timers_rank, output_rank = map(varint, ranks)
+        self._first_timer = self._timers_rank + varint(0)
         self._cyclic = cyclic
         self._failure_suffix = self._group_suffix + state_rank
         self._output_head = self._group_suffix + output_rank
@@ -135,9 +137,15 @@ class ProcessStage(KeyedState):
         out, failures = Difference(), Difference()
         timers, heartbeat = self._timers, self.heartbeat
         while timers and timers[0][0] < heartbeat:
-            _, _, key, due = heappop(timers)
-            if due.alive:
-                self._fire(key, self._nodes[key], due, out, failures)
+            meta, _, key, due = heappop(timers)
+            if not due.alive:
+                continue
+            node = self._nodes[key]
+            if due.meta > meta or self._postpone(key, node, due):
+                self._timers_set += 1
+                heappush(timers, (due.meta, self._timers_set, key, due))
+            else:
+                self._fire(key, node, due, out, failures)
         return self._leaving(out, failures, ports)
 
     @property
@@ -294,11 +302,35 @@ class ProcessStage(KeyedState):
         """A key's timers below a bound come; its last node then."""
         heap = node[_HEAP]
         while heap and heap[0].meta < bound:
-            if heap[0].alive:
-                self._fire(key, self._nodes[key], heap[0], out, failures)
-            else:
+            if not heap[0].alive:
                 heappop(heap)
+            elif not self._postpone(key, self._nodes[key], heap[0]):
+                self._fire(key, self._nodes[key], heap[0], out, failures)
         return self._nodes[key]
+
+    def _postpone(self, key: Any, node: _Node, due: _Due) -> bool:
+        """Whether all that a key's only timer does is to set itself anew, which has been done then, without a node.
+
+        Only where nothing will come below it, so that it need not be taken back.
+        """
+        on_time, state, meta = self._process.on_time, node[_STATE], due.meta
+        if not isinstance(on_time, Postpones) or meta >= self.whole_below or len(node[_HEAP]) > 1:
+            return False
+        if self.ended or state is _BLOCKED:
+            return False
+        try:
+            until = on_time.postponed(state, time_of(meta))
+        except BaseException as error:  # met again in _step
+            pass_interrupts(error)
+            return False
+        later = None
+        if until is not None:
+            later = later_meta(meta + self._group_suffix, self._first_timer, until, self._process.phase)
+        if later is None:
+            return False
+        self._touched.note_one(meta, key)
+        due.meta = later
+        return True
 
     def _fire(self, key: Any, node: _Node, due: _Due, out: Difference, failures: Difference) -> None:
         """One timer comes, the first of its key."""
