@@ -310,6 +310,8 @@ def have_forms(values: Collection[Any], depth: int = 0) -> bool:
     if depth > _PLAIN_DEPTH_MAX:
         return False
     kinds = set(map(type, values))
+    if kinds == {tuple} and alike(values, _with_form):
+        return True
     for kind in kinds - _with_form:
         these: Collection[Any] = values if len(kinds) == 1 else [each for each in values if type(each) is kind]
         parts: list[Iterable[Any]]
