@@ -133,11 +133,12 @@ class LevelWorker:
         """Process pieces that are complete below `settled`, and all above what was handled before."""
         worker = self._worker
         self._kept.restore(worker, self._begin)
-        worker.settle(self._settled, min(settled, self._due_below))
-        self.leave(worker.handle(parts).get(BARRIER, ()), outbox)
-        while (least := worker.least_later) is not None and least < min(settled, self._due_below):
-            worker.settle(least, min(settled, self._due_below))  # nothing below it is in flight: its round is whole
-            self.leave(worker.handle(()).get(BARRIER, ()), outbox)
+        whole_below = min(settled, self._due_below)
+        worker.settle(self._settled, whole_below)
+        self.leave(worker.handle(parts, whole_below).get(BARRIER, ()), outbox)
+        while (least := worker.least_later) is not None and least < whole_below:
+            worker.settle(least, whole_below)  # nothing below it is in flight: its round is whole
+            self.leave(worker.handle((), whole_below).get(BARRIER, ()), outbox)
         self._settled = settled
         worker.settle(settled)
 
