@@ -107,7 +107,7 @@ def test_a_durable_step_on_a_loop_is_refused() -> None:
     turned = windows.flat_map(lambda window: [window[-1] - 1] if window[-1] else [], name="turn", durable=True)
     turned.feed(loop)
     turned.sink("out")
-    with pytest.raises(GraphError, match=r"step 'turn' \(at .*\) is durable, and what it gives comes back"):
+    with pytest.raises(GraphError, match=r"step 'turn' \(at .*\) is durable, and its output returns to it"):
         graph.build()
 
 
