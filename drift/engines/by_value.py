@@ -1,4 +1,4 @@
-"""What cloudpickle cannot send by value: cached functions, msgspec Structs, classes with slots, and some more.
+"""Pickling of what cloudpickle cannot send by value: cached functions, msgspec Structs, classes with slots, and others.
 
 Invariant: what `dumps` gives, `pickle.loads` rebuilds in a fresh process that has this library, also where an object
 refers to itself; what an importable module has by its name is sent by that name.

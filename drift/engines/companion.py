@@ -1,4 +1,4 @@
-"""A process beside this one, which is asked things and answers: `Companion` here, `to_caller` over there.
+"""A helper process that answers requests: `Companion` is the caller's side, `to_caller` the process.
 
 Invariant: it ends when it is closed and when the process that started it is gone, whatever it is doing then.
 

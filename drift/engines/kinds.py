@@ -1,4 +1,4 @@
-"""Which engines there are: each says its name, its settings and what it can do, and nobody else knows any by name.
+"""The registry of engines: each declares its name, its settings and its abilities; no other code knows one by name.
 
 Invariant: whichever way a run is asked for, its engine is registered and its settings are of that engine.
 

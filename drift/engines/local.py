@@ -1,7 +1,7 @@
 """The optimistic machines in one process, without sockets: the default engine.
 
-Invariant: when `released` asks the sources again, everything they gave below their heartbeats has been processed; so
-minimal time is what they promise, and all that is held is what their promises hold.
+Invariant: when `released` reads the sources again, everything they gave below their heartbeats has been processed; so
+minimal time is their least heartbeat, and only items at or above it are held.
 
 Why what lies above waits: see `Ordering`.
 """

@@ -1,4 +1,4 @@
-"""A log of what a source gave that cannot give it again: its payloads, and what clocks decided about them.
+"""The log of a source that cannot be read again: its payloads, and the decisions of clocks about them.
 
 Invariant: what the dataflow was given is in the log before it was; and a log that is repeated gives the same payloads,
 the same stamps and the same heartbeats in the same order, up to the last entry that is whole.

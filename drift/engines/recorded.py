@@ -1,9 +1,9 @@
-"""A feed that repeats what a record says came in, in place of reading sources and deciding.
+"""A feed that repeats the recorded input and decisions, in place of reading sources and deciding.
 
 Invariant: the engine gets the recorded items with their recorded global times and heartbeats, in the recorded order;
 nothing is judged again, and no clock is asked but for the pace.
 
-Why it gives the same output: global times and heartbeats are all that an engine goes by.
+Why it gives the same output: an engine's output depends on global times, payloads and heartbeats alone.
 """
 
 from __future__ import annotations

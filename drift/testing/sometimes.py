@@ -3,7 +3,7 @@
 Invariant: a mark that was met, and whose condition never held while the test looked for failures, fails the test.
 
 Why it is not asked where it means nothing: replays of a known failure and shrinking look at few runs, and only when the
-test fails already. A test that fails tells that failure; marks are looked at where all its runs have passed.
+test fails already. A failing test reports its failure; marks are checked if all its runs have passed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What came of a simulated run.
+"""The outcome of a simulated run.
 
-Invariant: `handed` is all that a replay needs, and `pieces` all that was released, as it was.
+Invariant: `handed` is all that a replay needs, and `pieces` all that was released, in its original form.
 """
 
 from __future__ import annotations

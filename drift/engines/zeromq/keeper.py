@@ -1,9 +1,9 @@
-"""The process beside a run that makes pieces of cuts one: `python -m drift.engines.zeromq.keeper`, run by the engine.
+"""The process beside a run that merges pieces of cuts: `python -m drift.engines.zeromq.keeper`, started by the engine.
 
-Invariant: nothing waits for it, and it has nothing of its own: where it dies, another does its work again.
+Invariant: nothing waits for it, and it has no state of its own: if it dies, another one repeats its work.
 
-Why: it takes only the time that nobody else wants (nice), and it writes new files; those it was told of stay until the
-calling process knows of the new one. It has the graph only for the classes of states.
+Why: it runs at low priority, and it writes new files; the merged ones stay until the calling process knows of the new
+one. It has the graph only for the classes of states.
 """
 
 from __future__ import annotations

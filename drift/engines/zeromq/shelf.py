@@ -2,7 +2,7 @@
 
 Invariant: a file has its last name when all of it is written, and is never changed after that.
 
-Why: whoever writes one gives it a name that no other has, and tells that name only afterwards. A worker writes its
+Why: the writer of a file gives it a unique name, and announces that name only afterwards. A worker writes its
 piece as it is, which is quick. Pieces are made one by a process beside the run: its entries are in the order of a hash
 of their keys, a few in each chunk, so a key is looked up in one chunk, and files of any size are merged as streams.
 

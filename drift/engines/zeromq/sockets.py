@@ -1,4 +1,4 @@
-"""Sockets of a run: ipc in a private folder, or tcp with CURVE keys, on loopback unless told otherwise.
+"""Sockets of a run: ipc in a private folder, or tcp with CURVE keys, on loopback by default.
 
 Invariant: nobody without the run's keys or the user's own rights can connect; every queue has a bound.
 """

@@ -1,4 +1,4 @@
-"""The wire format: what the processes of a run say to each other, as single frames.
+"""The wire format: the messages between the processes of a run, as single frames.
 
 Invariant: `decode` gives a message only for a frame that a process of this run made with `encode`, unchanged; for
 anything else it raises `Refused` and has looked at no more than the header and a checksum.
