@@ -1,6 +1,6 @@
 """Pipes between the calling process and each process it started: orders down, signs of life up.
 
-Invariant: when the calling process is gone, for whatever reason, the child's end of the pipe closes, and the child ends.
+Invariant: when the calling process is gone, for whatever reason, the child's pipe ends, and so does the child.
 
 A message on a pipe is a length (4 bytes, big-endian) and a body.
 """
