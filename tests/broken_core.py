@@ -137,8 +137,8 @@ BREAKAGES = [
     ),
     one(
         "keys of other types in the loop that finds keys and windows",
-        _GROUPING,
-        "                if type(key) is not kind:\n                    break\n",
+        "drift/machines/sliding.py",
+        "        if type(key) is not kind:\n            break\n",
         "",
         ("tests/test_in_order.py",),
     ),
@@ -471,14 +471,14 @@ BREAKAGES = [
     one(
         "ordinals not counted in event time",
         _TIMES,
-        "ordinals[first_meta] = ordinal + 1, first",
-        "ordinals[first_meta] = ordinal, first",
+        "self._places.come(place, ordinal + 1, first)",
+        "self._places.come(place, ordinal, first)",
     ),
     one(
         "ties by arrival",
         _TIMES,
-        "ties = list(map(xxhash.xxh64_intdigest, canonical_each(payloads)))",
-        "ties = list(range(self.items_in, self.items_in + len(canonical_each(payloads))))",
+        'ties = b"".join(map(xxhash.xxh64_digest, canonical_each(payloads)))',
+        "ties = packed_ties(range(self.items_in, self.items_in + len(canonical_each(payloads))))",
     ),
     one(
         "lateness judged by batch",
