@@ -82,7 +82,7 @@ class Places:
             least: nothing comes below it behind the batch.
         """
         ordered = metas.sorted()[1]
-        if not ordered.are_different():
+        if ordered is not metas and not ordered.are_different():  # else each came with a time above the one before
             return False
         met = listed_places(ordered.places_upto(pack_time(greatest)))
         for known in (self._younger.places, self._older.places, self._known.keys()):

@@ -10,7 +10,8 @@ order in which they came; as they are equal, it does not matter which comes firs
 
 from __future__ import annotations
 
-from itertools import repeat
+from itertools import islice, repeat
+from operator import lt
 from typing import Any, NamedTuple
 
 import xxhash
@@ -318,8 +319,9 @@ class SourceMachine:
             numbers, error = ties_of(payloads, policy.tie, self.name, sets_apart=self._sets_apart)
             ties = packed_ties(numbers)
         count = len(ties) // 8
-        places = places_of(times if count == len(times) else times[:count], ties)
-        every = EventMetas(places, varint(self._rank), _FIRST)
+        times = times if count == len(times) else times[:count]
+        places = places_of(times, ties)
+        every = EventMetas(places, varint(self._rank), _FIRST, increasing=all(map(lt, times, islice(times, 1, None))))
         told_apart = payloads if policy.tie is not None else None
         greatest = TIME_MIN if before is None else before
         if self._places.are_new(every, told_apart, greatest, self._lateness.least_behind(policy.lateness)):

@@ -99,6 +99,8 @@ class EventMetas(ComputedMetas):
 
     def sorted(self) -> tuple[Sequence[int], EventMetas]:
         """See `ComputedMetas`; it is kept."""
+        if self.increasing:
+            return range(len(self)), self
         if self._sorted is None:
             count = len(self)
             rows = bytearray(3 * 8 * count)
