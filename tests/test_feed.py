@@ -153,7 +153,7 @@ def test_fewer_items_are_read_at_once_where_one_becomes_many() -> None:
         return [len(piece.metas) for piece in run.pieces() if piece.metas]
 
     assert sizes(1) == [100] * 10
-    assert sizes(10) == [1000] + [100] * 90
+    assert sizes(10) == [1000] + [180] * 50  # 18 items in and 180 out are 100 on average
     assert sizes(150) == [15_000] + [150] * 900
 
 

@@ -56,7 +56,7 @@ def test_strings_are_what_they_were_made_of(given_strings: list[bytes], data: st
     assert part.listed() == given_strings[start:end]
     assert columns.of_arrow(columns.to_arrow(part)).listed() == given_strings[start:end]
     each = list(map(msgspec.msgpack.encode, given_strings[start:end]))
-    assert columns.told_bins(end - start, b"".join(each)).listed() == each
+    assert columns.read_bins(end - start, b"".join(each)).listed() == each
     assert checks(part).tolist() == [sum(one) % 256 | len(one) % 256 << 8 for one in given_strings[start:end]]
     assert columns.joined([made, part]).listed() == given_strings + given_strings[start:end]
 
@@ -154,7 +154,7 @@ def test_blocks_are_those_of_the_digest(items: list[Any], data: st.DataObject) -
         part, items = items[:cut], items[cut:]
         of_metas, of_payloads = [meta for meta, _ in part], [payload for _, payload in part]
         column = columns.values(cut, encode_many(of_payloads))
-        made.add(columns.told_bins(cut, encode_metas(of_metas)), column)
+        made.add(columns.read_bins(cut, encode_metas(of_metas)), column)
         digest.add(of_metas, of_payloads)
     taken = made.take() + ([made.open] if made.open is not None else [])
     assert made.digest.hexdigest() == digest.hexdigest()
