@@ -24,14 +24,14 @@ def source(
     """A DataFrame as a source of engine='spark'; a DataFrame by itself is one with these defaults.
 
     Args:
-        frame: each row is a payload; or a function that makes the DataFrame from a session. Its rows are looked at
-            twice, the first time to take a hundredth of them: persist what is dear.
+        frame: each row is a payload; or a function that makes the DataFrame from a session. The rows are read twice,
+            the first time for a sample of one percent: persist a DataFrame that is expensive to compute.
         payload: "dict" of column names and values, in the order of columns (what `drift.sources.csv` gives of a file
             whose columns are all text), a "tuple" of the values, or the "value" of the only column.
         time: a column, or an expression as text, of whole numbers or timestamps (then in milliseconds since 1970): the
             time of each row, in place of the time function of the source's policy. Nothing is late in a DataFrame.
-        order_by: columns by which the rows are numbered, for a source in arrival time. What is equal in them comes in
-            an order that depends on the rows alone.
+        order_by: columns by which the rows are numbered, for a source in arrival time. Rows that are equal in these
+            columns come in an order that depends on the rows alone.
     """
     from drift.sources.frames import FrameSource
 
@@ -51,17 +51,17 @@ def dataframe(
     partitions: int | None = None,
     **more: Any,
 ) -> Any:
-    """The output of a graph as a DataFrame: the same items, to go on with in Spark.
+    """The output of a graph as a DataFrame: the same items, for further processing in Spark.
 
-    It is lazy, as DataFrames are: only sources that Spark does not read itself are read at once. Its columns are
+    The DataFrame is lazy: only sources that Spark does not read itself are read at once. Its columns are
     `position` (in the whole output), `time`, `global_time`, `meta`, `sink` and `payload`, as canonical bytes
-    (`drift.restored` reads them); with `columns` the fields of the payload take the place of `sink` and `payload`.
+    (`drift.restored` reads them); with `columns` the fields of the payload replace `sink` and `payload`.
     A step that raises ends the job that reads the DataFrame; its message is in Spark's exception.
 
     Args:
         graph, sources, times, on_late, more: as for `drift.run`.
-        spark: the session, where no source is a DataFrame and none is active.
-        sink: only the items of this one.
+        spark: the session, if no source is a DataFrame and no session is active.
+        sink: only the items of this sink.
         columns: names and types of the fields of `sink`'s payloads, as SQL declares them: "word string, n long". A
             payload is a tuple, a dict, an object with such attributes, or the value of the only column.
         partitions: tasks that share the keys, and partitions of the result; None for as many as run at once.
@@ -84,12 +84,12 @@ def register(spark: Any) -> None:
 
 
 def end_record(path: str | Path) -> None:
-    """Say that the input in a record which `df.writeStream` wrote has ended, so that a replay releases everything.
+    """Mark the input in a record written by `df.writeStream` as ended, so that a replay releases everything.
 
-    No query that writes it may be running. The record takes nothing more afterwards.
+    No query may be writing the record. Afterwards nothing can be appended to it.
 
     Raises:
-        SettingsError: it has ended already, or a run wrote it.
+        SettingsError: the input has ended already, or a run wrote the record.
     """
     from drift.load import load_dataflow
     from drift.records.appending import Appender
@@ -117,24 +117,25 @@ def stream(
 ) -> Stream:
     """A graph over streaming DataFrames: `start` it, `finish` it, read its `items`.
 
-    Spark reads the streams in micro-batches; each releases what is below minimal time and keeps the rest for the next.
-    The output is that of `drift.run` over all of the input, whatever the micro-batches, and after any crash. Items
-    are late by what the micro-batches before promised: where the sources keep to their lateness, none is.
+    Spark reads the streams in micro-batches; each releases the items below minimal time and stores the others for the
+    next. The output equals that of `drift.run` over the whole input, whatever the micro-batches, and after any crash.
+    An item is late if it lies below the heartbeat of its source after the previous micro-batch; if the sources keep to
+    their lateness, no item is.
 
     Args:
         graph: its sources are in event time.
-        sources: for each source what `spark.readStream` made, or `source` of it.
+        sources: for each source a streaming DataFrame of `spark.readStream`, or `drift.spark.source` of it.
         checkpoint: a folder that driver and executors can write to, of this stream alone.
         output: a folder for the items, as Parquet; `checkpoint`/output if None.
         sink, columns: as for `dataframe`.
-        times: time policies by source, in place of those of the graph.
+        times: time policies by source, instead of those of the graph.
         partitions: tasks that share the keys, for the whole life of the stream; None for as many as run at once.
-        changed_code: what to do where functions are not those that the stream has run with before: "refuse" to start,
-            or "accept" it, where a function that raised was mended.
-        classes: of states, where the modules of the graph's functions do not know them by name.
-        state: where a run on another engine has kept its state, or `drift.Cuts(...)` of it: the stream goes on from
-            its last cut, or from `from_cut`, and keeps its own state in `checkpoint` from then on. The sources give at
-            least what lies at or above the cut; what is below it is passed over.
+        changed_code: what to do if functions have changed since the stream last ran: "refuse" to start, or "accept"
+            the change, for example after a function that raised was fixed.
+        classes: of states, if the modules of the graph's functions do not have them under their names.
+        state: the state of a run on another engine, or `drift.Cuts(...)` of it: the stream goes on from its last cut,
+            or from `from_cut`, and stores its own state in `checkpoint` from then on. The sources must give all items
+            at or above the cut; items below it are skipped.
         more: other settings of engine "spark".
     """
     need("spark", "drift.spark.stream")

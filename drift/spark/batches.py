@@ -1,13 +1,13 @@
-"""How items travel between the tasks of Spark: a row is a batch of items for one place, sorted by meta.
+"""Items between the tasks of Spark: a row is a batch of items for one port, sorted by meta.
 
-Invariant: what a task takes from `Inbox` for one place comes in the order of metas, each item once and complete: when
+Invariant: a task takes the items of a port from `Inbox` in the order of metas, each item once, in complete pieces: when
 a piece is handed out, nothing below its end is still to come.
 
 Why: the rows of a task are sorted by their first metas, so an item below the first meta of the next row cannot be in
-that row or in a later one. A task that takes its items in order also gives them in order; so the batches of a task
-before do not overlap, and a task holds about one batch of each of them at a time, whatever there is in all.
+that row or in a later one. A task that takes its items in order also gives them in order; so the batches of one sending
+task do not overlap, and a receiving task holds about one batch of each sender at a time, however many there are in all.
 
-Spark shuffles and sorts one row for some thousand items, which costs an item next to nothing.
+Spark shuffles and sorts one row for some thousand items, so the cost for each item is negligible.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, place_of, with_ordinal
 from drift_graph.metas import is_increasing
 
-#: A row: at which level it is opened and by which task there, the first meta in it, where its items go (a source's
-#: program, a grouping, a sink or FAILURES), how many they are, and themselves.
+#: A row: the level that reads it and the task there, the first meta in it, the port of its items (a source's program, a
+#: grouping, a sink or FAILURES), how many they are, and the items.
 ROWS = pa.schema(
     [
         ("level", pa.int32()),
@@ -42,16 +42,16 @@ ROWS = pa.schema(
 )
 DDL = "level int, target int, first binary, port string, items long, body binary"
 
-#: Ports of rows that hold no items, and sort before all that do. A COUNT says how many items some task sent to lower
-#: targets of the last level, READ how many a task read of a source, TAKEN_BACK how many a
-#: gang's task took back. An ERROR holds what ends the run before anything is released, and a key: of several errors the
-#: one with the least key counts.
+#: Ports of rows that hold no items, and sort before all rows that do. A COUNT says how many items some task sent to
+#: lower targets of the last level, READ how many a task read of a source, TAKEN_BACK how many a gang's task took back.
+#: An ERROR holds an error that ends the run before anything is released, and a key: of several errors the least key
+#: counts.
 COUNT = "\0count"
 READ = "\0read"
 TAKEN_BACK = "\0taken back"
 ERROR = "\0error"
-#: A STATE holds what a task of a level remembers of its keys, between the micro-batches of a stream; `items` is the
-#: number of that level.
+#: A STATE holds states of the keys of one level's task, between the micro-batches of a stream; `items` is the number of
+#: that level.
 STATE = "\0state"
 #: A LATER holds items that are due after a micro-batch; `items` is the level that they go to, `first` their first meta.
 LATER = "\0later"
@@ -61,8 +61,8 @@ BATCH_ITEMS = 4096
 _BATCH_ITEMS_MIN = 64
 _BATCH_BYTES = 1 << 20  # where items are large, batches have fewer
 _HELD_ITEMS_MAX = 1 << 18  # over all the batches that a task is filling
-READY_BYTES = 16 << 20  # of the batches that a task holds before it takes a piece
-_ROWS_BYTES = 4 << 20  # of the rows that are handed to Spark at once
+READY_BYTES = 16 << 20  # of the batches that a task gathers before it takes a piece
+_ROWS_BYTES = 4 << 20  # of the rows that are given to Spark at once
 
 
 class Row(NamedTuple):
@@ -99,12 +99,12 @@ class Cutter:
         self._items_at_once: dict[str, int] = {}
 
     def items_at_once(self, port: str, payloads: list[Any]) -> int:
-        """How many items of a port make a row, by the size of the last ones, or of the first."""
+        """How many items of a port make a row, estimated from the size of the last row, or else of the first item."""
         known = self._items_at_once.get(port)
         if known is None:
             try:
                 known = _fitting(len(pickle.dumps(payloads[0], 5)))
-            except Exception:  # met again when the row is made, which says what and where
+            except Exception:  # raised again when the row is made, with the item
                 known = BATCH_ITEMS
             self._items_at_once[port] = known
         return known
@@ -160,7 +160,7 @@ def rows_in(batch: pa.RecordBatch) -> Iterator[Row]:
 
 
 def shuffled(frame: Any, targets: int) -> Any:
-    """Each row to its task, and there in the order of first metas."""
+    """Send each row to its task, and sort a task's rows by their first metas."""
     return _to_targets(frame, targets).sortWithinPartitions("first")
 
 
@@ -171,7 +171,7 @@ def _to_targets(frame: Any, targets: int) -> Any:
 
 
 def by_hash(frame: Any, targets: int) -> Any:
-    """Each row to the task that is its target, in Spark 4.0, which only knows tasks by hashes."""
+    """Send each row to its target task in Spark 4.0, which can address tasks only by hashes."""
     from pyspark.sql import functions
 
     numbers = functions.array(*map(functions.lit, hashed_to(targets)))
@@ -180,7 +180,7 @@ def by_hash(frame: Any, targets: int) -> Any:
 
 @cache
 def hashed_to(targets: int) -> list[int]:
-    """For each target the least number that Spark's hash (Murmur3 of an int, seed 42) puts there."""
+    """For each target the least number that Spark's hash (Murmur3 of an int, seed 42) sends there."""
     found: dict[int, int] = {}
     number = 0
     while len(found) < targets:
@@ -221,7 +221,7 @@ class Outbox:
         self._cutter = Cutter()
 
     def add(self, level: int, target: int, port: str, columns: Columns) -> None:
-        """Items of one port for one task; in the order of metas, or sorted here."""
+        """Add items of one port for one task; they are sorted here if they are not in order."""
         count = len(columns.metas)
         if not count:
             return
@@ -239,12 +239,12 @@ class Outbox:
         self._bytes += len(row.body or b"") + 100
 
     def ready(self) -> Iterator[pa.RecordBatch]:
-        """Rows, where there are enough to hand on."""
+        """Rows, once there are enough of them."""
         if self._bytes >= _ROWS_BYTES:
             yield self._hand_on()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """All that is left, and the counts."""
+        """All remaining rows, and the counts."""
         for place in list(self._held):
             self._close(place)
             yield from self.ready()
@@ -271,8 +271,8 @@ class Outbox:
         return batch
 
 
-#: What is made of items that meet with one meta: nothing, for the barrier tells such a bug; or they are told apart by
-#: their ordinals, where they were read as the first of their place each.
+#: What happens to items with equal metas: "bug": nothing, since the barrier reports such a bug; "count": they get
+#: ordinals, if each was read as the first of its place.
 Repeats = Literal["bug", "count"]
 
 
@@ -281,7 +281,7 @@ class Inbox:
 
     Args:
         ready_items: how many items to gather before a piece is handed out.
-        repeats: what is made of items with one meta.
+        repeats: what happens to items with equal metas.
     """
 
     def __init__(self, ready_items: int, repeats: Repeats = "bug") -> None:
@@ -293,11 +293,11 @@ class Inbox:
         self._runs: dict[str, list[Columns]] = {}
 
     def add(self, row: Row) -> None:
-        """The items of a row."""
+        """Add the items of a row."""
         self.add_columns(row.port, row.columns(), len(row.body))
 
     def add_columns(self, port: str, columns: Columns, size: int) -> None:
-        """Items that are sorted by meta, none of them too, and about how many bytes they are."""
+        """Add items sorted by meta, possibly none; `size` is about how many bytes they are."""
         if columns.metas:
             self._runs.setdefault(port, []).append(columns)
             self._items += len(columns.metas)
@@ -309,16 +309,16 @@ class Inbox:
         return self._bytes >= self._due_bytes or self._items >= self._due
 
     def bound(self, first: bytes) -> bytes:
-        """Below what everything has come, where the next row begins with `first`.
+        """The bound below which all items have come, if the next row begins with `first`.
 
-        Items of one place that are counted here are all needed at once.
+        Items of one place that are counted here must be in one piece.
         """
         return place_of(first) if self._repeats == "count" else first
 
     def below(self, bound: bytes) -> list[Part]:
-        """Items below a bound."""
+        """Take the items below a bound."""
         parts = [(port, self._merged(port, bound)) for port in self._runs]
-        # Where batches overlap much, the next piece is taken when there is twice as much: merging stays n log n.
+        # If batches overlap much, the next piece is taken when there is twice as much: merging stays O(n log n).
         taken = sum(len(columns.metas) for _, columns in parts)
         left = self._items - taken
         self._bytes = self._bytes * left // max(self._items, 1)
@@ -327,7 +327,7 @@ class Inbox:
         return [part for part in parts if part[1].metas]
 
     def _merged(self, port: str, bound: bytes) -> Columns:
-        """What is below the bound, taken out of every run."""
+        """The items below the bound, taken out of every run and merged."""
         taken: list[Columns] = []
         kept: list[Columns] = []
         for run in self._runs[port]:
@@ -351,7 +351,8 @@ class Inbox:
 
 
 def counted(columns: Columns) -> Columns:
-    """Sorted items with those of one meta told apart: each gets as its ordinal how many of them were before it."""
+    """Sorted items with distinct metas: of items with equal metas, each gets the number of those before it as ordinal.
+    """
     metas = list(columns.metas)
     before = 0
     for at in range(1, len(metas)):

@@ -1,9 +1,9 @@
-"""A cut of another engine as rows: states for the tasks that have the keys here, and later items for where they go.
+"""Turns a cut of another engine into rows: states for the tasks of their keys, and later items for their targets.
 
-Invariant: with these rows, and the items at or above the cut, the tasks are where those of an unbroken run would be.
+Invariant: with these rows, and the items at or above the cut, tasks compute the same as in an uninterrupted run.
 
-Why: states and later items of a cut are by key and as of it, so they fit any number of tasks. A later item that was
-taken back is counted away, since tasks on Spark take nothing back.
+Why: a cut holds states and later items by key, so they fit any number of tasks. A later item and its tombstone cancel
+out beforehand, since tasks on Spark take nothing back.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from drift.state.pieces import StoredPiece, states_of
 from drift_graph.canonical import form_of
 from drift_graph.meta import BEGINNING, END_OF_TIME
 
-_KEYS = 4096  # of a task, about, in one row
+_KEYS = 4096  # of one task, about, in a row
 
 
 def rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
-    """The rows of a run that has an end: for each level, and how many items were released before."""
+    """The rows of a bounded run: for each level, and a count of the items released before."""
     for row in _states(begin, levels, work.targets):
         yield row._replace(level=row.items)
     yield from _later(begin, levels, work, None, END_OF_TIME)
@@ -36,7 +36,7 @@ def rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
 
 
 def kept_rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
-    """The same as a micro-batch of a stream would have kept it."""
+    """The same rows as a micro-batch of a stream would have stored them."""
     yield from _states(begin, levels, work.targets)
     yield from _later(begin, levels, work, Remembering(-1, everything=True), begin.cut.at)
 
@@ -64,7 +64,7 @@ def _later(
 
 
 def _net(later: list[LaterSent]) -> list[LaterSent]:
-    """Those that were not taken back."""
+    """The later items that were not taken back."""
     found: dict[tuple[str, bytes, bytes], list[LaterSent]] = {}
     for each in later:
         found.setdefault((each.target, each.meta, form_of(each.payload)), []).append(each)

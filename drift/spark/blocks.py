@@ -1,9 +1,9 @@
-"""The digest of a range of the output, and of a whole that was hashed in ranges.
+"""The digest of a range of the output, and of an output that was hashed in ranges.
 
-Invariant: `joined_digest` over ranges that follow each other gives the digest of all their items in one.
+Invariant: `joined_digest` over consecutive ranges gives the digest of all their items together.
 
-Why: blocks are cut by position in the whole output. A range hashes those that lie within it, and gives the bytes of
-those that it shares with its neighbours, fewer than 4096 items at each end.
+Why: blocks are cut by position in the whole output. A range hashes the blocks that lie within it, and gives the bytes
+of those that it shares with its neighbours, fewer than 4096 items at each end.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PartDigest(Digest):
 
 
 def joined_digest(algorithm: Algorithm, blocks: Iterable[tuple[int, bytes]], edges: Iterable[Edge]) -> list[bytes]:
-    """The block hashes of a whole, the last of them of a block that may not be full."""
+    """The block hashes of the whole output; the last block may not be full."""
     found = dict(blocks)
     pieces: dict[int, list[Edge]] = {}
     for edge in sorted(edges):

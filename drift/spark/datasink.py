@@ -1,11 +1,11 @@
-"""Rows into a record: `df.writeStream.format("drift")`, `df.write.format("drift")`.
+"""Writes rows into a record: `df.writeStream.format("drift")`, `df.write.format("drift")`.
 
-Invariant: a micro-batch is in the record whole and once, also where Spark gives it again after a crash; and a replay of
-the record gives what a run over the rows would have given.
+Invariant: a micro-batch is in the record completely and once, even if Spark gives it again after a crash; and a replay
+of the record gives the output of a run over the rows.
 
-Why: tasks put the rows aside as files, under names that nobody else uses. When all have, one process gives the items
-their global times, in the order of the tasks, and seals them together with the number of the micro-batch (see
-`drift.records.appending`). A number that is sealed already is passed over.
+Why: tasks write the rows to staging files under unique names. When all tasks have, one process gives the items their
+global times, in the order of the tasks, and seals them together with the number of the micro-batch (see
+`drift.records.appending`). A number that is already sealed is skipped.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Target:
     Attributes:
         path: the record.
         graph: place of the graph.
-        source: which of its sources the rows are of; "" where a column says it.
-        column: the one that does.
+        source: the source that all rows are of; "" if a column names it.
+        column: that column.
         payload: what a payload is made of.
         writer: the checkpoint of the stream; "" for a batch.
     """
@@ -93,7 +93,7 @@ class Target:
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has put aside; `check` is a sum over its rows, which their order does not change."""
+    """The staging file of a task; `check` is a checksum over its rows that does not depend on their order."""
 
     name: str
     rows: int
@@ -101,13 +101,13 @@ class Staged(WriterCommitMessage):
 
 
 class _Writer:
-    """What both kinds of write have: tasks `write`, and one process does the rest."""
+    """Common to both kinds of write: tasks `write`, and one process does the rest."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Put the rows of a task aside."""
+        """Write the rows of a task to a staging file."""
         target = self._target
         folder = target.path / _STAGING
         folder.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ class _Writer:
         return Reading("", 0, ArrivalTime(), self._target.payload, names, False).payloads(batch.select(names))
 
     def _append(self, messages: Sequence[WriterCommitMessage | None], number: int | None) -> None:
-        """Add a micro-batch to the record, or all there is to a new one."""
+        """Append a micro-batch to the record, or all rows to a new record."""
         target = self._target
         staged = [message for message in messages if isinstance(message, Staged)]
         batch = Batch(
@@ -151,7 +151,7 @@ class _Writer:
         self._remove()
 
     def _staged(self, staged: Staged) -> Iterator[tuple[str, list[Any]]]:
-        """What a task has put aside, for each source."""
+        """The rows in a task's staging file, by source."""
         with pq.ParquetFile(self._target.path / _STAGING / staged.name) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE):
                 sources = batch.column("source")
@@ -160,12 +160,12 @@ class _Writer:
                     yield source, restored_many(of_arrow(rows.column("payload")), {})
 
     def _remove(self) -> None:
-        """Remove what was put aside, also by tasks that died."""
+        """Remove the staging files, also those of tasks that died."""
         shutil.rmtree(self._target.path / _STAGING, ignore_errors=True)
 
 
 class StreamSink(_Writer, DataSourceStreamArrowWriter):
-    """Micro-batches into a record that goes on."""
+    """Appends micro-batches to a record."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         self._append(messages, batchId)
@@ -175,7 +175,7 @@ class StreamSink(_Writer, DataSourceStreamArrowWriter):
 
 
 class BatchSink(_Writer, DataSourceArrowWriter):
-    """A DataFrame as the whole input of a record."""
+    """Writes a DataFrame as the whole input of a record."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self._append(messages, None)
@@ -188,7 +188,7 @@ def _is_done(last: Batch, batch: Batch, target: Target) -> bool:
     """Whether a micro-batch is in the record already.
 
     Raises:
-        SettingsError: the record and Spark's checkpoint do not go together.
+        SettingsError: the record and Spark's checkpoint do not match.
     """
     if batch == last:
         return True

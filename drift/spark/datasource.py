@@ -1,11 +1,11 @@
-"""A record as a DataFrame and as a stream: `spark.read.format("drift")`, `spark.readStream.format("drift")`.
+"""Reads a record as a DataFrame or a stream: `spark.read.format("drift")`, `spark.readStream.format("drift")`.
 
-Writing one is in `datasink`.
+`datasink` writes records.
 
-Invariant: only what a record's manifest lists is read, each row once, in the order of its number; a stream that is
-started again on its checkpoint reads the same rows between the same offsets.
+Invariant: only files that a record's manifest lists are read, each row once, in the order of row numbers; a stream that
+is restarted from its checkpoint reads the same rows between the same offsets.
 
-Why: a sealed file never changes and keeps its place, and a row is known by its number over all files of its table.
+Why: a sealed file never changes or moves, and a row is identified by its number over all files of its table.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class _Wanted:
 
 @dataclass
 class _Rows(InputPartition):
-    """Rows of one file: from one number up to another."""
+    """A range of rows of one file."""
 
     path: str
     first: int
@@ -133,7 +133,7 @@ def _partitions(wanted: _Wanted, start: int, end: int) -> list[_Rows]:
 
 
 class _RowReader:
-    """What reads rows in a task."""
+    """Reads rows in a task."""
 
     def __init__(self, wanted: _Wanted, schema: Any) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -184,7 +184,7 @@ class _RowReader:
 
 
 def _with_metas(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with global times, and metas where they have paths, each as one column."""
+    """Rows with their global times as one column, and their metas as another if they have paths."""
     batch = batch.append_column("global_time", stored.to_arrow(metas_of(batch, GLOBAL_TIME)))
     return batch.append_column("meta", stored.to_arrow(metas_of(batch))) if "path" in batch.schema.names else batch
 
@@ -196,7 +196,7 @@ class _Reader(_RowReader, DataSourceReader):
 
 
 class _StreamReader(_RowReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Rows as they are sealed; an offset is how many there were."""
+    """Streams rows as they are sealed; an offset is the number of rows sealed so far."""
 
     _end: int | None = None  # where trigger(availableNow=True) ends
 
@@ -216,7 +216,7 @@ class _StreamReader(_RowReader, DataSourceStreamReader, SupportsTriggerAvailable
         except RecordError:
             if Path(self._wanted.path).is_dir():
                 raise
-            rows = 0  # the run has not begun to record
+            rows = 0  # the run has not sealed anything yet
         if isinstance(limit, ReadMaxRows):
             rows = min(rows, start["rows"] + limit.max_rows)
         return {"rows": max(rows, start["rows"])}

@@ -1,12 +1,12 @@
 """A run on Spark: sources into rows, a shuffle and a kernel for each level of the graph, and the output in order.
 
-Invariant: what is released is what the reference releases, whatever the partitions, and no more of it is in this
-process than some pieces.
+Invariant: the output equals the reference's, whatever the partitions, and the driver holds only a few pieces of it at a
+time.
 
 Why: the rows of each task are merged in the order of metas and go through the machines of the other engines, so
-nothing is ever taken back. The last level is cut into ranges of metas, one for each task. Every task before it tells
-each of them how much it sent to the ranges below, so a range knows its position in the whole output before its first
-item; the ranges release, number and hash side by side.
+nothing is ever taken back. The last level is cut into ranges of metas, one for each task. Every earlier task reports to
+each range how many items it sent to the ranges below, so a range knows its position in the whole output before its
+first item; the ranges release, number and hash their items in parallel.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SparkEngine:
         self._ended = False
 
     def keep_state(self, begin: Begin | None) -> None:
-        """Before any item: the run goes on from a cut of any engine, or begins; and has one when it has ended."""
+        """Called before any item: the run goes on from a cut of any engine, or begins; at its end it has a cut."""
         self._begin = begin
         if begin is not None:
             output = begin.cut.output
@@ -74,7 +74,8 @@ class SparkEngine:
         return False
 
     def cut(self) -> Taken | None:
-        """The end, which nothing comes after: so it has no states. Jobs on Spark have no moments in between."""
+        """The cut at the end of the run, which has no states; None before: a Spark job has no point to take a cut at.
+        """
         if not self._ended:
             return None
         self._ended = False
@@ -83,7 +84,7 @@ class SparkEngine:
         return Taken(END_OF_TIME, output, {}, blocks, self.progress.tombstones)
 
     def released(self) -> Iterator[Released]:
-        """See `Engine`. Where nobody needs the items there are only empty pieces."""
+        """See `Engine`. If nobody needs the items, all pieces are empty."""
         if self._begin is not None and self._begin.cut.is_last:
             return
         if self._own:
@@ -163,7 +164,7 @@ class SparkEngine:
         return self._digest.blocks
 
     def encoded(self) -> Sequence[Encoded]:
-        """The items of the last piece as bytes, which a record keeps: so they are encoded once."""
+        """The items of the last piece as bytes, for a record, so that they are encoded only once."""
         return self._encoded
 
     def observed(self) -> Observed:

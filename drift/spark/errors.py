@@ -1,7 +1,7 @@
-"""What Spark says when a job fails, in a few words.
+"""Turns the exceptions of failed Spark jobs into short errors.
 
-Invariant: a DriftError that left a task arrives as itself; anything else becomes a ProcessError with the line that
-matters, and Spark's own exception as its cause.
+Invariant: a DriftError that left a task arrives unchanged; any other exception becomes a ProcessError with the line
+that matters, and Spark's exception as its cause.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _ADVICE = (
 
 
 def told_to_spark(error: Exception) -> Exception:
-    """What a micro-batch ends with: the error itself, or where Spark's own is in it, a few words of that.
+    """The error that a micro-batch raises: the error itself, or a short text of it if it contains Spark's exception.
 
-    In such a text Spark looks for an interruption, to know a query that was stopped, by a regular expression that takes
-    stack for every character: the trace of the JVM in it would end the query's thread with a StackOverflowError.
+    To recognize a query that was stopped, Spark searches the text for an interruption, by a regular expression that
+    needs stack for every character: the JVM's trace in the text would end the query's thread with a StackOverflowError.
     """
     text = "".join(traceback.format_exception(error))
     if _PROXY not in text:
@@ -43,7 +43,7 @@ def told_to_spark(error: Exception) -> Exception:
 
 
 def as_drift_error(error: BaseException) -> DriftError:
-    """The error to end a run with."""
+    """The DriftError that the run ends with."""
     if isinstance(error, DriftError):
         return error
     text = safe_text(str, error, 100_000)
@@ -58,7 +58,7 @@ def as_drift_error(error: BaseException) -> DriftError:
 
 
 def _telling_line(text: str) -> str:
-    """The last line of a Python traceback in it, or else its first line."""
+    """The last line of a Python traceback in the text, or else its first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Bug)\b.*", line)]
     return (raised[-1] if raised else lines[0] if lines else type(text).__name__)[:500]

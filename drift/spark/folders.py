@@ -1,9 +1,9 @@
-"""Temporary folders that do not outlast the process they belong to for long.
+"""Temporary folders that are removed even if their process is killed.
 
-Invariant: a folder made here is removed by its owner, or where that was killed, by the next process that makes one.
+Invariant: a folder made here is removed by its owner or, if the owner was killed, by the next process that makes one.
 
-Why: the owner holds a lock on a file in it, which the system takes away from a process that is gone, whatever ended it
-and wherever it ran; so a folder whose lock can be had is nobody's.
+Why: the owner holds a lock on a file in the folder, which the system releases when the process ends, whatever ended it
+and wherever it ran; so a folder whose lock can be acquired has no owner.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def make_folder(prefix: str) -> Path:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix))
         number = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        if _is_locked(number) and os.fstat(number).st_nlink:  # nobody took it for one that was left
+        if _is_locked(number) and os.fstat(number).st_nlink:  # no other process removed it as abandoned
             _held[folder] = number
             return folder
         os.close(number)
@@ -43,7 +43,7 @@ def _remove_if_left(lock: Path) -> None:
     try:
         number = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return  # it is gone by now, or another user's
+        return  # it is already removed, or another user's
     try:
         if _is_locked(number):
             shutil.rmtree(lock.parent, ignore_errors=True)
@@ -52,7 +52,7 @@ def _remove_if_left(lock: Path) -> None:
 
 
 def _is_locked(number: int) -> bool:
-    """Whether the lock could be had."""
+    """Whether the lock was acquired."""
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -2,14 +2,14 @@
 
 Invariant: rows get the global times that any engine would give their payloads, however they are partitioned.
 
-Why: in event time the place of a row is its time and its tie, both functions of the row. Without a tie function rows of
-one place are equal, so they take the same ways through the graph and may be counted where these lead, in any order:
-rows are read as they lie. With one they come together in one task and are counted there, where two that differ are an
-error. A DataFrame has no order of arrival, so nothing in it is late; and arrival time needs an order to be stated, by
-which the rows are numbered.
+Why: in event time the place of a row (a global time without the ordinal) is its time and its tie, both functions of the
+row. Without a tie function rows of one place are equal, so they take the same paths through the graph and may be
+counted at the end of these, in any order: rows are read in the partitions and the order that they have. With a tie
+function rows of one place are brought to one task and counted there, and two that differ are an error. A DataFrame has
+no order of arrival, so no row is late; and arrival time needs a stated order, by which the rows are numbered.
 
-Batches of rows overlap as little as their times do, and what overlaps is in memory at once: so rows are read as they
-lie only where a look at some of them says that they are in order, or after Spark has sorted them by a column of times.
+Batches of rows overlap as little as their times do, and overlapping batches are in memory at once: so rows are read in
+their own order only if a sample says that they are sorted, or after Spark has sorted them by a column of times.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
 from drift_graph.stamps import ties_one_by_one, times_of
 from drift_graph.times import SourceMachine
 
-#: The column of times, where one is given; behind those of the payload.
+#: The column of times, if there is one; after the columns of the payload.
 TIME = "__drift_time"
 _PLACE = "__drift_place"
 _ERROR = "__drift_error"
@@ -53,16 +53,16 @@ _PIECE_ITEMS = 16384
 
 
 class FrameMachine(SourceMachine):
-    """Gives rows their places: global times without the ordinal."""
+    """Computes the places of rows: global times without the ordinal."""
 
     def places(
         self, payloads: list[Any], times: list[int] | None, forms: list[bytes] | None = None, ending: bytes = b""
     ) -> tuple[list[bytes], Exception | None]:
-        """The places up to the first row that has none, and why it has none.
+        """The places up to the first row that has none, and the error of that row.
 
         Args:
-            forms: canonical bytes of the payloads, where they are known.
-            ending: behind each place.
+            forms: canonical bytes of the payloads, if they are known.
+            ending: appended to each place.
         """
         error: Exception | None = None
         policy = self.policy
@@ -81,7 +81,7 @@ class FrameMachine(SourceMachine):
         return _hashed_places(times[: len(hashes) // 8], rank, hashes, ending), tie_error or error
 
     def _hashes(self, payloads: list[Any], forms: list[bytes] | None) -> tuple[bytes, Exception | None]:
-        """Eight bytes for each payload up to the first that has no canonical form."""
+        """A hash of eight bytes for each payload, up to the first that has no canonical form; and that one's error."""
         try:
             forms = canonical_each(payloads) if forms is None else forms[: len(payloads)]
             return b"".join(map(xxhash.xxh64_digest, forms)), None
@@ -91,7 +91,7 @@ class FrameMachine(SourceMachine):
 
 
 def _hashed_places(times: list[int], rank: bytes, hashes: bytes, ending: bytes) -> list[bytes]:
-    """Places whose ties are hashes of eight bytes, and nearly all take as many."""
+    """Places whose ties are hashes of eight bytes; a few hashes begin with zeros and take fewer."""
     count, middle, length = len(times), 8 + len(rank), 17 + len(rank) + len(ending)
     rows = np.empty((count, length), np.uint8)
     rows[:, :8] = packed_times(np.array(times, np.int64)).view(np.uint8).reshape(count, 8)
@@ -109,10 +109,10 @@ def _hashed_places(times: list[int], rank: bytes, hashes: bytes, ending: bytes) 
 
 @dataclass(frozen=True)
 class Reading:
-    """What the tasks that read a DataFrame are told.
+    """How tasks read a DataFrame.
 
     Attributes:
-        columns: names of the payload's columns, as they are in the rows.
+        columns: names of the payload's columns, in the order of the rows' columns.
         timed: whether a column holds the times; else the policy's function is called.
     """
 
@@ -132,12 +132,12 @@ class Reading:
         return payloads_of(columns, self.columns, self.payload, batch.num_rows)
 
     def forms(self, batch: pa.RecordBatch, payloads: list[Any]) -> list[bytes] | None:
-        """The canonical bytes of payloads of rows, where the types of the columns say how they are made; else None."""
+        """The canonical bytes of the payloads of rows, if the columns' types allow to make them directly; else None."""
         if not all(map(_is_plain, batch.columns[: len(self.columns)])):
             return None
         if self.payload != "dict":
             return list(map(_encode, payloads))
-        names = sorted(self.columns, key=_encode)  # as canonical bytes have the entries of a dict
+        names = sorted(self.columns, key=_encode)  # the order of a dict's entries in canonical bytes
         if names == list(self.columns):
             return list(map(_encode, payloads))
         entries = zip(*(map(itemgetter(name), payloads) for name in names))
@@ -160,7 +160,7 @@ def _is_plain(column: pa.Array) -> bool:
 
 
 def place_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows with their places, and at the end the least of the rows that have none, with the error."""
+    """Rows with their places, and at the end the least of the rows without a place, with its error."""
     work.opened()
     worst: tuple[bytes, bytes, pa.RecordBatch] | None = None
     for batch in batches:
@@ -197,7 +197,7 @@ def placed(
 def refusals(
     machine: FrameMachine, payloads: list[Any], times: list[int] | None
 ) -> Iterator[tuple[int, bytes, DriftError]]:
-    """The rows that have no place: index, what orders them among others, and why."""
+    """The rows that have no place: index, sort key, error."""
     for index, payload in enumerate(payloads):
         _, reason = placed(machine, [payload], None if times is None else [times[index]])
         if reason is not None:
@@ -206,7 +206,7 @@ def refusals(
 
 
 def read_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """From rows as they lie to rows of batches, whose items are counted where they come together (`Work.repeats`)."""
+    """Read rows in their own order; gives rows of batches, whose items are counted where they meet (`Work.repeats`)."""
     pieces = ((reading.name, columns, BEGINNING) for columns in _as_they_lie(reading, batches))
     yield from through_maps(work, pieces, tells_read=True)
 
@@ -215,7 +215,7 @@ def _as_they_lie(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterato
     """Items, each with the global time of the first of its place.
 
     Raises:
-        Refused: for the least of the rows that have no place, behind all that were given.
+        Refused: the least of the rows that have no place; after all items were given.
     """
     machine = reading.machine()
     worst: Refused | None = None
@@ -247,7 +247,8 @@ def _with_places(
 
 
 def number_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """From rows sorted by place to rows of batches: counts those of one place, and runs the maps after the source."""
+    """Count the rows of each place in rows sorted by place, and run the maps after the source; gives rows of batches.
+    """
     every = numbered(reading, batches)
     new = (columns.cut(bisect_left(columns.metas, work.begin), len(columns.metas)) for columns in every)
     pieces = ((reading.name, columns, columns.metas[0]) for columns in new if columns.metas)
@@ -266,7 +267,7 @@ def numbered(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[Co
         for start in range(0, whole.num_rows, _PIECE_ITEMS):
             batch = whole.slice(start, _PIECE_ITEMS)
             errors = batch.column(len(reading.columns) + 1)
-            if errors.null_count < batch.num_rows:  # they come first: their place is empty
+            if errors.null_count < batch.num_rows:  # rows with errors come first: their place is empty
                 for found in errors.drop_null().to_pylist():
                     length = int.from_bytes(found[:4], "big")
                     raise Refused(found[4 : 4 + length], pickle.loads(found[5 + length :]))
@@ -310,7 +311,7 @@ class Counter:
 
 
 def reading_of(name: str, rank: int, policy: TimePolicy, source: FrameSource, frame: Any) -> tuple[Reading, Any]:
-    """How a DataFrame is read, and the DataFrame with the column of times that this needs."""
+    """The reading of a DataFrame, and the DataFrame with the column of times, if the reading needs one."""
     columns = tuple(frame.columns)
     if source.payload not in ("dict", "tuple", "value"):
         raise SettingsError(f"payload={source.payload!r} is neither 'dict', 'tuple' nor 'value'")
@@ -373,7 +374,7 @@ _NULL = "a row is null in order_by column"
 
 
 def _without_nulls(frame: Any, column: Any) -> Any:
-    """The column, of which a null is an error; as it is where it says itself where nulls go."""
+    """The column with a check that fails at a null; unchanged if it is a sort order, which may say where nulls go."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions
 
@@ -391,7 +392,7 @@ def _without_nulls(frame: Any, column: Any) -> Any:
 
 
 class Numbered:
-    """A DataFrame whose rows are numbered in a stated order; its rows are kept on disk until `close`."""
+    """A DataFrame whose rows are numbered in a stated order; the rows are persisted on disk until `close`."""
 
     def __init__(self, frame: Any, order_by: Sequence[Any], targets: int) -> None:
         from pyspark import StorageLevel
@@ -435,8 +436,8 @@ class Numbered:
         self._kept.unpersist()
 
 
-#: How the rows of a DataFrame come to the first level: as they lie; sorted by their column of times, in the partitions
-#: that they are in or in others; or by their places.
+#: How the rows of a DataFrame come to the first level: in their own order; sorted by their column of times, in their
+#: own partitions or repartitioned; or sorted by their places.
 Way = Literal["lie", "time", "spread by time", "place"]
 
 

@@ -1,12 +1,12 @@
-"""The worker gang, seen from the driver: what its tasks are told, and whether the cluster can run them.
+"""The worker gang, on the driver's side: the settings of its tasks, and whether the cluster can run them.
 
-Invariant: a gang either starts at once or is refused at once, in words that help.
+Invariant: a gang either starts at once or is refused at once, with an error that says what to do.
 
-Why: a barrier stage gets all its slots or none. Where there are too few, Spark looks every 15 seconds and gives up
-after ten minutes; so it is asked beforehand what it would find.
+Why: a barrier stage gets all its slots or none. If there are too few, Spark checks every 15 seconds and gives up
+after ten minutes; so the driver makes the same check beforehand.
 
-A gang runs the levels whose cycles change keys, with `settings.gang`: see `gang_task`. A shuffle stands behind it, so
-that Spark starts the stage again, all of it, when a task or an executor dies; a result stage is never retried.
+With `settings.gang` a gang runs the levels whose cycles change keys: see `gang_task`. A shuffle follows the barrier
+stage, so Spark restarts the whole stage when a task or an executor dies; a result stage is never retried.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def check_slots(spark: Any, tasks: int) -> None:
             "set spark.dynamicAllocation.enabled=false, or leave out gang=True"
         )
     master = _setting(spark, "spark.master")
-    waits = master != "local" and not master.startswith("local[")  # there the one executor is here from the start
+    waits = master != "local" and not master.startswith("local[")  # in local mode the only executor is there at once
     deadline = time.monotonic() + (_EXECUTORS_WAIT_S if waits else 0)
     slots = slots_of(spark)
     while slots is not None and slots < tasks and time.monotonic() < deadline:
@@ -71,7 +71,7 @@ def check_slots(spark: Any, tasks: int) -> None:
 
 
 def slots_of(spark: Any) -> int | None:
-    """How many tasks can run at once; None where that cannot be known beforehand (Connect with a set parallelism)."""
+    """How many tasks can run at once; None if that cannot be known beforehand (Connect with a set parallelism)."""
     if hasattr(spark, "_jsparkSession"):
         context = spark.sparkContext._jsc.sc()  # as Spark's own check does
         profile = context.resourceProfileManager().defaultResourceProfile()

@@ -1,12 +1,12 @@
-"""Whether the other tasks of a gang are there.
+"""Detects that another task of a gang is lost.
 
-Invariant: a task that loses another before the level is done ends within seconds, and with it the attempt, so that
-Spark can begin it again; it does not wait for what will not come.
+Invariant: a task that loses another before the level is done fails within seconds, and with it the attempt, so that
+Spark can start a new one; it does not wait for messages that will not come.
 
-Why: ZeroMQ's own thread answers heartbeats, whatever a function does, so a connection ends when a process dies, is
-stopped, or cannot be reached. What was on its way may be lost then; so a connection that ended is not relied on again.
-A task that is done closes its connections as well: so the loss counts after a while, in which the others hear that the
-level is done.
+Why: ZeroMQ's own thread answers heartbeats, whatever a function does, so a connection ends only when a process dies, is
+stopped, or cannot be reached. Messages in flight may then be lost, so a connection that ended is not used again.
+A task that is done closes its connections, too: so a closed connection counts as a loss only after some time, in which
+the other tasks learn that the level is done.
 """
 
 from __future__ import annotations

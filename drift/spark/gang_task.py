@@ -1,10 +1,10 @@
-"""What one task of a worker gang does: the shell of a member (`drift.machines.nodes.member`), from rows to rows.
+"""One task of a worker gang: the shell of a member (`drift.machines.nodes.member`), from rows to rows.
 
 Invariant: a task ends when the level is done, or its attempt fails as a whole.
 
-Why: the last notice comes to all, since its sockets stay until it has left; who fails says so to all; and who is gone
-without a word is missed (`gang_lines.py`). Frames of another attempt are refused: they are seeded with numbers that the
-tasks of one attempt drew and told each other.
+Why: the last notice reaches every task, since the sender's sockets stay open until it has left; a task that fails
+reports its error to all others; and the others detect a task that dies silently (`gang_lines.py`). Frames of another
+attempt are refused: their seed is made of random numbers that the tasks of one attempt exchanged.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run_gang(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Itera
 
 
 def transport_of(work: Work, address: str) -> Transport:
-    """Sockets on the interface that Spark knows this executor by, or on all where none of this machine has it."""
+    """Sockets on the interface of this executor's address in Spark; on all interfaces if none has that address."""
     assert work.gang is not None
     with socket.socket() as probe:
         try:
@@ -73,7 +73,7 @@ def transport_of(work: Work, address: str) -> Transport:
 
 
 class GangLoop(Loop):
-    """The shell of a member, with the acker in task 0: it gives it the rows of a task, and hands on what leaves."""
+    """The shell of a member, with the acker in task 0: feeds the rows of a task, and gives the rows that leave."""
 
     def __init__(
         self, index: int, work: Work, level: int, transport: Transport, batches: Iterable[pa.RecordBatch]
@@ -91,18 +91,18 @@ class GangLoop(Loop):
         self._linger_ms = 0
 
     def address(self, host: str) -> str:
-        """Where the other tasks connect to."""
+        """The address that the other tasks connect to."""
         return f"tcp://{host}:{self.inbox.address.rpartition(':')[2]}"
 
     def join(self, addresses: list[str], nonces: list[int]) -> None:
-        """Take part in the attempt whose tasks these are."""
+        """Join the attempt that consists of these tasks."""
         self.codec.reseed(xxhash.xxh64_intdigest(json.dumps(nonces).encode()))
         boxes = {index: self.connect(each) for index, each in enumerate(addresses) if index != self._index}
         self._lines = Lines(boxes, addresses)
         self.carrier.boxes = boxes if self._index == 0 else {**boxes, ACKER: boxes[0]}
 
     def output(self) -> Iterator[pa.RecordBatch]:
-        """Work to the end; the rows that leave."""
+        """Run the level to its end; gives the rows that leave it."""
         member = self._member
         try:
             while member.minimal_time != END_OF_TIME and not member.stopped:
@@ -117,13 +117,13 @@ class GangLoop(Loop):
         while self._stuck:
             self.step()
             self._lines.check()
-        self._linger_ms = _LINGER_MS  # for the last notice, or word of the error
+        self._linger_ms = _LINGER_MS  # so that the last notice, or the error, is still sent
         self._outbox.add_row(Row(self._levels.last, 0, BEGINNING, TAKEN_BACK, member.tombstones, b""))
         yield from self._feeder.passing()
         yield from self._outbox.rest()
 
     def _step(self) -> None:
-        """A turn; then more to feed, where there is room, and what is settled leaves."""
+        """One turn of the loop; then feed more items, if there is room, and send on settled output."""
         member = self._member
         feeds = member.may_feed and not self._stuck
         self.step(at_once=feeds)
@@ -135,14 +135,14 @@ class GangLoop(Loop):
 
     @property
     def _stuck(self) -> bool:
-        """Some socket does not take what was sent."""
+        """Whether some socket accepts no more frames."""
         return any(box.waiting for box in self.carrier.boxes.values())
 
     def _carry(self, sends: list[Send]) -> None:
         self.carrier.carry(self.node.through(sends, time.monotonic()), self.node.unsent)
 
     def leave(self) -> None:
-        """Let go of the sockets."""
+        """Close the sockets."""
         self.close(self._linger_ms)
 
 
@@ -168,12 +168,12 @@ class _Feeder:
         self._at = 0
 
     def passing(self) -> Iterator[pa.RecordBatch]:
-        """Rows of later levels, which this level hands on."""
+        """Rows of later levels, which this level passes through."""
         passing, self._passing = self._passing, []
         yield from passing
 
     def take(self, items_max: int) -> tuple[list[_Item], bytes]:
-        """The next items, and the global time that those after them do not go below: END_OF_TIME where none are."""
+        """The next items, and a lower bound of the global times of later ones: END_OF_TIME if there are none."""
         while len(self._items) - self._at < items_max and not self._read_all:
             self._items, self._at = self._items[self._at :] + self._more(), 0
         items = self._items[self._at : self._at + items_max]
@@ -183,7 +183,7 @@ class _Feeder:
         return items, END_OF_TIME if self._next is None else global_time_of(self._next.first)
 
     def _more(self) -> list[_Item]:
-        """The items below the first row that is not looked at yet."""
+        """The items below the first row that was not read yet."""
         while not self._read_all:
             row, self._next = self._next, next(self._rows, None)
             self._read_all = self._next is None

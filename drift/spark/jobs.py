@@ -1,8 +1,9 @@
-"""Asking Spark for something without waiting in its hands.
+"""Runs Spark jobs from another thread, so that the caller's thread never blocks in Spark.
 
-Invariant: Ctrl-C is acted on at once, the job it interrupts is cancelled, and what Spark says becomes a DriftError.
+Invariant: Ctrl-C takes effect at once and cancels the job that it interrupts; an exception of Spark becomes a
+DriftError.
 
-Why: another thread asks. A signal that comes while a thread reads Spark's answer would leave the connection half read.
+Why another thread: a signal that comes while a thread reads Spark's answer would leave the connection half read.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _numbers = count()
 
 
 def new_tag() -> str:
-    """A name for the jobs of one question, of all runs in this process."""
+    """A tag for the jobs of one call, unique in this process."""
     return f"drift-{threading.get_ident():x}-{next(_numbers)}"
 
 
 def answer(spark: Any, question: Callable[[], T]) -> T:
-    """What a function gives that runs jobs.
+    """The result of a function that runs jobs.
 
     Raises:
         DriftError: the job failed.
@@ -59,7 +60,7 @@ def answer(spark: Any, question: Callable[[], T]) -> T:
 
 
 class Job:
-    """Pulls the rows of a DataFrame in another thread, so that this one can always act."""
+    """Pulls the rows of a DataFrame in another thread, so that the caller's thread is never blocked."""
 
     def __init__(self, spark: Any, frame: Any) -> None:
         self.tag = new_tag()
@@ -70,7 +71,7 @@ class Job:
         self._thread = threading.Thread(target=self._pull, name="drift-spark", daemon=True)
 
     def rows(self) -> Iterator[Any]:
-        """The rows in order; None where there is none for a while.
+        """The rows in order; None when there is none for a while.
 
         Raises:
             DriftError: why the job ended.
@@ -108,7 +109,7 @@ class Job:
         return False
 
     def close(self) -> None:
-        """Cancel what still runs."""
+        """Cancel the job if it still runs."""
         self._closed.set()
         if self._thread.is_alive():
             with suppress(Exception):  # the JVM may be gone

@@ -1,10 +1,10 @@
-"""What the tasks of Spark run: functions for mapInArrow, from rows of batches to rows of batches, or to released items.
+"""The functions that Spark's tasks run by mapInArrow: from rows of batches to rows of batches, or to released items.
 
-Invariant: the rows a task gives depend on the rows it takes and the graph alone, so Spark may run it again anywhere.
+Invariant: a task's output rows depend on its input rows and the graph alone, so Spark may run it again anywhere.
 
-Why: they are the machines of the other engines, fed in the order of metas. A function of the user that raises gives a
-Failure, which is an item; an error of the input or of a payload's form is a row too. So a job fails only where the
-machine or this library is at fault.
+Why: the kernels run the machines of the other engines, fed in the order of metas. If a user's function raises, the
+result is a Failure, which is an item; an error in the input or in encoding a payload is a row too. So a job fails only
+if the computer or this library is at fault.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ _GC_THRESHOLD = 100_000
 
 @dataclass(frozen=True)
 class Work:
-    """What every task of a run is told.
+    """The settings that every task of a run gets.
 
     Attributes:
-        dataflow: packed.
-        around: what functions find of the driver's process; folders of its path that are on the task's machine are
-            used too.
+        dataflow: pickled.
+        around: the part of the driver's environment that functions see; folders on its module path are also searched if
+            they exist on the task's machine.
         targets: how many tasks a level has.
         bounds: metas that cut the output into `targets` ranges, or fewer.
-        end: nothing at or above it is released; below END_OF_TIME where an input ended with an error.
-        heartbeat: of all sources at the end: later items at or above it have not come yet.
-        gang: keys of the gangs that run the levels whose cycles change keys; None where each such runs in one task.
-        remembers: tasks give rows of STATE, these, and go on with those that they are given.
-        repeats: what tasks make of items with one meta.
-        keeps: tasks that read rows send them on as they are, to be kept in the ranges that `bounds` cut.
-        begin: a cut that the run goes on from: items below it are passed over, and states are as of it.
+        end: nothing at or above it is released; below END_OF_TIME if an input ended with an error.
+        heartbeat: of all sources at the end: later items at or above it are not due yet.
+        gang: keys of the gangs that run levels whose cycles change keys; None if each such level runs in one task.
+        remembers: which states tasks write as rows of STATE, and restore from rows of STATE; None for none.
+        repeats: what tasks do with items of equal metas.
+        keeps: tasks that read rows send them on unprocessed, to be stored in the ranges that `bounds` cut.
+        begin: the cut that the run goes on from: items below it are skipped, and states are as of it.
         classes: of states.
     """
 
@@ -89,13 +89,13 @@ class Work:
 
     @property
     def due_below(self) -> bytes:
-        """Later items below it have come when all rows have."""
+        """When all rows have come, all later items below this meta have, too."""
         return min(self.end, self.heartbeat)
 
     def opened(self) -> Levels:
-        """The dataflow, in a task."""
+        """The levels of the dataflow, in a task."""
         dataflow = _dataflow(self.dataflow, self.around)
-        self.around.enter(same_machine=False)  # this process may have run tasks of others since it knows the dataflow
+        self.around.enter(same_machine=False)  # since it cached the dataflow, this process may have run tasks of others
         gc.set_threshold(_GC_THRESHOLD, 20, 100)
         return Levels(dataflow, fused=self.fused, gang=self.gang is not None, classes=self.classes)
 
@@ -107,7 +107,7 @@ def _dataflow(packed: bytes, around: Surroundings) -> Dataflow:
 
 
 class Refused(Exception):
-    """A row that has no place."""
+    """A row has no place: no global time can be made for it."""
 
     def __init__(self, key: bytes, error: DriftError) -> None:
         super().__init__(str(error))
@@ -118,10 +118,11 @@ class Refused(Exception):
 def through_maps(
     work: Work, pieces: Iterable[tuple[str, Columns, bytes]], *, tells_read: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Items of a source each, and a global time that no later item is below, to rows of batches behind the maps.
+    """Run the maps after the sources.
 
     Args:
-        tells_read: a row says how many items they were.
+        pieces: (source, its items, a global time that no item of a later piece lies below).
+        tells_read: add a row with the number of items read.
     """
     levels = work.opened()
     outbox = Outbox(levels.last, work.targets)
@@ -151,7 +152,7 @@ def _worker(work: Work, levels: Levels, level: int) -> LevelWorker:
 
 
 def release_later(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of LATER for sinks, to those of the ranges of this micro-batch; what is not due waits on."""
+    """Send later items for sinks to the ranges of this micro-batch; items that are not due stay rows of LATER."""
     levels = work.opened()
     outbox = Outbox(levels.last, work.targets)
     worker = _worker(work, levels, 0)
@@ -166,7 +167,7 @@ def release_later(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
 
 
 def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The groupings of a level, or for level 0 the maps after the sources; rows of later levels pass by."""
+    """Run the groupings of a level, or for level 0 the maps after the sources; rows of later levels pass through."""
     levels = work.opened()
     outbox = Outbox(levels.last, work.targets)
     target = 0

@@ -1,4 +1,4 @@
-"""The engine on Spark, as others know it."""
+"""The Spark engine's kind: its name and its settings."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from drift_graph.graph import Dataflow
 
 @dataclass(frozen=True)
 class SparkSettings(Settings):
-    """Settings of engine "spark", beside those of all.
+    """Settings of engine "spark", in addition to those of all engines.
 
     Attributes:
         spark: a session to run in; None takes the active one, or starts one that ends with the run.
         master: where a session that is started runs, "local[*]" if None.
         partitions: tasks that share the keys, and the output; None for as many as run at once.
         gang: cycles that change keys run on all tasks at once, not in one of them.
-        silence_max_s: after so long without a sign of life a task of a gang counts as hung.
+        silence_max_s: a task of a gang counts as hung after so many seconds without a heartbeat.
     """
 
     spark: Any = setting(None, anything)

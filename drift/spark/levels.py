@@ -1,9 +1,9 @@
-"""Which groupings of a graph run together on Spark, and what goes from where to where.
+"""Assigns the groupings of a graph to levels, which Spark runs one after the other, and routes items between them.
 
-Invariant: a grouping is at a higher level than every grouping whose items come to it, those on its own cycle excepted.
+Invariant: a grouping is at a higher level than every grouping whose items it gets, except those on its own cycle.
 
-Why: a level is the longest way from a source, counted in components of the graph; between two levels is one shuffle.
-The groupings of a level do not feed each other, so they share that shuffle.
+Why: a level is the length of the longest path from a source, counted in strongly connected components of the graph;
+between two levels is one shuffle. The groupings of a level do not feed each other, so they share that shuffle.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from drift_graph.meta import BEGINNING, END_OF_TIME
 
 @dataclass(frozen=True)
 class Remembering:
-    """Which states a task gives.
+    """Which states a task writes.
 
     Attributes:
-        number: of the micro-batch; a later one counts.
-        everything: those of all keys, not only of those that were changed; and all later items that are still to come,
-            not only new ones.
-        heartbeat: of all sources after the micro-batch before: later items below it have come.
+        number: of the micro-batch; of several versions of a state the one with the highest number counts.
+        everything: write the states of all keys, not only the changed ones; and all pending later items, not only
+            new ones.
+        heartbeat: of all sources after the previous micro-batch: later items below it have been processed.
     """
 
     number: int
@@ -44,12 +44,12 @@ class Levels:
     Attributes:
         of: level of each source, grouping and sink.
         alone: groupings on a cycle that changes keys, which run in one task.
-        gangs: levels with such groupings, where these run on a gang of all tasks instead.
+        gangs: levels with such groupings, if these run on a gang of all tasks instead.
         puts_later: whether maps put items at later times.
 
     Args:
-        gang: whether they do.
-        classes: of states, where the modules of the graph's functions do not know them by name.
+        gang: whether groupings on a cycle that changes keys run on a gang.
+        classes: of states, if the modules of the graph's functions do not have them under their names.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Levels:
         self.last = max(self.of.values(), default=0) + 1
 
     def forms(self) -> Forms:
-        """How states are written and read."""
+        """The forms in which states are written and read."""
         return Forms(self.dataflow, timed_steps(Plan(self.dataflow, fused=self.fused)), self.classes)
 
     def groups(self, level: int) -> list[str]:
@@ -94,13 +94,14 @@ class LevelWorker:
 
     Args:
         bounds: metas that cut the output into ranges, one range for each task of the last level.
-        due_below: timers from here on have not come when all items have.
-        remembering: where it is given, later items from there on are not sent on but kept, for `waiting`.
-        begin: nothing below it comes: states that are recalled are as of it.
+        due_below: timers at or above it are still pending when all items have been processed.
+        remembering: if set, later items at or above `due_below` are not sent on but stored, for `waiting`.
+        begin: no item lies below it: recalled states are as of it.
 
     Attributes:
-        cuts_at_times: pieces are to hold all that an input item brings about. On a cycle that changes keys, what it
-            causes by one way may come behind what comes of it by another, and that would be in order no more.
+        cuts_at_times: a piece must hold all items that an input item causes. On a cycle that changes keys, items that
+            it causes on one path may come after items that it causes on another, so a cut between them would break the
+            order.
     """
 
     def __init__(
@@ -130,33 +131,33 @@ class LevelWorker:
         self.cuts_at_times = any(name in levels.alone for name in groups)
 
     def handle(self, parts: Sequence[Part], outbox: Outbox, settled: bytes) -> None:
-        """Process pieces that are complete below `settled`, and all above what was handled before."""
+        """Process pieces that are complete below `settled` and lie above everything processed before."""
         worker = self._worker
         self._kept.restore(worker, self._begin)
         whole_below = min(settled, self._due_below)
         worker.settle(self._settled, whole_below)
         self.leave(worker.handle(parts, whole_below).get(BARRIER, ()), outbox)
         while (least := worker.least_later) is not None and least < whole_below:
-            worker.settle(least, whole_below)  # nothing below it is in flight: its round is whole
+            worker.settle(least, whole_below)  # nothing below it is in flight: its round is complete
             self.leave(worker.handle((), whole_below).get(BARRIER, ()), outbox)
         self._settled = settled
         worker.settle(settled)
 
     def recall(self, row: Row) -> None:
-        """Go on, before any item, with what was remembered."""
+        """Restore a row of STATE; called before any item."""
         self._kept.add(row)
 
     def remembered(self, target: int, remembering: Remembering) -> Iterator[Row]:
-        """What a later worker for the same keys needs, once everything is settled.
+        """The states that a later worker for the same keys needs; called once everything is settled.
 
         Raises:
-            PayloadError: a state cannot be kept.
+            PayloadError: a state cannot be stored.
         """
         changed = self._worker.changed(self._due_below)
         return self._kept.rows(target, remembering.number, changed, everything=remembering.everything)
 
     def recall_later(self, row: Row) -> tuple[str, Columns]:
-        """Of later items that waited for a micro-batch those that are due in this one, and where they go."""
+        """The port of a row of LATER, and those of its items that are due in this micro-batch."""
         assert self._remembering is not None
         name, columns = self._kept.later_of(row)
         begin = bisect_left(columns.metas, self._remembering.heartbeat)
@@ -166,11 +167,11 @@ class LevelWorker:
         return name, _cut(columns, begin, end)
 
     def release_later(self, row: Row, outbox: Outbox) -> None:
-        """Later items for sinks that waited, to the ranges of this micro-batch."""
+        """Send pending later items for sinks to the ranges of this micro-batch."""
         self._release(*self.recall_later(row), outbox)
 
     def waiting(self, target: int) -> Iterator[Row]:
-        """Later items that come after this micro-batch, once all items have been processed.
+        """Later items that are due after this micro-batch; called when all items have been processed.
 
         Args:
             target: the task.
@@ -186,7 +187,7 @@ class LevelWorker:
         self._waiting.setdefault((level, target, name), []).append(columns)
 
     def _due(self, level: int, target: int, name: str, columns: Columns) -> Columns:
-        """What is due in this micro-batch; the rest waits."""
+        """The items that are due in this micro-batch; the others are stored for `waiting`."""
         if self._remembering is None or not self._levels.puts_later:
             return columns
         columns = sorted_by_meta(columns)
@@ -197,7 +198,7 @@ class LevelWorker:
         return _cut(columns, 0, end)
 
     def leave(self, leaving: Iterable[Part], outbox: Outbox) -> None:
-        """Send on what no grouping of this level takes."""
+        """Send on the items that go to no grouping of this level."""
         keyed: dict[str, list[Columns]] = {}
         for name, columns in leaving:
             if name not in self._levels.of:
@@ -208,7 +209,7 @@ class LevelWorker:
                 keyed.setdefault(name, []).append(columns)
         for target, sent in self._router.route(keyed).items():
             for name, columns in sent:
-                if target == BARRIER:  # keys that could not be had
+                if target == BARRIER:  # failures of key functions
                     self._release(name, columns, outbox)
                 else:
                     self._send(self._levels.of[name], target, name, columns, outbox)
@@ -223,7 +224,7 @@ class LevelWorker:
 
 
 class RangeSender:
-    """In place of a `LevelWorker`: sends items as they were read to the ranges that their metas are in.
+    """Replaces a `LevelWorker`: sends items as they were read to the ranges of their metas.
 
     Args:
         bounds: metas that cut these ranges.
@@ -250,7 +251,7 @@ def _cut(columns: Columns, start: int, end: int) -> Columns:
 
 
 def _in_ranges(columns: Columns, bounds: Sequence[bytes]) -> Iterator[tuple[int, Columns]]:
-    """Items by the number of the range that they are in, in the order of metas."""
+    """Items split by range: (number of the range, its items), in the order of metas."""
     columns = sorted_by_meta(columns)
     metas = columns.metas
     start = 0

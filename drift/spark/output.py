@@ -1,7 +1,7 @@
 """The output of a graph as a DataFrame.
 
-Invariant: its rows are the items that the engines release, each with its position; partition after partition, row after
-row, they are in the order of their metas.
+Invariant: its rows are the items that every engine releases, each with its position; over all partitions, in turn, the
+rows are in the order of metas.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def output_frame(
         prepared = Prepared(spark, dataflow, feed, settings, lambda: None)
     finally:
         feed.close()
-    weakref.finalize(spark, prepared.close)  # derived DataFrames may need it for as long as the session lives
+    weakref.finalize(spark, prepared.close)  # derived DataFrames may need it as long as the session lives
     if prepared.error is not None:
         raise prepared.error
     fields = spark.createDataFrame([], f"{PLACE_DDL}, {columns or PAYLOAD_DDL}").schema
@@ -72,10 +72,10 @@ def output_frame(
 
 
 def chosen_sink(dataflow: Dataflow, sink: str | None, columns: str | None) -> str | None:
-    """The sink whose items are wanted; None for all.
+    """The sink whose items are selected; None for all sinks.
 
     Raises:
-        SettingsError: there is none of that name, or columns are given for several.
+        SettingsError: there is no such sink, or `columns` is given for several sinks.
     """
     sinks = [each.name for each in dataflow.sinks]
     if sink is not None and sink not in sinks:
@@ -88,10 +88,10 @@ def chosen_sink(dataflow: Dataflow, sink: str | None, columns: str | None) -> st
 
 
 def check_sources(dataflow: Dataflow, sources: Mapping[str, Any], times: Mapping[str, TimePolicy]) -> None:
-    """Whether each source of the graph is given, and no other.
+    """Check that `sources` names all sources of the graph, and that neither argument names another.
 
     Raises:
-        SettingsError: naming the first that is missing or unknown.
+        SettingsError: naming the first source that is missing or unknown.
     """
     for given in (sources, times):
         for name in given:
@@ -119,7 +119,7 @@ def _unheard(late: Late) -> None:
 
 
 def arrow_fields(schema: Any) -> list[pa.Field]:
-    """The columns behind the place of an item."""
+    """The columns after those of an item's position and meta."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return list(to_arrow_schema(schema))[4:]
@@ -135,7 +135,7 @@ def run_output(
 
 
 def output_rows(piece: Released, sink: str | None, columns: list[pa.Field] | None) -> Iterator[pa.RecordBatch]:
-    """The items of a piece as rows, those of one sink or of all."""
+    """The items of a piece as rows, of one sink or of all."""
     positions: Sequence[int] = range(piece.position, piece.position + len(piece.metas))
     metas, payloads = list(piece.metas), piece.payloads
     names = [piece.sinks] * len(metas) if isinstance(piece.sinks, str) else piece.sinks

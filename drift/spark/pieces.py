@@ -1,9 +1,9 @@
-"""Files that tasks read by themselves: a piece for each task, and no item goes through the JVM before it is in a batch.
+"""Files that tasks read directly, one piece each: items go through the JVM only in batches.
 
-Invariant: every piece is read by one task, whole and in its order.
+Invariant: every piece is read by one task, completely and in order.
 
-Why: a DataFrame of as many rows as there are pieces, a row in each of its partitions, says which; and the tasks see the
-disk that the files are on.
+Why: the pieces are the rows of a DataFrame with one row in each partition; and the tasks can read the disk that the
+files are on.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from drift.spark.batches import DDL, ROWS
 from drift.spark.kernels import Work, run_level
 from drift.spark.tasks import task
 
-#: Numbers from the first on, up to the other: of batches in a file, or of rows in a record.
+#: A range of numbers, the second excluded: of batches in a file, or of rows in a record.
 Piece = tuple[int, int]
 
 
 def in_pieces(count: int, tasks: int, piece_max: int) -> list[Piece]:
-    """So many numbers in pieces of one size, about: as many for each of the tasks, and each of `piece_max` at most."""
+    """Split `count` numbers into pieces of about one size, at most `piece_max`: equally many pieces for each task."""
     pieces = min(tasks * -(-count // (tasks * piece_max)), count)
     return [(count * number // pieces, count * (number + 1) // pieces) for number in range(pieces)]
 
 
 def overlapping(extents: Iterable[tuple[Any, Any]]) -> int:
-    """How many of some closed intervals have a point in common, at most."""
+    """The most closed intervals that have a point in common."""
     ends = [end for start, last in extents for end in ((start, 0, 1), (last, 1, -1))]
     return max(accumulate(change for _, _, change in sorted(ends)), default=0)
 
 
 def read_by_tasks(spark: Any, pieces: Sequence[Piece], kernel: Callable[[Piece], Iterator[pa.RecordBatch]]) -> Any:
-    """The DataFrame of what a kernel gives for the pieces, which are one or more."""
+    """The DataFrame of a kernel's rows for the pieces, of which there is at least one."""
     numbers = spark.range(0, len(pieces), 1, len(pieces))
     return numbers.mapInArrow(task(_read, kernel, tuple(pieces)), DDL)
 
@@ -51,7 +51,7 @@ def _read(
 
 
 def write_batches(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
-    """ROWS into a file; how many batches they are."""
+    """Write batches of ROWS to a file; returns how many."""
     count = 0
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, ROWS, options=options) as writer:
@@ -62,7 +62,7 @@ def write_batches(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
 
 
 def level_0(spark: Any, work: Work, path: Path, pieces: Sequence[Piece]) -> Any:
-    """From the batches of a file, through the maps after the sources, to rows of batches."""
+    """Run the maps after the sources on the batches of a file; gives rows of batches."""
     return read_by_tasks(spark, pieces, partial(_run_batches, str(path), work))
 
 

@@ -1,7 +1,7 @@
 """From a graph and its sources to a DataFrame of its output.
 
-Invariant: what is made here computes nothing but where the output is cut into ranges, and reads the sources that Spark
-cannot read itself; the rest is done when somebody asks for rows.
+Invariant: only two things happen at once: the bounds of the output's ranges are computed, and the sources that Spark
+cannot read itself are read. Everything else is lazy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from drift_graph.meta import BEGINNING
 
 _PIECE_BATCHES = 16  # of a megabyte
 
-#: A DataFrame, behind how it is read.
+#: How a DataFrame is read, and the DataFrame.
 _ReadFrame = tuple[frames.Reading, Any]
 
 
@@ -53,7 +53,7 @@ class Prepared:
         begin: the cut that the run goes on from.
 
     Attributes:
-        error: what reading the sources here ended with.
+        error: the error that reading the sources here ended with; None if there was none.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Prepared:
         self._rows = reduce(lambda one, other: one.unionAll(other), inputs)
 
     def _from_record(self, work: Work, recorded: RecordedInput) -> tuple[Work, list[Any]]:
-        """What the tasks are told, and the rows of a replay."""
+        """The work of the tasks, and the rows of a replay."""
         self.error = recorded.error
         self.items_in, self.late_items = recorded.items_in, recorded.late_items
         work = replace(work, bounds=cuts(recorded.firsts, work.targets), end=recorded.end)
@@ -119,12 +119,12 @@ class Prepared:
     def _from_sources(
         self, work: Work, readings: list[_ReadFrame], feed: Feed, spool: Spool, watch: Callable[[], None]
     ) -> tuple[Work, list[Any]]:
-        """What the tasks are told, and the rows of DataFrames and of what is read here."""
+        """The work of the tasks, and the rows of DataFrames and of sources that are read here."""
         looks = [look_at(frame, work, reading) for reading, frame in readings]
         firsts = [first for look in looks for first in look.firsts]
         keeps = bool(readings) and feed.on_stored is not None
         ways = [way_of(reading, look, work.targets) for (reading, _), look in zip(readings, looks)]
-        if (self._levels.gangs or self._levels.puts_later or self._begin) and not keeps:  # items are counted before
+        if (self._levels.gangs or self._levels.puts_later or self._begin) and not keeps:  # items are counted first
             ways = ["place" for _ in ways]
         counted = all(way == "place" for way in ways)
         work = replace(work, bounds=cuts(firsts, work.targets), repeats="bug" if counted else "count")
@@ -155,7 +155,7 @@ class Prepared:
         return reading, frame
 
     def _kept(self, read: Sequence[tuple[frames.Reading, Any, frames.Way]], work: Work, feed: Feed) -> KeptRows:
-        """The rows of DataFrames, told to who records the run."""
+        """The rows of DataFrames, persisted and recorded."""
         kept = KeptRows(self._spark, read, work)
         self._closing.callback(kept.close)
         kept.tell(feed)
@@ -163,7 +163,7 @@ class Prepared:
         return kept
 
     def _spooled(self, spool: Spool, targets: int, watch: Callable[[], None]) -> Callable[[Work], Any] | None:
-        """What makes level 0 of what the sources give that are read here; None where that is nothing."""
+        """A function that makes level 0 of the items of sources that are read here; None if there are none."""
         spark, batches = self._spark, spool.batches(watch)
         if shares_disk(spark):
             folder = make_folder("drift-spool-")
@@ -176,11 +176,11 @@ class Prepared:
         return lambda work: rows.mapInArrow(task(run_level, work, 0), DDL)
 
     def output(self, kernel: Callable[..., Any], schema: Any) -> Any:
-        """The DataFrame that a kernel makes of the rows of each range of the output."""
+        """The DataFrame of a kernel's results over the rows of each range of the output."""
         return through_levels(self._rows, self.work, self._levels, kernel, schema)
 
     def close(self) -> None:
-        """Remove what was put aside."""
+        """Remove temporary files and persisted rows."""
         with suppress(Exception):  # the JVM may be gone
             self._closing.close()
 
@@ -191,7 +191,7 @@ def in_spark(spark: Any, rows: Iterable[Row]) -> Any:
 
 
 def _recorded(feed: Feed) -> RecordedInput | None:
-    """The input of a replay, where Spark is to read it itself."""
+    """The input of a replay, if Spark is to read it itself; else None."""
     if isinstance(feed, RecordedFeed) and feed.record is not None:
         return RecordedInput(feed, feed.record)
     return None
@@ -201,7 +201,7 @@ def check_finite(feed: Feed) -> None:
     """Refuse live sources.
 
     Raises:
-        SettingsError: there is one.
+        SettingsError: there is a live source.
     """
     for name, source in feed.sources.items():
         if source.live:
@@ -212,19 +212,19 @@ def check_finite(feed: Feed) -> None:
 
 
 def shares_disk(spark: Any) -> bool:
-    """Whether the tasks run on this machine, and see what is written here."""
+    """Whether the tasks run on this machine, and can read files that are written here."""
     return str(spark.conf.get("spark.master", "")).startswith("local")
 
 
 def default_partitions(spark: Any) -> int:
-    """How many tasks share the keys: as many as run at once."""
+    """How many tasks share the keys by default: as many as run at once."""
     if hasattr(spark, "_jsparkSession"):
         return int(spark.sparkContext.defaultParallelism)
     return slots_of(spark) or int(spark.conf.get("spark.sql.shuffle.partitions"))
 
 
 def cuts(firsts: Sequence[tuple[bytes, int]], targets: int) -> tuple[bytes, ...]:
-    """Metas that cut the input, and so about the output, into `targets` ranges of as many items.
+    """Metas that cut the input, and so roughly the output, into `targets` ranges with equally many items.
 
     Args:
         firsts: metas of the input, and how many items each stands for.
@@ -240,7 +240,7 @@ def cuts(firsts: Sequence[tuple[bytes, int]], targets: int) -> tuple[bytes, ...]
 
 
 def through_levels(rows: Any, work: Work, levels: Levels, kernel: Callable[..., Any], schema: Any) -> Any:
-    """The DataFrame that a kernel makes of the rows of each range of the output, from the rows of level 1 on."""
+    """Run all levels, from the rows of level 1 on; then a kernel over the rows of each range of the output."""
     for level in range(1, levels.last):
         together = level in levels.gangs
         of_level = task(run_gang if together else run_level, work, level)

@@ -1,12 +1,12 @@
 """A record's input on Spark: its tasks read the record's own Parquet files.
 
-Invariant: the items get their recorded global times and payloads, nothing is released that the recorded heartbeats do
+Invariant: the items get their recorded global times and payloads; nothing is released that the recorded heartbeats do
 not cover.
 
-Why: the order is in the global times, so a task may read any rows. It reads rows that follow each other; they were
-recorded as they arrived, so they are in order but for what came late, and the batches that it makes of them overlap
-little. Where the times of many row groups overlap, Spark sorts the rows first. No task sees all rows, so two of one
-global time, as a forged record may have, might meet nowhere: the driver looks for them, in the columns of times alone.
+Why: the global times define the order, so a task may read any rows. It reads consecutive rows; they were recorded as
+they arrived, so they are in order except for late ones, and the batches made of them overlap little. If the times of
+many row groups overlap, Spark sorts the rows first. No task sees all rows, so two rows with one global time, as in a
+forged record, might never meet: the driver searches for them, reading only the columns of times.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RecordedInput:
 
     Attributes:
         end: nothing at or above it may be released.
-        error: what the run ends with.
+        error: the error that ends the run; None if there is none.
         items_in, late_items: how many there are.
     """
 
@@ -66,7 +66,7 @@ class RecordedInput:
 
     @property
     def firsts(self) -> list[tuple[bytes, int]]:
-        """Times evenly over each row group, and how many items each stands for."""
+        """Times spread evenly over each row group, and how many items each stands for."""
         return [
             (pack_time(least + (greatest - least) * part // _PARTS), rows // _PARTS + 1)
             for least, greatest, rows in self._extents
@@ -90,7 +90,7 @@ def _run_rows(path: str, classes: Classes, work: Work, piece: Piece) -> Iterator
 
 
 def run_recorded(work: Work, classes: Classes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The maps after the sources, for recorded items."""
+    """Run the maps after the sources for recorded items."""
     parts = (
         part
         for whole in batches

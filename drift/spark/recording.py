@@ -1,13 +1,13 @@
 """The rows of DataFrames on their way into a record.
 
-Invariant: what a run computes from is what is recorded: each row once, with the global time under which it is
-processed, in batches in the order of global times, each with the heartbeat of its source.
+Invariant: the run computes from the recorded rows: each row once, with the global time under which it is processed, in
+batches in the order of global times, each with the heartbeat of its source.
 
-Why: the tasks that read rows send them on as they are, each to the range of global times that it is in. There they meet
-in order, are counted, and become the bytes that the record has of them, which stay there, on disk. From there they are
-read twice: once here, range after range, to be told as they are, and once by the first level of the graph. So of a
-DataFrame that gives other rows each time it is asked, those of one time count (what a look at some of it said before
-is where ranges begin, which changes no item). No row is an object in this process.
+Why: the tasks that read rows send them on unprocessed, each row to the range of its global time. There the rows are
+sorted, counted and encoded as in the record, and Spark persists these bytes on disk. They are read twice: once by the
+driver, range after range, for the record, and once by the first level of the graph. So even if a DataFrame gives other
+rows each time it is read, one reading counts (the sample read before decides only where ranges begin, which changes no
+item). No row becomes an object on the driver.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from drift_graph.restore import restored_all
 
 _PIECE_ITEMS = 4 * BATCH_ITEMS
 _NO_ITEMS = Columns([], [], None)
-#: Items of one source, as bytes (`plain` where the payloads are scalars, tuples and dicts of these), and its heartbeat
-#: after them; or no items and the heartbeat; or an error, with the key by which one of several is chosen.
+#: Items of one source, as bytes (`plain` if the payloads are scalars, tuples and dicts of these), and its heartbeat
+#: after them; or no items and the heartbeat; or an error, with a key: of several errors the least key counts.
 _KEPT = pa.schema(
     [
         ("rank", pa.int32()),
@@ -51,20 +51,20 @@ _KEPT = pa.schema(
         ("error", pa.binary()),
     ]
 )
-#: What is computed from.
+#: The columns that the run computes from.
 KEPT_ITEMS = ["rank", "items", "metas", "payloads", "plain"]
 _KEPT_DDL = "rank int, items long, metas binary, payloads binary, plain boolean, heartbeat binary, error binary"
 
 
 class KeptRows:
-    """The rows of DataFrames with their global times, kept by Spark until `close`.
+    """The rows of DataFrames with their global times, persisted by Spark until `close`.
 
     Args:
-        readings: each DataFrame with how it is read, and in which way.
-        work: with the bounds of the ranges that they are kept in.
+        readings: each DataFrame with its reading, and the way in which it is read.
+        work: with the bounds of the ranges that the rows are stored in.
 
     Attributes:
-        items: how many rows were told.
+        items: how many rows were recorded.
     """
 
     def __init__(self, spark: Any, readings: Sequence[tuple[Reading, Any, Way]], work: Work) -> None:
@@ -82,7 +82,7 @@ class KeptRows:
         self.items = 0
 
     def tell(self, feed: Feed) -> None:
-        """Tell the rows to who records the run; where some cannot be read or kept, that is the feed's error instead."""
+        """Record the rows; if some cannot be read or encoded, set the feed's error instead."""
         assert feed.on_stored is not None
         refused = answer(self._spark, self._kept.where("error is not null").select("error").collect)
         if refused:
@@ -109,7 +109,7 @@ class KeptRows:
 
 
 def keep_items(work: Work, names: Mapping[int, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """From rows of batches of one range to items as a record has them; what has no place, or no form, is an error."""
+    """Encode the rows of batches of one range as in a record; a row without a place or an encoding gives an error."""
     work.opened()
     inbox = Inbox(_PIECE_ITEMS, work.repeats)
     storable = Storable()
@@ -131,7 +131,7 @@ def keep_items(work: Work, names: Mapping[int, str], batches: Iterable[pa.Record
 def _kept(
     parts: Sequence[Part], heartbeat: bytes, names: Mapping[int, str], storable: Storable
 ) -> Iterator[pa.RecordBatch]:
-    """A row for each source, also for those that have no items."""
+    """A row for each source, also for sources without items."""
     found = dict(parts)
     if not found:
         return
@@ -156,7 +156,7 @@ def _row(values: tuple[Any, ...]) -> pa.RecordBatch:
 
 
 def run_kept(work: Work, names: Mapping[int, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The maps after the sources, for items that were kept."""
+    """Run the maps after the sources for stored items."""
     rows = (row for batch in batches for row in zip(*batch.to_pydict().values()))
     yield from through_maps(work, (_piece(names[rank], *row) for rank, *row in rows if row[0]))
 

@@ -1,9 +1,9 @@
-"""What a look at some rows of a DataFrame says of all: where its output may be cut, and how it is to be read.
+"""A sample of a DataFrame's rows, which decides where the output is cut into ranges and how the rows are read.
 
-Invariant: what a look misses changes no output, and only little of what is in memory at once.
+Invariant: whatever the sample misses changes no output, and little of the memory needed.
 
-Why: every hundredth row is looked at, so what it does not see are few: of rows that it takes for sorted, some thousand
-may not be. Where rows have a column of times nothing else is read.
+Why: one row in a hundred is sampled, so few rows deviate from it unseen: if the sample is sorted, perhaps a thousand
+rows are not. If rows have a column of times, only that column is read.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Look:
     """See the module.
 
     Args:
-        some: the number of a task, the place of one of its rows or what that begins with, and for how many it stands;
-            in the order that the task has them.
+        some: for each sampled row the number of its task, its place (a global time without the ordinal) or a prefix of
+            it, and how many rows it stands for; in the order in which the task has them.
 
     Attributes:
-        firsts: the places, and for how many each stands.
+        firsts: the places, and how many rows each stands for.
     """
 
     def __init__(self, some: Sequence[tuple[int, bytes, int]]) -> None:
@@ -60,19 +60,19 @@ class Look:
         return max(crowds.values(), default=0) > _PLACE_ITEMS_MAX
 
     def in_order(self) -> bool:
-        """Whether the rows of each task are, and only so many of them overlap."""
+        """Whether each task has its rows in order, and few enough tasks overlap."""
         if any(any(map(gt, each, islice(each, 1, None))) for each in self.places.values()):
             return False
         return overlapping((each[0], each[-1]) for each in self.places.values()) <= _TASKS_OVERLAPPING_MAX
 
     def lopsided(self, targets: int) -> bool:
-        """Whether the others would wait for a task that has many more rows than its share."""
+        """Whether the other tasks would wait for one that has many more rows than its share."""
         most = max(self._items.values(), default=0)
         return most > _ITEMS_OF_ONE_MIN and most * targets > _LOPSIDED_MIN * sum(self._items.values())
 
 
 def look_at(frame: Any, work: Work, reading: Reading) -> Look:
-    """A look at some rows, or at their times where that says enough."""
+    """Sample the times of rows, or whole rows if there is no column of times or too many rows share one time."""
     look = _look(frame.select(TIME), work, None) if reading.timed else None
     return look if look is not None and not look.crowded() else _look(frame, work, reading)
 
@@ -83,10 +83,10 @@ def _look(frame: Any, work: Work, reading: Reading | None) -> Look:
 
 
 def look_at_rows(work: Work, reading: Reading | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Places of some rows, evenly over the task, with its number, and for how many rows each stands.
+    """Places of some rows, spread evenly over the task: the task's number, the place, how many rows it stands for.
 
     Args:
-        reading: None where the only column is that of times.
+        reading: None if the only column is that of times.
     """
     from pyspark import TaskContext
 
@@ -118,7 +118,7 @@ def _places(some: pa.RecordBatch, reading: Reading | None) -> list[bytes]:
 
 
 def way_of(reading: Reading, look: Look, targets: int) -> Way:
-    """How rows are to be read."""
+    """Choose how the rows are read."""
     if (isinstance(reading.policy, EventTime) and reading.policy.tie is not None) or look.crowded():
         return "place"
     if not reading.timed:

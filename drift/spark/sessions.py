@@ -1,9 +1,10 @@
-"""Starting Spark without configuration, and ending it without a trace.
+"""Starts Spark without configuration, and ends it without leftovers.
 
-Invariant: what `start` started is gone after `stop`: the JVM, its workers, its folders and its handler of Ctrl-C.
+Invariant: `stop` ends or removes everything that `start` made: the JVM, its workers, its folders and its handler of
+Ctrl-C.
 
-Why: the JVM is a child of this process that ends when its standard input ends, so it does not outlive a killed caller
-either; and its temporary folders are its own to remove.
+Why: the JVM is a child process that ends when its standard input ends, so it does not outlive a killed parent; and it
+removes its own temporary folders.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _CONFIGURATION = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),  # of rows of batches; it is held several times
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),  # of rows of batches; several copies are in memory
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "2s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "20",
 }
@@ -113,15 +114,16 @@ def start(master: str, configuration: dict[str, str] | None = None) -> Any:
 
 
 def active() -> Any:
-    """The session that this process has already, or None."""
+    """The active session of this process, or None."""
     modules = sys.modules.get("pyspark.sql")
     return modules.SparkSession.getActiveSession() if modules is not None else None
 
 
 def use_this_python(spark: Any) -> None:
-    """Have the workers of a user's own session on this machine run this Python, where nobody has said which.
+    """Make the workers of a user's own session on this machine run this Python, unless another one is configured.
 
-    Spark would take the first `python3` on the path, which is not that of a virtual environment that is not activated.
+    Spark would take the first `python3` on the path, which is the wrong one in a virtual environment that is not
+    activated.
     """
     if not hasattr(spark, "_jsparkSession") or "PYSPARK_PYTHON" in os.environ or hasattr(spark, "_drift_folder"):
         return
@@ -132,17 +134,17 @@ def use_this_python(spark: Any) -> None:
 def stop(started: Any, end: Callable[[], None] | None = None) -> None:
     """End a session of `start`, and its JVM."""
     folder, application = started._drift_folder, started._drift_application
-    with suppress(Exception):  # what a JVM that is already gone says of it
+    with suppress(Exception):  # of a JVM that has already ended
         (end or started.stop)()
     _end_jvm()
     remove_folder(folder)
     shutil.rmtree(application, ignore_errors=True)
-    with suppress(OSError):  # it holds others, or was never made
+    with suppress(OSError):  # it is not empty, or was never made
         application.parent.rmdir()
 
 
 def application_folder(started: Any) -> Path:
-    """Where executors of `local-cluster` work: in the installed pyspark, and they leave it behind."""
+    """The folder where executors of `local-cluster` work, inside the installed pyspark; Spark does not remove it."""
     import pyspark
 
     return Path(pyspark.__file__).parent / "work" / str(started.sparkContext.applicationId)
@@ -151,7 +153,7 @@ def application_folder(started: Any) -> Path:
 def _imported() -> Any:
     for name in ("SPARK_HOME",):
         if os.environ.get(name) == "":
-            del os.environ[name]  # with an empty one Spark looks for its programs in the root folder
+            del os.environ[name]  # if it is empty, Spark searches its programs in the root folder
     need("spark", "Spark")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -166,7 +168,7 @@ def _has_context() -> bool:
 
 
 def _check_java() -> None:
-    """Refuse to start where the JVM is missing or too old, in words that help."""
+    """Refuse to start if the JVM is missing or too old, with an error that says what to install."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else "java"
     install = (
@@ -203,12 +205,12 @@ def _end_jvm() -> None:
         return
     SparkContext._gateway = None
     SparkContext._jvm = None
-    with suppress(Exception):  # it may be gone
+    with suppress(Exception):  # the JVM may be gone
         gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is None:
         return
-    process.stdin.close()  # on which it ends itself, and removes its folders
+    process.stdin.close()  # then the JVM ends, and removes its folders
     try:
         process.wait(_STOP_MAX_S)
     except subprocess.TimeoutExpired:
@@ -233,7 +235,7 @@ def _handlers() -> _Handlers:
 
 
 def _restore(handlers: _Handlers) -> None:
-    """pyspark replaces the handler of Ctrl-C by one that throws away what was set before."""
+    """Restore the handlers of signals: pyspark replaces that of Ctrl-C and discards the former one."""
     for number, handler in handlers.items():
         if handler is not None:
             signal.signal(number, handler)
@@ -241,7 +243,7 @@ def _restore(handlers: _Handlers) -> None:
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Variables that are set while the JVM starts, where the user has not set them."""
+    """Set environment variables while the JVM starts, except those that the user has set."""
     added = {name: value for name, value in values.items() if not os.environ.get(name)}
     os.environ.update(added)
     try:
@@ -253,7 +255,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _stderr_to(file: Any) -> Iterator[None]:
-    """What the JVM's start script and the JVM write before their logging is set up goes to a file."""
+    """Redirect to a file what the JVM and its start script print before their logging is set up."""
     sys.stderr.flush()
     kept = os.dup(2)
     os.dup2(file.fileno(), 2)

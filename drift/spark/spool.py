@@ -1,10 +1,10 @@
-"""The items of sources that are read here, on their way into Spark.
+"""Reads sources that Spark cannot read, on the driver, and writes their items for Spark.
 
-Invariant: the metas are those that every engine gives, late items are the same, and an error of the input is met after
-the same items; what is written is in the order of metas as far as a source's lateness allows it to be known.
+Invariant: the metas and the late items are those of every engine, and an error in the input comes after the same items;
+items are written in the order of metas as far as a source's lateness allows.
 
-Why: the sources are read by the `Feed` of the other engines. Items in event time wait here until the heartbeat
-of their source is above them, at most `held_max`; where more would wait they go on unsorted, which costs memory.
+Why: the sources are read by the `Feed` of the other engines. Items in event time wait here until the heartbeat of
+their source is above them, at most `held_max` items; any more are written unsorted, which costs memory later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROWS_BYTES = 1 << 20
 
 
 class _Sorter:
-    """Holds the items of one source until they can be given in order."""
+    """Holds the items of one source until their order is final."""
 
     def __init__(self, held_max: int) -> None:
         self._held_max = held_max
@@ -34,7 +34,7 @@ class _Sorter:
         self._due = 4 * BATCH_ITEMS
 
     def add(self, metas: Metas, payloads: list[Any], heartbeat: bytes) -> Columns | None:
-        """Take items; those that are certain by now, where there are enough."""
+        """Take items; returns the items whose order is final, once there are enough of them."""
         if numbers_of(metas) is not None:
             return Columns(metas, payloads, None)
         if metas:
@@ -57,7 +57,7 @@ class Spool:
     Attributes:
         firsts: the first meta of each row written, in the order of writing: where the output may be cut into ranges.
         end: nothing at or above it may be released.
-        error: what the run ends with.
+        error: the error that ends the run; None if there is none.
     """
 
     def __init__(self, feed: Feed, held_max: int) -> None:

@@ -1,11 +1,11 @@
-"""What a level of a stream keeps between micro-batches: rows of STATE and of LATER, each a piece of a cut.
+"""The state of a level of a stream between micro-batches: rows of STATE and of LATER, each a piece of a cut.
 
-Invariant: of several versions of a key's state the newest counts, in whatever order rows come; one that no item asks
-for is not looked into, and is written again as it was.
+Invariant: of several versions of a key's state the newest counts, in whatever order rows come; a state that no item
+needs is not decoded, and is written again unchanged.
 
-Why: a row begins with the version of its form and says which micro-batch wrote it; rows are laid over each other in
-that order. Keys, states and payloads are in their canonical and stored forms, which name classes and no modules, so a
-program may be moved, or be another version, between two starts.
+Why: a row begins with its format version and holds the number of the micro-batch that wrote it; rows are layered in
+the order of these numbers. Keys, states and payloads are in their canonical and stored forms, which name classes but no
+modules, so a program may be moved, or replaced by another version, between two starts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from drift_graph.errors import SettingsError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING
 
-#: What a row begins with; another number is another form.
+#: First bytes of a row; another number is another format.
 _FORMAT = b"drift row 1\n"
 
 _decode = msgspec.msgpack.Decoder(tuple[int, StoredPiece]).decode
@@ -33,11 +33,11 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class KeptRows:
-    """The rows that a task of one level was given, and those that it gives.
+    """The state rows that a task of one level reads, and those that it writes.
 
     Args:
         last_level: of the graph, where rows wait for the end of a micro-batch.
-        make_forms: of the graph's states; called when there are some.
+        make_forms: makes the forms of the graph's states; called only if there are states.
     """
 
     def __init__(self, last_level: int, level: int, make_forms: Callable[[], Forms]) -> None:
@@ -54,11 +54,11 @@ class KeptRows:
         return self._made
 
     def add(self, row: Row) -> None:
-        """A version of some keys."""
+        """Read a row: one version of the states of some keys."""
         self._given.append(_opened(row))
 
     def restore(self, worker: Worker, cut: bytes) -> None:
-        """Before any item: the worker goes on from there, and looks up the keys that have no timers as items come."""
+        """Called before any item: restores the worker, which looks up keys without timers only when items need them."""
         if self._given and self._laid is None:
             laid = self._laid = self._laid_over()
             steps = sorted({name for _, piece in self._given for name in piece.states})
@@ -70,10 +70,10 @@ class KeptRows:
         return Laid(pieces, self._forms)
 
     def rows(self, target: int, number: int, changed: Mapping[str, Entries], *, everything: bool) -> Iterator[Row]:
-        """What micro-batch `number` has changed, or all that is known behind it.
+        """Rows of the states that micro-batch `number` changed, or of all states as of its end.
 
         Raises:
-            PayloadError: a state cannot be kept.
+            PayloadError: a state cannot be stored.
         """
         of_this = number, self._forms.stored(Piece(BEGINNING, dict(changed), []))
         laid = self._laid_over(of_this) if everything else Laid([of_this[1]], self._forms)
@@ -83,7 +83,7 @@ class KeptRows:
                 yield self._row(target, BEGINNING, STATE, self._level, number, StoredPiece({name: states}, ()))
 
     def later_rows(self, level: int, target: int, port: str, columns: Columns) -> Iterator[Row]:
-        """Later items that wait, sorted by meta."""
+        """Rows of pending later items, which are sorted by meta."""
         metas, payloads, _ = columns
         at_once = Cutter().items_at_once(port, payloads)
         for start in range(0, len(metas), at_once):
@@ -101,7 +101,7 @@ class KeptRows:
 
 
 def state_row(last_level: int, level: int, target: int, piece: StoredPiece) -> Row:
-    """A row of STATE with what was known before the first micro-batch."""
+    """A row of STATE from before the first micro-batch."""
     return Row(last_level, target, BEGINNING, STATE, level, _FORMAT + _encode((-1, piece)))
 
 

@@ -1,12 +1,12 @@
 """Structured Streaming: a graph over streaming DataFrames, in micro-batches that are cut at times.
 
-Invariant: the output of the micro-batches that are done is the beginning of what a run over the whole input gives, to
-the byte; whatever kills the query, and however often it is started again on its checkpoint.
+Invariant: the output of the completed micro-batches is a prefix of the output of a run over the whole input, byte for
+byte; whatever kills the query, and however often it is restarted from its checkpoint.
 
-Why: a micro-batch takes the items below minimal time, which is the least promise of the sources, and keeps the others
-for later; so it is closed in time, and its output follows that of the one before. Spark gives a micro-batch that was
-not done the same rows again; all that it is computed from is kept until it is done (see `streaming_store`); and one
-that is done already is passed over.
+Why: a micro-batch processes the items below minimal time, which is the least heartbeat of the sources, and stores the
+others for the next; so it covers an interval of time, and its output follows that of the one before. Spark gives a
+micro-batch that did not complete the same rows again; everything that it is computed from is stored until it completes
+(see `streaming_store`); and a micro-batch that has already completed is skipped.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ from drift_graph.meta import END_OF_TIME, TIME_MIN, pack_time
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
 from drift_graph.restore import restored
 
-#: Raised with what is kept of a grouping, so that a checkpoint of another kind is refused.
+#: Raised whenever the stored state of a grouping changes its form, so that older checkpoints are refused.
 _REMEMBERED = 3
-_GOES_ON = (STATE, LATER)  # ports of what a later micro-batch goes on from
+_GOES_ON = (STATE, LATER)  # ports of the rows that the next micro-batch goes on from
 _QUANTILES = [number / 100 for number in range(1, 100)]
 _TARGET, _PORT, _POSITION, _BODY = KEPT[1], KEPT[3], KEPT[4], KEPT[5]
 
@@ -113,9 +113,9 @@ class Stream:
         self._classes = classes if state is None else (*classes, *state.classes)
         self._state, self._times = state, times
         self._settings = settings
-        self._around = surroundings()  # of this thread; micro-batches are begun in another
+        self._around = surroundings()  # of this thread; micro-batches start in another
         self._error: Exception | None = None
-        self._accepted: Any = None  # the fingerprint, where it is another than the last one that was written
+        self._accepted: Any = None  # the graph's fingerprint, if it differs from the last one written
         self._last: Commit | None = None  # of this process; another may go on from what it wrote
         self._fields = self._spark.createDataFrame([], self._ddl).schema
 
@@ -126,7 +126,7 @@ class Stream:
     # For people.
 
     def start(self, **trigger: Any) -> Any:
-        """Start the query, or go on where it was when it ended, for whatever reason.
+        """Start the query, or resume it from its checkpoint, whatever ended it.
 
         Args:
             trigger: as for Spark's `DataStreamWriter.trigger`: processingTime="10 seconds", availableNow=True, ...
@@ -135,7 +135,7 @@ class Stream:
             Spark's StreamingQuery.
 
         Raises:
-            SettingsError: the checkpoint is one of another graph, or of an input that has ended.
+            SettingsError: the checkpoint is of another graph, or of an input that has ended.
         """
         commits = self._commits()
         if commits:
@@ -167,7 +167,7 @@ class Stream:
         """Wait until a query ends.
 
         Raises:
-            DriftError: what it ended with, as a run would.
+            DriftError: the error that ended the query, as a run would raise it.
         """
         try:
             query.awaitTermination()
@@ -175,9 +175,9 @@ class Stream:
             raise as_drift_error(self._error or error) from error
 
     def finish(self) -> None:
-        """Process what is there now, then say that the input has ended, which releases everything.
+        """Process the input that is available now, then end the input, which releases everything.
 
-        No query of this stream may be running. It may be called again, also after a crash in it.
+        No query of this stream may be running. It may be called again, also after a crash during the call.
         """
         commits = self._commits()
         if not commits or not commits[-1].finished:
@@ -195,7 +195,7 @@ class Stream:
         return self._store(self._spark).late()
 
     def digest(self) -> str:
-        """Digest of the output so far; also of what was released before the cut, where the stream went on from one."""
+        """Digest of the output so far; if the stream went on from a cut, including the items released before it."""
         store = self._store(self._spark)
         commits = store.commits()
         failed = store.failure(commits[-1].number + 1 if commits else 0)
@@ -208,7 +208,7 @@ class Stream:
     # From a cut of another engine.
 
     def _commits(self) -> list[Commit]:
-        """Of the micro-batches that are done; the first is that of the cut that the stream is to go on from."""
+        """The commits of completed micro-batches; if the stream goes on from a cut, the first is that of the cut."""
         commits = self._store(self._spark).commits()
         if self._state is None or (commits and commits[0].number < 0):
             return commits
@@ -220,7 +220,7 @@ class Stream:
         return [self._begin_from(self._state)]
 
     def _begin_from(self, state: Cuts) -> Commit:
-        """Bring what a cut has to the stream's own folder, where it goes on from."""
+        """Copy the states and later items of a cut to the stream's own folder, to go on from there."""
         settings, store = self._settings, self._store(self._spark)
         if self._changed_code == "accept":
             state = replace(state, changed_code="accept")
@@ -266,7 +266,7 @@ class Stream:
     def _micro_batch(self, arrived: Any, number: int) -> None:
         try:
             self._run(arrived, number)
-        except Exception as error:  # Spark makes a text of it
+        except Exception as error:  # Spark keeps only its text
             self._error = error
             short = told_to_spark(error)
             if short is error:
@@ -276,7 +276,7 @@ class Stream:
     def _run(self, arrived: Any, number: int) -> None:
         before = self._before(arrived.sparkSession, number)
         if before is None:
-            return  # Spark was killed between our commit and its own
+            return  # already done: Spark was killed between our commit and its own
         arrived = arrived.persist()
         try:
             self._take(arrived, number, before)
@@ -284,7 +284,7 @@ class Stream:
             arrived.unpersist()
 
     def _before(self, spark: Any, number: int) -> Commit | None:
-        """The commit that a micro-batch goes on from; None where it is done itself."""
+        """The commit that a micro-batch goes on from; None if the micro-batch is already done."""
         if self._last is not None and self._last.number == number - 1:
             return self._last
         store = self._store(spark)
@@ -306,7 +306,7 @@ class Stream:
         return before
 
     def _take(self, arrived: Any, number: int, before: Commit) -> None:
-        """Look at what has arrived, and compute what it completes."""
+        """Determine the new minimal time from the arrived rows, and compute everything below it."""
         from pyspark.sql import functions
 
         self._check(before)
@@ -346,10 +346,10 @@ class Stream:
         bounds: tuple[bytes, ...] = (),
         refused: DriftError | None = None,
     ) -> None:
-        """Release what is below a time, keep the rest and what is remembered, and say that it is done.
+        """Release the items below a time, store the others and the states, and write the commit.
 
         Args:
-            refused: what the stream ends with after that, as a run does whose last item was refused; nothing is done.
+            refused: the error that then ends the stream, as a run ends whose last item is refused; there is no commit.
         """
         from pyspark.sql import functions
 
@@ -408,10 +408,10 @@ class Stream:
         store.write_commit(commit)
         self._last, self._accepted = commit, None
 
-    # What a micro-batch is made of.
+    # The parts of a micro-batch.
 
     def _kept(self, rows: Any, work: Work) -> Any:
-        """What was kept by those before: states, and later items; for sinks these go to the ranges of this one."""
+        """Rows of the stored states and later items; later items for sinks go to the ranges of this micro-batch."""
         if not self._levels.puts_later:
             return rows
         for_sinks = (rows["port"] == LATER) & (rows["level"] == self._levels.last)
@@ -421,10 +421,10 @@ class Stream:
         return Store(spark, self._folder, self._output)
 
     def _check_graph(self, commits: list[Commit]) -> None:
-        """Whether what is remembered was computed by this graph.
+        """Check that the stored states were computed by this graph.
 
         Raises:
-            SettingsError: by another one.
+            SettingsError: they were computed by another graph.
         """
         known = next(commit.graph for commit in reversed(commits) if commit.graph is not None)
         changes = "; ".join(change.text for change in compare(known, self._graph) if change.matters)
@@ -468,7 +468,7 @@ class Stream:
         )
 
     def _promise(self, rank: int, before: int | None, seen: Any) -> int | None:
-        """What a source promises after a micro-batch."""
+        """The heartbeat of a source after a micro-batch, as a time."""
         if seen is None or seen["latest"] is None:
             return before
         policy = self._readings[rank].policy
@@ -477,7 +477,7 @@ class Stream:
         return int(promise if before is None else max(promise, before))
 
     def _broken(self, before: Commit, seen: Mapping[int, Any]) -> dict[int, tuple[str, int]]:
-        """The sources that late items have come from, and what these had promised."""
+        """The sources that gave late items: by rank the name and the heartbeat that the items lie below."""
         return {
             rank: (self._readings[rank].name, promise)
             for rank, promise in enumerate(before.promises)
@@ -485,7 +485,7 @@ class Stream:
         }
 
     def _late_error(self, arrived: Any, before: Commit, seen: Mapping[int, Any]) -> LateItem | None:
-        """Of a late item whose source's policy takes it for an error, where there is one."""
+        """The error for the first late item whose source's policy does not allow it; None if there is none."""
         for rank, (name, promise) in self._broken(before, seen).items():
             policy = self._readings[rank].policy
             assert isinstance(policy, EventTime)
@@ -499,7 +499,7 @@ class Stream:
         return None
 
     def _divert(self, arrived: Any, number: int, before: Commit, seen: Mapping[int, Any]) -> int:
-        """Keep late items apart; how many they are."""
+        """Write late items to the stream's late output; returns how many they are."""
         promises = self._broken(before, seen)
         if promises:
             kernel = partial(late_rows, self._work(1, ()), promises)
@@ -509,7 +509,7 @@ class Stream:
 
 
 def _not_passed_over(since: bytes) -> Any:
-    """Of arrived rows those at or above a cut, and those of its own place, some of which may be below."""
+    """Condition: an error, a row at or above a cut, or a row of the cut's place, whose items may lie on both sides."""
     from pyspark.sql import functions
 
     place, cut = functions.col("place"), functions.lit(bytearray(since))
@@ -518,7 +518,7 @@ def _not_passed_over(since: bytes) -> Any:
 
 
 def _released(before: Commit, number: int, ends: Mapping[int, tuple[int, RangeEnd]]) -> Commit:
-    """The commit before, with what was released since: up to the first range that ends with an error."""
+    """The commit before, plus the items released since: up to the first range that ends with an error."""
     position, blocks, edges = before.position, [], []
     for _, (reached, end) in sorted(ends.items()):
         position = max(position, reached)
@@ -545,7 +545,7 @@ def _streamed(name: str, rank: int, policy: TimePolicy, source: Any) -> tuple[Re
 
 
 def _structure(dataflow: Dataflow, readings: Mapping[int, Reading]) -> str:
-    """What must stay the same for what is remembered to be of use: all but the code of functions."""
+    """A fingerprint of all that must stay unchanged for stored states to be usable: all but the code of functions."""
     operators = tuple(
         (each.kind, each.name, getattr(each, "window", 0), getattr(each, "arity", "")) for each in dataflow.operators
     )
@@ -555,9 +555,9 @@ def _structure(dataflow: Dataflow, readings: Mapping[int, Reading]) -> str:
 
 
 def _looked_at(arrived: Any, ranks: Iterable[int]) -> Any:
-    """For each source: how many items, errors and late items have come, their latest time, and quantiles of times.
+    """For each source: how many items, errors and late items have arrived, their latest time, and quantiles of times.
 
-    One row: behind a `groupBy` a micro-batch would have 200 tasks, as Spark joins them only outside streams.
+    All in one row: after a `groupBy` a micro-batch would have 200 tasks, which Spark coalesces only outside streams.
     """
     from pyspark.sql import functions
 
@@ -576,7 +576,7 @@ def _looked_at(arrived: Any, ranks: Iterable[int]) -> Any:
 
 
 def _first_error(arrived: Any) -> DriftError:
-    """Of the rows that are no items, the error of one that any other order of rows would give as well."""
+    """The error with the least key among the rows that are no items: it does not depend on the order of rows."""
     _, error = pickle.loads(arrived.where("error IS NOT NULL").orderBy("error").first().error)
     return error  # type: ignore[no-any-return]
 

@@ -1,10 +1,10 @@
-"""What the tasks of a stream run, beside the levels that they share with a run that has an end.
+"""The functions that only the tasks of a stream run; the levels are the same as in a bounded run.
 
-Invariant: the rows of a micro-batch depend on its items, on what was remembered of those before, and on the graph.
+Invariant: the rows of a micro-batch depend on its items, the states stored before it, and the graph.
 
-Why: a micro-batch holds all items of an interval of time, so what comes from it lies above all that was released and
-below all that will be; and between micro-batches everything is settled, so a level remembers of a key only what later
-items need.
+Why: a micro-batch holds all items of an interval of time, so its output lies above everything released before and
+below everything released later; and between micro-batches everything is settled, so a level stores of a key only the
+state that later items need.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from drift_graph.meta import BEGINNING, read_varint, time_of
 from drift_graph.restore import restored, restored_all
 
 #: An item of a source that has arrived: the source's rank, its time, its place (a global time without the ordinal) and
-#: its payload in stored form; or an error, and in place of the payload the key by which the first of several is known.
+#: its payload in stored form; or an error, and instead of the payload a key: of several errors the least key counts.
 ARRIVED = pa.schema(
     [
         ("rank", pa.int32()),
@@ -74,7 +74,7 @@ def arrive_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch])
 def number_items(
     work: Work, readings: Mapping[int, Reading], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """From places in order, with payloads, to rows of batches behind the maps after the sources."""
+    """Make items of payloads sorted by place, and run the maps after the sources; gives rows of batches."""
     yield from through_maps(work, _numbered(readings, batches, work.begin))
 
 
@@ -85,7 +85,7 @@ def _numbered(
     for batch in batches:
         for rank, (places, payloads) in _by_source(batch).items():
             metas = counters[rank].metas(places, payloads)
-            at = bisect_left(metas, begin)  # of the place of a cut some may be below it
+            at = bisect_left(metas, begin)  # some items of the cut's place may lie below the cut
             if at < len(metas):
                 yield readings[rank].name, Columns(metas[at:], payloads[at:], None), metas[at]
 
@@ -109,7 +109,7 @@ def release(
     sink: str | None,
     columns: list[pa.Field] | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The items of one range of a micro-batch, positions from `start` on; then what is remembered, and a `RangeEnd`."""
+    """The items of one range of a micro-batch, with positions from `start` on; then states, and a `RangeEnd`."""
     states: list[Row] = []
     released = OutputRange(work, _without_states(batches, work.opened().last, start, states))
     error: DriftError | None = None
@@ -130,7 +130,7 @@ def release(
 def _without_states(
     batches: Iterable[pa.RecordBatch], last: int, start: int, states: list[Row]
 ) -> Iterator[pa.RecordBatch]:
-    """The other rows, behind one that says how many items were released before this micro-batch."""
+    """Moves rows of states to `states`; gives a COUNT of the items released before, then the other rows."""
     begun = False
     for batch in batches:
         rows: list[Row] = []
@@ -146,7 +146,7 @@ def _without_states(
 
 
 def _widened(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with all columns of a schema; null where it has none."""
+    """The batch with all columns of a schema; columns that it lacks are null."""
     have = dict(zip(batch.schema.names, batch.columns))
     arrays = [have[field.name] if field.name in have else pa.nulls(batch.num_rows, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -155,7 +155,7 @@ def _widened(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
 def late_rows(
     work: Work, promises: Mapping[int, tuple[str, int]], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Items that came too late, for people: source, time, the promise it was behind, payload as canonical bytes."""
+    """Late items as rows: source, time, the heartbeat that the item lies below, payload as canonical bytes."""
     work.opened()
     for batch in batches:
         ranks, payloads = batch.column("rank").to_pylist(), batch.column("payload").to_pylist()

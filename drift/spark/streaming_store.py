@@ -1,15 +1,16 @@
-"""What a stream keeps between micro-batches, in folders that Spark can write to, wherever these are.
+"""The state of a stream between micro-batches, in folders of any file system that Spark can write to.
 
-Invariant: a micro-batch that has a commit is done, and what it wrote is complete; the one after it can be computed, any
-number of times, from what the last commit names, with the same result.
+Invariant: a micro-batch that has a commit is done, and its files are complete; the next micro-batch can be computed any
+number of times from the files that the last commit names, with the same result.
 
 Why: a commit is written last. State and pending items are written to a slot that the last commit does not name, so a
-micro-batch that is computed again overwrites only what nobody has relied on. Nothing has to be deleted or renamed,
-which is why any file system will do.
+micro-batch that is computed again overwrites only files that no commit names. Nothing has to be deleted or renamed,
+so any file system will do.
 
-A micro-batch writes the states that it has changed. Those of a key in the slots since the last one that has all keys
-are versions, of which the last counts. All are written again when the changes have come to as many bytes, or are in
-as many slots as there should be: so what is written follows what changes, and what is read is bounded.
+A micro-batch writes the states that it changed. The slots since the last one with the states of all keys hold versions
+of a key's state, of which the last counts. The states of all keys are written again when the changes have reached as
+many bytes as all states, or fill half of the slots: so the bytes written follow the changes, and those read are
+bounded.
 """
 
 from __future__ import annotations
@@ -25,30 +26,30 @@ from drift_graph.errors import SettingsError
 
 PENDING_DDL = "rank int, time long, place binary, payload binary"
 LATE_DDL = "source string, time long, heartbeat long, payload binary"
-#: An even number: pending items have two slots, by whether that of the state is odd.
+#: An even number: pending items have two slots, for odd and even slots of the state.
 SLOTS = 32
 _COMMIT_DDL = "body binary"
-#: What a commit begins with; another number is another format.
+#: First bytes of a commit; another number is another format.
 _FORMAT = b"drift stream 2\n"
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What is known when a micro-batch is done; or when a stream begins from a cut, which has the number -1.
+    """The position of a stream after a micro-batch; number -1 is the cut that the stream began from.
 
     Attributes:
         structure: of the graph, by its fingerprint.
-        partitions: tasks that share the keys; it stays what it is, since each task keeps the state of its own.
-        slot: where state and pending items are.
+        partitions: tasks that share the keys; it never changes, since each task keeps the state of its own keys.
+        slot: of this micro-batch's state and pending items.
         slots: of state, from the last one with all keys to `slot`.
-        whole_bytes, changed_bytes: of states, in the first of these and in the others.
+        whole_bytes, changed_bytes: of states, in the first of these slots and in the others.
         position: items released so far.
-        heartbeat: nothing below it is still to be processed, later items among it.
-        promises: for each source, by rank, the time that it promises nothing below; None before its first item.
+        heartbeat: everything below it has been processed, later items included.
+        promises: for each source, by rank, its heartbeat as a time; None before its first item.
         blocks, edges: of the digest, those of this micro-batch; see `drift.spark.blocks`.
         finished: the input has ended.
-        graph: fingerprint of the graph, where it is the first one or another than before.
-        since: the cut that the stream went on from: what lies below it comes again, and is passed over.
+        graph: fingerprint of the graph, if it is the first one or differs from the one before.
+        since: the cut that the stream went on from: items below it come again, and are skipped.
     """
 
     number: int
@@ -93,11 +94,11 @@ class Store:
         self._output = output
 
     def knows_query(self) -> bool:
-        """Whether Spark's own checkpoint is there."""
+        """Whether Spark's own checkpoint exists."""
         return self._read("value string", f"{self._folder}/query/metadata", kind="text") is not None
 
     def commit(self, number: int) -> Commit | None:
-        """The commit of a micro-batch; None where it is not done."""
+        """The commit of a micro-batch; None if it is not done."""
         return self._read_commit(number, "commits")
 
     def _read_commit(self, number: int, kind: str) -> Commit | None:
@@ -127,7 +128,7 @@ class Store:
         self._write_commit(commit, "commits")
 
     def write_failure(self, commit: Commit, items: Any) -> None:
-        """What a micro-batch released before it failed; nothing goes on from it."""
+        """Write the items that a micro-batch released before it failed; no other micro-batch goes on from them."""
         items.write.mode("overwrite").parquet(f"{self._folder}/failed/number={commit.number}")
         self._write_commit(commit, "failures")
 
@@ -136,11 +137,11 @@ class Store:
         body.coalesce(1).write.mode("overwrite").parquet(f"{self._folder}/{kind}/number={commit.number}")
 
     def failure(self, number: int) -> Commit | None:
-        """Of a micro-batch that has failed, if it has not been done since."""
+        """The commit of a failed micro-batch; None if it has been done since."""
         return self._read_commit(number, "failures")
 
     def state(self, slots: tuple[int, ...]) -> Any:
-        """What was remembered, as rows for the levels that remembered it."""
+        """The stored states, as rows for the levels that wrote them."""
         kept = ", ".join(f"{name} {kind.split()[1]}" for name, kind in zip(KEPT, DDL.split(", ")))
         rows = self._must_read(kept, *(f"{self._folder}/state/slot={slot}" for slot in slots))
         level = f"cast({KEPT[4]} AS int) AS level"
@@ -148,7 +149,7 @@ class Store:
         return rows.selectExpr(level, *(f"{kept} AS {name}" for kept, name in list(zip(KEPT, names))[1:]))
 
     def pending(self, slot: int) -> Any:
-        """Items that were not below minimal time."""
+        """The items that were not below minimal time."""
         return self._must_read(PENDING_DDL, f"{self._folder}/pending/slot={slot % 2}")
 
     def items(self, ddl: str) -> Any:
@@ -189,10 +190,10 @@ def commit_bytes(commit: Commit) -> bytes:
 
 
 def commit_of(body: bytes) -> Commit:
-    """The commit that was written so.
+    """Decode a commit.
 
     Raises:
-        SettingsError: it is of another version of the format, or none.
+        SettingsError: the bytes are of another version of the format, or no commit.
     """
     if not body.startswith(_FORMAT):
         raise SettingsError(

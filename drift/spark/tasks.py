@@ -1,10 +1,10 @@
-"""Kernels on their way to the tasks of Spark.
+"""Sends kernels to the tasks of Spark.
 
-Invariant: a task finds what the driver found of its process, and its modules where they are on its machine, before
-anything of the user's is unpacked.
+Invariant: before a task unpickles anything of the user's, it has the driver's environment, and the driver's module path
+as far as its folders exist on the task's machine.
 
-Why: a worker knows this library, but the user's script may have come from a folder that is only on the driver's path.
-So what a kernel is given travels packed, with that path beside it. A process runs tasks of one run after another.
+Why: a worker can import this library, but the user's script may come from a folder that only the driver's path has.
+So the arguments of a kernel travel pickled, together with that path. A worker process runs tasks of several runs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def _run(around: Surroundings, packed: bytes, batches: Iterable[Any]) -> Iterato
     around.enter(same_machine=False)
     try:
         yield from _unpacked(packed)(batches)
-    except GeneratorExit:  # nobody wants more, as after limit(): Spark has hung up, and its worker ends with this task
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - where it prints a trace of the pipe that is gone
+    except GeneratorExit:  # as after limit(): Spark closed the pipe, and its worker ends with this task
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - it would print a trace about the closed pipe
         raise
 
 

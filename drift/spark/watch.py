@@ -1,4 +1,4 @@
-"""How far Spark is, in the progress of a run.
+"""Shows Spark's progress in the progress of a run.
 
 Invariant: watching changes nothing but `Progress.fraction` and `held_by`, and ends with the block.
 """
@@ -16,7 +16,7 @@ _INTERVAL_S = 0.3
 
 
 class Watch:
-    """Looks at Spark's own job status now and then."""
+    """Polls Spark's own job status."""
 
     def __init__(self, spark: Any, tag: str, progress: Progress) -> None:
         self._progress = progress
