@@ -1,6 +1,6 @@
-"""What a shell may complete FILE:GRAPH to.
+"""Completions of FILE:GRAPH for a shell.
 
-Invariant: completing runs nothing of the user's. Why: the names of graphs are read from the syntax of the file.
+Invariant: completion runs no user code. Why: the names of graphs are read from the syntax of the file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 
 def complete_graph(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Python files and folders; behind the colon the graphs of a file, and its functions that may give one."""
+    """Python files and folders; after the colon the graphs of a file, and its functions that may return one."""
     file, colon, name = incomplete.rpartition(":")
     if colon:
         return [CompletionItem(f"{file}:{each}") for each in _graphs_in(Path(file)) if each.startswith(name)]

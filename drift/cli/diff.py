@@ -1,4 +1,4 @@
-"""`drift diff`: two records beside each other."""
+"""`drift diff`: compares two records."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How an error ends the command: what is printed, and the exit code.
+"""How an error ends the command: the printed text, and the exit code.
 
-Invariant: with `--json` standard output is one JSON object, whatever happened; without it, errors go to standard
-error only.
+Invariant: with `--json` standard output is one JSON object, whatever happens; without it, errors go to standard error
+only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Differs(Exception):
     """A simulated run is not what the reference says it is; the message is the report."""
 
 
-#: The exit code where what was compared differs; that alone is no error.
+#: The exit code if a comparison finds differences, which alone are no error.
 DIFFERENT = 8
 
 _CODES: tuple[tuple[type[BaseException], int], ...] = (

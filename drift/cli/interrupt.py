@@ -1,11 +1,11 @@
 """Ctrl-C between two items, never inside the writing of one; SIGTERM.
 
 Invariant: Ctrl-C ends the run at once, except while sinks or the record are being written or the run is being closed:
-then right afterwards. SIGTERM has a run's sources end, and all that was read released. A second signal ends it in any
-case.
+then right afterwards. SIGTERM ends the run's sources, and all items read are released. A second signal ends the run in
+any case.
 
-Why: what writes or closes is marked as `undisturbed`, and the handler asks whether the main thread is in it. How far
-the writing came is noted where the handler waits, so that the position it tells is the one in the files.
+Why: code that writes or closes is marked as `undisturbed`, and the handler checks whether the main thread is in it. The
+position is noted at the same point where the handler waits, so the reported position is the one in the files.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Interrupts:
 
     Attributes:
         number: the signal that came; 0 if none.
-        running: the run that the first SIGTERM stops well, in place of that; a second signal ends it at once.
-        stopped: a SIGTERM has.
+        running: the run whose sources the first SIGTERM ends, instead of a KeyboardInterrupt; a second signal ends it.
+        stopped: a SIGTERM has ended the sources.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Interrupts:
             signal.signal(number, before)
 
     def check(self) -> None:
-        """Call it between two pieces: acts on a signal that came while something was written."""
+        """Act on a signal that came during writing; called between two pieces."""
         if self.number:
             raise KeyboardInterrupt
 
@@ -66,7 +66,7 @@ class Interrupts:
 
 
 class Noted:
-    """A sink that knows how far it was written.
+    """A sink that records its position.
 
     Attributes:
         position: after the last item written.

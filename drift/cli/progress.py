@@ -1,7 +1,7 @@
-"""The line on a terminal that says where a run stands.
+"""The progress line of a run on a terminal.
 
-Invariant: drawing it costs the run nothing but a glance at five numbers, five times a second, and it goes on while a
-batch takes long.
+Invariant: drawing it costs the run only the reading of five numbers, five times a second, and it is also drawn during a
+long batch.
 
 Why: a thread draws, and only reads `Run.progress`, whose fields are numbers, bytes and a text.
 """
@@ -58,7 +58,7 @@ class ProgressLine:
             self._live.stop()
 
     def follow(self, run: Run) -> None:
-        """Tell of this run from now on."""
+        """Show this run from now on."""
         self._run = run
 
     def _line(self) -> Text:
@@ -78,7 +78,7 @@ class ProgressLine:
 
 
 class WatchLine(ProgressLine):
-    """The same of what reads records."""
+    """The progress line of a command that reads records."""
 
     def __init__(self, *watches: Watch, active: bool) -> None:
         self._watches = watches

@@ -1,8 +1,8 @@
 """Seeds on all cores, until one fails.
 
-Invariant: of a number of seeds the least one that fails is reported, whatever the number of processes.
+Invariant: the least failing seed is reported, whatever the number of processes.
 
-Why: seeds are handed out in blocks, in order; after a failure only the blocks below it are waited for.
+Why: seeds are assigned in blocks, in order; after a failure the search waits only for the blocks below it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Search:
     """Processes that run seeds.
 
     Args:
-        setup: what they are reported.
+        setup: for the processes.
         processes: how many.
 
     Attributes:
-        processes: as it was given.
-        ready: what there is to run.
-        tally: what was done so far.
-        seconds: how long it has run seeds.
+        processes: as passed.
+        ready: the graph and the inputs to run.
+        tally: of the seeds run so far.
+        seconds: how long seeds have been running.
     """
 
     def __init__(self, setup: Setup, processes: int) -> None:
@@ -115,7 +115,7 @@ class Search:
         return self._ask(RunCase(path))
 
     def _ask(self, asked: RunSeed | RunCase) -> SeedReport:
-        """Ask a process that has run nothing before, so that what is reported hangs on what is asked alone."""
+        """Ask a process that has run nothing before, so that the report depends only on the request."""
         if self._has_run:
             self.close()
             self._start(1)

@@ -1,7 +1,7 @@
 """A process that runs seeds of a graph, for `drift simulate`.
 
-Invariant: what a seed comes to depends on the seed, the graph and the input, and not on this process: its hash seed is
-fixed by who starts it, and which seeds are checked for purity goes by their numbers.
+Invariant: the result of a seed depends on the seed, the graph and the input, and not on this process: the parent fixes
+its hash seed, and the seeds that are checked for purity are chosen by their numbers.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _TALLY_INTERVAL_S = 0.2
 
 @dataclass(frozen=True)
 class Setup:
-    """What a process is told first.
+    """The first message to a process.
 
     Attributes:
-        around: what it finds of the calling process.
+        around: the environment of the calling process.
         place: FILE:NAME of a graph, or of a test under `deterministic`; "" for a case that names its own.
         sources: where payloads come from, [NAME=]SPEC; those of other sources are generated.
     """
@@ -56,7 +56,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Ready:
-    """What there is to run: the graph's name, and what each source is given, in words."""
+    """The answer to a Setup: the graph's name, and a description of each source's input."""
 
     graph: str
     inputs: dict[str, str]
@@ -65,7 +65,7 @@ class Ready:
 
 @dataclass
 class Tally:
-    """What was done since the last one."""
+    """Counts of the work since the last Tally."""
 
     seeds: int = 0
     items: int = 0
@@ -86,7 +86,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Failed:
-    """A seed whose run is not the reference's, or whose steps are not pure; and what was found first."""
+    """A seed whose run differs from the reference, or whose steps are not pure; with the first finding."""
 
     seed: int
     found: str
@@ -121,7 +121,7 @@ class Run:
 
 @dataclass(frozen=True)
 class RunSeed:
-    """Run one seed, and tell all about it; the answer is a SeedReport."""
+    """Run one seed and report it in full; the answer is a SeedReport."""
 
     seed: int
 
@@ -134,7 +134,7 @@ class RunCase:
 
 
 class Work:
-    """Runs what it is asked to."""
+    """Answers the requests."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -298,7 +298,7 @@ _LINES = [
 
 
 def _that_fits(dataflow: Dataflow, name: str) -> tuple[str, Any]:
-    """The first kind of generated payloads that no step raises for, and that comes to some output."""
+    """The first kind of generated payloads for which no step raises and there is output."""
     from drift.testing.hypothesis import st
 
     text, number = st.sampled_from(_LINES), st.integers(-3, 12)
@@ -370,5 +370,5 @@ def main() -> None:
 
 
 def _unforeseen(error: BaseException) -> DriftBug:
-    """What nobody foresaw is told with all there is to it."""
+    """An unexpected error as a DriftBug, with its full traceback."""
     return DriftBug(f"{type(error).__name__}: {error}\nIn a process of drift simulate:\n{format_exc()}")

@@ -1,4 +1,4 @@
-"""What the options of `drift run` stand for: sources, sinks and time policies.
+"""Makes sources, sinks and time policies from the options of `drift run`.
 
 Invariant: a value NAME=REST belongs to the source or sink of that name; NAME= may be left out where there is one only.
 """
@@ -228,7 +228,7 @@ def writes_to_stdout(spec: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class TimeOptions:
-    """The values of the options on time, as they were given."""
+    """The values of the options on time, unparsed."""
 
     event_time: Sequence[str] = ()
     tie: Sequence[str] = ()
@@ -241,7 +241,7 @@ class TimeOptions:
 
 
 def policies(dataflow: Dataflow, options: TimeOptions) -> dict[str, TimePolicy]:
-    """The time policies that differ from the graph's: what an option does not say stays as the graph has it."""
+    """The time policies that differ from the graph's: an option that is not set keeps the graph's value."""
     known = [source.name for source in dataflow.sources]
     changes: dict[str, dict[str, Any]] = {}
 

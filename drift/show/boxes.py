@@ -1,7 +1,7 @@
-"""Where the parts of a graph's picture stand, and what is written in them; whoever draws it gives them colours.
+"""The positions and the texts of the parts of a graph's picture; the code that draws it chooses the colours.
 
-Invariant: no text is wider than its box. Why: the font is monospaced, so a text's width is its length, and what is
-too long is cut with an ellipsis; the whole of it is in the box's tooltip.
+Invariant: no text is wider than its box. Why: the font is monospaced, so a text's width is its length, and a text that
+is too long is cut with an ellipsis; the box's tooltip has the full text.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Placed:
 
 
 def place(dataflow: Dataflow, *, label: tuple[float, float] | None = None) -> Placed:
-    """Where everything is, from sources at the top to sinks at the bottom.
+    """The positions of all parts, from sources at the top to sinks at the bottom.
 
     Args:
         dataflow: the graph.
-        label: width and height of the room that each edge is to have beside it.
+        label: width and height of the space to reserve beside each edge.
 
     Raises:
-        SettingsError: where the extra `picture` is not installed.
+        SettingsError: the extra `picture` is not installed.
     """
     steps = steps_of(dataflow)
     texts = {each.name: _texts(dataflow, step, each) for step in steps for each in step.operators}
@@ -120,7 +120,7 @@ def _around_loops(name: str, layout: Layout, boxes: Sequence[Box], lines: Sequen
 
 
 def _width(texts: Sequence[str]) -> float:
-    """Of a box around lines of text, the first of them a title."""
+    """The width of a box around lines of text, of which the first is a title."""
     sizes = (TITLE, DETAIL, DETAIL)
     widest = max(columns_of(text) * size for text, size in zip(texts, sizes))
     return max(90.0, math.ceil(widest * CHARACTER + 2 * PADDING))
@@ -132,7 +132,7 @@ def _end_width(operator: Operator) -> float:
 
 
 def cut(text: str, columns_max: int) -> str:
-    """What fits into so many columns, as can be printed."""
+    """The text as printable characters, cut to at most `columns_max` columns."""
     text = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
     if columns_of(text) <= columns_max:
         return text

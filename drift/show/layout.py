@@ -1,7 +1,7 @@
-"""Where the boxes and lines of a graph's picture go: the problem in points, the answer in points.
+"""The layout of boxes and lines in a graph's picture; sizes and positions are in points.
 
-Graphviz's dot finds it, through pygraphviz, whose wheels bring it along. It is given sizes and no text, so it needs no
-fonts, and its answer depends on the graph alone.
+Graphviz's dot computes it, through pygraphviz, whose wheels include Graphviz. It gets sizes and no text, so it needs no
+fonts, and the layout depends on the graph alone.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class Line:
-    """From one box to another; one that goes back is led past the boxes between, and does not decide the layers.
+    """A line between boxes; a line that goes back is routed past the boxes between, and does not affect the layers.
 
     Attributes:
-        label: width and height of what is to be written beside it, where there is to be room for that.
+        label: width and height of the space to reserve beside it for a label, if any.
     """
 
     origin: str
@@ -63,11 +63,11 @@ class Line:
 
 @dataclass
 class Layout:
-    """Where everything is.
+    """The positions of all parts.
 
     Attributes:
         curves: for each line the points of a cubic Bezier curve (1 + 3n of them), then the tip of its arrow.
-        labels: for each line the middle of its label, where it has one.
+        labels: for each line the middle of its label, if it has one.
     """
 
     width: float = 0.0
@@ -107,7 +107,7 @@ def lay_out(boxes: Sequence[Box], frames: Sequence[Frame], lines: Sequence[Line]
 
 
 def _graphviz(boxes: Sequence[Box], frames: Sequence[Frame], lines: Sequence[Line]) -> dict[str, Any]:
-    """What dot answers, as its JSON."""
+    """The layout by dot, as its JSON."""
     try:
         from pygraphviz import AGraph
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""The operators of a graph as its writer sees them: steps in the order of the flow.
+"""The operators of a graph as its author sees them: steps in the order of the flow.
 
-Invariant: every operator is in one step, and steps follow one another so that an item meets them in this order,
-feedback edges apart, branch by branch.
+Invariant: every operator is in one step, and the steps are in topological order without the feedback edges, branch by
+branch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from drift_graph.operators import Operator, Source
 
 @dataclass(frozen=True)
 class Step:
-    """What a user's line declared: one operator, or several where it is sugar.
+    """The operators that one line of the user declared: one, or several if the line is sugar.
 
     Attributes:
         name: the step's; for one operator also the operator's.
@@ -67,7 +67,7 @@ def flow_order(dataflow: Dataflow) -> list[str]:
 
 
 def what_it_does(operator: Operator) -> str:
-    """A few words; for the picture of a graph a source's policy and a sink's kind are enough."""
+    """A few words on an operator: for a source its policy, for a sink its kind."""
     return operator.label.strip()
 
 
@@ -84,7 +84,7 @@ def columns_of(text: str) -> int:
 
 
 def short_place(where: str, *, full: bool = False) -> str:
-    """ "file:line" without what the reader knows: relative to the working folder if inside it; or the file's name."""
+    """ "file:line", shortened: relative to the working folder if inside it; or only the file's name."""
     file, colon, line = where.rpartition(":")
     if not colon:
         return where

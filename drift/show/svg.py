@@ -1,6 +1,6 @@
-"""A graph as SVG: boxes for operators, frames around the operators of one step, dotted lines for what goes back.
+"""A graph as SVG: boxes for operators, frames around the operators of one step, dotted lines for feedback edges.
 
-Invariant: the picture is that of `place`, in colours, and nothing stands anywhere else.
+Invariant: all positions are those of `place`; this module only adds colours.
 """
 
 from __future__ import annotations

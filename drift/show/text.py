@@ -10,7 +10,7 @@ _HEADINGS = ("step", "what it does", "rank", "declared", "takes")
 
 
 def as_text(dataflow: Dataflow) -> str:
-    """Steps in the order of the flow, the operators of each, and where they take their items from."""
+    """Steps in the order of the flow, the operators of each, and the origins of their items."""
     rows: list[tuple[str, ...]] = []
     steps = steps_of(dataflow)
     for step in steps:
@@ -37,7 +37,7 @@ def _cells(dataflow: Dataflow, step: Step, operator: Operator, place: str) -> tu
 
 
 def _origins(dataflow: Dataflow, step: Step, operator: Operator) -> str:
-    """Where an operator's items come from; what comes back over a feedback edge is marked so."""
+    """The origins of an operator's items; feedback edges are marked."""
     inside = {each.name: step.short_name(each) for each in step.operators} if step.is_sugar else {}
     edges = [edge for edge in dataflow.edges if edge.target == operator.name]
     forward = [inside.get(edge.origin, edge.origin) for edge in edges if not edge.feedback]
@@ -46,7 +46,7 @@ def _origins(dataflow: Dataflow, step: Step, operator: Operator) -> str:
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Columns aligned; what is last may be as long as it is."""
+    """Rows with aligned columns; the last column may have any length."""
     widths = [max(columns_of(row[column]) for row in rows) for column in range(len(rows[0]))]
     padded = [[cell + " " * (width - columns_of(cell)) for cell, width in zip(row, widths)] for row in rows]
     return ["  ".join(row).rstrip() for row in padded]

@@ -209,7 +209,7 @@ class LevelWorker:
                 keyed.setdefault(name, []).append(columns)
         for target, sent in self._router.route(keyed).items():
             for name, columns in sent:
-                if target == BARRIER:  # failures of key functions
+                if target == BARRIER:  # sinks, and failures of key functions
                     self._release(name, columns, outbox)
                 else:
                     self._send(self._levels.of[name], target, name, columns, outbox)

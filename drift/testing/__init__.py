@@ -1,4 +1,4 @@
-"""Tests of a dataflow: drawn inputs and schedules, the simulator and the reference, and a report that fits a screen.
+"""Tests a dataflow: drawn inputs and schedules, the simulator against the reference, and a report that fits a screen.
 
 Invariant: importing this package imports Hypothesis only when a name is used that needs it.
 """

@@ -1,11 +1,11 @@
-"""A failed case in a file, and run again.
+"""Writes a failed case to a file, and runs it again.
 
-Invariant: a case file holds all that a run depends on but the code: the graph's place, the input, the settings and the
-schedule. Reading one runs nothing but the user's module that the graph is in.
+Invariant: a case file holds everything that a run depends on, except the code: the graph's place, the input, the
+settings and the schedule. Reading it runs no code but the user's module with the graph.
 
-Why it stays valid when the code changes: input is kept as canonical bytes (with what it looks like beside it), and a
-decision of the schedule names what it is about, an item on its way from here to there. A decision about something that
-is not sent any more is not met, and everything it does not name comes in order.
+Why it stays valid when the code changes: input is stored as canonical bytes (and as text, for people), and a decision
+of the schedule names its subject, for example an item on a link. A decision about an item that is no longer sent has no
+effect, and everything that no decision names comes in order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from drift_graph.policies import EventTime
 from drift_graph.restore import classes_near, restored
 
 FORMAT = "drift case 1"
-#: In place of a file and a name: the graph is generated, and the case holds its recipe.
+#: The place of a generated graph, instead of a file and a name: the case holds its recipe.
 GENERATED = "generated"
 FOLDER = Path(".drift") / "cases"
 
@@ -47,10 +47,10 @@ _WORKERS_MAX = 64
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """A failed case as it is written down.
+    """A failed case as JSON.
 
     Raises:
-        SettingsError: a payload of the input has no canonical form, so it cannot be kept.
+        SettingsError: a payload of the input has no canonical form, so it cannot be stored.
     """
     case, failure = result.case, result.failure
     graph: dict[str, Any] = {"name": case.dataflow.name, "place": case.place}
@@ -80,7 +80,7 @@ def _kept(value: Any, source: str) -> dict[str, str]:
 
 
 def save_case(result: Result, folder: Path | str | None = None) -> Path:
-    """Write a failed case; equal cases have one file.
+    """Write a failed case; equal cases share one file.
 
     Args:
         folder: .drift/cases in the working folder, unless DRIFT_CASES names another.
@@ -98,7 +98,7 @@ def load_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Case:
     """A case from its file.
 
     Args:
-        graph: in place of the one that the file names, or where it names none.
+        graph: replaces the graph that the file names; needed if it names none.
 
     Raises:
         InputError: it is no case file.
@@ -183,7 +183,7 @@ class _Schedule(msgspec.Struct):
 
 
 class _Form(msgspec.Struct):
-    """What a case file has at least."""
+    """The required fields of a case file."""
 
     graph: _Graph
     inputs: dict[str, list[_Kept]]
@@ -191,7 +191,7 @@ class _Form(msgspec.Struct):
 
 
 def _found(place: str, case_file: Path) -> str:
-    """A place whose file is relative is looked for from the working folder, then from those above the case file."""
+    """The place with its file found: a relative path is tried from the working folder, then from the case's parents."""
     file, _, name = place.rpartition(":")
     if not file.endswith(".py") or Path(file).is_file():
         return place
@@ -205,7 +205,7 @@ def run_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Result:
     """Run a case file again.
 
     Returns:
-        What came of it; its `failure` is None where the case does not fail any more.
+        The result; its `failure` is None if the case does not fail any more.
 
     Raises:
         InputError, SettingsError: see `load_case`.
@@ -214,7 +214,7 @@ def run_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Result:
 
 
 def check_case(case: Case) -> Result:
-    """`check`, and where the run is the reference's, what the test says that the case is of.
+    """`check`; if the run agrees with the reference, also the assertions of the test that the case is from.
 
     Raises:
         SettingsError: the test is not found, or only its test runner can call it.
@@ -233,7 +233,7 @@ def check_case(case: Case) -> Result:
 
 
 def line_again(path: Path, place: str) -> str:
-    """What to paste to run a case file again."""
+    """The code or command that runs a case file again."""
     if not place:
         return f"drift.testing.run_case({str(path)!r}, graph)"
     return f"drift simulate --case {path}"
@@ -249,7 +249,7 @@ def case_lines(result: Result, folder: Path | str | None = None) -> tuple[Path |
 
 
 def write_report(result: Result, folder: Path | str | None = None) -> tuple[str, Path | None]:
-    """The report of a failed case, and the file it was written to; None where it cannot be kept in one."""
+    """The report of a failed case, and its case file; None if the case cannot be stored."""
     try:
         path = save_case(result, folder)
     except (SettingsError, OSError) as error:
@@ -259,7 +259,7 @@ def write_report(result: Result, folder: Path | str | None = None) -> tuple[str,
 
 
 def place_of_graph(graph: object, names: Mapping[str, Any]) -> str:
-    """ "file.py:name" of a graph among the names of a module or of those it imports; "" where none stands for it.
+    """ "file.py:name" of a graph, searched in a module and the modules it imports; "" if it has no name there.
 
     Args:
         names: a module's globals.
@@ -273,7 +273,7 @@ def place_of_graph(graph: object, names: Mapping[str, Any]) -> str:
 
 
 def short_path(path: Path) -> str:
-    """A path from the working folder on, where it is in it."""
+    """A path, relative to the working folder if it is inside it."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except (ValueError, OSError):

@@ -1,11 +1,11 @@
 """One simulated run and the reference, compared byte for byte.
 
-Invariant: `check` finds a failure exactly where the run's output, its error or its end is not the reference's, or an
-invariant of the machines broke on the way.
+Invariant: `check` reports a failure exactly if the run's output, its error or its end differs from the reference's, or
+an invariant of the machines broke during the run.
 
-Why the reference can be trusted: it is given the items in the order of their times, all at once, by source machines of
-its own, whatever the arrival order and the batches of the run. Only where a clock decided (a live source's stamps, an
-idle source's heartbeat) it is given what the run's sources handed over, which is what a record would hold.
+Why the reference can be trusted: it gets the items in the order of their times, all at once, from source machines of
+its own, whatever the arrival order and the batches of the run. Only if a clock decided (a live source's stamps, an idle
+source's heartbeat), it gets the items and heartbeats that the run's sources gave, as a record would hold them.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from drift_graph.policies import EventTime, TimePolicy
 from drift_graph.reference import Reference
 from drift_graph.times import Arrived, SourceMachine
 
-#: What fails where the run is the reference's, and the test under `deterministic` wants more of it.
+#: The failure of a run that agrees with the reference, but fails an assertion of the test under `deterministic`.
 OF_TEST = "the test's own words"
 
 
 class Interrupted(Exception):
-    """Raised by a schedule that does not want a run to go on."""
+    """Raised by a schedule to end a run early."""
 
 
 class NotDeterministic(AssertionError):
-    """A run of a dataflow is not what the reference says it is.
+    """A run of a dataflow differs from the reference.
 
     Attributes:
-        result: the failed case; the smallest one when it leaves the test, None where a run was driven by hand.
-        path: of its case file; None where there is none.
+        result: the failed case; the smallest one when it leaves the test, None if a run was driven by hand.
+        path: of its case file; None if there is none.
     """
 
     def __init__(self, message: str, result: Result | None, path: Path | None = None) -> None:
@@ -57,7 +57,7 @@ class NotDeterministic(AssertionError):
 
 
 class Row(NamedTuple):
-    """An item of the output, as runs are compared by it."""
+    """An item of the output, in the form in which runs are compared."""
 
     meta: bytes
     payload: Any
@@ -79,15 +79,15 @@ class Output:
 
 @dataclass(frozen=True)
 class Case:
-    """A graph, what its sources are given, and how the run goes.
+    """A graph, the input of its sources, and the schedule of a run.
 
     Attributes:
         dataflow: the graph.
-        inputs: by source, in the order of their times where the source is in event time; see `in_order`.
-        schedule: how the run goes.
-        place: where the graph is found again, "module:name" or "file.py:name"; "" where that is not known.
-        recipe: what a generated graph was made of, for a case file; see `drift.testing.recipes`.
-        test: where a test under `deterministic` is found whose own words a run fails; "" where it is the run itself.
+        inputs: by source; in the order of their times if the source is in event time, see `in_order`.
+        schedule: of the run.
+        place: of the graph, "module:name" or "file.py:name"; "" if it is not known.
+        recipe: of a generated graph, for a case file; see `drift.testing.recipes`.
+        test: place of the test under `deterministic` whose assertion failed; "" if the run itself is wrong.
     """
 
     dataflow: Dataflow
@@ -110,7 +110,7 @@ class Failure:
         what: a few words: "another output", "another error", "a broken invariant", "an exception", or `OF_TEST`.
         message: what happened.
         position: of the first item that differs, or -1.
-        expected, got: that item in the reference and in the run; None where there is none.
+        expected, got: that item in the reference and in the run; None if there is none.
     """
 
     what: str
@@ -126,12 +126,12 @@ class Result:
 
     Attributes:
         expected, output: of the reference and of the run.
-        outcome: None where the run broke.
-        made: what the schedule came to: every decision that was not the plainest.
-        failure: None where all is well.
-        simulation: the run, as it ended.
+        outcome: None if the run broke.
+        made: every decision of the schedule that was not the plainest.
+        failure: None if the run is right.
+        simulation: the run in its last state.
         arrived: by source, the indices of its items in the order of their arrival.
-        handed: what the run's sources handed over, where a clock had a say in that.
+        handed: the items and heartbeats that the run's sources gave, if a clock had an influence on them.
     """
 
     case: Case
@@ -150,19 +150,20 @@ def policies_of(dataflow: Dataflow) -> dict[str, TimePolicy]:
 
 
 def may_idle(policy: TimePolicy) -> bool:
-    """Whether a live source has heartbeats where it has nothing to give."""
+    """Whether a live source sends heartbeats when it has no items."""
     return isinstance(policy, EventTime) and policy.idle_after_ms is not None
 
 
 def may_reorder(policy: TimePolicy) -> bool:
-    """Whether a source's items may arrive in another order: not where that says which of them are late or ahead."""
+    """Whether a source's items may arrive in another order: not if the order decides which items are late or ahead."""
     return isinstance(policy, EventTime) and policy.late == "error" and policy.future_max is None
 
 
 def in_order(dataflow: Dataflow, inputs: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-    """Inputs with the items of sources in event time in the order of their times, equal ones as they are.
+    """Inputs with the items of sources in event time sorted by time (a stable sort).
 
-    Where an item has no time, or lateness is diverted and so part of the input, they stay as they are.
+    A source's items stay in their order if one has no time, or if late items are diverted, since the order then decides
+    which items are late.
 
     Raises:
         SettingsError: a source is missing, or there is no such source.
@@ -188,10 +189,10 @@ def in_order(dataflow: Dataflow, inputs: Mapping[str, Sequence[Any]]) -> dict[st
 
 
 def times_of(policy: EventTime, payloads: Sequence[Any]) -> list[int] | None:
-    """The times of all payloads; None where one has none, which ends a run."""
+    """The times of all payloads; None if a payload has none, which ends a run."""
     try:
         found = [policy.time_of(policy.time(payload)) for payload in payloads]
-    except Exception:  # a user's function; the run itself meets it and tells it
+    except Exception:  # of a user's function; the run itself will raise and report it
         return None
     times = [time for time in found if time is not None]
     return times if len(times) == len(found) else None
@@ -209,9 +210,9 @@ def check(
 
     Args:
         expected: the reference's output, if it is known and no source is live.
-        plan: for the case's graph and `fused`, where it is known.
-        player: what decides, where it is more than the case's schedule.
-        simulation: what runs.
+        plan: for the case's graph and `fused`, if it is known.
+        player: makes the decisions; by default the case's schedule does.
+        simulation: the class that runs the case.
     """
     player = player or Player(case.schedule)
     inputs, numbers = arrivals(case, player)
@@ -244,7 +245,7 @@ def arrivals(case: Case, player: Player) -> tuple[dict[str, list[Any]], dict[str
         order = list(range(len(payloads)))
         if isinstance(source.time, EventTime) and may_reorder(source.time):
             times = times_of(source.time, payloads)
-            # Where an item has no place in the order, which one is met first would depend on their arrival.
+            # If an item has no place in the order, the arrival order would decide which error comes first.
             if (
                 times == sorted(times or [0])
                 and SourceMachine("", 0, source.time, sets_apart=source.sets_apart).take(payloads).error is None
@@ -256,12 +257,12 @@ def arrivals(case: Case, player: Player) -> tuple[dict[str, list[Any]], dict[str
 
 
 def reference(case: Case, handed: Sequence[tuple[str, Arrived]] | None = None) -> Output:
-    """The output there should be; `handed` where a clock had a say in what the sources gave."""
+    """The right output; `handed` is needed if a clock had an influence on the sources' items."""
     return reference_run(Reference(case.dataflow), case, handed, END_OF_TIME)
 
 
 def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrived]] | None, below: bytes) -> Output:
-    """The same, by a given interpreter."""
+    """The right output, by a given interpreter."""
     dataflow = case.dataflow
     error: Exception | None = None
     given = list(handed or ())
@@ -295,7 +296,7 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
 
 
 def _compared(case: Case, expected: Output, got: Output) -> Failure | None:
-    """The first difference that matters: after a loss what is out must be the reference's beginning."""
+    """The first difference that matters: after a loss the output need only be a prefix of the reference's."""
     lost = isinstance(got.error, ProcessError)
     rows = expected.rows[: len(got.rows)] if lost else expected.rows
     if len(rows) != len(got.rows) or (not lost and expected.digest != got.digest) or not equal_rows(rows, got.rows):

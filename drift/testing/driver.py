@@ -1,9 +1,9 @@
-"""Driving a simulated run by hand: one item, one heartbeat, one message at a time, with a look at everything between.
+"""Drives a simulated run by hand: one item, one heartbeat, one message at a time, with all state visible in between.
 
-Invariant: nothing happens but what the test asks for; what has been released is the reference's output so far.
+Invariant: only events that the test requests happen; the released items are the reference's output so far.
 
-Why: the driver is the simulator with a schedule that is the test itself. After each call that could release something,
-the output is compared with the reference's for what was fed.
+Why: the driver is the simulator, with the test as its schedule. After each call that could release an item, the output
+is compared with the reference's for the same input.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Driver:
     # What comes in.
 
     def feed(self, source: str, *payloads: Any) -> None:
-        """Items come to a source, as one batch; it gives them on, with its heartbeat.
+        """Feed items to a source, as one batch; it sends them on, with its heartbeat.
 
         Raises:
             SettingsError: there is no such source, it has ended, or it has no credit for so many.
@@ -99,23 +99,23 @@ class Driver:
         self.simulation.read(rank)
 
     def heartbeat(self, source: str, time: int) -> None:
-        """A source in event time: nothing below `time` will come."""
+        """The heartbeat of a source in event time: nothing below `time` will come."""
         machine = self._machine(source)
         if not isinstance(machine.policy, EventTime):
             raise SettingsError(f"source {source!r} is in arrival time: its heartbeats are of its clock; see tick")
         self.simulation.heartbeat(self._rank(source), machine.advance(time))
 
     def tick(self, source: str) -> None:
-        """A live source in arrival time has nothing now: its heartbeat is the time on its clock."""
+        """A live source in arrival time has no items now: its heartbeat is the time on its clock."""
         self.simulation.heartbeat(self._rank(source), self._machine(source).tick(self.simulation.now_ms))
 
     def idle(self, source: str) -> None:
-        """A source's idle policy decides: its heartbeat is past all items so far, and not below the others'."""
+        """Apply a source's idle policy: its heartbeat rises past all items so far, and not below the others'."""
         rank = self._rank(source)
         self.simulation.heartbeat(rank, self._machine(source).idle(self.simulation.intake.least_of_others(rank)))
 
     def end(self, source: str) -> None:
-        """The input of a source ends."""
+        """End the input of a source."""
         rank = self._rank(source)
         if self.simulation.intake.inputs.may_read(rank):
             self.simulation.heartbeat(rank, self._machine(source).finish())
@@ -124,20 +124,20 @@ class Driver:
         """Move the clock of live sources."""
         self.simulation.now_ms += milliseconds
 
-    # What is under way.
+    # Messages in flight.
 
     def in_flight(self, place: str = "") -> list[Scheduled]:
-        """Batches under way, oldest first; those on one link only, for example "worker 0 > worker 1"."""
+        """Batches in flight, oldest first; with `place` only those on one link, for example "worker 0 > worker 1"."""
         return [thing for thing in self._under_way("batch") if place in ("", thing.key.place)]
 
     def control(self) -> list[Scheduled]:
-        """Acks, heartbeats, and news of minimal time and of the pace under way."""
+        """Acks, heartbeats, and notices of minimal time and of the pace, in flight."""
         return self._under_way("ack", "heartbeat", "news", "pace", "break off")
 
     def deliver(self, thing: Scheduled | None = None) -> Scheduled | None:
-        """One thing comes: a given one, or the oldest that is not delayed; returns it, None where there is none.
+        """Deliver one message: the given one, or the oldest that is not delayed; returns it, None if there is none.
 
-        Where nothing is under way, who wishes to be woken is: the acker tells what is new a little later.
+        If nothing is in flight, a node that waits for its alarm wakes: the acker sends its notices a little later.
         """
         things = [*self.simulation.under_way, *self.simulation.wakes]
         ready = [each for each in things if each.key.place not in self._delayed]
@@ -154,37 +154,37 @@ class Driver:
         return thing
 
     def settle(self) -> None:
-        """All that is not delayed comes, oldest first, until nothing is under way."""
+        """Deliver all messages that are not delayed, oldest first, until none is in flight."""
         while self.deliver() is not None:
             pass
 
     def delay(self, place: str) -> None:
-        """What is under way on a link, or is sent on it, does not come until `resume`.
+        """Hold all messages that are in flight on a link, or are sent on it, until `resume`.
 
         Args:
             place: "worker 0 > worker 1", "lines > worker 0", "worker 1 > barrier"; or "worker 0" or "barrier" for its
-                acks and news, a source for its acks, and "caller" for the news that give it credit.
+                acks and notices, a source for its acks, and "caller" for the notices that give it credit.
         """
         self._delayed.add(place)
 
     def resume(self, place: str) -> None:
-        """The end of a delay."""
+        """End a delay."""
         self._delayed.discard(place)
 
     def drop(self, place: str) -> list[Scheduled]:
-        """A connection ends, and what was under way on it is lost: ZeroMQ sends nothing again.
+        """End a connection: the messages in flight on it are lost, since ZeroMQ sends nothing again. Returns them.
 
-        The run can not end well any more: minimal time waits for what was lost, nothing wrong is released, and `finish`
-        raises the ProcessError that a real run ends with.
+        The run cannot complete any more: minimal time waits for the lost messages, no wrong item is released, and
+        `finish` raises the ProcessError that a real run ends with.
         """
         return self.simulation.drop(place)
 
     def finish(self) -> None:
-        """All sources end, everything comes, and the whole output is compared with the reference's.
+        """End all sources, deliver everything, and compare the whole output with the reference's.
 
         Raises:
             NotDeterministic: they differ.
-            ProcessError: something was lost.
+            ProcessError: a message was lost.
         """
         self._delayed.clear()
         for name in self._ranks:
@@ -195,7 +195,7 @@ class Driver:
             raise outcome.error
         self._check(whole=True)
 
-    # What there is to see.
+    # The visible state.
 
     @property
     def released(self) -> list[Item[Any]]:
@@ -204,7 +204,7 @@ class Driver:
 
     @property
     def minimal_time(self) -> str:
-        """Below it everything is released, or may be; for people: its time and the rest, "the beginning", "the end"."""
+        """The bound below which everything is settled, as text: its time and the rest, "the beginning" or "the end"."""
         time = self.simulation.acker.minimal_time
         if time == END_OF_TIME:
             return "the end"
@@ -220,7 +220,7 @@ class Driver:
 
     @property
     def held(self) -> dict[str, int]:
-        """How many items each worker, and the barrier, keeps for changes that may still come."""
+        """How many items each worker, and the barrier, holds because changes may still come."""
         held = {f"worker {index}": worker.held for index, worker in enumerate(self.simulation.workers)}
         return {**held, "barrier": len(self.simulation.barrier)}
 
@@ -234,7 +234,7 @@ class Driver:
         """Items that a time policy diverted."""
         return self.simulation.late
 
-    # Below.
+    # Internal.
 
     def _rank(self, source: str) -> int:
         if source not in self._ranks:
@@ -257,7 +257,7 @@ class Driver:
         ]
 
     def _check(self, *, whole: bool) -> None:
-        """The output is what the reference gives for what the sources handed over, as far as it is released."""
+        """Compare the released output with the reference's for the items that the sources gave."""
         rows = self._rows()
         if not whole and len(rows) == self._checked:
             return

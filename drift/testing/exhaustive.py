@@ -1,15 +1,15 @@
 """Every schedule of a small case: all orders in which messages can come, and all orders of arrival.
 
-Invariant: `exhaustive` runs one schedule of every class of schedules that differ only in the order of things that do
-not meet, and no class twice.
+Invariant: schedules that differ only in the order of independent events are equivalent; `exhaustive` runs one schedule
+of each equivalence class, and no class twice.
 
-Why that is enough: two things that come to different machines (workers, the barrier, the acker, a source) leave the
-same behind in either order, so only orders at one machine count. The search is depth first and runs the case again for
-each schedule; a thing that was tried first at some point sleeps in the branches beside it until something comes that
-meets it (Godefroid's sleep sets).
+Why that is enough: two messages to different machines (workers, the barrier, the acker, a source) have the same effect
+in either order, so only the orders at one machine count. The search is depth first and runs the case again for each
+schedule; a message that was already tried first at some point sleeps in the sibling branches until an event comes that
+depends on it (Godefroid's sleep sets).
 
-Not searched are numbers (batches have `batch_items` items, and a receiver takes one message at a time), and, unless it
-is asked for, the order of acks and of news of minimal time, which come as soon as they are sent.
+The search does not vary numbers (batches have `batch_items` items, and a receiver takes one message at a time), nor,
+unless `acks` is set, the order of acks and of notices of minimal time, which come as soon as they are sent.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _PROMPT = frozenset(("ack", "heartbeat", "news", "pace", "break off", "wake"))
 
 
 class TooManySchedules(SettingsError):
-    """There are more schedules than may be run; the message says about how many."""
+    """There are more schedules than `schedules_max`; the message estimates how many."""
 
 
 @dataclass(frozen=True)
 class Exhausted:
-    """What came of running every schedule.
+    """The result of running every schedule; all agree with the reference, since a difference is an error.
 
     Attributes:
-        schedules: how many there are; all agree with the reference, or else there is an error and not this.
-        arrivals: how many orders of arrival are among them.
+        schedules: how many there are.
+        arrivals: how many orders of arrival they cover.
     """
 
     schedules: int
@@ -66,14 +66,14 @@ class Exhausted:
 
 
 class _Seen(NamedTuple):
-    """A thing that could come, and the machines that it meets."""
+    """A message that could come, and the machines that it affects."""
 
     key: Key
     meets: frozenset[str]
 
 
 class _Node:
-    """A point of a schedule where several things could come."""
+    """A point of a schedule where several messages could come next."""
 
     def __init__(self, able: list[_Seen], asleep: dict[Key, frozenset[str]]) -> None:
         self.able = able
@@ -83,7 +83,7 @@ class _Node:
         self.branches = max(len(self.left()), 1)
 
     def choose(self) -> bool:
-        """Take the next thing that is neither asleep nor done; False where there is none."""
+        """Choose the next message that is neither asleep nor done; False if there is none."""
         if self.chosen is not None:
             self.done[self.chosen.key] = self.chosen.meets
         left = self.left()
@@ -94,14 +94,14 @@ class _Node:
         return [seen for seen in self.able if seen.key not in self.asleep and seen.key not in self.done]
 
     def asleep_below(self) -> dict[Key, frozenset[str]]:
-        """What sleeps after the chosen thing: what was tried before it, and does not meet it."""
+        """The messages that sleep after the chosen one: those tried before it that are independent of it."""
         assert self.chosen is not None
         meets = self.chosen.meets
         return {key: other for key, other in {**self.asleep, **self.done}.items() if not other & meets}
 
 
 class _Redundant(Interrupted):
-    """All that could come here is asleep: another schedule has shown it."""
+    """All messages that could come here are asleep: another schedule has covered them."""
 
 
 class _Search(Player):
@@ -142,7 +142,7 @@ def _meets(thing: Scheduled) -> frozenset[str]:
 
 
 class _All(Simulation):
-    """A simulation that asks also where there is one thing only: a sleeping one must not come."""
+    """A simulation that asks the player even if there is only one message: a sleeping one must not come."""
 
     def step(self) -> bool:
         things = self.things() if self.error is None else []
@@ -167,12 +167,12 @@ def exhaustive(
     Args:
         inputs: for each source its payloads; a handful in all.
         workers, batch_items, fused: see `Schedule`.
-        acks: whether acks and news of minimal time come in every order too: many times as many schedules.
+        acks: whether to vary the order of acks and of notices of minimal time too: many times as many schedules.
         schedules_max: most schedules to run.
 
     Raises:
         NotDeterministic: a schedule gives another output than the reference.
-        TooManySchedules: there are more than `schedules_max`; nothing is said about the case then.
+        TooManySchedules: there are more than `schedules_max`; nothing is known about the case then.
     """
     dataflow = graph.build() if isinstance(graph, Graph) else graph
     given = in_order(dataflow, inputs)
@@ -236,7 +236,7 @@ def _allowed(times: Sequence[int], lateness: int) -> Iterator[list[int]]:
 
 
 def _places(source: str, order: Sequence[int]) -> list[Deviation]:
-    """The deviations under which items arrive in an order: each arrives its place in it, counted from its own."""
+    """The deviations that make items arrive in an order: for each, its position relative to its own place."""
     made = []
     for place, at in enumerate(order):
         later = 0 if place <= at and list(order[: at + 1]) == list(range(at + 1)) else place + len(order) - at
@@ -246,7 +246,7 @@ def _places(source: str, order: Sequence[int]) -> list[Deviation]:
 
 
 def _raise(result: Result) -> None:
-    """The failed schedule as deviations from order, shrunk and write_report."""
+    """Raise the failed case, shrunk and with its report."""
     log = result.simulation.log
     holds = [Deviation(thing.key, thing.came - 1 - thing.born) for thing in log if thing.came - 1 > thing.born]
     schedule = result.case.schedule
@@ -258,7 +258,7 @@ def _raise(result: Result) -> None:
 
 
 def _searched(path: Sequence[_Node]) -> float:
-    """Which part of the tree lies before a path, were all branches of a node alike."""
+    """The share of the tree that lies before a path, if all branches of a node were equally large."""
     part, share = 0.0, 1.0
     for node in path:
         share /= node.branches

@@ -1,6 +1,6 @@
-"""Hypothesis, or an error that says how to get it; and what is used of it that it does not make public.
+"""Imports Hypothesis, or raises an error that says how to install it; and wraps its private attributes.
 
-Invariant: no other file names an attribute that Hypothesis keeps for itself.
+Invariant: no other file names a private attribute of Hypothesis.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _EXAMPLES = "hypothesis_explicit_examples"
 
 
 def settings_of(test: Callable[..., Any]) -> settings:
-    """Those that `@settings` has put on a test, or the profile's."""
+    """The settings of a test from `@settings`, or else the profile's."""
     found: settings = getattr(test, _SETTINGS, None) or settings()
     return found
 
 
 def use_settings(test: Callable[..., Any], chosen: settings) -> None:
-    """Have a test run with these, whatever was put on it."""
+    """Make a test run with these settings, whatever `@settings` says."""
     setattr(test, _SETTINGS, chosen)
 
 
 def hand_on(outer: Callable[..., Any], test: Callable[..., Any]) -> None:
-    """Settings, seed and explicit examples that decorators have put around a test are the test's."""
+    """Copy the settings, seed and explicit examples of decorators around `outer` to the test."""
     for name, value in vars(outer).items():
         if name.startswith(("_hypothesis", _EXAMPLES)):
             setattr(test, name, value)
 
 
 def know_by(function: Callable[..., Any], name: str) -> None:
-    """Failures are kept by this name; otherwise by the source of the function, which many tests may have in common."""
+    """Store failures under this name; by default it is the source of the function, which many tests may share."""
     setattr(function, _DIGEST, name.encode())
 
 
@@ -53,7 +53,7 @@ def complete_examples(test: Callable[..., Any], missing: Callable[[dict[str, Any
     """Give explicit examples the arguments that they lack.
 
     Args:
-        missing: of the arguments that an example has, those to add.
+        missing: the arguments to add, from those that an example has.
     """
     examples = getattr(test, _EXAMPLES, ())
     if examples:

@@ -1,11 +1,11 @@
 """`deterministic`: a Hypothesis test that runs a dataflow under drawn schedules and compares it with the reference.
 
-Invariant: what it returns is a Hypothesis test like any other: settings, profiles, seeds, explicit examples, the
-database and `reproduce_failure` act on it as they do elsewhere.
+Invariant: the result is a Hypothesis test like any other: settings, profiles, seeds, explicit examples, the database
+and `reproduce_failure` work as usual.
 
-Why: the test proper is made by `given`, from a function that takes one argument for each source and one for the
-schedule. It is called by a thin one that has its signature and its marks, because two things come after the last
-example: the failed case is shrunk and reported, and required states are checked.
+Why: `given` makes the test proper, from a function with one argument for each source and one for the schedule. A thin
+function with the same signature and marks calls it, because two things follow the last example: the failed case is
+shrunk and reported, and required states are checked.
 """
 
 from __future__ import annotations
@@ -60,20 +60,20 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Item
 from drift_graph.lateness import Late
 
-#: Each example's input is run under several schedules, the smaller it is the more, so that shrinking it does not hang
-#: on one of them. How many depends on the input alone: what failed once fails when Hypothesis tries it again.
+#: Each example's input is run under several schedules, more for smaller inputs, so that shrinking does not depend on
+#: one of them. Their number depends on the input alone: an example that failed fails when Hypothesis tries it again.
 _SCHEDULES_MIN, _SCHEDULES_MAX, _ITEMS_RUN = 3, 16, 48
 _SCHEDULE = "schedule"
 
 
 class Checked:
-    """A run that gave what the reference gives, for a test's own properties.
+    """A run that agrees with the reference, for a test's own assertions.
 
     Attributes:
         output: the released items, as `drift.run` gives them.
         inputs: by source, in the order of their times.
-        schedule: how the run went.
-        error: what the run ended with; only where the test allows errors.
+        schedule: of the run.
+        error: the error that ended the run; only if the test allows errors.
         late: items that a time policy diverted.
         tombstones: how many items were taken back before release.
         digest: of the output.
@@ -92,7 +92,7 @@ class Checked:
 
     @property
     def payloads(self) -> list[Any]:
-        """Those of the output, all sinks together."""
+        """The payloads of the output, all sinks together."""
         return [item.payload for item in self.output]
 
     def __repr__(self) -> str:
@@ -112,20 +112,20 @@ def deterministic(
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Make a test: for any input and any schedule, the output is the reference's, byte for byte.
 
-    The decorated function may take `run`, a `Checked`, for properties of its own, and whatever fixtures and parameters
-    its test runner gives it.
+    The decorated function may take `run`, a `Checked`, for its own assertions, and any fixtures and parameters of its
+    test runner.
 
     Args:
         graph: the dataflow.
-        sources: for each source, by its name, a strategy for a list of payloads. Those of a source in event time are
-            put in the order of their times, and arrive in any order that its lateness allows.
-        inputs: the same for sources whose names are no identifiers, or are taken by an option.
-        schedule: in place of `schedules()`.
-        live: sources that are live in production: in some runs they have a clock, and nothing to give for a while.
-            By default those whose time policy has `idle_after_ms`.
-        errors: whether a run may end with an error, as long as it is the reference's; or else that error is raised.
-        check_purity: whether each step is called again, in two processes with other hash seeds; what differs there
-            is an ImpureStep.
+        sources: for each source, by its name, a strategy for a list of payloads. The payloads of a source in event time
+            are sorted by time, and arrive in any order that its lateness allows.
+        inputs: the same for sources whose names are no identifiers, or are names of options.
+        schedule: a strategy that replaces `schedules()`.
+        live: sources that are live in production: in some runs they have a clock, and no items for a while. By default
+            the sources whose time policy has `idle_after_ms`.
+        errors: whether a run may end with an error that the reference has, too; otherwise that error is raised.
+        check_purity: whether each step is called again in two processes with other hash seeds; a different result is an
+            ImpureStep.
 
     Raises:
         SettingsError: a source is missing, or there is no such source.
@@ -154,12 +154,12 @@ def deterministic(
 
 
 class Tested(NamedTuple):
-    """What a decorated function tests, for `drift simulate` and for case files.
+    """The content of a decorated test, for `drift simulate` and for case files.
 
     Attributes:
         strategies: of each source.
         place: of the graph.
-        judge: what the test says of a run that is the reference's; None where only a test runner can call it.
+        judge: runs the test's own assertions on a run that agrees with the reference; None if only a test runner can.
     """
 
     dataflow: Dataflow
@@ -169,7 +169,7 @@ class Tested(NamedTuple):
 
 
 class _Test:
-    """What a decorated function becomes."""
+    """Makes the Hypothesis test of a decorated function."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class _Test:
         self._check_purity = check_purity
         self._plans: dict[bool, Plan] = {}  # fused, and not
         self._purity: PurityCheck | None = None  # while the test runs
-        self._impure: tuple[ImpureStep, Case] | None = None  # what was found last
+        self._impure: tuple[ImpureStep, Case] | None = None  # the last one found
         self._place = place
 
     def made(self, body: Callable[..., Any]) -> Callable[..., None]:
@@ -222,7 +222,7 @@ class _Test:
                 raise
 
         def say(result: Result, *args: Any, **kwargs: Any) -> None:
-            """All that the test says of a run that is the reference's."""
+            """The test's own assertions on a run that agrees with the reference."""
             __tracebackhide__ = True
             self._allow(result)
             if takes_run:
@@ -252,7 +252,7 @@ class _Test:
         return self._called(given(**strategies, **{_SCHEDULE: self._schedule})(shown), checked, tested)
 
     def _called(self, test: Callable[..., None], checked: Callable[..., None], tested: Tested) -> Callable[..., None]:
-        """What test runners call: the Hypothesis test, and what comes after its last example."""
+        """The function that test runners call: the Hypothesis test, and the steps after its last example."""
 
         @functools.wraps(test)
         def called(*args: Any, **kwargs: Any) -> None:
@@ -273,7 +273,7 @@ class _Test:
         return called
 
     def _run_seeds(self, checked: Callable[..., None], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """The seeds that DRIFT_SEEDS asks for: how many from 0, or FIRST:END."""
+        """Run the seeds that DRIFT_SEEDS names: a number of seeds from 0 on, or FIRST:END."""
         __tracebackhide__ = True
         asked = os.environ.get("DRIFT_SEEDS")
         if not asked:
@@ -316,7 +316,7 @@ class _Test:
         return first
 
     def _plan(self, fused: bool) -> Plan:
-        """One for all runs: to make it takes a tenth of a small run."""
+        """The plan, made once for all runs, since that takes a tenth of a small run."""
         if fused not in self._plans:
             self._plans[fused] = Plan(self._dataflow, fused=fused)
         return self._plans[fused]
@@ -324,7 +324,7 @@ class _Test:
     def _allow(self, result: Result) -> None:
         """
         Raises:
-            DriftError: the run ended with it, as the reference does, and the test is not of such runs.
+            DriftError: the run ended with it, as the reference does, and the test does not allow errors.
         """
         error = result.output.error
         if error is not None and not self._errors and not (result.case.schedule.live and isinstance(error, InputError)):
@@ -332,7 +332,7 @@ class _Test:
 
     @contextmanager
     def _purity_checked(self) -> Iterator[None]:
-        """The processes that call steps again, for one run of the test."""
+        """Run the processes that call steps again, for one run of the test."""
         if not self._check_purity:
             yield
             return
@@ -345,7 +345,7 @@ class _Test:
                 self._purity = None
 
     def _report(self, error: BaseException) -> None:
-        """Shrink what failed, and put the report in place of its few words."""
+        """Shrink the failed case, and replace the error's text by the report."""
         for each in getattr(error, "exceptions", (error,)):
             if isinstance(each, NotDeterministic) and each.path is None and each.result is not None:
                 result = shrunk(each.result, payloads=False)
@@ -370,7 +370,7 @@ class _Test:
 
 
 def in_full(result: Result) -> Schedule:
-    """The schedule of a run with every decision that was not the plainest, whatever drew it."""
+    """The schedule of a run as explicit deviations, without noise."""
     return replace(result.case.schedule, deviations=tuple(result.made.values()), noise=0)
 
 
@@ -379,14 +379,14 @@ def _failure(error: BaseException) -> Failure:
 
 
 def _place_of_test(body: Callable[..., Any]) -> str:
-    """ "file.py:name" of a test; "" where it is not at the top of a module."""
+    """ "file.py:name" of a test; "" if it is not at the top of a module."""
     file = getattr(body, "__globals__", {}).get("__file__")
     name = getattr(body, "__qualname__", ".")
     return f"{short_path(Path(file))}:{name}" if file and name.isidentifier() else ""
 
 
 def _require_plain(body: Callable[..., Any]) -> None:
-    """Of anything else the body would not run, and the test would pass."""
+    """Refuse any other kind of function: its body would not run, and the test would pass."""
     kind = (
         "a class; put the decorator on its tests"
         if inspect.isclass(body)
@@ -401,10 +401,10 @@ def _require_plain(body: Callable[..., Any]) -> None:
 
 
 def _as_if_in(body: Callable[..., Any], checked: Callable[..., None]) -> Callable[..., None]:
-    """A function that calls `checked`, and whose place is that of `body`.
+    """A function that calls `checked`, with the file and line of `body`.
 
-    Hypothesis makes its own frame look as if it were in the function it is given. All frames but that one are hidden,
-    so it is what a test runner shows of a failure: the line of the user's test, and not one of ours.
+    Hypothesis gives its own frame the file and line of the function under test, and all other frames are hidden. So a
+    test runner shows a failure at the line of the user's test, not at a line of this library.
     """
 
     def shown(*args: Any, **kwargs: Any) -> None:
@@ -425,9 +425,9 @@ _PROFILES = {"quick": 0.1, "usual": 1.0, "long": 20.0}
 
 
 def _fitted(own: settings) -> settings:
-    """The settings, with as many examples as DRIFT_PROFILE says, and no deadline unless one was asked for.
+    """The settings, with as many examples as DRIFT_PROFILE says, and no deadline unless the test sets one.
 
-    An example is a dozen simulated runs: how long it takes says nothing of the graph, and much of the machine.
+    An example is a dozen simulated runs: its duration depends on the computer more than on the graph.
     """
     profile = os.environ.get("DRIFT_PROFILE") or "usual"
     if profile not in _PROFILES:
@@ -438,7 +438,7 @@ def _fitted(own: settings) -> settings:
 
 
 def _argument(name: str) -> str:
-    """A source's name as an argument's."""
+    """The argument's name for a source."""
     made = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in name)
     return made if made.isidentifier() and not keyword.iskeyword(made) else f"source_{made}"
 

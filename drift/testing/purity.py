@@ -16,7 +16,7 @@ from drift_graph.graph import Dataflow
 
 
 def check_purity(purity: PurityCheck, case: Case) -> None:
-    """Run the reference, and every call of a step that it makes once more elsewhere.
+    """Run the reference, and repeat every call of a step in other processes.
 
     Raises:
         ImpureStep: a step is not pure.
@@ -28,7 +28,7 @@ def check_purity(purity: PurityCheck, case: Case) -> None:
 
 
 def smallest(purity: PurityCheck, case: Case, error: ImpureStep) -> tuple[Case, ImpureStep]:
-    """A case with no item more than it takes to find the same step impure."""
+    """The smallest case found in which the same step is impure."""
     case = replace(case, schedule=Schedule())
     for name in case.inputs:
         for at in reversed(range(len(case.inputs[name]))):
@@ -50,7 +50,7 @@ def rerun(path: Path | str, graph: Graph | Dataflow | None = None, *, purity: bo
     """Run a case file again.
 
     Args:
-        graph: in place of the one that the file names, or where it names none.
+        graph: replaces the graph that the file names; needed if it names none.
         purity: whether steps are called again in other processes.
 
     Raises:

@@ -1,8 +1,8 @@
 """Generated graphs: a recipe, which is a list of small tuples, and the dataflow that `build` makes of it.
 
-Invariant: every function in a graph is pure, total on any payload (but those that are there to fail), and at the top
-of this module; so graphs pickle, two of the same recipe are equal, and a failing case prints as the recipe, shrinks to
-a short one and can be kept in a file.
+Invariant: every function in a graph is pure, total on any payload (except functions that are meant to fail), and at the
+top level of this module; so graphs can be pickled, graphs of the same recipe are equal, and a failing case prints as
+the recipe, shrinks to a short one and can be stored in a file.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class Noted:
-    """Two that differ in their note alone are equal to `==`, and not the same to a function that sees it."""
+    """Two that differ only in their note are equal by `==`, but not to a function that reads the note."""
 
     value: int
     note: str = field(default="", compare=False)
 
 
 class Flags(IntFlag):
-    """Members that are equal to plain numbers, and unknown bits."""
+    """An enum with members that equal plain numbers, and with unknown bits."""
 
     A = 1
     B = 2
 
 
-#: Values that `==`, `hash` or an encoding gets wrong: keys and states are taken from here as well.
+#: Values that `==`, `hash` or an encoding gets wrong; keys and states are drawn from them, too.
 AWKWARD: list[Any] = [
     1, True, 1.0, 0, False, 0.0, -0.0, NAN, "1", b"1", "", None, (), (1,), (True,), (1.0,), (NAN, -0.0),
     ((1, (2, None)), "x"), 2**64, 2**63 - 1, -(2**63), -(2**63) - 1, 2**200, "\ud800", ("\udfff", 2**70),
@@ -59,8 +59,8 @@ AWKWARD: list[Any] = [
 def weigh(payload: Any) -> int:
     """A number that depends on all of a payload, and on its types.
 
-    By `repr`, which is the same in every process as long as no set in `AWKWARD` holds a text: the order of
-    such a set hangs on the hash seed.
+    It uses `repr`, which is the same in every process as long as no set in `AWKWARD` holds a text: the order of such a
+    set depends on the hash seed.
     """
     return zlib.crc32(repr(payload).encode("utf-8", "surrogatepass"))
 
@@ -105,7 +105,7 @@ def few_keys(payload: Any) -> Any:
 
 
 def equal_keys(payload: Any) -> Any:
-    """Three keys that are one to `==`."""
+    """Three keys that are equal by `==`."""
     return (1, True, 1.0)[weigh(payload) % 3]
 
 
@@ -118,7 +118,7 @@ def own_key(payload: Any) -> Any:
 
 
 def merging_step(state: Any, payload: Any) -> tuple[Any, Any]:
-    """States of different pasts are often the same: early stop."""
+    """States of different pasts are often the same, so that corrections stop early."""
     state = max(state, small(payload)) if weigh(payload) % 4 else 0
     return state, (state, small(payload))
 
@@ -130,7 +130,7 @@ def mixing_step(state: Any, payload: Any) -> tuple[Any, Any]:
 
 
 def awkward_step(state: Any, payload: Any) -> tuple[Any, Any]:
-    """States that are equal and not the same: 1, True and 1.0; 0.0 and -0.0; NaN and itself."""
+    """States that are equal but not identical: 1, True and 1.0; 0.0 and -0.0; NaN and itself."""
     state = AWKWARD[(weigh(payload) + (3 if type(state) is bool else 0)) % 8]
     return state, (state, small(payload))
 
@@ -170,12 +170,12 @@ def timed_note(state: int, note: int, time: int) -> tuple[int, list[Any]]:
 
 
 def weighed(total: int, payload: Any) -> int:
-    """Another number for another order."""
+    """A number that depends on the order of payloads."""
     return (total * 31 + weigh(payload)) % 1009
 
 
 def turned(pair: tuple[int, Any]) -> list[int]:
-    """What a round makes of an item: one, two or none, which hang on the state."""
+    """The items that a round makes of an item: one, two or none, depending on the state."""
     state, payload = pair
     weight = weigh(pair)
     return [small(payload), (state + weight) % 7][: weight % 3]
@@ -203,7 +203,7 @@ def loop_key(kind: int, payload: Any) -> Any:
 
 
 def again(window: Any) -> Any:
-    """What goes round: one or two items, depending on the whole window."""
+    """The items that go round again: one or two, depending on the whole window."""
     rounds, value = window[-1]
     if rounds <= 0:
         return []
@@ -335,8 +335,8 @@ class Recipe(NamedTuple):
     Attributes:
         sources: how many, "in0" and so on.
         steps: tuples (operation, which stream from the last one back, more); see `build`.
-        sinks: streams that go to a sink too; those that nothing takes do anyway.
-        times: of each source, None for arrival time; where there are fewer, the others are in arrival time.
+        sinks: streams that also go to a sink; streams that no operator takes always do.
+        times: of each source, None for arrival time; sources beyond the end are in arrival time.
     """
 
     sources: int
@@ -355,7 +355,7 @@ def source_names(recipe: Recipe) -> list[str]:
 
 
 def smaller(recipe: Recipe) -> Iterator[Recipe]:
-    """Recipes with one thing less, or something simpler."""
+    """Recipes with one part less, or with a simpler part."""
     for at in range(len(recipe.steps)):
         yield recipe._replace(steps=[*recipe.steps[:at], *recipe.steps[at + 1 :]])
     for at in range(len(recipe.sinks)):
@@ -383,14 +383,14 @@ def _simpler(step: tuple[Any, ...], place: int, value: Any) -> Iterator[Any]:
 
 
 def from_stored(value: Any) -> Recipe:
-    """A recipe from the plain tuples that canonical bytes of one come back as."""
+    """A recipe from the plain tuples that its canonical bytes decode to."""
     sources, steps, sinks, times = value
     policies = [None if each is None else Times(*each) for each in times]
     return Recipe(sources, [tuple(step) for step in steps], list(sinks), policies)
 
 
 def as_stored(recipe: Recipe) -> tuple[Any, ...]:
-    """The other direction of `from_stored`."""
+    """The inverse of `from_stored`."""
     times = tuple(None if each is None else tuple(each) for each in recipe.times)
     return recipe.sources, tuple(recipe.steps), tuple(recipe.sinks), times
 
@@ -399,18 +399,18 @@ def as_stored(recipe: Recipe) -> tuple[Any, ...]:
 
 
 class Numbers(NamedTuple):
-    """An argument of an operation: a number from the least to the most, the least the simplest."""
+    """An argument of an operation: a number in a range; the least is the simplest."""
 
     least: int
     most: int
 
 
 class Step(NamedTuple):
-    """Where an operation grows.
+    """The place in a graph where an operation is added.
 
     Attributes:
-        name: for the operator, or with more behind it for several.
-        stream: what comes in.
+        name: of the operator; a prefix if there are several.
+        stream: the input.
         boxed: whether states are put into objects that cannot be compared.
     """
 
@@ -421,15 +421,15 @@ class Step(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """What a step of a recipe may be; an operator of your own takes part as soon as it stands in `OPERATIONS`.
+    """An operation that a step of a recipe can name; add your own operator to `OPERATIONS` to include it.
 
     Attributes:
-        grow: (step, *arguments) -> the stream that comes out.
-        arguments: what may stand behind the name and the stream in a step's tuple: names, the simplest first, or
+        grow: (step, *arguments) -> the output stream.
+        arguments: the choices for what follows the name and the stream in a step's tuple: names, the simplest first, or
             `Numbers`.
-        size: (values in a payload that comes in, *arguments) -> values in one that comes out; by default a few.
-        volume: (*arguments) -> items that come out for each that comes in, at the most.
-        weight: how often it is drawn; 0 where it may raise, and so is drawn among failing ones alone.
+        size: (values in an input payload, *arguments) -> values in an output payload; by default a few.
+        volume: (*arguments) -> most output items for each input item.
+        weight: how often it is drawn; 0 if it may raise: it is then drawn only among failing steps.
     """
 
     grow: Callable[..., Stream[Any]]
@@ -608,7 +608,7 @@ def build(recipe: Recipe, times: Sequence[TimePolicy] | None = None, *, boxed: b
     """The dataflow of a recipe.
 
     Args:
-        times: time policies in place of the recipe's, one for each source.
+        times: time policies that replace the recipe's, one for each source.
         boxed: whether the states of scans are put into objects that cannot be compared.
     """
     graph = Graph("generated")
@@ -642,7 +642,7 @@ def _joined(left: _Branch, right: _Branch) -> _Branch:
 
 
 def _grown(graph: Graph, name: str, branch: _Branch, called: str, arguments: list[Any], boxed: bool) -> _Branch:
-    """A branch with one step more; what would become too many items is filtered, and too large payloads shrink."""
+    """A branch with one step more; steps that filter items or shrink payloads are added if they would grow too much."""
     stream, size, volume = branch
     operation = OPERATIONS[called]
     if volume * operation.volume(*arguments) > max(_VOLUME_MAX, volume):

@@ -1,4 +1,4 @@
-"""A failed case for people: the smallest input, what is not in order, the first difference, and how to run it again."""
+"""A failed case as text: the smallest input, the deviations, the first difference, and how to run it again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEVIATIONS_SHOWN_MAX = 20
 
 
 class _Given:
-    """Observes the reference, and remembers what was given on the way to one item."""
+    """Observes the reference, and records the inputs of the steps that led to one item."""
 
     def __init__(self, meta: bytes) -> None:
         self._meta = meta
@@ -37,7 +37,7 @@ class _Given:
 
 
 def report(result: Result, *, place: str = "", again: str = "") -> str:
-    """All there is to say about a failed case.
+    """The report of a failed case.
 
     Args:
         place: path of its case file, if there is one.
@@ -124,7 +124,7 @@ def _shown(row: Row | None) -> str:
 
 
 def _finer(expected: Row, got: Row) -> list[str]:
-    """What tells two rows apart that print alike."""
+    """The differences between two rows that print alike."""
     if expected.meta != got.meta:
         return [f"  at another place in the order: meta {expected.meta.hex()} and {got.meta.hex()}"]
     if repr(expected.payload) != repr(got.payload):

@@ -1,12 +1,12 @@
-"""A schedule as a value: the plain one, in order, and what deviates from it.
+"""A schedule as a value: the plain order, and deviations from it.
 
-Invariant: a schedule makes the same decisions for the same graph and input in every process and on every machine, and
-one that has been made explicit decides as it did before.
+Invariant: a schedule makes the same decisions for the same graph and input in every process and on every machine; a
+schedule that was made explicit makes the same decisions as before.
 
-Why: a decision depends on its key alone, which says what it is about, and not on when it is met. Where a schedule has
-noise, the decision is a hash of noise and key; `explicit` writes down what those came to, one `Deviation` each. So to
-take an item out of the input leaves the decisions about the others as they were, and to take a deviation away leaves
-the other deviations: that is what makes both shrink well, and apart.
+Why: a decision depends only on its key, which names its subject, and not on when it comes up. If a schedule has noise,
+the decision is a hash of noise and key; `explicit` lists these decisions, one `Deviation` each. So removing an item
+from the input does not change the decisions about other items, and removing a deviation does not change the others:
+both shrink well, and independently.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from drift.engines.settings import checked, count, flag, setting
 from drift.engines.simulated.schedule import Key, Scheduled
 from drift.engines.simulated.schedule import Schedule as InOrder
 
-#: What can be held up, for turns or until something has come; the other kinds of a deviation are numbers.
+#: Kinds of events that can be delayed, for turns or until another event; the other kinds of a deviation are numbers.
 HELD = (
     *("batch", "ack", "heartbeat", "news", "pace", "break off", "read", "wake"),
-    *("released", "noticed", "start", "order", "answer", "take cut", "piece", "committed"),  # where processes die
+    *("released", "noticed", "start", "order", "answer", "take cut", "piece", "committed"),  # only if processes die
 )
-#: For how many turns a batch stays in the outbox of who feeds it, or who has had a thing stands still after it.
+#: For how many turns a batch stays in its sender's outbox, or a node stands still after a message.
 OUTBOX, STILL = "outbox", "still"
 #: Decisions that make a network lose a batch; only schedules with `losses` take them.
 LOST = "lost"
-#: That a process dies; only schedules with `deaths` take it.
+#: Decisions that a process dies; only schedules with `deaths` take them.
 DEATH = "death"
 ARRIVE = "arrive"
-#: An item that arrives so many places earlier. Noise has items arrive late; shrinking says so where it is shorter.
+#: An item arrives so many places earlier. Noise only makes items late; shrinking uses this kind if it is shorter.
 EARLY = "early"
 
 _RATES = (0, 0x400, 0x1000, 0x5000, 0xC000)  # how many of 0x10000 decisions deviate
@@ -45,9 +45,9 @@ class Deviation(NamedTuple):
     """One decision that is not the plainest.
 
     Attributes:
-        key: what it is about.
-        choice: for something held up the turns, for an item that arrives late the places, or else the number chosen.
-        until: it is held up until this has come, and not for a number of turns.
+        key: the subject.
+        choice: the turns of a delay, the places by which an item arrives late, or else the chosen number.
+        until: the delay lasts until this event, instead of a number of turns.
     """
 
     key: Key
@@ -74,9 +74,9 @@ class Schedule:
         batch_items: most items a source gives at once; in order, it gives as many as there are.
         fused: whether scans run as one loop.
         in_flight_max: most unsettled items of a source.
-        live: names of sources that have a clock and sometimes nothing to give.
-        deviations: what is not in order.
-        noise: in all that `deviations` does not name a number above 0 deviates at random; 0 keeps it in order.
+        live: names of sources that have a clock and sometimes no items.
+        deviations: explicit deviations from order.
+        noise: above 0, decisions that `deviations` does not name deviate pseudorandomly; 0 keeps them in order.
         losses: whether noise loses messages too; such a run ends with a ProcessError.
         deaths: whether processes die, as `deviations` and noise say, and the run goes on.
     """
@@ -107,7 +107,7 @@ class Schedule:
         return f"Schedule({', '.join(given)})"
 
     def settings(self) -> dict[str, Any]:
-        """For `Simulation`."""
+        """The settings for `Simulation`."""
         return {
             "workers": self.workers,
             "batch_items": self.batch_items,
@@ -118,13 +118,13 @@ class Schedule:
         }
 
     def with_deviations(self, deviations: Iterable[Deviation]) -> Schedule:
-        """The same without noise, and with other deviations."""
+        """The same schedule without noise, and with other deviations."""
         made = tuple(deviations)
         deaths = self.deaths and any(each.key.kind == DEATH for each in made)
         return replace(self, deviations=made, noise=0, losses=False, deaths=deaths)
 
     def as_json(self) -> dict[str, Any]:
-        """For a case file."""
+        """The schedule as JSON, for a case file."""
         return {
             "workers": self.workers,
             "batch_items": self.batch_items,
@@ -142,7 +142,7 @@ class Schedule:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Schedule:
-        """The other direction of `as_json`."""
+        """The inverse of `as_json`."""
         deviations = [(each["key"], each["choice"], each.get("until")) for each in given.get("deviations", ())]
         known = {name: given[name] for name in cls.__dataclass_fields__ if name in given and name != "deviations"}
         return cls(**{**known, "live": tuple(known.get("live", ())), "deviations": tuple(deviations)})
@@ -204,14 +204,14 @@ class Player(InOrder):
         due = [at for at in free if things[at].due <= turn]
         if due:
             return due[0]
-        return min(free, key=lambda at: things[at].due) if free else 0  # what all wait for does not come any more
+        return min(free, key=lambda at: things[at].due) if free else 0  # all wait for an event that will not come
 
     def fired(self, thing: Scheduled) -> None:
         if self._until:
             self._came.add(thing.key)
 
     def _noise(self, key: Key) -> int:
-        """0, or where the decision deviates 48 bits."""
+        """48 bits if the decision deviates, else 0."""
         kind, place, source, number, nth = key
         rate = self._rates.get(kind)
         if rate is None:
@@ -226,12 +226,12 @@ class Player(InOrder):
 
 
 def explicit(schedule: Schedule, made: Mapping[Key, Deviation]) -> Schedule:
-    """A schedule that says in so many words what another one did."""
+    """A schedule that lists the decisions of another one explicitly."""
     return schedule.with_deviations(made.values())
 
 
 def arrival_order(times: Sequence[int], lateness: int, player: Player, source: str) -> list[int]:
-    """In which order items arrive whose times increase: so many places late or early as the schedule says, but in time.
+    """The order of arrival of items sorted by time: late or early as the schedule says, but within `lateness`.
 
     Returns:
         Indices of `times`.

@@ -1,9 +1,9 @@
-"""Runs by number: the same seed gives the same input, the same schedule and the same output on every machine.
+"""Runs by seed: the same seed gives the same input, the same schedule and the same output on every machine.
 
-Invariant: what a seed gives depends on the seed, the graph, the given inputs and the versions of Python, Hypothesis
-and this library; not on the hash seed, the clock, or which other seeds were run.
+Invariant: the run of a seed depends on the seed, the graph, the inputs and the versions of Python, Hypothesis and this
+library; not on the hash seed, the clock, or which other seeds were run.
 
-Why: schedules are hashes of the seed. Values of a strategy are drawn by Hypothesis in blocks of SEEDS_A_BLOCK, each
+Why: schedules are hashes of the seed. Hypothesis draws the values of a strategy in blocks for SEEDS_A_BLOCK seeds, each
 from the block's own seed, which costs a fraction of a test's example; so seeds of one block are best run in a row.
 """
 
@@ -34,12 +34,12 @@ class Seeds:
 
     Args:
         graph: the dataflow.
-        inputs: for each source a Hypothesis strategy for a list of payloads, or payloads, of which each run is given
-            up to `items_max` that follow one another.
+        inputs: for each source a Hypothesis strategy for a list of payloads, or payloads, of which each run gets up to
+            `items_max` consecutive ones.
         live: sources that have a clock in half of the runs; by default those whose time policy has `idle_after_ms`.
-        losses: whether messages are lost now and then; such a run ends with a ProcessError.
-        deaths: whether processes die, and the run goes back to a cut and on.
-        place: where the graph is found again, for case files: "file.py:name".
+        losses: whether messages are sometimes lost; such a run ends with a ProcessError.
+        deaths: whether processes die, and the run recovers from a cut.
+        place: of the graph, for case files: "file.py:name".
 
     Raises:
         SettingsError: a source is missing, or there is no such source.
@@ -75,7 +75,7 @@ class Seeds:
         self._drawn: list[dict[str, list[Any]]] = []
 
     def case(self, seed: int) -> Case:
-        """What a seed stands for."""
+        """The case of a seed."""
         if type(seed) is not int or seed < 0:
             raise SettingsError(f"seed={seed!r} is not an int of 0 or more")
         chosen = random.Random(seed)
@@ -107,7 +107,7 @@ class Seeds:
 
 
 def drawn(strategy: Any, seed: int, count: int) -> list[Any]:
-    """Values of a Hypothesis strategy, the same for the same seed: `count` of them, or all where there are fewer."""
+    """Values of a Hypothesis strategy, the same for the same seed: `count` of them, or all if there are fewer."""
     from drift.testing.hypothesis import HealthCheck, Phase, given, settings
     from drift.testing.hypothesis import seed as seeded
 
@@ -149,17 +149,17 @@ def _one(several: Sequence[Any], chosen: random.Random) -> Any:
 
 
 def simulate_seed(graph: Graph | Dataflow, inputs: Mapping[str, Any], seed: int, **options: Any) -> Result:
-    """One run by its seed; for many, keep a `Seeds`, whose arguments these are.
+    """One run by its seed; for many runs use `Seeds`, which has the same arguments.
 
     Returns:
-        The checked run: its `failure` is None where all is well, `counts(result)` counts its deviations,
-        and `write_report(shrunk(result))` is the report and the case file of one that failed.
+        The checked run: its `failure` is None if the run is right, `counts(result)` counts its deviations, and
+        `write_report(shrunk(result))` gives the report and the case file of a failed run.
     """
     return Seeds(graph, inputs, **options).run(seed)
 
 
 def counts(result: Result) -> Counter[str]:
-    """How often what was not in order in a run, in words: for a line of progress."""
+    """How often each kind of deviation occurred in a run, in words, for a line of progress."""
     found: Counter[str] = Counter()
     for key in result.made:
         found[_FAULTS[key.kind]] += 1

@@ -1,12 +1,12 @@
-"""A failing case made small: first the input, then how the run deviates from order.
+"""Shrinks a failing case: first the input, then the deviations from order.
 
-Invariant: what is returned fails, and no single item and no single deviation can be taken from it so that it still
-fails under the schedules that were tried.
+Invariant: the result fails, and without any single item or any single deviation it passes under all schedules that were
+tried.
 
-Why the two are shrunk apart: decisions go by keys, so an input without one item can be run under the same deviations,
-renumbered; where that passes, a handful of other schedules is tried on it, because the question is whether there is
-any schedule that fails. Once the input is small, runs are short, and the smallest deviation is looked for both by
-taking away and by trying each single deviation from order there is.
+Why the two are shrunk separately: decisions depend on keys, so an input without one item can be run under the same
+deviations, renumbered; if that passes, a few other schedules are tried, because the question is whether any schedule
+fails. Once the input is small, runs are short, and the smallest set of deviations is searched both by removing
+deviations and by trying every possible single one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from drift.testing.schedule import ARRIVE, EARLY, HELD, Deviation, Schedule, exp
 from drift_graph.canonical import NoCanonicalForm, stored
 from drift_graph.errors import DriftError, SettingsError
 
-#: Runs that shrinking may take; it has always come to its end long before.
+#: Limit of runs for shrinking; so far it has always finished long before.
 RUNS_MAX = 10_000
-#: A case that is no larger is small enough not to be worked on any harder.
+#: A case that is no larger than this gets no extra effort.
 _ITEMS_WANTED, _DEVIATIONS_WANTED = 4, 2
-#: Other schedules that are tried on a smaller input: more where it is small and a run is short.
+#: Other schedules that are tried on a smaller input: more if it is small, since a run is short then.
 _SCHEDULES_MIN, _SCHEDULES_MAX, _ITEMS_RUN = 6, 40, 200
 _HOLDS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -37,8 +37,8 @@ class Shrinker:
 
     Args:
         result: of a check that failed.
-        payloads: whether payloads may be replaced by simpler ones; not where a strategy has shrunk them, and knows
-            which ones there can be.
+        payloads: whether payloads may be replaced by simpler ones; not if a strategy has shrunk them, since only the
+            strategy knows which payloads are valid.
         fails: checks a case.
     """
 
@@ -66,7 +66,7 @@ class Shrinker:
         self._try(replace(self.best.case, schedule=explicit(self.best.case.schedule, self.best.made)))
         self._settle()
         if len(self._deviations()) > _DEVIATIONS_WANTED:
-            self._name_ends()  # what waits for a thing, and not for a number of turns, does not hang on the others
+            self._name_ends()  # a delay until an event does not depend on the other deviations
             self._settle()
         if self._items and self.best.case.item_count > _ITEMS_WANTED:
             self._effort = 5
@@ -80,7 +80,7 @@ class Shrinker:
         return self.best
 
     def _settle(self) -> None:
-        """All passes in turn, until none makes it smaller."""
+        """Run all passes in turn, until none makes the case smaller."""
         before = None
         while before != (before := self._size()) and self.runs < self._runs_max:
             if self._items:
@@ -103,7 +103,7 @@ class Shrinker:
         return self.best.case.schedule.deviations
 
     def _try(self, case: Case) -> bool:
-        """Whether a case fails; it is the best one then, its schedule made explicit."""
+        """Whether a case fails; if so, it becomes the best one, with its schedule made explicit."""
         if self.runs >= self._runs_max:
             return False
         self.runs += 1
@@ -196,7 +196,7 @@ class Shrinker:
                 self._try_schedules(replace(self.best.case, schedule=schedule))
 
     def _shrink_deviations(self) -> None:
-        """Without halves, quarters ... of them; then one by one."""
+        """Remove halves of the deviations, quarters, and so on; then single ones."""
         if self._deviations() and self._try_with(()):
             return
         size = len(self._deviations()) // 2
@@ -209,7 +209,7 @@ class Shrinker:
             size //= 2
 
     def _say_early(self) -> None:
-        """Several items that arrive late may be one that arrives early."""
+        """Replace several items that arrive late by one that arrives early."""
         for source, payloads in self.best.case.inputs.items():
             late = [each for each in self._deviations() if each.key.kind == ARRIVE and each.key.source == source]
             others = tuple(each for each in self._deviations() if each not in late)
@@ -219,7 +219,7 @@ class Shrinker:
                         break
 
     def _search_schedules(self) -> None:
-        """Where many are left: another schedule may fail with fewer."""
+        """If many deviations are left: search for another schedule that fails with fewer."""
         if len(self._deviations()) <= _DEVIATIONS_WANTED:
             return
         for schedule in _others(self.best.case, 8):
@@ -232,7 +232,7 @@ class Shrinker:
                     return
 
     def _search_deviations(self) -> None:
-        """Where two or more are left: one of them and one other, or one alone, may do."""
+        """If two or more deviations are left: try a single one, or one of them with another one."""
         if len(self._deviations()) < 2:
             return
         single = list(self._single_deviations())
@@ -253,7 +253,7 @@ class Shrinker:
                     return
 
     def _cuts(self) -> list[Deviation]:
-        """A batch that is one item short of what it could have."""
+        """Deviations that make a batch one item shorter than it could be."""
         inputs = self.best.case.inputs
         return [Deviation(Key("cut", "", name, at, 0), 1) for name in inputs for at in range(len(inputs[name]))]
 
@@ -281,7 +281,7 @@ class Shrinker:
                     low = middle
 
     def _name_ends(self) -> None:
-        """Something held up for a number of turns is held up until something else comes: that outlives the code."""
+        """Replace delays of a number of turns by delays until an event, which stay valid when the code changes."""
         for at in range(len(self._deviations())):
             deviation = self._deviations()[at]
             if deviation.key.kind not in HELD or deviation.until is not None:
@@ -293,7 +293,7 @@ class Shrinker:
 
 
 def _last_before(key: Key, result: Result) -> Iterator[Key]:
-    """What came last before something that was held up: to the same receiver, and at all."""
+    """The last event before a delayed one: at the same receiver, and at any."""
     log = result.simulation.log
     held = next((thing for thing in log if thing.key == key), None)
     if held is None:
@@ -307,7 +307,7 @@ def _last_before(key: Key, result: Result) -> Iterator[Key]:
 
 
 def _without(case: Case, source: str, start: int, stop: int) -> Case:
-    """A case without some items of a source, and its deviations about what is left."""
+    """A case without some items of a source, with the deviations about the other items."""
     inputs = {**case.inputs, source: case.inputs[source][:start] + case.inputs[source][stop:]}
 
     def renumbered(key: Key) -> Key:
@@ -355,7 +355,7 @@ def _cost(payload: Any) -> tuple[int, bytes]:
 
 
 def _simpler(value: Any) -> Iterator[Any]:
-    """Values of the same type that are simpler, and for what has parts the same with simpler parts."""
+    """Simpler values of the same type; of a value with parts, also copies with simpler parts."""
     kind = type(value)
     if kind is bool:
         yield False

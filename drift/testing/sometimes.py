@@ -1,9 +1,10 @@
-"""States that some run of a test must reach: `sometimes` marks them, and the test's end asks for those never reached.
+"""States that some run of a test must reach: `sometimes` marks them, and the end of the test checks them.
 
-Invariant: a mark that was met, and whose condition never held while the test looked for failures, fails the test.
+Invariant: a mark that was executed, but whose condition never held while the test searched for failures, fails the
+test.
 
-Why it is not asked where it means nothing: replays of a known failure and shrinking look at few runs, and only when the
-test fails already. A failing test reports its failure; marks are checked if all its runs have passed.
+Why marks are checked only if all runs have passed: replays of a known failure and shrinking make few runs, and only if
+the test fails anyway; then it reports that failure.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from drift_graph.errors import SettingsError
 
 
 class Unreached(AssertionError):
-    """No run of a test came to a state that it marks with `sometimes`."""
+    """No run of a test reached a state that it marks with `sometimes`."""
 
 
 _marks: ContextVar[dict[str, list[int]] | None] = ContextVar("drift_sometimes", default=None)
@@ -26,7 +27,7 @@ def sometimes(condition: object, name: str) -> bool:
     """Mark a state that some run of this test must reach.
 
     Args:
-        condition: whether this run has.
+        condition: whether this run has reached the state.
         name: what the state is; unique in the test.
 
     Returns:
@@ -49,10 +50,10 @@ def sometimes(condition: object, name: str) -> bool:
 
 @contextmanager
 def reaching() -> Iterator[dict[str, list[int]]]:
-    """Count the marks of a block, and ask for them at its end: where it ends well.
+    """Count the marks of a block, and check them at its end, unless it raises.
 
     Yields:
-        For each mark how often it was met, and how often its condition held.
+        For each mark how often it was executed, and how often its condition held.
 
     Raises:
         Unreached: a condition never held.

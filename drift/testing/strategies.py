@@ -40,7 +40,7 @@ def event_times(
 ) -> list[tuple[int, Any]]:
     """(time, payload) of a source in event time, in an order of arrival: ties, and disorder up to `lateness`.
 
-    Under `deterministic` the disorder is the schedule's, and this order is not kept; so it is for tests of your own.
+    Under `deterministic` the schedule decides the order of arrival and ignores this one, so use it in other tests.
     """
     drawn = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, lateness), payload), max_size=max_size))
     now, given = start, []
@@ -63,12 +63,12 @@ def schedules(
     losses: bool = False,
     deaths: bool = False,
 ) -> st.SearchStrategy[Schedule]:
-    """Schedules; the first value of each setting is the plainest, and what shrinks to it.
+    """Schedules; the first value of each setting is the plainest, to which the others shrink.
 
     Args:
         live: sources that are live in some of the runs.
         losses: whether messages may be lost; such a run ends with a ProcessError.
-        deaths: whether processes may die; such a run goes back to a cut and on.
+        deaths: whether processes may die; such a run recovers from a cut.
     """
     return st.builds(
         Schedule,
@@ -84,7 +84,7 @@ def schedules(
 
 
 def plain_schedules() -> st.SearchStrategy[Schedule]:
-    """In order, on one worker."""
+    """The schedule in order, on one worker."""
     return st.just(Schedule())
 
 
@@ -92,7 +92,7 @@ def plain_schedules() -> st.SearchStrategy[Schedule]:
 
 
 def _steps(*, failing: bool) -> st.SearchStrategy[tuple[Any, ...]]:
-    """One step of a recipe: of those that may raise, or of all others."""
+    """One step of a recipe: either of those that may raise, or of all others."""
     return st.one_of(
         [
             st.tuples(st.just(name), st.integers(0, 3), *map(_argument, operation.arguments))
@@ -136,7 +136,7 @@ def recipes(
 
 @st.composite
 def inputs_of(draw: st.DrawFn, recipe: Recipe, items_max: int = 8, items_min: int = 0) -> dict[str, list[Any]]:
-    """What the sources of a generated graph are given, in an order of arrival."""
+    """Inputs of the sources of a generated graph, in an order of arrival."""
     return {
         name: draw(_input(recipe.times[rank] if rank < len(recipe.times) else None, items_min, items_max))
         for rank, name in enumerate(generated.source_names(recipe))

@@ -1,6 +1,6 @@
-"""What deviates from order in a run, in words: "item 3 reaches worker 1 after item 5".
+"""Describes the deviations of a run in words: "item 3 reaches worker 1 after item 5".
 
-Items are counted from 1 here, as people do, and keys count them from 0.
+Items are counted from 1 here; keys count them from 0.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from drift.engines.simulated.simulation import Simulation
 from drift.testing.schedule import ARRIVE, EARLY, HELD, LOST, OUTBOX, STILL, Deviation
 
 _NAMED_MAX = 4
-#: By kind, what comes where processes die.
+#: By kind, the events that occur only if processes die.
 OF_DEATHS = {
     "released": "released output of the {} comes",
     "noticed": "the death of {} is noticed",
@@ -27,7 +27,7 @@ _NEWS = {"pace": "of the pace", "break off": "that the run breaks off"}
 
 
 class Words:
-    """Speaks of one run that has ended.
+    """Describes one run that has ended.
 
     Args:
         simulation: the run.
@@ -82,7 +82,7 @@ class Words:
         return "the end" if key.number < 0 else self.items([(key.source, key.number)])
 
     def _carried(self, thing: Scheduled) -> str:
-        """What a batch brings: a source's items, or what a worker made of them."""
+        """The content of a batch: a source's items, or items that a worker made of them."""
         items = self.items(self._simulation.items_of(thing))
         sender = thing.key.place.partition(" > ")[0]
         return items if sender in self._arrived else f"what {sender} made of {items}"

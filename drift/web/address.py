@@ -1,10 +1,10 @@
-"""Where the page of a run is served, and who may see it.
+"""The address at which the page of a run is served, and who may see it.
 
-Invariant: nobody outside of this machine sees a run without a token, and without a word of its user.
+Invariant: nobody outside of this machine sees a run without a token, nor unless its user named a host.
 
-Why: an address is of the loopback device unless a host is named; of any other one, everything asks for a token, which
-is made where none is given. On loopback the Host header has to name it: else any page in a browser here could, by a
-name of its own that leads to 127.0.0.1, read the run.
+Why: the address is on the loopback device unless a host is named; on any other host every request needs a token, which
+is made if none is set. On loopback the Host header must name the loopback host: otherwise a web page in a browser on
+this machine could read the run, by a domain name that resolves to 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from drift_graph.errors import SettingsError
 
-#: Holds the token that is to be asked for; also on loopback, then.
+#: Holds the token that requests must bring; if set, also on loopback.
 TOKEN_VARIABLE = "DRIFT_WEB_TOKEN"
 _LOOPBACK = "127.0.0.1"
 
@@ -39,16 +39,16 @@ class Address:
         return is_loopback(self.host)
 
     def url(self, port: int) -> str:
-        """Where a browser finds it, once it is bound to this port."""
+        """The URL of the page, once it is bound to this port."""
         host = self.host if self.host not in ("0.0.0.0", "::", "") else socket.gethostname()
         shown = f"[{host}]" if ":" in host else host
         return f"http://{shown}:{port}/" + (f"?token={self.token}" if self.token else "")
 
     def bound(self) -> socket.socket:
-        """A socket at this address, which nobody is served at until it listens.
+        """A socket bound to this address, which does not listen yet.
 
         Raises:
-            SettingsError: it is taken, or not of this machine.
+            SettingsError: the address is in use, or not of this machine.
         """
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)

@@ -9,7 +9,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def as_text(numbers: dict[str, Any]) -> bytes:
-    """The numbers of one look."""
+    """One sample of the run's numbers, in Prometheus' text format."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
@@ -18,7 +18,7 @@ def as_text(numbers: dict[str, Any]) -> bytes:
 
 
 class _Collector:
-    """The families of one moment."""
+    """The metric families of one sample."""
 
     def __init__(self, numbers: dict[str, Any]) -> None:
         self._numbers = numbers

@@ -1,4 +1,4 @@
-"""The picture of a graph as data: where `drift show` would draw what, for a page that draws it in its own colours."""
+"""The picture of a graph as data: the layout of `drift show`, for a page that draws it in its own colours."""
 
 from __future__ import annotations
 

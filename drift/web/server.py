@@ -1,10 +1,10 @@
 """The thread that serves a run's page.
 
-Invariant: whatever ends the run, its port is free and its thread gone when `close` returns; the run never waits for
-who looks at it.
+Invariant: whatever ends the run, the port is free and the thread has ended when `close` returns; the run never waits
+for a viewer.
 
-Why: the thread reads the run and is read by nobody. `close` has every stream of events send the last state and end;
-connections that do not take it are cut after a second.
+Why: the thread reads the run, and the run reads nothing of the thread. `close` makes every stream of events send the
+last state and end; connections that do not accept it are cut after a second.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from drift.web.picture import as_data
 from drift.web.status import Status, Watched
 
 _LOOK_S = 0.5
-#: As often as that where nobody looks: rates and timelines are there for who comes.
+#: The interval without viewers, so that rates and timelines exist when one comes.
 _UNSEEN_LOOK_S = 2.0
 _CLOSE_S = 1.0
 _JOIN_S = 5.0
 
-#: An application as its server calls it: of a connection, with what it receives and sends.
+#: An ASGI application: (scope of a connection, receive, send).
 _Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -42,10 +42,10 @@ class LivePage:
     """The page of one run, at an address; it is bound at once, and serves from `start` to `close`.
 
     Attributes:
-        url: where a browser finds it, with the token where there is one.
+        url: of the page, with the token if there is one.
 
     Raises:
-        SettingsError: the address is taken, or the libraries are not installed.
+        SettingsError: the address is in use, or the libraries are not installed.
     """
 
     def __init__(self, address: Address, run: Watched) -> None:
@@ -71,10 +71,10 @@ class LivePage:
         self._ready.wait(_JOIN_S)
 
     def close(self) -> None:
-        """May be called twice."""
+        """End serving; may be called twice."""
         if self._thread is not None:
             if self._loop is not None and self._ended is not None:
-                with contextlib.suppress(RuntimeError):  # the loop has closed: the thread has failed, and said so
+                with contextlib.suppress(RuntimeError):  # the loop is closed: the thread failed, and reported it
                     self._loop.call_soon_threadsafe(self._end)
             self._thread.join(_JOIN_S)
             self._thread = None
@@ -124,7 +124,7 @@ class LivePage:
         return self._numbers
 
     def _look_again(self) -> None:
-        """For who asks now: what was seen may be some time ago."""
+        """Take a new sample for a request, since the last one may be old."""
         if time.monotonic() - self._looked_s >= _LOOK_S:
             self._look()
 
@@ -196,7 +196,7 @@ class LivePage:
             event = {**self._numbers, "history": self.status.history()[-1:], "bars": bars}
 
     def _guarded(self, application: _Application) -> _Application:
-        """Only who may see the run comes to the application."""
+        """Pass on only requests that may see the run."""
         from starlette.requests import Request
         from starlette.responses import PlainTextResponse
 
@@ -245,7 +245,7 @@ _HEADERS = [
 
 @cache
 def _page() -> tuple[str, str]:
-    """The page, and the policy that lets its own script and style run and nothing else."""
+    """The page, and the content security policy that allows only its own script and style."""
     text = (Path(__file__).with_name("page.html")).read_text(encoding="utf-8")
     policy = ["default-src 'none'", "connect-src 'self'", "img-src data:", "base-uri 'none'", "form-action 'none'"]
     for kind, tag in (("script", "script"), ("style", "style")):

@@ -1,10 +1,10 @@
-"""Where a run stands, as one value that JSON can carry.
+"""The status of a run, as a value that can be encoded as JSON.
 
-Invariant: asking costs the run nothing but the moment in which its numbers are read, and a piece of output costs it a
-few additions; nothing in here waits for the run, nor the run for anything in here.
+Invariant: reading the status costs the run almost nothing, and a piece of output costs it a few additions; nothing here
+waits for the run, nor the run for anything here.
 
-Why: numbers are read as they are, by the thread that serves them. A piece leaves its last items behind, which are made
-into text when somebody looks.
+Why: the thread that serves the numbers reads them as they are. Of each piece only a reference is stored; its last items
+become text when a viewer asks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BARS_S = 30.0  # of the timelines
 
 
 class Watched(Protocol):
-    """What is asked of a run."""
+    """The parts of a run that the status reads."""
 
     dataflow: Dataflow
     engine: str
@@ -49,7 +49,7 @@ class Watched(Protocol):
 
 
 class _Look:
-    """The numbers of one moment, of which rates are made."""
+    """One sample of the numbers, from which rates are computed."""
 
     def __init__(self, at_s: float, progress: Progress, counts: dict[str, int], cpu: dict[str, ProcessState]) -> None:
         self.at_s = at_s
@@ -80,14 +80,14 @@ class Status:
         self._bars: deque[tuple[int, list[Any]]] = deque()
         self._bars_seen = 0
 
-    # What the run tells.
+    # Called by the run.
 
     def start(self) -> None:
         self._began_s = time.monotonic()
         self.state = "running"
 
     def take(self, piece: Released) -> None:
-        """A piece of the output."""
+        """Take a piece of the output."""
         count, sinks = len(piece.metas), piece.sinks
         if not count:
             return
@@ -105,15 +105,15 @@ class Status:
         self.error = f"{type(error).__name__}: {safe_text(str, error, 2000)}" if error is not None else ""
         self._ended_s = time.monotonic()
 
-    # What is told of it.
+    # Called by the server.
 
     @property
     def diverted(self) -> int:
-        """Items that were set apart, since a source or a step could not take them."""
+        """Items that were diverted, since a source or a step could not process them."""
         return self._sinks[ERRORS]
 
     def look(self) -> dict[str, Any]:
-        """The run as it is now; rates and timelines are made of one look after the other."""
+        """The status of the run now; rates and timelines are computed from the samples of successive calls."""
         now_s = time.monotonic() if self._ended_s is None else self._ended_s
         run = self._run
         progress, observed = run.progress, run.observed()
@@ -163,11 +163,11 @@ class Status:
         return numbers
 
     def history(self) -> list[list[float]]:
-        """Of each look: seconds, items in and out a second, unsettled items."""
+        """For each sample: seconds, items in and out a second, unsettled items."""
         return list(self._history)
 
     def bars(self, after: int) -> tuple[int, list[list[Any]]]:
-        """The bars of the timelines behind the one of this number, and the number of the last."""
+        """The bars of the timelines after the one with this number, and the number of the last."""
         return self._bars_seen, [bar for number, bar in list(self._bars) if number > after]
 
     def _keep(self, observed: Observed, now_s: float) -> None:
@@ -181,7 +181,7 @@ class Status:
             self._bars.popleft()
 
     def _rate(self, number: Callable[[_Look], int]) -> float:
-        """A second, over the last seconds."""
+        """The rate per second, over the last seconds."""
         first, last = self._looks[0], self._looks[-1]
         seconds = last.at_s - first.at_s
         return round((number(last) - number(first)) / seconds, 1) if seconds > 0 else 0.0

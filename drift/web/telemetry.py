@@ -1,10 +1,10 @@
-"""A run for OpenTelemetry: a span as long as the run, and counters that go on from run to run of a process.
+"""Reports a run to OpenTelemetry: a span for the run, and counters that continue over all runs of a process.
 
-Invariant: what the counters were given in the end is what the run did; while it runs they are given what is new at most
-once a second, by the thread that runs, so there is no thread for it.
+Invariant: at the end the counters have been increased by exactly the run's numbers; during the run they are updated at
+most once a second, by the run's own thread, so no extra thread is needed.
 
-Where it goes is the user's to say, as with any library: by an SDK that the process has set up, or by
-`opentelemetry-instrument` around the command. Without one it goes nowhere.
+As with any library, the user decides where the data goes: by an SDK that the process sets up, or by
+`opentelemetry-instrument` around the command. Without either it is discarded.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Telemetry:
         self._span = self._tracer.start_span(f"drift run {self._run.dataflow.name}", attributes=self._attributes)
 
     def take(self, progress: Progress, diverted: int) -> None:
-        """A piece has been released; what is new goes out once a second."""
+        """Called after each released piece; updates the counters once a second."""
         now_s = time.monotonic()
         if now_s >= self._next_s:
             self._next_s = now_s + _EVERY_S
             self._give(progress, diverted)
 
     def end(self, state: str, error: BaseException | None, diverted: int) -> None:
-        """The run has ended: the rest, and the span."""
+        """Called when the run has ended: updates the counters, and ends the span."""
         if self._span is None:
             return
         from opentelemetry.trace import Status, StatusCode
