@@ -1,4 +1,4 @@
-"""What an engine is to a run."""
+"""The interface between a run and its engine."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def rare_collections() -> Iterator[None]:
-    """Meanwhile the garbage collector waits longer: items by the thousand are no garbage.
+    """Raises the garbage collector's threshold meanwhile: thousands of live items are not garbage.
 
-    Several may be on at once, and end in any order: with the last, all is as it was before the first.
+    Several may be active at once and end in any order; the last to end restores the thresholds from before the first.
     """
     with _lock:
         thresholds = gc.get_threshold()
@@ -43,18 +43,18 @@ def rare_collections() -> Iterator[None]:
 
 @dataclass
 class Progress:
-    """Where a run stands, as far as the calling process knows.
+    """How far a run has come, as far as the calling process knows.
 
     Attributes:
-        minimal_time: as bytes that compare with metas; for people there are `time` and `reached`.
-        released_below: all output below it is in the pieces that were handed out.
-        unsettled: items read whose output is not complete.
-        fraction: how much of the input has been read, 0 to 1; None where that is not known.
-        held_by: what minimal time waits for: a source's or a worker's name, or "".
+        minimal_time: as bytes that compare with metas; `time` and `reached` are for people.
+        released_below: all output below it has been handed out.
+        unsettled: input items whose output is not complete.
+        fraction: the share of the input that has been read, 0 to 1; None if unknown.
+        held_by: the source or worker that minimal time waits for, by name, or "".
         died: names of processes that died and were replaced, in order.
-        fed_again: items of the input that the workers were given again for that.
-        recoveries, recovering_s: how often the run has gone back and come to where it was, and the seconds it took.
-        silent_since_s: where a source holds it, when that last gave something, on `time.monotonic`.
+        fed_again: input items that were sent to the workers again after deaths.
+        recoveries, recovering_s: number of completed recoveries, and the seconds they took.
+        silent_since_s: if a source holds minimal time: when it last had items, on `time.monotonic`.
     """
 
     items_in: int = 0
@@ -76,13 +76,13 @@ class Progress:
 
     @property
     def silent_s(self) -> float:
-        """How long the source that holds minimal time back has given nothing, while items wait for it; else 0."""
+        """How long the source that holds minimal time has had no items, while items wait for it; else 0."""
         since_s = self.silent_since_s
         return max(time.monotonic() - since_s, 0.0) if since_s is not None and self.unsettled else 0.0
 
     @property
     def time(self) -> int | None:
-        """All items before it are released, in the unit of the sources' times; None at the beginning and at the end."""
+        """All output before it is released, in the unit of the sources' times; None at the beginning and the end."""
         return time_of(self.minimal_time) if BEGINNING < self.minimal_time < END_OF_TIME else None
 
     @property
@@ -94,7 +94,7 @@ class Progress:
 
 
 def peak_memory_bytes() -> int:
-    """The most memory this process has had resident; on Linux since its program was loaded, on others since a fork."""
+    """Peak resident memory of this process; on Linux since its program was loaded, elsewhere since the fork."""
     try:
         status = Path("/proc/self/status").read_text()
         return int(status.split("VmHWM:")[1].split()[0]) * 1024
@@ -104,33 +104,33 @@ def peak_memory_bytes() -> int:
 
 
 class Engine(Protocol):
-    """Runs a dataflow; made with everything it needs, closed in any case.
+    """Runs a dataflow; constructed with everything it needs, and always closed.
 
     Attributes:
-        needs_items: set to False before `released` where only the digest is wanted; pieces may be left out then.
+        needs_items: set to False before `released` if only the digest is wanted; the engine may then omit pieces.
     """
 
     needs_items: bool
 
     @property
     def progress(self) -> Progress:
-        """Where the run stands."""
+        """How far the run has come."""
 
     def released(self) -> Iterator[Released]:
-        """The output, piece by piece; an empty piece where there is nothing new for a while, so that a caller can act.
+        """The output, piece by piece; an empty piece if there is nothing new for a while, so that the caller can act.
 
         Raises:
-            DriftError: what ended the run; everything released before it stands.
+            DriftError: the run failed; everything released before stands.
         """
 
     def hexdigest(self) -> str:
-        """Digest of what was released."""
+        """Digest of the released items."""
 
     def blocks(self) -> list[bytes]:
         """Digests of the full blocks released."""
 
     def observed(self) -> Observed:
-        """Its report for a run that is watched; from any thread; each bar only once."""
+        """Report for a watched run; callable from any thread; each bar is reported once."""
 
     def close(self) -> None:
-        """End every process and remove every file of the run; may be called twice."""
+        """End every process and remove every file that the engine made; may be called twice."""

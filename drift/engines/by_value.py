@@ -1,11 +1,11 @@
 """Pickling of what cloudpickle cannot send by value: cached functions, msgspec Structs, classes with slots, and others.
 
-Invariant: what `dumps` gives, `pickle.loads` rebuilds in a fresh process that has this library, also where an object
-refers to itself; what an importable module has by its name is sent by that name.
+Invariant: `pickle.loads` rebuilds the output of `dumps` in a fresh process that has this library, also if an object
+refers to itself; objects that an importable module has by name are sent by name.
 
-Why: such an object is rebuilt empty, so that pickle knows it, and filled after that. A cached function of a cycle is
-first a cache around a call of what it will be filled with; a Struct's class is made of its fields alone, which msgspec
-wants at once, and is given its methods later, as cloudpickle does with other classes.
+Why: an object is first rebuilt empty, so that pickle can refer to it, and filled afterwards. A cached function is first
+a cache around a function that calls the real one, which comes later; a Struct's class is created from its fields alone,
+which msgspec needs at once, and gets its methods later, as cloudpickle does with other classes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _POST_INIT = "__post_init__"
 
 
 def dumps(value: Any) -> bytes:
-    """A pickle of anything that functions and classes of the running script hold on to."""
+    """A pickle of a value; functions and classes of the running script, and what they refer to, go by value."""
     with io.BytesIO() as file:
         _Pickler(file, protocol=pickle.DEFAULT_PROTOCOL).dump(value)
         return file.getvalue()
@@ -69,7 +69,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _is_importable(value: Any) -> bool:
-    """Whether a module that other processes can import has it by its name."""
+    """Whether other processes can import the value from a module by its name."""
     name, path = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if name is None or path is None or name == "__main__" or name in cloudpickle.list_registry_pickle_by_value():
         return False
@@ -132,9 +132,9 @@ _reducers: dict[type, Callable[[Any], Any]] = {
 
 
 def _reduced_class(given: Any, make: Any, arguments: Any, state: Any, *more: Any) -> Any:
-    """A class as cloudpickle has it, without what msgspec notes in it, and with its slots.
+    """A class as cloudpickle reduces it, without msgspec's cache, and with its slots.
 
-    Else its instances would have a dict over there, and pickles of them could not be read here.
+    Without slots, its instances would have a dict in the other process, and their pickles could not be read here.
     """
     *before, namespace, tracker, extra = arguments
     attributes, slots = state
@@ -142,7 +142,7 @@ def _reduced_class(given: Any, make: Any, arguments: Any, state: Any, *more: Any
     if "__slots__" in attributes and not (issubclass(given, tuple) and hasattr(given, "_fields")):
         namespace = {**namespace, "__slots__": attributes.pop("__slots__")}
         for name in [name for name, each in attributes.items() if type(each) is MemberDescriptorType]:
-            del attributes[name]  # of a private slot, whose name is another
+            del attributes[name]  # of a private slot, whose name is mangled
     return make, (*before, namespace, tracker, extra), (attributes, slots), *more
 
 
@@ -185,7 +185,7 @@ def _default(default: Any) -> tuple[str, Any]:
 
 
 def _takes_keywords_only(struct: Any, own: dict[str, Any]) -> bool:
-    """All fields of one class body are positional, or none is: those that are not come last, behind all bases'."""
+    """The fields of one class body are all positional or all keyword-only; keyword-only ones come after all bases'."""
     parameters = inspect.signature(struct).parameters
     return any(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in own if name in parameters)
 
@@ -202,8 +202,8 @@ def _empty_struct(
     has_post_init: bool,
     tracker: str,
 ) -> type:
-    """A Struct's class with its fields, whose types and methods come later; the known one where it was made before."""
-    if has_post_init:  # msgspec looks for it now and never again
+    """A Struct's class with its fields, whose types and methods come later; the existing class if there is one."""
+    if has_post_init:  # msgspec checks for it now and never again
         namespace = {**namespace, _POST_INIT: lambda self: known.__dict__[_POST_INIT](self)}
     given: list[Any] = [(field, Any, msgspec.field(**{kind: value} if kind else {})) for field, kind, value in fields]
     made = msgspec.defstruct(

@@ -1,9 +1,9 @@
-"""A helper process that answers requests: `Companion` is the caller's side, `to_caller` the process.
+"""A helper process that answers requests: `Companion` is the caller's side, `ToCaller` that of the process.
 
-Invariant: it ends when it is closed and when the process that started it is gone, whatever it is doing then.
+Invariant: the process ends when it is closed, and when the process that started it is gone, whatever it is doing.
 
-Why: its standard input ends with the starting process (`drift.children`); a thread over there waits for that and ends
-the process at once.
+Why: its standard input ends with the starting process (`drift.children`); a thread of the helper waits for that and
+ends it at once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Companion:
 
     Args:
         module: its full name.
-        environment: variables that have other values there.
-        title: what it is for, for `ps`.
+        environment: environment variables to set in it.
+        title: its purpose, as `ps` shows it.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str], title: str) -> None:
@@ -62,10 +62,10 @@ class Companion:
             pass
 
     def receive(self) -> Any:
-        """The next thing it says; an exception that it sends is raised.
+        """The next value it sends; if that is an exception, it is raised.
 
         Raises:
-            ProcessError: it has died.
+            ProcessError: the process has died.
         """
         try:
             given = pickle.loads(self.connection.recv_bytes())
@@ -76,7 +76,7 @@ class Companion:
         return given
 
     def close(self) -> None:
-        """End it; may be called twice."""
+        """End the process; may be called twice."""
         self.connection.close()
         self._process.end()
 
@@ -93,7 +93,7 @@ class ToCaller:
         self._connection.send_bytes(pickle.dumps(value))
 
     def receive(self) -> Any:
-        """The next thing the caller says; when it has nothing more to say the process ends."""
+        """The next value the caller sends; when the connection is closed, the process ends."""
         try:
             return pickle.loads(self._connection.recv_bytes())
         except (EOFError, OSError):

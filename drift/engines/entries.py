@@ -1,10 +1,10 @@
-"""A log in files: numbered entries of which a part may be payloads, each file named by the number of its first.
+"""A log in files: numbered entries, which may hold payloads; each file is named by the number of its first entry.
 
-Invariant: an entry that was appended is read as it was, or refused; what is torn at the very end was never used.
+Invariant: an entry is read exactly as it was appended, or refused; a torn entry at the very end was never used.
 
-Why: an entry is handed to the operating system, which has it when this process dies, before `append` returns; and it
-has its length and a check of its bytes. Classes that payloads need are named in the file before the first that needs
-them, so a file can be read by itself.
+Why: an entry is written to the operating system before `append` returns, so it survives the death of this process; and
+it has its length and a checksum. A file names the classes of its payloads before the first payload that needs them, so
+each file can be read by itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SUFFIX = ".log"
 
 
 class LogBroken(InputError):
-    """An entry of a log is needed, and is not there, or damaged."""
+    """An entry of a log that is needed is missing or damaged."""
 
 
 class Entries:
@@ -38,11 +38,11 @@ class Entries:
 
     Args:
         folder: of this log alone.
-        what: whose it is, for messages.
-        on_disk: wait for the disk with each entry, so that it is there after a machine lost power, too.
+        what: the owner of the log, for messages.
+        on_disk: flush each entry to the disk, so that it also survives a power failure.
 
     Attributes:
-        next_number: of the entry that is written next.
+        next_number: number of the entry that is written next.
     """
 
     def __init__(self, folder: Path, what: str, *, on_disk: bool = False) -> None:
@@ -59,11 +59,11 @@ class Entries:
     # Written.
 
     def stored(self, payloads: Sequence[Any]) -> tuple[bytes, tuple[int, PayloadError] | None]:
-        """The bytes of payloads before the first that could not be read again; and that one, and why."""
+        """The bytes of the payloads before the first that could not be read back; and its index, with the error."""
         return self._storable.stored(payloads, self._what)
 
     def append(self, fields: list[Any], payloads: bytes | None = None) -> None:
-        """Write an entry; with payloads that were `stored`."""
+        """Write an entry; `payloads` are bytes from `stored`."""
         try:
             if self._file is None or self._bytes >= _FILE_BYTES:
                 self._begin_file()
@@ -102,18 +102,18 @@ class Entries:
         self._was_read = True
 
     def flush(self) -> None:
-        """Wait until the disk has it."""
+        """Wait until the entries are on the disk."""
         if self._file is not None:
             os.fsync(self._file)
 
     def drop_below(self, number: int) -> None:
-        """Entries below this are not asked for any more."""
+        """Remove files whose entries are all below this number: they are not needed any more."""
         for path, following in pairwise(self._files()):
             if int(following.stem) <= number:
                 path.unlink()
 
     def clear(self) -> None:
-        """Forget all; what is written next goes on with the number that was next."""
+        """Remove all entries; numbering continues."""
         self.close()
         for path in self._files():
             path.unlink()
@@ -127,15 +127,18 @@ class Entries:
 
     @property
     def first_number(self) -> int:
-        """Of the first entry that is there; the next one where none is."""
+        """Number of the first entry in the log; `next_number` if there is none."""
         files = self._files()
         return int(files[0].stem) if files else self.next_number
 
     def read(self, first: int) -> Iterator[tuple[int, list[Any]]]:
-        """Number and fields of the entries from one on, which may be behind the last; then the log goes on behind them.
+        """Number and fields of all entries from `first` on; afterwards entries are appended behind them.
+
+        Args:
+            first: may be the number behind the last entry.
 
         Raises:
-            LogBroken: one of them is not there, or damaged.
+            LogBroken: one of them is missing or damaged.
         """
         self._was_read = True
         files = self._files()
@@ -157,7 +160,7 @@ class Entries:
             raise self._broken(first, f"it ends at {number}")
 
     def payloads(self, data: bytes) -> list[Any]:
-        """What was stored, by the last field of an entry that was read."""
+        """The payloads of an entry, from its last field."""
         return restored_all(data, self._storable.classes)
 
     def _bodies(self, path: Path, number: int, *, last: bool) -> Iterator[bytes]:
@@ -169,7 +172,7 @@ class Entries:
             if len(body) < length or zlib.crc32(body) != check:
                 if not last or at + _HEAD.size + length < len(data):
                     raise self._broken(number, f"{path} is damaged at byte {at}")
-                os.truncate(path, at)  # it was being written
+                os.truncate(path, at)  # its writer died
                 return
             yield body
             number += 1
@@ -183,7 +186,7 @@ class Entries:
                 f"the log of {self._what} in {self._folder} has form {form}, which this version does not know; go on "
                 f"with the version that wrote it"
             )
-        if type(fields[-1]) is bytes:  # payloads, and before them the classes that come with them
+        if type(fields[-1]) is bytes:  # payloads, and before them their new classes
             self._storable.classes.update(classes_at(fields[-2]))
             self._storable.places.update({place.partition(":")[2]: place for place in fields[-2]})
         return fields

@@ -1,6 +1,6 @@
-"""The sources of a run with their readers: a shell that reads what `Intake` says, and asks the clocks.
+"""The sources of a run with their readers: a shell that reads sources as `Intake` decides, and reads the clocks.
 
-Invariant: a reader is read when the intake says so, for as many items as it says, and by nobody else.
+Invariant: a reader is only read when the intake says so, and for at most as many items as it says.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ class Feed:
         times: time policies that replace the graph's.
         batch_items: most items read from a source at once.
         in_flight_max: most unsettled items of a source.
-        on_late: takes the items that a policy diverts.
-        on_read: is given what a source has read, and gives back what is to be taken, and the error that comes after it.
-        on_fed: called with what a source hands over, before the engine gets it.
-        on_stored: called with what an engine itself reads of a source, before it computes with it.
-        keeps_positions: `positions_at` will be asked.
-        log_folder: for logs of the sources that cannot be read again to the same effect, where positions are kept.
-        logs_on_disk: these wait for the disk.
+        on_late: called with each item that a policy diverts.
+        on_read: called with the name of a source and the payloads read; returns the payloads to use, and the error that
+            follows them, if any.
+        on_fed: called with each batch of a source before the engine gets it.
+        on_stored: called with a batch that the engine itself reads from a source, before it is processed.
+        keeps_positions: whether `positions_at` will be called.
+        log_folder: for the logs of sources that cannot be read again to the same effect; needed with `keeps_positions`.
+        logs_on_disk: flush each log entry to the disk.
 
     Attributes:
-        intake: decides which source is read, and how much of it; an engine may set how much at once.
-        error: what the input ends with, once all sources have come to its place in the order.
+        intake: decides which source is read, and for how many items; an engine may set the batch size.
+        error: the error that the input ends with, once all sources have reached its time.
         late_items: number of late items diverted and reported.
     """
 
@@ -75,8 +76,8 @@ class Feed:
     ) -> None:
         self._keeps_positions = keeps_positions
         self._logs: dict[int, ArrivalLog] = {}
-        self._repeats: dict[int, Iterator[Entry]] = {}  # logs that are repeated before their sources are read
-        self._sought: dict[int, Any] = {}  # where a reader is to begin, behind those
+        self._repeats: dict[int, Iterator[Entry]] = {}  # logs that are replayed before their sources are read
+        self._sought: dict[int, Any] = {}  # the position from which a reader then continues
         self._on_read = on_read
         self._on_fed = on_fed
         self.on_stored = on_stored
@@ -118,12 +119,12 @@ class Feed:
 
     @property
     def finished(self) -> bool:
-        """Nothing more will come."""
+        """Whether all sources have ended."""
         return self.intake.finished
 
     @property
     def live(self) -> bool:
-        """Some source that may be read is live."""
+        """Whether a source that may be read is live."""
         return self.intake.live
 
     @property
@@ -135,7 +136,7 @@ class Feed:
         return self.intake.unsettled(minimal_time)
 
     def fraction(self) -> float | None:
-        """How much of the input has been read, 0 to 1, as far as the sources know."""
+        """The share of the input that has been read, 0 to 1; None if a source does not know."""
         known = [reader.fraction() for reader in self._readers if hasattr(reader, "fraction")]
         parts = [part for part in known if part is not None]
         return min(parts) if parts and len(parts) == len(self._readers) else None
@@ -144,7 +145,7 @@ class Feed:
         return self.intake.machines[rank].name
 
     def states(self) -> list[SourceState]:
-        """Where each source stands; from any thread."""
+        """The state of each source; callable from any thread."""
         intake = self.intake
         return [
             SourceState(
@@ -163,13 +164,13 @@ class Feed:
 
     @property
     def heartbeat(self) -> bytes:
-        """The least of all sources."""
+        """The least heartbeat of all sources."""
         return self.intake.heartbeat
 
     def positions_at(self, cut: bytes) -> dict[str, Any]:
-        """Where each source is to be read from again for everything at or above a cut; for JSON.
+        """For each source the position from which everything at or above a cut can be read again; JSON values.
 
-        Cuts may not go back from call to call. Only where `keeps_positions` was asked for.
+        Cuts must not decrease from call to call. Only with `keeps_positions`.
         """
         assert self._keeps_positions
         found = [self.intake.rereadings[rank].at(cut, self._here(rank)) for rank in range(len(self._readers))]
@@ -178,7 +179,7 @@ class Feed:
         return {self.name_of(rank): as_plain(position) for rank, position in enumerate(found)}
 
     def released(self, below: bytes, *, last: bool = False) -> None:
-        """The sinks got all output below this, which never decreases; acknowledging sources get it from time to time.
+        """The sinks have all output below this, which never decreases; about once a second, acknowledge it to sources.
 
         Args:
             last: whether this is the last call.
@@ -186,7 +187,7 @@ class Feed:
         if not self._acknowledging or (not last and time.monotonic() - self._acknowledged_s < _ACKNOWLEDGE_S):
             return
         self._acknowledged_s = time.monotonic()
-        if not self._keeps_positions:  # else by cuts, which may be below that
+        if not self._keeps_positions:  # otherwise cuts acknowledge, which may be lower
             for rank in self._acknowledging:
                 self._acknowledge(rank, self.intake.rereadings[rank].at(below, self._here(rank)))
 
@@ -196,19 +197,19 @@ class Feed:
             reader.released(position.reader)
 
     def committed(self, positions: Mapping[str, Any]) -> None:
-        """The run can go on from these, so what only an earlier cut would need is dropped from the logs."""
+        """The run can resume from these positions, so drop log entries that only earlier cuts need."""
         for rank, log in self._logs.items():
             position = from_plain(self.name_of(rank), positions[self.name_of(rank)])
             log.drop_below(position.entry or 0)
 
     def go_on(self, positions: Mapping[str, Any], cut: bytes) -> None:
-        """Before anything is read: give what is at or above a cut, as a run did that said where that is.
+        """Resume at a cut: called before anything is read, so that the sources give everything at or above the cut.
 
         Args:
-            positions: what `positions_at` gave; a source that is not in it begins anew, but for its log.
+            positions: from `positions_at`; a source that is not in it starts from the beginning, after its log.
 
         Raises:
-            InputError: a source has not any more what it had.
+            InputError: a source no longer has its data.
         """
         for rank, machine in enumerate(self.intake.machines):
             entry, reader = 0, None
@@ -239,19 +240,19 @@ class Feed:
         return self.intake.rereadings[rank].here(position, None if log is None else log.next_number)
 
     def wait(self) -> None:
-        """Wait a moment for what live sources and pipes bring."""
+        """Wait a moment for input of live sources and pipes."""
         select.select(self.filenos(), (), (), _TICK_S)
 
     def filenos(self) -> Sequence[int]:
-        """What to wait on for live items: that of sources which may be read."""
+        """Descriptors to wait on for live items, of the sources that may be read."""
         ready = [self._readers[rank] for rank in self.intake.readable() if not self.intake.starved(rank)]
         return [number for reader in ready for number in reader.filenos()]
 
     def poll(self, minimal_time: bytes) -> list[Fed]:
-        """What the sources have now: blocks only where every source that could be read is finite.
+        """The batches that the sources have now; blocks only if every source that may be read is finite.
 
-        A source that fails gives nothing more, and the others go on until they are past its place. Then `error` is set,
-        and nothing more comes.
+        A source that fails is read no more; the others go on until they are past the time of the failure. Then `error`
+        is set, and no more batches come.
         """
         if self.error is not None:
             return []
@@ -268,7 +269,7 @@ class Feed:
         return fed
 
     def stop(self) -> None:
-        """From any thread: the sources end where they have been read to."""
+        """End all sources at their present positions; callable from any thread."""
         self.stopped = True
 
     def _ended(self) -> list[Fed]:
@@ -335,7 +336,7 @@ class Feed:
         return given
 
     def _repeat(self, rank: int, entry: Entry, before: Position | None) -> Fed | None:
-        """What the source gave before, with what clocks decided then."""
+        """A batch from the log of a source, with the stamps and heartbeats that the clock decided then."""
         machine = self.intake.machines[rank]
         if before is not None:
             before = before._replace(entry=entry.number)
@@ -351,7 +352,7 @@ class Feed:
             self._on_fed(*given)
 
     def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
-        """The error to end with where nothing is being processed and no source may be read."""
+        """The error to end with if nothing is being processed and no source may be read."""
         return self.intake.out_of_credit(minimal_time)
 
     def close(self) -> None:
@@ -365,7 +366,7 @@ class Feed:
 def _folder_of_logs(folder: Path | None, source: str, why: str) -> Path:
     """
     Raises:
-        SettingsError: there is none.
+        SettingsError: there is no folder.
     """
     if folder is None:
         raise SettingsError(
@@ -376,10 +377,10 @@ def _folder_of_logs(folder: Path | None, source: str, why: str) -> Path:
 
 
 def taker_of_late(on_late: Callable[[Late], None] | None, otherwise: Callable[[Late], None]) -> Callable[[Late], None]:
-    """Who takes diverted items: whom the caller named, or `otherwise` where it named nobody.
+    """The handler of diverted items: the caller's, or `otherwise` if there is none.
 
     Raises:
-        SettingsError: what it named cannot be called.
+        SettingsError: `on_late` is not callable.
     """
     if on_late is not None and not callable(on_late):
         raise SettingsError(f"on_late={on_late!r:.80} is not a function that takes a drift.Late")

@@ -1,9 +1,9 @@
-"""The registry of engines: each declares its name, its settings and its abilities; no other code knows one by name.
+"""The registry of engines: each declares its name, its settings and its abilities; other code is independent of names.
 
-Invariant: whichever way a run is asked for, its engine is registered and its settings are of that engine.
+Invariant: however a run is started, its engine is registered and its settings belong to that engine.
 
-Why: runs, replays, audits and the command line have engines from `engine_kind`, and settings from its `settings_of`,
-alone. A setting of another engine is refused, unless it says what holds anyway.
+Why: runs, replays, audits and the command line get engines only from `engine_kind`, and settings only from its
+`settings_of`. A setting of another engine is refused, unless its value is what this engine does anyway.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EngineKind:
-    """An engine, as far as others know it.
+    """An engine as the rest of the library knows it.
 
     Attributes:
-        name: as `drift.run(engine=...)` says it.
-        make: the engine of a run, given settings of its class; imports what it needs when it is called.
-        settings: `Settings`, or a subclass with those of this engine.
-        keeps_state: it can go on from a cut; then it is a `drift.state.keeping.Keeps`.
-        reads_frames: it reads Parquet files as DataFrames, where it runs.
-        output_is_elsewhere: bringing the items here costs more than the run; who compares it asks for the digest first.
+        name: the value of `drift.run(engine=...)`.
+        make: constructs the engine of a run from settings of its class; imports the engine's modules when called.
+        settings: `Settings`, or a subclass with the settings of this engine.
+        keeps_state: whether it can resume from a cut; then it is a `drift.state.keeping.Keeps`.
+        reads_frames: whether it reads Parquet files as DataFrames, where it runs.
+        output_is_elsewhere: fetching the items costs more than the run, so comparisons fetch the digest first.
     """
 
     name: str
@@ -46,14 +46,14 @@ class EngineKind:
         return default_of(self.settings, setting) is not MISSING
 
     def own_settings(self) -> list[Field[Any]]:
-        """The settings that it has beside those of all."""
+        """The settings that only this engine has, not those of all engines."""
         return [each for each in fields(self.settings) if default_of(Settings, each.name) is MISSING]
 
     def settings_of(self, given: Mapping[str, Any]) -> Any:
-        """Settings of its class, of what a caller said.
+        """Settings of its class, from keyword arguments of the caller.
 
         Raises:
-            SettingsError: a setting is of no engine, or of another one, or its value means nothing.
+            SettingsError: a setting belongs to no engine or to another one, or its value is invalid.
         """
         own: dict[str, Any] = {}
         for name, value in given.items():
@@ -77,10 +77,10 @@ _kinds: dict[str, EngineKind] = {}
 
 
 def register(kind: EngineKind) -> None:
-    """From now on there is this engine.
+    """Register an engine.
 
     Raises:
-        SettingsError: another has the name.
+        SettingsError: another engine has the name.
     """
     if _kinds.setdefault(kind.name, kind) != kind:
         raise SettingsError(f"there is an engine {kind.name!r} already, another one; give this one another name")
@@ -97,10 +97,10 @@ def engine_kinds() -> Iterator[EngineKind]:
 
 
 def engine_kind(name: str) -> EngineKind:
-    """The engine of a name.
+    """The engine with a name.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: no engine has it.
     """
     if name not in _kinds:
         raise SettingsError(f"engine={name!r}; there are {', '.join(_kinds)}")

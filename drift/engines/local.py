@@ -1,9 +1,9 @@
 """The optimistic machines in one process, without sockets: the default engine.
 
-Invariant: when `released` reads the sources again, everything they gave below their heartbeats has been processed; so
-minimal time is their least heartbeat, and only items at or above it are held.
+Invariant: when `released` reads the sources again, all their items below their least heartbeat have been processed; so
+minimal time is the least heartbeat, and only items at or above it wait.
 
-Why what lies above waits: see `Ordering`.
+Why the items above wait: see `Ordering`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.segments import has_borders
 from drift_graph.sizes import BATCH_BYTES, about_bytes
 
-#: How long to wait for live items before the clock moves the promises of those sources that have none.
+#: How long to wait for live items before the clock moves the heartbeats of sources that have none.
 _TICK_S = 0.001
-#: Items that are read first, before it is known how large what they become is, and how quickly more are.
+#: Items of the first batch, before it is known how large their output is.
 _FIRST_ITEMS = 256
 _GROWTH = 8
 
@@ -62,7 +62,7 @@ class LocalEngine:
         self._barrier = Barrier(settings.digest, steps, passes_failures=passes)
 
     def keep_state(self, begin: Begin | None) -> None:
-        """Before any item: cuts will be taken, and the run goes on from one, or begins."""
+        """Called before any item: cuts will be taken; the run resumes from a cut, or begins."""
         self._worker = Worker(self._plan, tracks=True)
         if begin is None:
             return
@@ -87,7 +87,7 @@ class LocalEngine:
         return False
 
     def cut(self) -> Taken | None:
-        """Everything as of minimal time; None where there is nothing new."""
+        """The state of everything as of minimal time; None if minimal time has not moved since the last cut."""
         at, barrier = self._acker.minimal_time, self._barrier
         if at == self._cut_at:
             return None
@@ -108,7 +108,7 @@ class LocalEngine:
             waiting.add(fed)
             if fed:
                 yield from self._processed(self._beats(fed))
-            elif waiting and feed.error is None:  # nothing else is to be done: go ahead
+            elif waiting and feed.error is None:  # nothing else to do: process items above the heartbeat
                 yield from self._processed(self._beats(fed), ahead=True)
             elif feed.error is None and (feed.live or feed.filenos()):
                 yield Released(barrier.position, [], [], "")
@@ -123,7 +123,7 @@ class LocalEngine:
                 raise error
 
     def _beats(self, fed: list[Fed]) -> list[tuple[int, bytes]]:
-        """The heartbeats that came, by the rank of their source."""
+        """The new heartbeats, each with the rank of its source."""
         beats = [(each.rank, each.arrived.heartbeat) for each in fed]
         self._heartbeats.update(beats)
         self._heartbeat = min(self._heartbeats.values(), default=END_OF_TIME)
@@ -138,7 +138,7 @@ class LocalEngine:
             raise released.error
 
     def _process(self, beats: list[tuple[int, bytes]], ahead: bool) -> None:
-        """Heartbeats, and what they let go: consumed, its effects in the barrier, acknowledged, settled."""
+        """Take heartbeats and process the items that they let go: output to the barrier, acks, settling."""
         began_s, before = (time.monotonic(), self._worker.tombstones) if self._timeline is not None else (0.0, 0)
         parts: list[Part] = self._waiting.take(END_OF_TIME if ahead else self._heartbeat)
         message = []
@@ -148,7 +148,7 @@ class LocalEngine:
         acker = self._acker
         acker.handle(ack_of((), message, beats, self._held.moved(self._least_later)))
         whole_below = min(self._heartbeat, self._waiting.least)
-        if self._worker.holds_later:  # the heartbeat tells what waits no longer
+        if self._worker.holds_later:  # the heartbeat makes later items due
             self._worker.settle(acker.minimal_time, whole_below)
         made = self._worker.handle(parts, whole_below).get(BARRIER, ())
         for name, columns in made:
@@ -162,21 +162,21 @@ class LocalEngine:
 
     @property
     def _least_later(self) -> bytes | None:
-        """The least global time that waits for its time, or, below the heartbeat, for its turn."""
+        """The least global time of later items, and of items below the heartbeat that wait to be processed."""
         later, least = self._worker.least_later, self._waiting.least
         if least >= self._heartbeat:
             return later
         return global_time_of(least) if later is None else min(later, global_time_of(least))
 
     def _few_enough(self, taken: Sequence[Part], made: Sequence[Part]) -> int:
-        """How many items to read at once, where these became those: as many as stay in the processor's cache."""
+        """The next batch size, judged by the output of this batch: as many items as stay in the processor's cache."""
         items_in, items_out = (sum(len(columns.metas) for _, columns in parts) for parts in (taken, made))
         if not items_in:
             return self._feed.batch_items
         made_bytes = sum(about_bytes(columns.payloads) for _, columns in made)
         by_bytes = BATCH_BYTES * items_in // max(made_bytes, 1)
         by_items = self._batch_items * 2 * items_in // (items_in + max(items_in, items_out))
-        if items_in == items_out and not self._waiting:  # what ends where a block of the digest does is encoded at once
+        if items_in == items_out and not self._waiting:  # the end of a digest block is encoded at once
             by_items -= (self._barrier.position + items_out) % min(self._batch_items, BLOCK_ITEMS)
         return max(min(by_bytes, by_items, _GROWTH * self._feed.batch_items), 1)
 
@@ -200,7 +200,7 @@ class LocalEngine:
         return self._barrier.digest.blocks
 
     def encoded(self) -> Sequence[Encoded]:
-        """The items of the last piece as bytes, which a record keeps: so they are encoded once."""
+        """The bytes of the last piece's items, for a record: so they are encoded only once."""
         return self._barrier.encoded
 
     def observed(self) -> Observed:
