@@ -1,4 +1,4 @@
-"""Columns of Arrow as Python values, and their rows as payloads: the same for every kind of table.
+"""Arrow columns as Python values, and their rows as payloads, for every kind of table.
 
 Invariant: equal data give equal values, and so one digest, whatever wrote the table: pandas, Polars, Spark, Parquet.
 Timestamps are in microseconds, those with a zone in UTC; a column of categories has their values; missing values are
@@ -26,7 +26,7 @@ def payloads_of(
     """The rows of a table as payloads.
 
     Raises:
-        InputError: a value has no place in Python.
+        InputError: Python has no value for one of the table.
     """
     values = [_named(name, column) for name, column in zip(names, columns)]
     if payload == "value":
@@ -47,7 +47,7 @@ def _named(name: str, column: pa.Array) -> list[Any]:
 
 
 def python_values(column: pa.Array) -> list[Any]:
-    """The values of a column: those of `to_pylist(maps_as_pydicts="strict")` once it is cast, most ten times sooner."""
+    """The values of a column: as `to_pylist(maps_as_pydicts="strict")` after a cast; most types ten times faster."""
     kind = _common(column.type)
     if kind != column.type:
         column = _cast(column, kind)
@@ -73,7 +73,7 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _common(kind: pa.DataType) -> pa.DataType:
-    """The type that stands for all which hold the same values."""
+    """The common type of all types that hold the same values."""
     if isinstance(kind, pa.BaseExtensionType):
         return _common(kind.storage_type)
     if _kinds.is_dictionary(kind):
@@ -102,14 +102,14 @@ def _common(kind: pa.DataType) -> pa.DataType:
 
 
 def _has_zone(kind: pa.DataType) -> bool:
-    """Whether there are moments with a zone in it, which is UTC by now."""
+    """Whether a type contains timestamps with a zone (UTC after the cast)."""
     if _kinds.is_timestamp(kind):
         return kind.tz is not None
     return any(_has_zone(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _in_utc(values: list[Any], kind: pa.DataType) -> list[Any]:
-    """Values whose zone is Python's own UTC, whichever library of zones Arrow found."""
+    """Values whose zone is Python's own UTC, whichever zone library Arrow uses."""
     if _kinds.is_timestamp(kind):
         return [None if value is None else value.replace(tzinfo=datetime.UTC) for value in values]
     return [_with_utc(value) for value in values]

@@ -1,10 +1,10 @@
 """Child processes: fresh interpreters, each with a title, that notice when their parent is gone.
 
 Invariant: only the parent holds the writing end of a child's standard input; so the child's input ends when the parent
-does, however it ends.
+ends, for whatever reason.
 
-Why: other children do not inherit that end of the pipe, and a fork closes its copy at once. Ctrl-C goes to the parent
-alone, which ends the children: each has a session of its own.
+Why: other children do not inherit that end of the pipe, and a fork closes its copy at once. Each child has its own
+session, so Ctrl-C only reaches the parent, which ends the children.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from weakref import WeakSet
 
 from drift_graph.functions import own_folders
 
-#: -P keeps the current folder off the path until ours is imported: a user's types.py there is not Python's. What an
-#: import makes stays, so looking for garbage meanwhile is for nothing: a sixth of the time it takes.
+#: -P keeps the current folder off the path until our modules are imported: a types.py of the user is not Python's.
+#: Imported objects stay, so garbage collection is off meanwhile; it would take a sixth of the time.
 _MAIN = "import gc, sys; sys.path += sys.argv[{}:]; gc.disable(); from {} import main; gc.enable(); main()"
 
 
 def main_of(module: str, *arguments: str) -> tuple[str, list[str]]:
-    """A program that runs `main` of a module of ours, with these as `sys.argv[1:]`, and its arguments."""
+    """A program that runs `main` of one of our modules with `arguments` as `sys.argv[1:]`; and its arguments."""
     folders = dict.fromkeys(str(Path(folder).parent) for folder in own_folders)
     return _MAIN.format(len(arguments) + 1, module), [*arguments, *folders]
 
 
 class Child:
-    """A process that this one has started.
+    """A process that this process has started.
 
     Args:
-        title: what `ps` shows first.
-        program: in Python.
+        title: the text that `ps` shows first.
+        program: its Python source.
         arguments: its `sys.argv[1:]`.
-        environment: variables that have other values there.
-        hand_on: descriptors that it has too, under the same numbers.
-        as_here: with the flags of this interpreter.
+        environment: environment variables to set in it.
+        hand_on: descriptors that it inherits, under the same numbers.
+        as_here: whether it gets the flags of this interpreter.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Child:
         return self._process.pid
 
     def watched(self) -> int | None:
-        """A descriptor, the caller's to close, that can be read once it has ended; None where the system has none."""
+        """A descriptor that is readable once it has ended, for the caller to close; None if the system has none."""
         try:
             return os.pidfd_open(self.pid)
         except (AttributeError, OSError):  # older systems, and others than Linux
@@ -87,19 +87,19 @@ class Child:
         return self._process.stdout
 
     def write(self, data: bytes) -> None:
-        """To its standard input, all of it; where it has died that is found elsewhere."""
+        """Write all of the data to its standard input; a dead child is ignored here, and found elsewhere."""
         left = memoryview(data)
         with contextlib.suppress(BrokenPipeError):
             while left:
                 left = left[self.stdin.write(left) :]
 
     def stderr_text(self) -> str:
-        """What one has written to a piped standard error, that has ended."""
+        """The piped standard error of a child that has ended."""
         pipe = self._process.stderr
         return pipe.read().decode(errors="replace") if pipe is not None else ""
 
     def how_it_ended(self) -> str:
-        """In words, of one that has."""
+        """In words; waits for the end."""
         code = self._process.wait()
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
@@ -114,7 +114,7 @@ class Child:
         self._process.kill()
 
     def end(self) -> None:
-        """Kill it, and let go of it; may be called twice."""
+        """Kill it, and close its pipes; may be called twice."""
         self._process.kill()
         self._process.wait()
         self.stdin.close()
@@ -126,7 +126,7 @@ _started: WeakSet[Child] = WeakSet()
 
 
 def _let_go(*_: Any) -> None:
-    """In a fork: the children are not its own."""
+    """In a fork: close its copies of the pipes to the parent's children."""
     for child in list(_started):
         child.stdin.close()
 

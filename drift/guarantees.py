@@ -1,11 +1,11 @@
-"""What sources and sinks promise for a run that is done again or goes on, as data, and what a whole run promises.
+"""Delivery guarantees of sources and sinks, as data, and of a whole run, for runs that are repeated or resumed.
 
-Invariant: where `guarantee` says "exactly once", every item of the output is in every sink once after runs that were
-broken off at any moment and done again.
+Invariant: if `guarantee` is "exactly once", every item of the output is in every sink once after runs that were aborted
+at any moment and repeated.
 
-Why: the output is the same each time, item by item, where the input is. So it matters whether each source gives the
-same again, or its log does, and whether each sink knows what it has stored. Sources that cannot lose items; sinks that
-cannot have some twice.
+Why: equal input gives equal output, item by item. So the guarantee depends on whether each source, or its log, gives
+the same input again, and on whether each sink knows what it has stored: no item is lost with such sources, and none is
+stored twice with such sinks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Rereads = Literal["from a position", "from the start", "not at all"]
 Delivers = Literal["exactly once", "at least once"]
 Level = Literal["exactly once", "at least once", "at most once", "none"]
 
-_LEVELS: dict[tuple[bool, bool], Level] = {  # whether sources give the same again, and sinks know what they have
+_LEVELS: dict[tuple[bool, bool], Level] = {  # whether sources can be read again, and sinks know what they have
     (True, True): "exactly once",
     (True, False): "at least once",
     (False, True): "at most once",
@@ -30,7 +30,7 @@ _LEVELS: dict[tuple[bool, bool], Level] = {  # whether sources give the same aga
 class SourcePromise(NamedTuple):
     """Attributes:
     rereads: from where a later run can read the same items again.
-    because: why.
+    because: the reason.
     """
 
     rereads: Rereads
@@ -39,8 +39,8 @@ class SourcePromise(NamedTuple):
 
 class SinkPromise(NamedTuple):
     """Attributes:
-    delivers: how often an item is there after runs that were broken off and done again.
-    because: why.
+    delivers: how often an item is in the sink after runs that were aborted and repeated.
+    because: the reason.
     """
 
     delivers: Delivers
@@ -48,11 +48,11 @@ class SinkPromise(NamedTuple):
 
 
 class Guarantee(NamedTuple):
-    """What a run promises for each item of its output, whoever dies and however often it is done again.
+    """The guarantee of a run for each item of its output, whatever dies and however often the run is repeated.
 
     Attributes:
-        level: "exactly once"; "at least once": some twice; "at most once": some lost; "none": both may be.
-        because: what limits it, and why: a source or a sink each; empty for "exactly once".
+        level: "exactly once"; "at least once": some items twice; "at most once": some lost; "none": both can happen.
+        because: each source or sink that limits it, with the reason; empty for "exactly once".
     """
 
     level: Level
@@ -65,10 +65,11 @@ class Guarantee(NamedTuple):
 def guarantee(
     sources: Mapping[str, tuple[Any, TimePolicy]], sinks: Mapping[str, Any], *, with_state: bool
 ) -> Guarantee:
-    """Of a run of these sources, with their time policies, into these sinks.
+    """The guarantee of a run of these sources, with their time policies, into these sinks.
 
     Args:
-        with_state: it keeps its state, and so a log of what cannot be read again; else it is done again from the start.
+        with_state: whether the run keeps its state, with logs of sources that cannot be read again; otherwise it is
+            repeated from the start.
     """
     losing = [] if with_state else [(name, why_not_again(*each)) for name, each in sources.items()]
     limits_in = [f"source {name!r}: {why}" for name, why in losing if why]
@@ -79,7 +80,7 @@ def guarantee(
 
 
 def why_not_again(source: Any, policy: TimePolicy) -> str:
-    """Why a later run could not read the same from the start to the same effect; "" where it can."""
+    """Why a later run could not read the source from the start to the same effect; "" if it can."""
     promise = getattr(source, "promise", None)
     if not isinstance(promise, SourcePromise):
         return "it does not say that it can be read again"
@@ -87,7 +88,7 @@ def why_not_again(source: Any, policy: TimePolicy) -> str:
 
 
 def why_otherwise(source: Any, policy: TimePolicy) -> str:
-    """Why the same items could have another effect when they are read again; "" where they have not."""
+    """Why the same items could have another effect when they are read again; "" if they have the same."""
     if not source.live:
         return ""
     if isinstance(policy, ArrivalTime):

@@ -1,7 +1,7 @@
-"""What a run says to the standard `logging`, as the logger "drift".
+"""Messages of a run to the standard `logging`, as the logger "drift".
 
-Invariant: what happens once is said once, and what happens with items is said at the first of them, the tenth, the
-hundredth and so on, however many there are; nothing is written anywhere unless the user sets `logging` up.
+Invariant: single events are logged once, and events of items at the first item, the tenth, the hundredth and so on;
+nothing is written anywhere unless the user sets `logging` up.
 
 Why: the logger has a handler that does nothing, as a library's should.
 """
@@ -18,7 +18,7 @@ _log.addHandler(logging.NullHandler())
 
 
 class RunLog:
-    """Of one run."""
+    """The log of one run."""
 
     def __init__(self, graph: str, engine: str, workers: int) -> None:
         self._graph = graph
@@ -30,7 +30,7 @@ class RunLog:
         _log.info("graph %r: run started on %s", self._graph, self._on)
 
     def ended(self, state: str, items_in: int, items_out: int, seconds: float, error: BaseException | None) -> None:
-        """How it ended: INFO, and where it failed ERROR; the error is raised as well, so here it has no traceback."""
+        """Log the end: INFO, or ERROR if the run failed, without a traceback since the error is raised, too."""
         done = f"{items_in:,} items in, {items_out:,} out in {seconds:.2f} s"
         if state != "failed":
             _log.info("graph %r: run %s, %s", self._graph, state, done)
@@ -39,19 +39,19 @@ class RunLog:
         _log.error("graph %r: run failed, %s: %s; %s", self._graph, what, safe_text(str, error, 1000), done)
 
     def late(self, items: int) -> None:
-        """So many items came too late until now and were diverted."""
+        """Log late items: the number diverted so far."""
         if items >= self._late_next:
             self._late_next = _next(items)
             _log.warning("graph %r: %s late items diverted so far", self._graph, f"{items:,}")
 
     def diverted(self, items: int) -> None:
-        """So many items were set apart until now, since a source or a step could not take them."""
+        """Log the number of items set apart so far because a source or a step could not take them."""
         if items >= self._diverted_next:
             self._diverted_next = _next(items)
             _log.warning("graph %r: %s items that could not be taken set apart so far", self._graph, f"{items:,}")
 
     def silent(self, source: str, seconds: float, unsettled: int) -> None:
-        """A source has had no items for so long, and holds the output back; "" where none does."""
+        """Log a source that holds the output back, having had no items for so long; "" if there is none."""
         if source and source != self._silent:
             _log.warning(
                 "graph %r: %s has had no items for %.0f s and holds %s items back; where it may be idle so long, "

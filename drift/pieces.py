@@ -1,12 +1,12 @@
-"""The pieces of a run for whichever thread takes them, and ways to end a run from outside.
+"""The pieces of a run, taken by any thread, and means to end a run from outside.
 
-Invariant: one thread at a time is inside the run; after `close` has returned, from whatever thread, none is and none
-will be, and what the run had started is gone.
+Invariant: at most one thread at a time is inside the run; after `close` has returned, in any thread, none is and none
+will be, and everything that the run had started is gone.
 
-Why: each piece is taken under a lock, and `close` says that it waits before it takes the lock: so whoever has it gives
-it up at the next piece, and takes no other. A thread that closes the run from inside, as a sink or the handler of a
-signal may, cannot wait for itself: there the run ends with the piece that it is at. A fork has only a copy of the run:
-ending that is nothing to its processes and files.
+Why: each piece is taken under a lock, and `close` sets a flag before it takes the lock: so the holder of the lock
+releases it at the next piece, and takes no other. A thread that closes the run from inside, as a sink or a signal
+handler may, cannot wait for itself: then the run ends with the present piece. A fork has only a copy of the run, so
+closing that copy does not touch processes and files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pieces(Iterator[Released]):
 
     Args:
         pieces: of the run; ended by its `close`.
-        end: ends a run that has not begun; may be called twice.
+        end: cleans up, also if the run has not begun; may be called twice.
     """
 
     def __init__(self, pieces: Generator[Released, None, None], end: Callable[[], None]) -> None:
@@ -43,7 +43,7 @@ class Pieces(Iterator[Released]):
 
     @property
     def is_of_a_fork(self) -> bool:
-        """This process has only a copy of the run."""
+        """Whether this process has only a copy of the run."""
         return os.getpid() != self._process
 
     def __next__(self) -> Released:
@@ -62,12 +62,12 @@ class Pieces(Iterator[Released]):
                 self._inside = False
 
     def close(self) -> None:
-        """End the run where it is, and wait until that is done."""
+        """End the run at the present piece, and wait for that."""
         if self.is_of_a_fork:
             return
         self._closing = True
         with self._lock:
-            if not self._inside:  # else this very thread is inside, and ends it at the next piece
+            if not self._inside:  # otherwise this thread is inside, and ends it at the next piece
                 self._close()
 
     def _close(self) -> None:
@@ -77,17 +77,17 @@ class Pieces(Iterator[Released]):
 
 @contextlib.contextmanager
 def called_on(numbers: tuple[int, ...], stop: Callable[[], None]) -> Iterator[None]:
-    """Meanwhile the first of these signals calls `stop`; the next does what it did before.
+    """Within the context, the first of these signals calls `stop`; a second one has its former effect.
 
     Raises:
-        SettingsError: this is not the main thread, which alone hears signals.
+        SettingsError: this is not the main thread, which alone gets signals.
     """
     if threading.current_thread() is not threading.main_thread():
         raise SettingsError("only the main thread hears signals; enter stopping_on there, or call stop() yourself")
     before: dict[int, Any] = {}
 
     def come(number: int, frame: FrameType | None) -> None:
-        if not before:  # it came right behind the first
+        if not before:  # a second signal, right after the first
             signal.raise_signal(number)
         restore()
         stop()
@@ -105,11 +105,11 @@ def called_on(numbers: tuple[int, ...], stop: Callable[[], None]) -> Iterator[No
 
 
 async def taken_in_a_thread(pieces: Pieces, make: Callable[[Released], Iterator[T]]) -> AsyncIterator[T]:
-    """What `make` makes of each piece, for a coroutine. The run has a thread of its own: no other task waits.
+    """The results of `make` for each piece, for a coroutine. The run has its own thread, so no other task waits.
 
-    However the iteration ends, the run has ended when it has. The thread sees the context of who iterates.
+    When the iteration has ended, for whatever reason, so has the run. The thread has the context of the caller.
     """
-    import asyncio  # takes as long to load as all of drift, and few need it
+    import asyncio  # takes as long to load as all of drift, and few users need it
     from concurrent.futures import ThreadPoolExecutor
 
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()

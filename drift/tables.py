@@ -1,6 +1,6 @@
 """The output of a run as one table, with a typed column for each field of the payloads.
 
-Invariant: row i is the i-th item of the output (of one sink, where one is asked for), in the order of positions.
+Invariant: row i is the i-th item of the output (of one sink, if one is named), in the order of positions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from drift_graph.metas import Metas, numbers_of
 if TYPE_CHECKING:
     from drift_barrier.barrier import Released
 
-_GATHERED_ITEMS = 1 << 16  # a table has a piece of each column for so many items
+_GATHERED_ITEMS = 1 << 16  # items in one chunk of a column
 
 
 def table_of(
@@ -39,7 +39,7 @@ def table_of(
 
 
 class _Rows:
-    """Gathers items of several pieces, for a piece of the table."""
+    """Gathers items of several pieces into one chunk of the table."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables

@@ -1,10 +1,10 @@
 """The log of a source that cannot be read again: its payloads, and the decisions of clocks about them.
 
-Invariant: what the dataflow was given is in the log before it was; and a log that is repeated gives the same payloads,
-the same stamps and the same heartbeats in the same order, up to the last entry that is whole.
+Invariant: input is in the log before the dataflow gets it; and a replay of the log gives the same payloads, the same
+stamps and the same heartbeats in the same order, up to the last complete entry.
 
-Why: `Entries` has an entry when `append` returns, and nothing was made of it before; what the source's machine makes
-of it depends on both alone.
+Why: an entry is stored when `append` returns, and is processed only then; the output of the source's machine depends
+only on payloads and decisions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ITEMS, _HEARTBEAT, _END = range(3)
 
 
 def why_logged(source: Source, policy: TimePolicy, reader: Reader) -> str:
-    """Why a run can go on only with a log of what a source gave; "" where reading it again has the same effect."""
+    """Why a run needs a log of this source to resume; "" if reading the source again has the same effect."""
     if isinstance(reader, Positioned) and reader.position() is not None:
         return why_otherwise(source, policy)
     return why_not_again(source, policy) or "it has no position to be read from"
@@ -33,10 +33,10 @@ def why_logged(source: Source, policy: TimePolicy, reader: Reader) -> str:
 class Entry(NamedTuple):
     """Attributes:
     number: from 0.
-    payloads: that came; None where the source ended, empty for a heartbeat.
-    at_ms: what they were stamped with, if they were.
-    heartbeat: below which an idle policy has decided that nothing comes; or None.
-    reader: where the source went on from behind it, if it told.
+    payloads: of the batch; None at the end of the source, empty for a heartbeat.
+    at_ms: the stamp of the payloads, if the clock stamps them.
+    heartbeat: the time below which, by decision of an idle policy, nothing comes; or None.
+    reader: the position of the source's reader behind the entry, if it has one.
     """
 
     number: int
@@ -52,14 +52,14 @@ class ArrivalLog(Entries):
     Args:
         folder: of the logs of a run.
         name: of the source.
-        on_disk: wait for the disk with each entry, so that it is there after a machine lost power, too.
+        on_disk: flush each entry to the disk, so that it also survives a power failure.
     """
 
     def __init__(self, folder: Path, name: str, *, on_disk: bool = False) -> None:
         super().__init__(folder / quote(name, safe=""), f"source {name!r}", on_disk=on_disk)
 
     def items(self, payloads: list[Any], at_ms: int, reader: Any) -> tuple[list[Any], PayloadError | None]:
-        """Write that these came; those that could be written, and the error of the first that could not."""
+        """Write a batch; returns the payloads before the first that could not be written, and its error."""
         data, bad = self.stored(payloads)
         kept = payloads if bad is None else payloads[: bad[0]]
         if kept:
@@ -67,7 +67,7 @@ class ArrivalLog(Entries):
         return kept, None if bad is None else bad[1]
 
     def heartbeat(self, time: int) -> None:
-        """Write what the idle policy has decided."""
+        """Write a decision of the idle policy."""
         self.append([_HEARTBEAT, time])
 
     def end(self) -> None:
@@ -75,10 +75,13 @@ class ArrivalLog(Entries):
         self.append([_END])
 
     def repeat(self, first: int) -> Iterator[Entry]:
-        """The entries from one on, which may be behind the last; then the log goes on behind them.
+        """All entries from `first` on; afterwards entries are appended behind them.
+
+        Args:
+            first: may be the number behind the last entry.
 
         Raises:
-            LogBroken: one of them is not there, or damaged.
+            LogBroken: one of them is missing or damaged.
         """
         for number, (kind, *rest) in self.read(first):
             if kind == _END:

@@ -1,9 +1,9 @@
 """What a watched run reports of its processes: memory, load, and when they worked on batches.
 
-Invariant: a bar of a timeline is never reported twice, and a process makes at most some fifty of them a second, however
-many batches it has; nothing is kept where nobody watches.
+Invariant: a bar of a timeline is never reported twice, and a process makes at most some fifty bars a second, however
+many batches it has; a run that is not watched stores none.
 
-Why: batches that follow each other closely are one bar, and a bar is handed over when it is closed.
+Why: batches that follow each other closely share a bar, and a bar is handed over when it is closed.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-#: Batches belong to one bar until it is so long; and it ends where nothing is done for as long.
+#: The longest bar that is extended by another batch; a pause of this length ends a bar, too.
 _BAR_S = 0.02
-#: Bars that are kept until somebody takes them.
+#: Bars that are stored until somebody takes them; the oldest go first.
 _BARS_MAX = 1000
 _PAGE_BYTES = resource.getpagesize()
 
 
 class Bar(NamedTuple):
-    """A stretch of work: of one batch, or of some that followed each other closely.
+    """A period of work: one batch, or several that followed each other closely.
 
     Attributes:
         began_s, ended_s: on the clock `time.monotonic`, which the processes of one machine share.
-        busy_s: of that, spent on the batches.
-        items: that were taken.
-        tombstones: that were made.
+        busy_s: the part of it spent on the batches.
+        items: input of the batches.
+        tombstones: that the batches produced.
     """
 
     began_s: float
@@ -52,7 +52,7 @@ class Timeline:
         self._open: Bar | None = None
 
     def add(self, began_s: float, ended_s: float, items: int, tombstones: int) -> None:
-        """A batch of so many items was worked on, and so many tombstones were made."""
+        """Note a processed batch: its items, and the tombstones it produced."""
         busy_s = ended_s - began_s
         with self._lock:
             last = self._open
@@ -68,7 +68,7 @@ class Timeline:
             self._open = Bar(began_s, ended_s, busy_s, 1, items, tombstones)
 
     def take(self) -> list[Bar]:
-        """The bars that have closed since the last time."""
+        """The bars that were closed since the last call."""
         with self._lock:
             last = self._open
             if last is not None and time.monotonic() - last.ended_s >= _BAR_S:
@@ -84,8 +84,8 @@ class ProcessState(NamedTuple):
 
     Attributes:
         memory_bytes: resident now.
-        cpu_s: that its threads have had, since it began.
-        at_s: when it said so, on `time.monotonic`.
+        cpu_s: processor time of its threads since it began.
+        at_s: when these were measured, on `time.monotonic`.
     """
 
     name: str
@@ -96,12 +96,12 @@ class ProcessState(NamedTuple):
 
 
 class SourceState(NamedTuple):
-    """Where a source of a run stands.
+    """The progress of a source of a run.
 
     Attributes:
-        items, late_items: that it gave, and that were diverted since they came too late.
-        heartbeat: nothing below will come of it; as bytes that compare with metas.
-        silent_since_s: when it last gave something, on `time.monotonic`; None where it has ended.
+        items, late_items: items read, and items diverted because they were late.
+        heartbeat: no item below it will come; as bytes that compare with metas.
+        silent_since_s: when it last had items, on `time.monotonic`; None if it has ended.
     """
 
     name: str
@@ -116,10 +116,10 @@ class Observed:
     """What an engine reports of a watched run.
 
     Attributes:
-        counts: by operator the items, bytes and tombstones that left it; of those that were counted.
-        inside_loops: operators that run as one loop, between which nothing travels.
-        processes: of the run; the calling one is the first.
-        bars: by the name of the process, since the last time.
+        counts: by operator the items, bytes and tombstones that left it; only of counted operators.
+        inside_loops: operators inside fused loops, between which no items travel.
+        processes: of the run; the calling process is the first.
+        bars: by the name of the process, since the last report.
     """
 
     counts: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
@@ -139,12 +139,12 @@ def memory_bytes() -> int:
 
 
 def own_state(name: str) -> ProcessState:
-    """Of this process."""
+    """The state of this process."""
     return ProcessState(name, os.getpid(), memory_bytes(), time.process_time(), time.monotonic())
 
 
 def added(counts: Sequence[Mapping[str, tuple[int, int, int]]]) -> dict[str, tuple[int, int, int]]:
-    """What several processes have counted, together."""
+    """The sums of the counts of several processes."""
     total: dict[str, tuple[int, int, int]] = {}
     for each in counts:
         for name, (items, size, tombstones) in each.items():

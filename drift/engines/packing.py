@@ -1,10 +1,10 @@
 """Batches of items on their way to another process of the run, ready for pickle.
 
-Invariant: `unpacked_columns` gives what `packed_columns` was given.
+Invariant: `unpacked_columns` restores the arguments of `packed_columns`.
 
-Why: payloads that MessagePack gives back as they were are packed with it, which takes half the time of a pickle; all
-others are left for pickle. A tuple of scalars is read back as a tuple, and nothing else that it reads is a sequence.
-The output barrier has no use for values: it gets canonical forms, where these say all, and looks into none.
+Why: payloads that MessagePack restores exactly are packed with it, in half the time of a pickle; all others are left
+for pickle. Tuples of scalars are read back as tuples; no other payload packed so is a sequence. The output barrier
+needs no values: it gets canonical forms, if these are complete, and does not decode them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Packed = tuple[bytes | ComputedMetas, int, Any, list[int] | None]
 
 
 def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -> Packed:
-    """Columns for pickle, with what MessagePack gives back as it was packed already: that takes half the time."""
+    """Columns for pickle, in which payloads that MessagePack restores exactly are packed already."""
     packed = metas if are_computed(metas) else _pack(metas)
     if are_forms(payloads):
         return packed, 4, _pack(payloads), diffs
@@ -58,13 +58,13 @@ def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -
 
 
 def in_forms(columns: Columns) -> Columns:
-    """With canonical forms in place of the payloads, where these say all: what the output barrier is sent."""
+    """Columns for the output barrier: with canonical forms in place of the payloads, if the forms are complete."""
     forms = plain_forms(columns.payloads)
     return columns if forms is None else Columns(columns.metas, forms, columns.diffs)
 
 
 def packed_release(metas: Metas, payloads: list[Any], encoded: Sequence[Encoded]) -> Packed:
-    """Released items for pickle: as the bytes that went into the digest, where those say all."""
+    """Released items for pickle: as the bytes that went into the digest, if the payloads can be restored from them."""
     if not encoded or not all(piece.plain for piece in encoded):
         return packed_columns(metas, payloads, None)
     packed: ComputedMetas | bytes
@@ -78,7 +78,7 @@ def packed_release(metas: Metas, payloads: list[Any], encoded: Sequence[Encoded]
 def packed_pieces(
     metas: Metas, payloads: list[Any], encoded: Sequence[Encoded]
 ) -> tuple[Sequence[Encoded], Packed | None]:
-    """Released items for pickle: the bytes that went into the digest, or columns where these do not say all."""
+    """Released items for pickle: the bytes that went into the digest, or columns if these bytes are not enough."""
     if all(piece.plain for piece in encoded):
         return encoded, None
     return (), packed_columns(metas, payloads, None)
@@ -95,19 +95,19 @@ def unpacked_pieces(encoded: Sequence[Encoded], columns: Packed | None) -> Colum
 
 
 def plain_columns(count: int, metas: bytes, payloads: bytes) -> Columns:
-    """Items from their canonical bytes, joined, where their payloads are scalars, tuples, or dicts of these."""
+    """Items from their joined canonical bytes; the payloads are scalars, tuples, or dicts of these."""
     return Columns(metas_of(count, metas), plain_values(count, payloads), None)
 
 
 def metas_of(count: int, metas: bytes) -> list[bytes]:
-    """So many metas from their canonical bytes, joined."""
+    """`count` metas from their joined canonical bytes."""
     return _unpack_bytes(_length.pack(0xDD, count) + metas)
 
 
 def encoded_release(metas: bytes | ComputedMetas, form: int, payloads: Any, _: list[int] | None) -> tuple[Encoded, ...]:
-    """The bytes of what `packed_release` has packed, as one piece; nothing where they do not say all.
+    """The bytes in the result of `packed_release`, as one piece; empty if it has columns instead.
 
-    Without those of computed metas, which are not made for it.
+    Computed metas are not encoded for it, so the piece has no bytes of them.
     """
     if form != 3:
         return ()

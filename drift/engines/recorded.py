@@ -1,7 +1,7 @@
-"""A feed that repeats the recorded input and decisions, in place of reading sources and deciding.
+"""A feed that replays recorded input and decisions, in place of reading sources and deciding.
 
 Invariant: the engine gets the recorded items with their recorded global times and heartbeats, in the recorded order;
-nothing is judged again, and no clock is asked but for the pace.
+lateness is not judged again, and clocks only set the pace.
 
 Why it gives the same output: an engine's output depends on global times, payloads and heartbeats alone.
 """
@@ -24,7 +24,7 @@ from drift_graph.times import Arrived, SourceMachine
 
 
 class RecordedBatch(NamedTuple):
-    """What the source of a rank handed over at once, `at_ns` nanoseconds after any fixed moment."""
+    """A batch of the source of a rank, `at_ns` nanoseconds after an arbitrary fixed moment."""
 
     rank: int
     arrived: Arrived
@@ -32,11 +32,11 @@ class RecordedBatch(NamedTuple):
 
 
 class RecordEnds(InputError):
-    """A record has no more input, and the input had not ended: the run that was recorded did not come further."""
+    """A record ends before its input did: the recorded run did not get further."""
 
 
 class Nothing:
-    """Stands in for a source that is not read."""
+    """A stand-in for a source that is not read."""
 
     def __init__(self, live: bool) -> None:
         self.live = live
@@ -59,13 +59,13 @@ class RecordedFeed(Feed):
 
     Args:
         dataflow: the graph.
-        batches: what came, in order.
-        batch_items: larger batches are given in several.
-        on_late: takes the items that were diverted.
-        paced: as much later than the first batch as it was then; False for at once.
-        ends_with: the error that the recorded run had at the end of these batches, where they end before the input.
-        record: what the batches are of, for an engine that reads it by itself.
-        ends: whether the input ends with them; else the run ends where their heartbeats do.
+        batches: the recorded batches, in order.
+        batch_items: larger batches are split.
+        on_late: called with each diverted item.
+        paced: whether batches come at their recorded pace; if not, at once.
+        ends_with: the error that the recorded run had at the end of these batches, if they end before the input.
+        record: the record of the batches, for an engine that reads it by itself.
+        ends: whether the input ends with the batches; otherwise the run ends at their last heartbeats.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class RecordedFeed(Feed):
         self.on_late = on_late
         self.ends_with = ends_with
         self.ends = ends
-        self._began_ns: int | None = None  # by the monotonic clock, when the first batch had its time
+        self._began_ns: int | None = None  # on the monotonic clock: when the first batch was due
         self._first_ns = 0
 
     def _cut(self, batches: Iterator[RecordedBatch]) -> Iterator[RecordedBatch]:
-        """Batches of no more than batch_items; the heartbeat comes with the last piece of one."""
+        """Batches of at most `batch_items`; the heartbeat of a batch comes with its last part."""
         for batch in batches:
             rank, arrived, at_ns = batch
             count = len(arrived.metas)
@@ -115,7 +115,7 @@ class RecordedFeed(Feed):
                 start = end
 
     def poll(self, minimal_time: bytes) -> list[Fed]:
-        """The next batch; nothing where its time has not come, and where there is none."""
+        """The next batch; empty if it is not due yet, or there is none."""
         if self.error is not None or self.finished:
             return []
         if self.stopped:
@@ -151,13 +151,13 @@ class RecordedFeed(Feed):
 
 
 class RecordedMachine(SourceMachine):
-    """The machine of one source that gives recorded metas, whatever the batches; for the simulated engine.
+    """The machine of one source that gives the recorded metas for any batch sizes; for the simulated engine.
 
     Args:
-        batches: what the source handed over, in order.
+        batches: the recorded batches of the source, in order.
 
     Attributes:
-        payloads: to be given to `take`, in order.
+        payloads: the arguments for `take`, in order.
     """
 
     def __init__(self, name: str, rank: int, batches: Iterable[Arrived]) -> None:
@@ -171,7 +171,7 @@ class RecordedMachine(SourceMachine):
             self._metas += arrived.metas
             self.payloads += arrived.payloads
             self._heartbeats += [heartbeat] * len(arrived.metas)
-            if arrived.heartbeat != END_OF_TIME:  # that one is of `finish`
+            if arrived.heartbeat != END_OF_TIME:  # `finish` gives that one
                 heartbeat = arrived.heartbeat
             if self._heartbeats:
                 self._heartbeats[-1] = heartbeat

@@ -1,8 +1,8 @@
-"""Settings: what may be said of how a run runs, checked where it is made.
+"""Settings of a run, checked when the settings object is made.
 
-Invariant: settings that exist mean something, whoever made them: the library, the command line, the test harness.
+Invariant: a settings object has valid values, whoever made it: the library, the command line, the test harness.
 
-Why: each field names the check of its values, and making the object calls them all; there is no other way to have one.
+Why: each field names the check of its values, and the constructor calls all checks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import SettingsError
 
-#: Says what a value is not; "" where it will do.
+#: The text of what a value is not; "" if it is valid.
 Check = Callable[[Any], str]
 
 
@@ -24,8 +24,8 @@ def setting(default: Any, check: Check, option: str = "", *, kind: type = str) -
 
     Args:
         check: of its values.
-        option: the help of the command line's option for it; without it there is none.
-        kind: what the option's value is read as; a bool is a flag.
+        option: help text of its command-line option; "" for no option.
+        kind: type of the option's value; a bool is a flag.
     """
     return field(default=default, metadata={"check": check, "option": option, "kind": kind})
 
@@ -49,12 +49,12 @@ def either(first: str, second: str) -> Check:
 
 
 def optional(check: Check) -> Check:
-    """None, or what the check takes."""
+    """None, or a value that the check accepts."""
     return lambda value: "" if value is None else check(value)
 
 
 def anything(value: Any) -> str:
-    """Whoever uses it looks at it."""
+    """Any value; its user checks it."""
     return ""
 
 
@@ -63,10 +63,10 @@ class _Fields(Protocol):
 
 
 def checked(settings: _Fields) -> None:
-    """Each field that names a check has a value that passes it.
+    """Call the check of each field that names one.
 
     Raises:
-        SettingsError: naming the first that does not.
+        SettingsError: a value fails its check; the message names the first such field.
     """
     for each in fields(settings):
         check = each.metadata.get("check")
@@ -75,7 +75,7 @@ def checked(settings: _Fields) -> None:
 
 
 def default_of(settings: type[_Fields], name: str) -> Any:
-    """What a setting is where nobody says it; MISSING where there is no such setting."""
+    """The default of a setting; MISSING if there is no such setting."""
     return next((each.default for each in fields(settings) if each.name == name), MISSING)
 
 
@@ -86,16 +86,16 @@ class Settings:
     Attributes:
         digest: the hash of the run's digest.
         fused: False runs scans as the cycles they are, item by item; for comparison.
-        batch_items: most items read from a source at once: enough to be fast, and what may have to be corrected; over
-            zeromq for each of the workers, where these share a batch by its keys.
+        batch_items: most items read from a source at once; with larger batches a run is faster, and may have to correct
+            more. Over zeromq, per worker if the workers share a batch by its keys.
         in_flight_max: most unsettled items of a source.
         check_purity: call steps again in a process with another hash seed, and end with an ImpureStep where the results
             differ.
-        purity_first, purity_every: of each function so many first calls are checked, and every n-th call after them.
+        purity_first, purity_every: number of first calls of each function that are checked, and after them every n-th.
         counted: count what leaves each operator, and note when each process works: `Run.observed`.
 
     Raises:
-        SettingsError: a value that is none of these.
+        SettingsError: a value is invalid.
     """
 
     digest: Algorithm = setting("xxh3_128", either("xxh3_128", "sha256"))

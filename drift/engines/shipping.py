@@ -1,11 +1,11 @@
-"""Functions on their way to other processes: a graph's, and classes of the running script that payloads belong to.
+"""Sends functions of a graph to other processes, and classes of the running script that payloads belong to.
 
-Invariant: what `packed` gives, `unpacked` rebuilds in a fresh process with the same surroundings; a class of the
+Invariant: `unpacked` rebuilds the output of `packed` in a fresh process with the same surroundings; a class of the
 running script has the same name there, so that payloads of it can be pickled by name.
 
-Why: cloudpickle sends functions of modules by name and those of the running script by value; `by_value` adds what it
-cannot send. A module that no finder finds by its name, as a test runner may have loaded it, is sent by value as well.
-Classes of the script travel one by one: one that cannot be rebuilt harms only those who use it.
+Why: cloudpickle sends functions of modules by name and those of the running script by value; `by_value` adds the
+objects that it cannot send. A module that no finder finds by its name, as a test runner may have loaded it, is sent by
+value, too. Classes of the script are sent one by one, so a class that cannot be rebuilt only harms its users.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from drift_graph.functions import user_function
 from drift_graph.graph import Dataflow
 from drift_graph.operators import function_of, place_of
 
-#: Whether this process is importing the user's modules to get at the work it was sent.
+#: Whether this process is importing the user's modules to rebuild the work it was sent.
 importing = False
 
-#: The running script, also in a process that `multiprocessing` has started for it.
+#: Names of the running script, also in a process that `multiprocessing` has started.
 _MAINS = ("__main__", "__mp_main__")
 
 
 class _Shipped(NamedTuple):
-    """What `packed` packs: the work, and each class of the running script as bytes, or why it cannot be sent."""
+    """The contents of a shipment: the work, and each class of the running script as bytes, or why it cannot be sent."""
 
     work: bytes
     classes: dict[str, bytes | str]
 
 
 def packed(dataflow: Dataflow, work: Any = None) -> bytes:
-    """A dataflow, or what else holds functions of it, for another process.
+    """A dataflow, or other work that refers to its functions, as bytes for another process.
 
     Raises:
-        GraphError: a function holds on to something that cannot be sent; the message names its step.
+        GraphError: a function refers to something that cannot be sent; the message names its step.
     """
     try:
         with ExitStack() as stack:
@@ -69,7 +69,7 @@ def packed(dataflow: Dataflow, work: Any = None) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """What `packed` was given, in the other process; it imports the modules that the functions are from."""
+    """Rebuild the argument of `packed` in the other process; this imports the modules of the functions."""
     global importing
     shipped: _Shipped = pickle.loads(data)
     main = sys.modules["__main__"]
@@ -88,10 +88,10 @@ def unpacked(data: bytes) -> Any:
 def rebuilt(data: bytes, surroundings: Surroundings, where: str, *, same_machine: bool = True) -> Any:
     """`unpacked` in the caller's surroundings, with an error that says where it failed.
 
-    Modules that are imported for it may have changed them, as they did over there; what held last, holds.
+    Imported modules may change the surroundings, as they did in the caller; so these are entered again afterwards.
 
     Raises:
-        GraphError: something in it cannot be rebuilt, or a module of the user's cannot be imported.
+        GraphError: an object cannot be rebuilt, or a module of the user cannot be imported.
     """
     surroundings.enter(same_machine=same_machine)
     try:
@@ -109,7 +109,7 @@ def rebuilt(data: bytes, surroundings: Surroundings, where: str, *, same_machine
 
 
 def _rebuilt(main: ModuleType, name: str, given: bytes | str) -> str:
-    """Have a class of the running script under its name; else why there is none."""
+    """Rebuild a class of the running script under its name; returns "", or why it cannot be rebuilt."""
     if isinstance(given, str):
         return given
     try:
@@ -120,7 +120,7 @@ def _rebuilt(main: ModuleType, name: str, given: bytes | str) -> str:
 
 
 def _unknown(reasons: Mapping[str, str], name: str) -> Any:
-    """What the module that stands for the running script says of a name that it does not have."""
+    """`__getattr__` of the module that stands in for the running script, for missing names."""
     if reason := reasons.get(name):
         raise GraphError(
             f"class {name!r} of the running script cannot be rebuilt in another process ({reason}); define it in a "
@@ -130,7 +130,7 @@ def _unknown(reasons: Mapping[str, str], name: str) -> Any:
 
 
 def _main_classes() -> dict[str, bytes | str]:
-    """Classes that the running script defines: other processes know them under the same name."""
+    """Classes that the running script defines; other processes have them under the same names."""
     main = sys.modules["__main__"]
     classes = {name: each for name, each in list(vars(main).items()) if isinstance(each, type)}
     return {name: _class(each) for name, each in classes.items() if each.__module__ in _MAINS}
@@ -139,7 +139,7 @@ def _main_classes() -> dict[str, bytes | str]:
 def _class(value: Any) -> bytes | str:
     try:
         return dumps(value)
-    except Exception as error:  # whatever it says: a payload of this class will say it again
+    except Exception as error:  # a payload of this class will report it
         return f"{type(error).__name__}: {error}"
 
 
@@ -149,7 +149,7 @@ def _unfindable(functions: Iterable[Callable[..., Any]]) -> list[ModuleType]:
     modules = [sys.modules[name] for name in sorted(filter(None, names)) if name in sys.modules]
     unfindable = [module for module in modules if module.__name__ not in _MAINS and not _can_be_found(module)]
     main = sys.modules["__main__"]
-    return [*unfindable, main] if main.__name__ != "__main__" else unfindable  # as multiprocessing has loaded it
+    return [*unfindable, main] if main.__name__ != "__main__" else unfindable  # as multiprocessing loads it
 
 
 def _can_be_found(module: ModuleType) -> bool:

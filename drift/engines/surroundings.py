@@ -1,12 +1,12 @@
-"""What functions see of their process besides their arguments: settings that travel to every process of a run.
+"""Process-wide settings that functions depend on besides their arguments; every process of a run gets the caller's.
 
-Invariant: after `Surroundings.enter` a function finds what it would have found in the calling process: the modules, the
-folder, the decimal context, the locale, the time zone, the limits of ints and recursion, the filters of warnings.
+Invariant: after `Surroundings.enter` a function finds the same as in the calling process: the modules, the folder, the
+decimal context, the locale, the time zone, the limits of ints and recursion, the filters of warnings.
 
-Why: these are what the standard library keeps for a whole process and what arithmetic, formatting and parsing go by.
-Environment variables travel where the caller starts the process; Spark's Python processes keep those they were started
-with, but for the time zone. A folder or locale that is not on the machine is an error where it would change a result,
-and is not where nothing can hang on it: the tasks of a cluster are in a folder of their own.
+Why: these are the settings that the standard library has once per process or thread, and on which arithmetic,
+formatting and parsing depend. A process started by the caller inherits its environment variables; Spark's Python
+processes have their own, except for the time zone. A missing locale is an error, since it would change results; a
+missing folder is not one in the tasks of a cluster, which have a folder of their own.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _TIME_ZONE = "TZ"
 
 
 class Surroundings(NamedTuple):
-    """See the module; it is pickled by itself, before anything of the user's is.
+    """See the module; it is pickled by itself, before any object of the user.
 
     Attributes:
-        path: `sys.path`, whole.
-        folder: the working directory; "" where it is gone.
-        temporary_folder: the one for temporary files. To find it out a file is made, which would be left over by a
-            process that ends at that moment, as those of a run do when their caller dies.
+        path: all of `sys.path`.
+        folder: the working directory; "" if it is gone.
+        temporary_folder: for temporary files. Python finds it by creating a file in it, which would be left over by a
+            process that ends at that moment, as the processes of a run do when their caller dies.
         context: a decimal context's precision, rounding, limits of exponents, capitals, clamp, and traps by name.
-        locales: what `setlocale` gives for each category.
-        time_zone: the variable TZ; None where it is not set.
-        filters: of warnings, the first first.
+        locales: the value of `setlocale` for each category.
+        time_zone: the variable TZ; None if it is not set.
+        filters: of warnings, in order.
     """
 
     path: tuple[str, ...]
@@ -52,11 +52,11 @@ class Surroundings(NamedTuple):
     filters: tuple[tuple[str, str, str, str, str, int], ...]
 
     def enter(self, *, same_machine: bool = True) -> None:
-        """Have them here.
+        """Set them in this process.
 
         Args:
-            same_machine: False where this process may be on another one: the path is added to the one there, and the
-                folder is left as it is where it does not exist.
+            same_machine: False if this process may be on another machine: then `path` is added to the path there, and
+                a folder that does not exist is skipped.
 
         Raises:
             SettingsError: this machine lacks the locale.
@@ -81,7 +81,7 @@ class Surroundings(NamedTuple):
 
 
 def surroundings() -> Surroundings:
-    """Those of this process and thread."""
+    """The surroundings of this process and thread."""
     try:
         folder = str(Path.cwd())
     except OSError:
@@ -128,7 +128,7 @@ def _enter_locales(locales: tuple[tuple[str, str], ...]) -> None:
 
 
 def _filter(action: str, message: Any, category: Any, module: Any, line: int) -> tuple[Any, ...]:
-    """As text: a category is looked up again by its name, and a pattern compiled again."""
+    """A filter as text: the category by its name, the patterns uncompiled."""
     patterns = ["" if each is None else getattr(each, "pattern", each) for each in (message, module)]
     return action, patterns[0], category.__module__, category.__qualname__, patterns[1], line
 
@@ -139,7 +139,7 @@ def _enter_filters(filters: tuple[tuple[str, str, str, str, str, int], ...]) -> 
     warnings.resetwarnings()
     for action, message, owner, name, module, line in filters:
         category = getattr(sys.modules.get(owner), name, None)
-        if category is None:  # of a module that is not loaded here: nothing can warn with it yet
+        if category is None:  # its module is not loaded here, so nothing can warn with it yet
             continue
         action_: Any = action
         warnings.filterwarnings(action_, message, category, module, line, append=True)

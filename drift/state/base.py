@@ -26,11 +26,11 @@ _ASKED_AT_ONCE = 500
 
 
 class Base:
-    """One file.
+    """The base in one file.
 
     Args:
-        path: of it.
-        writes: make it where it is not there.
+        path: of the file.
+        writes: open it to write, and make it if it does not exist.
     """
 
     def __init__(self, path: Path, *, writes: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The manifest of a cut: everything that is not keyed, and the names and hashes of what is.
+"""The manifest of a cut: everything that is not keyed, and the names and hashes of the files of keyed states.
 
 Invariant: a manifest is read exactly as it was written, and the files that it names exist and are unchanged; otherwise
 it is refused.
@@ -22,24 +22,24 @@ from drift_graph.errors import GraphError, SettingsError
 from drift_graph.meta import END_OF_TIME, TIME_MIN, time_of
 from drift_graph.restore import CannotRestore, restored
 
-#: Raised with whatever a cut holds, so that one of another kind is refused.
+#: Raised whenever the contents of a cut change, so that cuts of another format are refused.
 FORMAT = 1
 _HASH_BYTES = 16
 
 
 class StateDamaged(SettingsError):
-    """What a run kept was changed or removed since, or is of another version of drift."""
+    """The state of a run was changed or removed since it was written, or is of another version of drift."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What was released below a cut.
+    """The output below a cut.
 
     Attributes:
         position: of the next item.
-        last: the meta of the last one; b"" where there was none.
-        opened: the items of the block of the digest that is not full, in pieces.
-        blocks: how many blocks are full; their hashes lie in the store.
+        last: the meta of the last item; b"" if there is none.
+        opened: the items of the digest's last block, which is not full, in pieces.
+        blocks: number of full blocks, whose hashes are in the store.
     """
 
     position: int
@@ -56,13 +56,13 @@ class Cut:
     Attributes:
         number: cuts of one store are numbered from 1, without those that were never committed.
         at: minimal time.
-        graph: fingerprint of what computed it.
-        steps: name of each grouping whose states are kept, and of what kind it is.
+        graph: fingerprint of the graph that computed it.
+        steps: the kind of each grouping with state, by name.
         pieces: hash of each file of states, by name.
         sources, sinks: the position of each, by name.
         items_in, tombstones, late_items: counts of the run so far.
-        keys: whose states have changed since the cut before.
-        taken_ms: when, in milliseconds since 1970.
+        keys: number of keys whose states have changed since the cut before.
+        taken_ms: when it was taken, in milliseconds since 1970.
     """
 
     number: int
@@ -81,12 +81,12 @@ class Cut:
 
     @property
     def is_last(self) -> bool:
-        """Whether the run had ended: nothing comes after it."""
+        """Whether the run had ended, so that nothing comes after the cut."""
         return self.at == END_OF_TIME
 
     @property
     def reached(self) -> str:
-        """Where it is, for people."""
+        """The time of the cut, for people."""
         if len(self.at) < 8:
             return "the beginning"
         return "the end" if self.is_last else f"time {max(time_of(self.at), TIME_MIN)}"
@@ -103,10 +103,10 @@ def encoded(cut: Cut) -> bytes:
 
 
 def decoded(data: bytes, where: str) -> Cut:
-    """The manifest that was encoded so.
+    """Decode a manifest.
 
     Raises:
-        StateDamaged: these are other bytes, or of another format.
+        StateDamaged: the bytes were changed, or are of another format.
     """
     body, expected = data[:-_HASH_BYTES], data[-_HASH_BYTES:]
     if xxhash.xxh3_128_digest(body) != expected:
@@ -131,14 +131,14 @@ def decoded(data: bytes, where: str) -> Cut:
 def check_fits(
     cut: Cut, graph: Fingerprint, steps: Mapping[str, str], algorithm: str, where: str, *, changed_code: str
 ) -> None:
-    """Whether a graph can go on from a cut.
+    """Check whether a graph can resume from a cut.
 
     Args:
-        changed_code: "accept" where functions may be others than those that made the cut.
+        changed_code: "accept" if functions may differ from those that made the cut.
 
     Raises:
-        GraphError: steps with states are missing, new, or of another kind; or functions are others.
-        SettingsError: the digest is of another algorithm.
+        GraphError: steps with states are missing, new, or of another kind; or functions have changed.
+        SettingsError: the digest has another algorithm.
     """
     changes = "; ".join(change.text for change in compare(cut.graph, graph) if change.matters)
     if cut.graph["structure"] != graph["structure"] or dict(cut.steps) != dict(steps):

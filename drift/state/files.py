@@ -88,7 +88,7 @@ class FilesPlace:
     """See `Place`.
 
     Args:
-        folder: of the cuts; made where it is not there.
+        folder: of the cuts; made if it does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -111,7 +111,7 @@ class FilesPlace:
         return (self._folder / "cuts").is_dir() and (self._folder / BASE).exists()
 
     def deputy(self) -> tuple[FilesPlace, tuple[int, ...]]:
-        """See `Place`; the lock is held for as long as one of both has it."""
+        """See `Place`; the lock is held until both processes have released it."""
         assert self._lock is not None
         deputy = FilesPlace(self._folder)
         deputy._is_deputy = True
@@ -196,7 +196,7 @@ def _path_of(folder: Path, number: int) -> Path:
 
 
 def _read(path: Path) -> bytes | None:
-    """Its bytes; None where there is no such file."""
+    """The bytes of a file; None if it does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -33,23 +33,23 @@ _DIGITS = 10
 
 
 def name_of(number: int, name: str) -> str:
-    """Of a piece of a cut."""
+    """The stored name of a piece of a cut."""
     return f"{number:0{_DIGITS}}-{name}"
 
 
 def number_of(name: str) -> int:
-    """The cut of a piece."""
+    """The number of a piece's cut."""
     return int(name[:_DIGITS])
 
 
 def manifest(reader: Reader, number: int, where: str) -> Cut | None:
-    """A cut; None where there is none of that number."""
+    """The cut of a number; None if there is none."""
     data = reader.manifest(number)
     return None if data is None else decoded(data, f"of cut {number} in {where}")
 
 
 def pieces_of(reader: Reader, cut: Cut, where: str) -> Iterator[StoredPiece]:
-    """What changed up to a cut since the base, the oldest first."""
+    """The pieces between the base and a cut, the oldest first."""
     folded = reader.folded()
     for name, expected in sorted(cut.pieces.items()):
         if number_of(name) <= folded:
@@ -66,14 +66,14 @@ def pieces_of(reader: Reader, cut: Cut, where: str) -> Iterator[StoredPiece]:
 
 
 def fold(place: Place, reader: Reader, cut: Cut) -> None:
-    """Bring the base to a cut, and remove the pieces that it has then."""
+    """Bring the base to a cut, and remove the pieces that are merged into it then."""
     if cut.number > reader.folded():
         place.fold(cut.number, _changes(cut.at, pieces_of(reader, cut, place.where)))
     place.forget((), [name for name in reader.pieces() if number_of(name) <= cut.number])
 
 
 def _changes(at: bytes, pieces: Iterable[StoredPiece]) -> Changes:
-    """What several pieces change, of several states of a key the last."""
+    """The changes of several pieces; of each key the last state."""
     states: dict[str, dict[bytes, tuple[bytes | None, bool]]] = {}
     later: list[LaterForm] = []
     for piece in pieces:
@@ -91,9 +91,9 @@ class Folding:
     """A process that folds.
 
     Args:
-        place: that this process has open.
-        cut: that the base is brought to; it need not be kept any longer.
-        away_max_s: how long the place may not answer.
+        place: the place, which this process has open.
+        cut: the cut to bring the base to; it may be removed meanwhile.
+        away_max_s: how long the place may be unavailable.
     """
 
     def __init__(self, place: Place, cut: Cut, away_max_s: float) -> None:
@@ -113,9 +113,10 @@ class Folding:
         self._child.write(len(order).to_bytes(8, "big") + order)
 
     def is_done(self, *, wait: bool = False) -> bool:
-        """
+        """Whether the base is at the cut.
+
         Raises:
-            SettingsError: it could not.
+            SettingsError: folding failed.
         """
         if wait:
             self._child.wait()
@@ -131,7 +132,7 @@ class Folding:
         return True
 
     def end(self) -> None:
-        """Nothing of it runs any more; the base is as of the old cut or the new one."""
+        """Kill the process; the base is as of the old cut or the new one."""
         self._child.end()
 
 
@@ -158,6 +159,6 @@ def main() -> None:
 
 
 def _end_with(pipe: Any) -> None:
-    """When the starting process is gone."""
+    """End this process when the starting process is gone."""
     pipe.read()
     os._exit(1)

@@ -40,9 +40,9 @@ from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 from drift_graph.policies import TimePolicy
 
-#: Machines whose states come with timers: these are known from the beginning, since they hold minimal time.
+#: Machines whose states have timers: these are loaded at the beginning, since they hold minimal time.
 _TIMED = frozenset({ProcessStage.__name__, WindowStage.__name__})
-#: By the beginning of a URL. A socket of Redis is a file.
+#: By the scheme of a URL. A socket of Redis is a file.
 _SERVERS: Mapping[str, Callable[[str], Place]] = {
     **dict.fromkeys(("redis", "rediss", "unix"), RedisPlace),
     **dict.fromkeys(("postgresql", "postgres"), PostgresPlace),
@@ -51,27 +51,27 @@ _SERVERS: Mapping[str, Callable[[str], Place]] = {
 
 @dataclass(frozen=True)
 class Cuts:
-    """Where a run keeps its state, how often, and from where it goes on.
+    """Where a run stores its state, how often, and from which cut it resumes.
 
     Args:
-        where: a folder; or "redis://HOST:PORT/DATABASE#NAME" or "postgresql://USER@HOST/DATABASE#NAME" (also what else
-            redis-py and libpq take), where NAME tells runs apart that keep their state on one server.
+        where: a folder; or "redis://HOST:PORT/DATABASE#NAME" or "postgresql://USER@HOST/DATABASE#NAME" (or any other
+            URL of redis-py and libpq), where NAME distinguishes runs on the same server.
         every_s: seconds between cuts.
-        every_items: a cut after so many input items too.
-        keep: so many cuts are kept, 1 or more; older ones are merged.
-        from_cut: number of a kept cut to go on from, in place of the last; those after it are dropped.
-        changed_code: "accept" to go on although functions are others than those that made the states.
-        classes: of states, where the modules of the graph's functions do not know them by name.
-        logs: a folder for logs of sources that cannot be read again; beside the cuts if not said, where these are in a
-            folder.
-        logs_on_disk: wait for the disk with each batch that goes into a log, so that it is there after the machine lost
-            power, and not only after the process died.
-        whole_logs: logs of durable steps are kept from their beginning, so that what is behind them can begin anew, and
-            not only from the oldest cut that is kept.
-        away_max_s: for so many seconds a server may not answer: no cuts are taken meanwhile, and then the run ends.
+        every_items: take a cut after so many input items, too.
+        keep: number of cuts to retain, 1 or more; older ones are merged.
+        from_cut: number of a retained cut to resume from, in place of the last; later cuts are dropped.
+        changed_code: "accept" to resume although functions have changed since the states were made.
+        classes: classes of states that the modules of the graph's functions do not have by name.
+        logs: a folder for logs of sources that cannot be read again; by default in the folder of the cuts, if they are
+            in one.
+        logs_on_disk: flush each batch in a log to the disk, so that it survives a power failure, and not only the death
+            of the process.
+        whole_logs: retain logs of durable steps from their beginning, and not only from the oldest retained cut, so that
+            the steps behind them can start from the beginning.
+        away_max_s: how many seconds a server may be unavailable: no cuts are taken meanwhile, and then the run ends.
 
     Raises:
-        SettingsError: a value that is none of these.
+        SettingsError: a value is invalid.
     """
 
     where: str | os.PathLike[str]
@@ -105,7 +105,7 @@ class Cuts:
 
 
 class Taken(NamedTuple):
-    """What an engine has as of a cut.
+    """The state of an engine as of a cut.
 
     Attributes:
         pieces: of its workers, by name.
@@ -120,7 +120,7 @@ class Taken(NamedTuple):
 
 
 class KeptAt(NamedTuple):
-    """Where the states of a cut are, for another process of the run, which looks keys up by itself.
+    """The location of a cut's states, for another process of the run, which looks up keys by itself.
 
     Attributes:
         cut: its manifest.
@@ -134,7 +134,7 @@ class KeptAt(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """What an engine goes on from."""
+    """The cut that an engine resumes from, and its states."""
 
     cut: Cut
     blocks: Sequence[bytes]
@@ -143,10 +143,10 @@ class Begin(NamedTuple):
 
 
 def kept_at(at: KeptAt, dataflow: Dataflow) -> Kept:
-    """The states of a cut, beside the process that has the store open, and may fold pieces meanwhile.
+    """The states of a cut, read while another process has the store open, and may fold pieces.
 
     Raises:
-        StateDamaged: they are not what was written.
+        StateDamaged: they were changed since they were written.
     """
     reader = place_of(at.where).reader()
     cut = decoded(at.cut, f"of a cut in {at.where}")
@@ -164,21 +164,21 @@ def kept_at(at: KeptAt, dataflow: Dataflow) -> Kept:
 
 @runtime_checkable
 class Keeps(Protocol):
-    """An engine that cuts are taken of."""
+    """An engine whose state can be cut."""
 
     def keep_state(self, begin: Begin | None) -> None:
-        """Before any item: cuts will be taken, and the run goes on from one, or begins."""
+        """Called before any item: cuts will be taken; the run resumes from a cut, or begins."""
 
     def cut(self) -> Taken | None:
-        """Everything as of minimal time; None where there is nothing new, or where it `awaits_cut`."""
+        """The state of everything as of minimal time; None if there is nothing new, or if it `awaits_cut`."""
 
     @property
     def awaits_cut(self) -> bool:
-        """Whether the cut that was asked for comes later: `cut` is to be called again behind the next piece."""
+        """Whether a requested cut is not complete yet: `cut` is to be called again after the next piece."""
 
 
 class PlacesInSources(Protocol):
-    """A feed that can say from where its sources are to be read again."""
+    """A feed that knows the positions from which its sources can be read again."""
 
     @property
     def items_in(self) -> int: ...
@@ -193,7 +193,7 @@ def store_of(given: str | os.PathLike[str] | Cuts) -> Store:
     """The store that a user names.
 
     Raises:
-        SettingsError: there is none of that kind.
+        SettingsError: no such kind of place is known.
     """
     cuts = given if isinstance(given, Cuts) else Cuts(given)
     return Store(place_of(cuts.where), keep=cuts.keep, away_max_s=cuts.away_max_s)
@@ -203,7 +203,7 @@ def place_of(where: str | os.PathLike[str]) -> Place:
     """The place that a user names.
 
     Raises:
-        SettingsError: there is none of that kind, or what it needs is not installed.
+        SettingsError: no such kind of place is known, or its client library is not installed.
     """
     named = os.fspath(where)
     if "://" not in named:
@@ -218,7 +218,7 @@ def place_of(where: str | os.PathLike[str]) -> Place:
 
 
 def log_folder_of(given: str | os.PathLike[str] | Cuts) -> Path | None:
-    """Where logs of sources are kept that cannot be read again: beside the cuts, if nothing else is said."""
+    """The folder for logs of sources that cannot be read again; by default in the folder of the cuts."""
     cuts = given if isinstance(given, Cuts) else Cuts(given)
     if cuts.logs is not None:
         return Path(cuts.logs)
@@ -232,7 +232,7 @@ def steps_with_state(dataflow: Dataflow, *, fused: bool) -> dict[str, str]:
 
 
 def _chosen(store: Store, cuts: Cuts, graph: Fingerprint, steps: Mapping[str, str], algorithm: Algorithm) -> Cut | None:
-    """The cut to go on from."""
+    """The cut to resume from; None to begin."""
     wanted, known = cuts.from_cut, store.cuts()
     found = [cut for cut in known if wanted in (None, cut.number)]
     if wanted is not None and not found:
@@ -247,11 +247,11 @@ def _chosen(store: Store, cuts: Cuts, graph: Fingerprint, steps: Mapping[str, st
 def begin_elsewhere(
     cuts: Cuts, dataflow: Dataflow, times: Mapping[str, TimePolicy], *, fused: bool, algorithm: Algorithm
 ) -> Begin:
-    """What a run goes on from that keeps its state elsewhere from then on: the place is read, and left as it is.
+    """The cut for a run that resumes from it and stores its own state elsewhere; the place is only read.
 
     Raises:
-        SettingsError: there is no cut, or not that one.
-        GraphError: it is of another graph.
+        SettingsError: there is no cut, or not the requested one.
+        GraphError: the cut is of another graph.
     """
     store = store_of(cuts)
     store.look()
@@ -269,15 +269,15 @@ class Keeper:
     """The cuts of one run.
 
     Args:
-        cuts: as the user asked for them.
+        cuts: the user's settings.
         dataflow: the graph, as the user wrote it.
         times: its time policies.
-        fused: how the engine runs it.
+        fused: whether the engine fuses loops.
         now_s: the clock of the process.
 
     Attributes:
-        cut: the last one; None before the first.
-        went_on_from: the one that the run began with.
+        cut: the last cut; None before the first.
+        went_on_from: the cut that the run resumed from; None if it began.
     """
 
     def __init__(
@@ -305,19 +305,19 @@ class Keeper:
             raise
         self._run: tuple[Keeps, PlacesInSources, Mapping[str, Sink]] | None = None
         self._blocks = self.cut.output.blocks if self.cut is not None else 0
-        self._kept_sources: deque[Mapping[str, Any]] = deque(maxlen=cuts.keep)  # positions of the cuts that are kept
+        self._kept_sources: deque[Mapping[str, Any]] = deque(maxlen=cuts.keep)  # positions of the retained cuts
         self._taken_s = 0.0
         self._taken_items = self.cut.items_in if self.cut is not None else 0
 
     def begin(self, engine: Keeps, feed: PlacesInSources, sinks: Mapping[str, Sink]) -> None:
-        """Before the sinks are opened and any item flows: all stand where the cut was."""
+        """Set engine, sources and sinks to the cut; called before sinks are opened and any item flows."""
         cut = self.cut
         self._run = engine, feed, sinks
         self._taken_s = self._now_s()
         if cut is None:
             self._store.clear()
             engine.keep_state(None)
-            feed.go_on({}, BEGINNING)  # what cannot be read again may be in a log, though no cut was committed
+            feed.go_on({}, BEGINNING)  # logs may have input, though no cut was committed
             return
         self._kept_sources.extend(each.sources for each in self._store.cuts() if each.number <= cut.number)
         engine.keep_state(self._begin(cut))
@@ -340,10 +340,10 @@ class Keeper:
         return by_items or self._now_s() - self._taken_s >= self._cuts.every_s
 
     def take(self) -> None:
-        """A cut, where everything that was released has been given to the sinks.
+        """Take a cut; called when the sinks have all released output.
 
         Raises:
-            PayloadError: a state cannot be kept.
+            PayloadError: a state cannot be stored.
             SettingsError: the cut before could not be written.
         """
         assert self._run is not None
@@ -376,7 +376,7 @@ class Keeper:
         self.cut = cut
 
     def pause(self) -> bool:
-        """Take the cut that the run stops at; whether it is there."""
+        """Take the cut at which the run stops; returns whether it exists."""
         assert self._run is not None
         before = self.cut
         self.take()

@@ -28,7 +28,7 @@ _PART_KEYS = 4096
 
 
 class Laid:
-    """Pieces laid over each other: of each key what the newest has.
+    """Pieces as layers: each key has its value in the newest piece.
 
     Args:
         pieces: the oldest first.
@@ -40,11 +40,11 @@ class Laid:
         self._laid: dict[str, tuple[dict[Any, msgspec.Raw | None], dict[Any, None]]] = {}
 
     def of(self, step: str) -> Mapping[Any, msgspec.Raw | None]:
-        """By identity the value of each key of a step, None where it is gone."""
+        """The value of each key of a step, by identity; None if the key was deleted."""
         return self._both(step)[0]
 
     def _both(self, step: str) -> tuple[dict[Any, msgspec.Raw | None], dict[Any, None]]:
-        """These, and the keys that have timers."""
+        """The values, and the keys that have timers."""
         if step not in self._laid:
             values: dict[Any, msgspec.Raw | None] = {}
             timed: dict[Any, None] = {}
@@ -58,7 +58,7 @@ class Laid:
         return self._laid[step]
 
     def found(self, step: str, identities: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """Of these keys those that are there, with their states."""
+        """The keys that have a state, with their states."""
         values = self.of(step)
         return ((key, self._forms.value(bytes(raw))) for key in identities if (raw := values.get(key)) is not None)
 
@@ -66,7 +66,7 @@ class Laid:
         return self._both(step)[1]
 
     def timed(self, step: str) -> list[tuple[Any, Any]]:
-        """The states of the keys that have timers; nothing is laid over each other where none has."""
+        """The states of the keys that have timers; layers are only merged if there are any."""
         has_some = any(piece.states[step].timed for piece in self._pieces if step in piece.states)
         return list(self.found(step, self.timed_keys(step))) if has_some else []
 
@@ -74,7 +74,7 @@ class Laid:
         return chain.from_iterable(piece.later for piece in self._pieces)
 
     def parts(self, step: str, gone: Container[Any] = ()) -> Iterator[States]:
-        """All that is known of the keys of a step, as it was written; and of the keys in `gone`, which are that."""
+        """The states of a step, as they were written; with deletions, but only of keys in `gone`."""
         values, timed = self._both(step)
         entries = ((key, raw) for key, raw in values.items() if raw is not None or key in gone)
         while part := list(islice(entries, _PART_KEYS)):
@@ -82,7 +82,7 @@ class Laid:
 
 
 def row_of(key: bytes, state: bytes) -> bytes:
-    """What a base has of a key."""
+    """The row of a key in the base."""
     return xxhash.xxh3_64_digest(key + state) + state
 
 
@@ -91,7 +91,7 @@ class Kept:
 
     Args:
         reader: of the base.
-        pieces: what changed up to the cut since the base, the oldest first.
+        pieces: the pieces between the base and the cut, the oldest first.
         where: for messages.
     """
 
@@ -105,7 +105,7 @@ class Kept:
         self._changed = Laid(pieces, forms)
 
     def at_once(self, cut: Cut) -> Piece:
-        """What has to be known from the beginning: the states of keys with timers, and all later items."""
+        """The part that is needed from the beginning: the states of keys with timers, and all later items."""
         if cut.is_last:
             return Piece(cut.at, {}, [])
         states: dict[str, Entries] = {}
@@ -129,7 +129,7 @@ class Kept:
         return chain(base, ((key, raw) for key, raw in changed.items() if raw is not None)), timed
 
     def lookup(self, step: str) -> Lookup:
-        """What is found when a key is first asked for; nothing is read before."""
+        """The lookup of a step's states, for keys that come for the first time; nothing is read before."""
 
         def found(identities: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
             changed = self._changed.of(step)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Patience:
     """Args:
     where: the place, for messages.
-    away_max_s: how long it may be away.
+    away_max_s: how long it may be unavailable.
     """
 
     def __init__(self, where: str, away_max_s: float) -> None:
@@ -33,10 +33,10 @@ class Patience:
         self._away_max_s = away_max_s
 
     def call(self, asked: Callable[[], T]) -> T:
-        """What it gives, once the place answers.
+        """The result of a call, repeated until the place answers.
 
         Raises:
-            SettingsError: it was away for too long.
+            SettingsError: the place was unavailable for too long.
         """
         pause_s = _PAUSE_S
         since_s: float | None = None

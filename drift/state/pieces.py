@@ -34,10 +34,10 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Failure
 from drift_graph.restore import CannotRestore, Classes, classes_near, restored
 
-#: Of a state, as it was written.
+#: The stored form of a state.
 Form = bytes | msgspec.Raw
 
-#: Classes of our own that are found in states.
+#: Our own classes that states may contain.
 _OURS = (
     *(State, Timer, Failure, First, Folded, Forget, Leaves, Part, Round, RoundState),
     *(EarlyNote, InWindow, Open, PartOfEnd, Slice, Window, WindowState),
@@ -45,13 +45,13 @@ _OURS = (
 
 
 class States(NamedTuple):
-    """What a piece has of one step.
+    """The states of one step in a piece.
 
     Attributes:
         keys: an array of canonical forms.
-        values: of these, an array of stored forms.
-        gone: an array of the keys that are as if they had never been.
-        timed: indices of those that have timers.
+        values: an array of their states in stored form.
+        gone: an array of deleted keys.
+        timed: indices of the keys that have timers.
     """
 
     keys: bytes
@@ -60,15 +60,15 @@ class States(NamedTuple):
     timed: Sequence[int]
 
     def entries(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Keys and their values; None for those that are gone."""
+        """Keys and their values; None for deleted keys."""
         return chain(zip(_parts(self.keys), _parts(self.values)), zip(_parts(self.gone), repeat(None)))
 
     def by_identity(self) -> Iterator[tuple[Any, msgspec.Raw | None]]:
-        """The identities of keys, and their values; None for those that are gone."""
+        """The identities of keys, and their values; None for deleted keys."""
         return chain(zip(_identities(self.keys), _split(self.values)), zip(_identities(self.gone), repeat(None)))
 
     def with_timers(self) -> list[bytes]:
-        """The keys that have some."""
+        """The keys that have timers."""
         keys = _parts(self.keys) if self.timed else []
         return [keys[at] for at in self.timed]
 
@@ -91,18 +91,18 @@ class StoredPiece(NamedTuple):
 _decode = msgspec.msgpack.Decoder(StoredPiece).decode
 _encode = msgspec.msgpack.Encoder().encode
 _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-_as_themselves = msgspec.msgpack.Decoder(list[int | str | None]).decode  # what is its own identity
+_as_themselves = msgspec.msgpack.Decoder(list[int | str | None]).decode  # keys that are their own identity
 _HEADER = Struct(">BI")  # of an array of MessagePack
-_SCALARS = frozenset({int, str, bool, type(None)})  # whose form is that of msgspec, as a look at their types tells
+_SCALARS = frozenset({int, str, bool, type(None)})  # types whose stored form is that of msgspec
 
 
 class Forms:
     """How the states of a graph are written and read.
 
     Args:
-        dataflow: the graph, in whose functions' modules classes of states are looked for.
-        timed: names of the steps whose states come with timers.
-        classes: more of them.
+        dataflow: the graph; the modules of its functions are searched for classes of states.
+        timed: names of the steps whose states have timers.
+        classes: further classes of states.
     """
 
     def __init__(self, dataflow: Dataflow, timed: Collection[str], classes: Iterable[type] = ()) -> None:
@@ -113,12 +113,12 @@ class Forms:
         """The bytes of a piece.
 
         Raises:
-            PayloadError: a state has no stored form, or could not be read again.
+            PayloadError: a state has no stored form, or could not be read back.
         """
         return _encode(self.stored(piece))
 
     def stored(self, piece: Piece) -> StoredPiece:
-        """The same, not joined yet."""
+        """A piece in stored form, not joined yet."""
         states = {name: self._states(name, Entries.of(entries)) for name, entries in piece.states.items()}
         later = [LaterForm(*each[:3], self._form(each.target, each.payload), each.diff) for each in piece.later]
         for each in later[:1]:
@@ -131,7 +131,7 @@ class Forms:
         return States(_keys(keys), self._values(name, values), _keys(entries.gone), timed)
 
     def _values(self, name: str, values: Sequence[Any]) -> bytes:
-        """An array of their stored forms."""
+        """An array of the stored forms of values."""
         if values:
             self._check(name, self._form(name, values[0]))
         if set(map(type, values)) <= _SCALARS and (array := _encoded(values)) is not None:
@@ -164,10 +164,10 @@ class Forms:
             ) from error
 
     def value(self, form: bytes) -> Any:
-        """A state again.
+        """Restore a state.
 
         Raises:
-            StateDamaged: it cannot be.
+            StateDamaged: it cannot be restored.
         """
         try:
             return restored(form, self._classes)
@@ -183,7 +183,7 @@ class Forms:
 
 
 def states_of(entries: Iterable[tuple[Any, Form | None]], timed: Container[Any]) -> States:
-    """Of identities of keys and stored forms, None for those that are gone; those in `timed` have timers."""
+    """States from identities of keys and stored forms, None for deleted keys; keys in `timed` have timers."""
     keys: list[Any] = []
     forms: list[Form] = []
     gone: list[Any] = []
@@ -209,7 +209,7 @@ def _keys(keys: Sequence[Any]) -> bytes:
 
 
 def _encoded(scalars: Sequence[Any]) -> bytes | None:
-    """An array of these; None where some are extensions: huge integers and lone surrogates."""
+    """An array of scalars; None if some need extension types: huge integers and lone surrogates."""
     try:
         return _encode(scalars)
     except (OverflowError, UnicodeEncodeError):
@@ -221,10 +221,10 @@ def _array(items: int, joined: bytes) -> bytes:
 
 
 def _identities(array: bytes) -> list[Any]:
-    """Of keys, from an array of canonical forms."""
+    """Identities of keys, from an array of canonical forms."""
     try:
         return _as_themselves(array)
-    except msgspec.ValidationError:  # some are more than a number or text
+    except msgspec.ValidationError:  # some are not numbers or text
         return [identity_of(form) for form in _parts(array)]
 
 
@@ -233,7 +233,7 @@ def _parts(array: bytes) -> list[bytes]:
 
 
 def decoded(data: bytes, where: str) -> StoredPiece:
-    """A piece whose hash was compared."""
+    """Decode a piece, whose hash was compared before."""
     try:
         return _decode(data)
     except msgspec.DecodeError as error:
@@ -248,7 +248,7 @@ def _classes(dataflow: Dataflow, more: Sequence[type]) -> Classes:
 
 
 def _functions(dataflow: Dataflow) -> Iterator[Callable[..., Any]]:
-    """The functions of a graph, also inside of those that sugar makes."""
+    """The functions of a graph, including those inside the functions that sugar makes."""
     todo: list[Any] = [getattr(each, name, None) for each in dataflow.operators for name in ("function", "key", "time")]
     seen: set[int] = set()
     while todo:

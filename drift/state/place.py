@@ -20,7 +20,7 @@ from drift_graph.errors import SettingsError
 
 
 class Away(Exception):
-    """The place does not answer; it may later."""
+    """The place does not answer now; a later call may succeed."""
 
 
 class Held(SettingsError):
@@ -32,12 +32,12 @@ class TakenOver(SettingsError):
 
 
 class Changes(NamedTuple):
-    """What is folded into the base.
+    """The changes to fold into the base.
 
     Attributes:
-        states: by step and key the row, which is None where the key goes, and whether it comes with timers.
-        later: later items that are added.
-        at: those below are dropped.
+        states: by step and key the row, None to delete the key, and whether the key has timers.
+        later: later items to add.
+        at: later items below it are dropped.
     """
 
     states: Mapping[str, Mapping[bytes, tuple[bytes | None, bool]]]
@@ -46,31 +46,31 @@ class Changes(NamedTuple):
 
 
 class Reader(Protocol):
-    """Reads a place, also while another process writes there. Anything may raise `Away`."""
+    """Reads a place, also while another process writes there. Every method may raise `Away`."""
 
     def numbers(self) -> list[int]:
-        """Of the manifests that are there, in order."""
+        """The numbers of the manifests, in order."""
 
     def manifest(self, number: int) -> bytes | None:
-        """Its bytes; None where there is none."""
+        """The bytes of a manifest; None if there is none."""
 
     def pieces(self) -> dict[str, int]:
-        """Bytes of each piece, by name."""
+        """The size of each piece in bytes, by name."""
 
     def piece(self, name: str) -> bytes | None:
-        """Its bytes; None where there is none."""
+        """The bytes of a piece; None if there is none."""
 
     def blocks(self) -> bytes:
-        """All that `commit` was given of these."""
+        """All block hashes that `commit` has stored."""
 
     def folded(self) -> int:
         """The cut that the base is as of; 0 before the first."""
 
     def find(self, step: str, keys: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
-        """Keys and rows of the base: of those keys that have one."""
+        """Keys and their rows in the base, of those keys that have a row."""
 
     def rows(self, step: str, *, timed: bool) -> Iterable[tuple[bytes, bytes]]:
-        """All of them, or those that come with timers."""
+        """All keys and rows of a step in the base, or only those with timers."""
 
     def later(self) -> list[LaterForm]:
         """The later items of the base."""
@@ -79,21 +79,21 @@ class Reader(Protocol):
 
 
 class Place(Protocol):
-    """One process at a time has it open to write."""
+    """Stores the cuts of a run; one process at a time has it open for writing."""
 
     @property
     def where(self) -> str:
-        """For messages, without secrets."""
+        """The place, for messages, without secrets."""
 
     @property
     def logs(self) -> str:
-        """The folder of logs of sources that cannot be read again; "" where it has none."""
+        """The folder of logs of sources that cannot be read again; "" if it has none."""
 
     def exists(self) -> bool:
-        """Whether there is something of a run."""
+        """Whether it holds the state of a run."""
 
     def open(self) -> None:
-        """Lock it, and make it where it is not there.
+        """Lock it, and make it if it does not exist.
 
         Raises:
             Held: see there.
@@ -101,19 +101,19 @@ class Place(Protocol):
         """
 
     def reader(self) -> Reader:
-        """One for what `exists`; it needs no lock."""
+        """A reader, if it `exists`; needs no lock."""
 
     def deputy(self) -> tuple[Place, tuple[int, ...]]:
-        """One for a process that this one has started, which may write too; and the descriptors that it needs.
+        """A place for a process that this one starts, which may also write; and the descriptors that it needs.
 
-        It can be pickled, and locks nothing when it is opened. It is refused once another process has the place.
+        It can be pickled, and takes no lock when opened. Its writes are refused once another process has the place.
         """
 
     def commit(self, number: int, pieces: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
-        """Put a cut there; it may be called again with the same.
+        """Store a cut; may be repeated with the same arguments.
 
         Args:
-            at: where the blocks begin among all of these; what was there from there on goes.
+            at: offset of `blocks` in all block hashes; those stored from there on are replaced.
 
         Raises:
             Away: see there.
@@ -125,14 +125,14 @@ class Place(Protocol):
         """Remove manifests and pieces."""
 
     def fold(self, number: int, changes: Changes) -> None:
-        """Bring the base to a cut, all at once."""
+        """Bring the base to a cut, atomically."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it, and release the lock."""
 
 
 class ServerPlace:
-    """What places on servers share: who this process is there.
+    """The common part of places on servers: the identity of this process there.
 
     Args:
         url: of the server, with #NAME behind it.
@@ -174,6 +174,6 @@ class ServerPlace:
 
 
 def named(url: str) -> tuple[str, str]:
-    """The URL of a server, and the name that a run has there: what is behind #, or else "drift"."""
+    """The URL of a server, and the name of a run there: the part behind #, or else "drift"."""
     server, _, name = url.partition("#")
     return server, name or "drift"

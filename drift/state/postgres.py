@@ -159,7 +159,7 @@ class PostgresPlace(ServerPlace):
             raise
 
     def _lock(self, used: psycopg.Connection[Any]) -> None:
-        """Have the lock of the session, which is another one where the connection was lost."""
+        """Take the lock, if this session does not have it yet; a lost connection gets a new session."""
         backend = used.info.backend_pid
         if backend == self._locked_in or self._is_deputy:
             return
@@ -174,7 +174,7 @@ class PostgresPlace(ServerPlace):
 
     @contextmanager
     def _writing(self) -> Iterator[psycopg.Connection[Any]]:
-        """A transaction that is done while the run is this process's."""
+        """A transaction that succeeds only while this process holds the run."""
         assert self._connection is not None
         with self._connection.used() as used:
             try:
@@ -258,7 +258,7 @@ class PostgresPlace(ServerPlace):
 
 
 class _Connection:
-    """One connection, made anew where it was lost.
+    """One connection, made anew if it was lost.
 
     Args:
         url: of the database, with #NAME behind it.
@@ -271,7 +271,7 @@ class _Connection:
 
     @contextmanager
     def used(self) -> Iterator[psycopg.Connection[Any]]:
-        """It, connected; its errors are those of a place."""
+        """The open connection; its errors are raised as those of a place."""
         import psycopg
 
         try:
@@ -292,5 +292,5 @@ class _Connection:
 
 
 def _id_of(key: bytes) -> bytes:
-    """What an index has of a key."""
+    """The form of a key in the index."""
     return key if len(key) <= _KEY_BYTES_MAX else b"\xc1" + hashlib.sha256(key).digest()

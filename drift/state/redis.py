@@ -152,7 +152,7 @@ class RedisPlace(ServerPlace):
             raise
 
     def _lock(self, *, taking: bool = False) -> None:
-        """Have the lock, with the connection that is open now."""
+        """Take the lock, or renew it for the connection that is open now."""
         import redis
 
         client, holder = self._client, self._holder
@@ -174,7 +174,7 @@ class RedisPlace(ServerPlace):
         self._held_by = mine
 
     def _judge(self, found: bytes | None, run_id: str, *, taking: bool) -> None:
-        """Whether the lock may be taken that was found, or is the one that this process left."""
+        """Check that the lock found may be taken, or is that of this process; raises if not."""
         if not taking:
             if found is not None and not self._is_mine(found):
                 raise self._taken_over()
@@ -238,7 +238,7 @@ class RedisPlace(ServerPlace):
 
     @contextmanager
     def _writing(self) -> Iterator[Any]:
-        """A transaction that is done while the lock is this process's."""
+        """A transaction that succeeds only while this process holds the lock."""
         import redis
 
         assert self._client is not None
@@ -282,7 +282,7 @@ def _connected(server: str, where: str, **more: Any) -> redis.Redis:
 
 @contextmanager
 def _answers(where: str) -> Iterator[None]:
-    """Errors of the client are those of a place."""
+    """Raise errors of the client as those of a place."""
     import redis
 
     try:

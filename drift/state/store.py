@@ -24,14 +24,14 @@ from drift.state.place import Held, Place, Reader
 from drift_barrier.digest import Algorithm, hash_block
 from drift_graph.errors import SettingsError
 
-#: Pieces below the oldest cut are folded into the base when they are so many, or so long.
+#: Number and total size of pieces below the oldest cut from which they are folded into the base.
 _FOLDED_PIECES = 64
 _FOLDED_BYTES = 32 << 20
-#: By a process beside the run, unless they are shorter than this.
+#: From this size on, a separate process folds them.
 _BESIDE_BYTES = 1 << 20
-#: The run takes no further cut until that is done, if so much has come meanwhile.
+#: If the pieces have this size, the run takes no further cut until they are folded.
 _WAITING_BYTES = 8 * _FOLDED_BYTES
-#: How long a server may take to see that the process is gone that had the place open.
+#: How long a server may take to notice that the former holder of the lock is gone.
 _HELD_S = 1.0
 
 
@@ -39,9 +39,9 @@ class Store:
     """See the module.
 
     Args:
-        place: where.
-        keep: so many cuts are kept, 1 or more.
-        away_max_s: for so long the place may not answer.
+        place: of the cuts.
+        keep: number of cuts to retain, 1 or more.
+        away_max_s: how long the place may be unavailable.
     """
 
     def __init__(self, place: Place, *, keep: int = 3, away_max_s: float = 60.0) -> None:
@@ -54,25 +54,25 @@ class Store:
         self._writer: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
         self._kept: Kept | None = None
-        self._names: Mapping[str, bytes] = {}  # pieces that the last cut needs, with their hashes
+        self._names: Mapping[str, bytes] = {}  # the pieces of the last cut, with their hashes
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The place, for messages."""
         return self._place.where
 
     def look(self) -> None:
-        """Open it to read what is there, also while a run keeps its state in it.
+        """Open it for reading, also while a run has it open.
 
         Raises:
-            SettingsError: there is nothing.
+            SettingsError: it holds no state of a run.
         """
         if not self._place.exists():
             raise SettingsError(f"{self.where} holds no state of a run; name the place that --state named")
         self._reader = self._place.reader()
 
     def open(self) -> None:
-        """Lock it; make it where it is not there.
+        """Lock it, and make it if it does not exist.
 
         Raises:
             SettingsError: another process has it open, or it is no place for cuts.
@@ -100,7 +100,7 @@ class Store:
     # What is kept.
 
     def cuts(self) -> list[Cut]:
-        """Those that are kept, by number.
+        """The retained cuts, by number.
 
         Raises:
             StateDamaged: see there.
@@ -110,11 +110,11 @@ class Store:
         return [cut for cut in found if cut is not None]
 
     def clear(self) -> None:
-        """Forget whatever is there of a run that has committed no cut."""
+        """Remove the pieces of a run that has committed no cut."""
         self._place.forget((), list(self._there.pieces()))
 
     def kept(self, cut: Cut, forms: Forms) -> Kept:
-        """The states of a cut, and forget those after it."""
+        """The states of a cut; removes later cuts."""
         there = self._there
         later = [number for number in there.numbers() if number > cut.number]
         self._place.forget(later, [name for name in there.pieces() if name not in cut.pieces])
@@ -142,12 +142,12 @@ class Store:
         return self._writing is not None and not self._writing.done()
 
     def commit(self, cut: Cut, pieces: Mapping[str, bytes], blocks: Sequence[bytes], then: Callable[[], None]) -> None:
-        """Keep a cut; it is written by another thread, whose errors the next call raises.
+        """Commit a cut; another thread writes it, whose errors the next call raises.
 
         Args:
             pieces: the bytes of its pieces, by name.
-            blocks: that are full since the cut before.
-            then: called when it is committed.
+            blocks: hashes of blocks that are full since the cut before.
+            then: called when the cut is committed.
         """
         self._wait()
         if self._writer is None:
@@ -171,7 +171,7 @@ class Store:
         self._patience.call(self._prune)
 
     def _prune(self) -> None:
-        """Keep no more cuts than were asked for, and fold what is below the oldest into the base, many cuts at once."""
+        """Remove cuts beyond the number to retain, and fold pieces below the oldest into the base, many at once."""
         there, place = self._there, self._place
         numbers = there.numbers()
         oldest = numbers[-self._keep :][0]
@@ -189,13 +189,13 @@ class Store:
                 self._folding = Folding(place, cut, self._away_max_s)
 
     def drop(self, number: int) -> None:
-        """Keep a cut no longer."""
+        """Remove a cut."""
         if number not in self._there.numbers():
             raise SettingsError(f"{self.where} has no cut {number}; drift state list shows those it has")
         self._place.forget([number], ())
 
     def close(self) -> None:
-        """Wait for what is being written, and let go of the place."""
+        """Wait for the last cut to be written, and close the place."""
         try:
             self._wait()
         finally:

@@ -1,10 +1,10 @@
-"""Processes of a simulated run that die, and the run that goes back to a cut and on.
+"""Deaths of processes in a simulated run, and its recovery from a cut.
 
-Invariant: a process that has died takes and sends nothing more; the next of its name takes no message before it has
-been told where to begin.
+Invariant: a dead process receives and sends nothing more; its successor takes no message before it knows the cut to
+begin at.
 
-Why: what comes to a process is of one of its lives, and is taken in that life alone. Of what it had sent, so much
-comes as the schedule says; what it has released comes in order, so a tail of that is lost.
+Why: a message is addressed to one life of a process, and is only taken in that life. The schedule decides which of the
+messages that it had sent still arrive; released output arrives in order, so that a tail of it is lost.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from drift.machines.worker import BARRIER
 from drift_graph.errors import ProcessError
 from drift_graph.times import SourceMachine
 
-#: More processes do not die in one run.
+#: The most deaths in one run.
 _DEATHS_MAX = 6
 
 
 class MortalNetwork(Network):
-    """See the module; nobody dies without `keeping`.
+    """See the module; without `keeping` no process dies.
 
     Args:
-        keeping: what is kept for the way back.
+        keeping: the cuts and logs for a recovery.
         others: see `Network`.
 
     Attributes:
         died: names of the processes that died, in order.
-        generation: how often all went back.
-        recovery, keeping: what decides on the way back, and what is kept for it; None where nobody may die.
-        recovered: how often all came to the cut.
+        generation: number of recoveries begun.
+        recovery, keeping: the node that decides on recoveries, and the cuts and logs for them; None without deaths.
+        recovered: number of recoveries completed.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class MortalNetwork(Network):
     # Deaths.
 
     def _may_die(self, thing: Scheduled) -> None:
-        """Who has just had a thing may die."""
+        """Let the receiver of an event die after it, if the schedule says so."""
         to, (kind, place, source, number, nth) = thing.to, thing.key
         name = self._names[to]
         if to == CALLER or to in self._dead or self._feed_node.finished is not None:
@@ -83,7 +83,7 @@ class MortalNetwork(Network):
             self.die(to)
 
     def die(self, to: int) -> None:
-        """A process dies: what it was sent is gone, and of what it has sent whatever the schedule says."""
+        """Let a process die: messages to it are lost, and of its own those that the schedule chooses."""
         name = self._names[to]
         self._dead.add(to)
         self.died.append(name)
@@ -109,17 +109,17 @@ class MortalNetwork(Network):
     def _let(self, then: Callable[[], None]) -> None:
         try:
             then()
-        except ProcessError as error:  # what the recovery ends the run with
+        except ProcessError as error:  # the recovery gives up
             self.error = error
 
     def _deliver(self, kind: str, place: str, to: int, then: Callable[[], None]) -> None:
-        """Something that comes by a pipe, or that a shell sees."""
+        """Schedule an event that comes by a pipe, or that a shell notices."""
         thing = self._thing(kind, place, "", self.generation, to)
         thing.then = then
         self.under_way.append(thing)
 
     def _do(self, effects: Sequence[Effect]) -> None:
-        """What the recovery decides."""
+        """Carry out decisions of the recovery."""
         for effect in effects:
             if isinstance(effect, Send):
                 self._carry(CALLER, [effect])
@@ -134,9 +134,9 @@ class MortalNetwork(Network):
             self.recovered += 1
 
     def _start(self, to: int) -> None:
-        """Another process is there for one that has died."""
+        """The successor of a dead process is ready."""
         node = self._nodes[to] = self._new_nodes.new(to)
-        node.generation, node.halted = -1, True  # it accepts no message before it knows where to begin
+        node.generation, node.halted = -1, True  # it takes no message before it knows the cut to begin at
         self._dead.discard(to)
         self._do(self._recovering.started(to))
 
@@ -160,7 +160,7 @@ class MortalNetwork(Network):
             self._merge()
 
     def _merge(self) -> None:
-        """Pieces of cuts that are to be made one are."""
+        """Merge the pieces of cuts that are due."""
         assert self.keeping is not None
         while (due := self.keeping.due_to_merge()) is not None:
             worker, several = due
@@ -168,5 +168,5 @@ class MortalNetwork(Network):
             self.keeping.merged(worker, several, *self._new_nodes.shelf.put(one)[:2])
 
     def _may_come(self, thing: Scheduled) -> bool:
-        """Whether it is told by a pipe, or its receiver takes turns."""
+        """Whether an event may come now: it comes by a pipe, or its receiver is not halted."""
         return thing.then is not None or thing.to == CALLER or not self._nodes[thing.to].halted

@@ -1,15 +1,15 @@
-"""The nodes of a run and what is under way between them, on a network and by clocks that are only thought.
+"""The nodes of a run and the messages in flight between them, on a simulated network and with simulated clocks.
 
-Invariant: minimal time never goes back, and nothing below it is anywhere but in the barrier. Each is checked at the
-step that could break it; a breach is a DriftBug.
+Invariant: minimal time never decreases, and items below it are only in the barrier. Both are checked at each step that
+could violate them; a violation is a DriftBug.
 
-Why it is the worst network there is: all that is under way is a `Scheduled`, and any of them may come next, however
-late. Only the acks of one source keep their order among themselves, because a heartbeat must not overtake the message
-before it. What comes over a link has been pickled, so nothing is the same object on both sides.
+Why it is the worst possible network: every message in flight is a `Scheduled`, and any of them may come next, however
+late. Only the acks of one source stay in order, because a heartbeat must not overtake the message before it. Messages
+are pickled, so no object is shared by two nodes.
 
-The nodes are those that every engine drives; this is one more shell around them, and what a shell has no say in, the
-schedule says: how long a frame stays in the outbox of who feeds, when a node that wishes to be woken is, how much the
-clocks of two nodes differ, how long a turn takes, and when a node stands still for a while.
+The nodes are those of every engine; this is another shell around them. The schedule decides everything that a shell
+cannot: how long a frame stays in the outbox of the feed node, when a node that asked to be woken is woken, how much the
+clocks of two nodes differ, how long a turn takes, and when a node is suspended for a while.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from drift_graph.meta import global_time_of
 from drift_graph.metas import least_meta
 from drift_graph.times import SourceMachine
 
-#: By how much the clock of a node may differ from that of the others, and how long a turn may take.
+#: Differences between the clock of a node and those of the others, and durations of a turn.
 _SKEWS_S = (0.0, 0.0004, 7.0, -3600.0)
 _TURNS_S = (0.0, 0.02, 3.0)
-#: What a turn takes by all clocks.
+#: How far a turn moves all clocks.
 TURN_S = 0.0001
 _KINDS: dict[type, str] = {
     Pace: "pace",
@@ -69,16 +69,16 @@ class Network:
 
     Args:
         nodes: makes the nodes.
-        feed_node: that of who feeds, which is there as long as the run.
+        feed_node: the node that feeds, which lives as long as the run.
         sources: the sources' machines.
-        schedule: what comes next.
-        recovery: decides on the way back; None where nobody may die.
+        schedule: decides which event comes next.
+        recovery: decides on recoveries; None without deaths.
 
     Attributes:
-        pieces: what was released.
-        log: all that has come, in order.
-        under_way, lost: what may come, oldest first, and what never comes.
-        refused: messages of older generations that came, and were refused.
+        pieces: the released output.
+        log: all events so far, in order.
+        under_way, lost: the events in flight, oldest first, and those that never come.
+        refused: number of messages of older generations, which were refused.
     """
 
     def __init__(
@@ -104,18 +104,18 @@ class Network:
         self._nodes[CALLER] = self._feed_node = feed_node
         self._lives = dict.fromkeys(self._nodes, 0)
         self._dead: set[int] = set()
-        self._released: deque[Scheduled] = deque()  # under way to who feeds; they come in order
+        self._released: deque[Scheduled] = deque()  # in flight to the feed node; they come in order
         self._names = nodes.names
         self._schedule = schedule
         self._skews_s = {to: self._skew_s(to) for to in self._nodes}
-        self._leapt_s = 0.0  # what the clocks of all nodes went on for those that wished to be woken
+        self._leapt_s = 0.0  # how far all clocks were moved for nodes that asked to be woken
         self._took_s = dict.fromkeys(self._nodes, 0.0)
         self._still_until = dict.fromkeys(self._nodes, 0)
         self._heartbeats: list[deque[Scheduled]] = [deque() for _ in sources]
         self._wakes: dict[int, Scheduled] = {}
-        self._first_read = [-1] * len(sources)  # the item that the last reading of a source began with
-        self._items: dict[bytes, tuple[str, int]] = {}  # source and number of what has been read, by global time
-        self._times = 0  # how often minimal time rose
+        self._first_read = [-1] * len(sources)  # by source the first item of the last read
+        self._items: dict[bytes, tuple[str, int]] = {}  # source and number of each item read, by global time
+        self._times = 0  # number of times that minimal time increased
         self._met: dict[tuple[str, str, str, int], int] = {}
 
     @property
@@ -140,11 +140,11 @@ class Network:
 
     @property
     def released_below(self) -> bytes:
-        """Minimal time as the barrier has heard of it: everything below is released."""
+        """Minimal time as known to the barrier: everything below is released."""
         return self._barrier_node.minimal_time
 
     def items_of(self, thing: Scheduled) -> list[tuple[str, int]]:
-        """(source, index) of the input items that a thing is about: all those behind a batch."""
+        """(source, index) of the input items of an event: for a batch, of all that caused it."""
         if thing.message is None:
             return [thing.key[2:4]] if thing.key.source else []
         metas = [meta for _, columns in pickle.loads(thing.message.parts) for meta in columns.metas]
@@ -169,7 +169,7 @@ class Network:
         return thing
 
     def _pick(self, kind: str, place: str, source: str, number: int, nth: int, count: int) -> int:
-        """A number; where there is no choice nothing is asked."""
+        """A number below `count`, from the schedule unless there is no choice."""
         if count < 2:
             return 0
         chosen = self._schedule.choose(Key(kind, place, source, number, nth), count)
@@ -190,7 +190,7 @@ class Network:
         return self.turn * TURN_S + self._leapt_s + self._skews_s[to]
 
     def _turn(self, to: int, messages: list[Message]) -> None:
-        """A node's turn, and what comes of it."""
+        """Give a node a turn, and send its messages."""
         node = self._nodes[to]
         before = self.acker.minimal_time
         sends = node.turn(messages, self._now_s(to), self._took_s[to])
@@ -206,7 +206,7 @@ class Network:
             self._wakes[to] = self._thing("wake", self._names[to], "", 0, to)
 
     def _wake(self, thing: Scheduled) -> None:
-        """A node is woken, at the moment that it wished for or later."""
+        """Wake a node, at the time that it asked for or later."""
         del self._wakes[thing.to]
         early_s = self._nodes[thing.to].wake_s - self._now_s(thing.to)
         if early_s > 0:
@@ -214,7 +214,7 @@ class Network:
         self._turn(thing.to, [])
 
     def _stand_still(self, thing: Scheduled) -> None:
-        """Who has just had a thing may do nothing for a while, and then find all that has come."""
+        """Suspend the receiver of an event for a while, if the schedule says so; messages wait meanwhile."""
         turns = self._schedule.hold(thing.key._replace(kind="still"))
         if turns:
             until = self._still_until[thing.to] = self.turn + turns
@@ -247,16 +247,16 @@ class Network:
             elif isinstance(message, ReleasedMessage | Finished):  # in order
                 if self.recovery is not None:
                     self._release_later(send, sender)
-                else:  # nothing hangs on when it comes
+                else:  # its moment makes no difference
                     self._take_in(message)
-            elif isinstance(message, CutPiece) and sender == BARRIER:  # behind what it has released
+            elif isinstance(message, CutPiece) and sender == BARRIER:  # behind its released output
                 self._release_later(send, sender)
             else:
                 kind = _KINDS[type(message)]
                 self.under_way.append(self._send_thing(kind, self._names[send.to], "", self._times, send, sender))
 
     def _release_later(self, send: Send, sender: int) -> None:
-        """A piece of the output is under way, behind those before it."""
+        """Send a piece of the output, behind the pieces before it."""
         thing = self._send_thing("released", self._names[sender], "", self._times, send, sender)
         if isinstance(send.message, ReleasedMessage):
             piece = send.message
@@ -311,7 +311,7 @@ class Network:
     # What comes.
 
     def _is_taken(self, thing: Scheduled) -> bool:
-        """Whether a message comes to the process that it was sent to, and in its generation."""
+        """Whether a message reaches the life of the process that it was sent to, in the same generation."""
         if thing.life != self._lives[thing.to] or thing.to in self._dead:
             return False
         if thing.generation != self._nodes[thing.to].generation:
@@ -320,7 +320,7 @@ class Network:
         return True
 
     def _comes(self, thing: Scheduled) -> bool:
-        """The same; what comes in order behind it may come next."""
+        """Like `_is_taken`; and let the next message come, if messages of this kind come in order."""
         if thing.key.kind == "released":
             assert self._released[0] is thing
             self._released.popleft()
@@ -332,14 +332,14 @@ class Network:
         return self._is_taken(thing)
 
     def _take_in(self, message: Message) -> None:
-        """Who feeds is sent a message."""
+        """Pass a message to the feed node."""
         self._turn(CALLER, [message])
         for piece in self._feed_node.take_released():
             self.pieces.append(piece.released)
             self.error = piece.released.error
 
     def _receive(self, thing: Scheduled) -> None:
-        """A batch comes, and perhaps others that wait for the same receiver."""
+        """A batch arrives, perhaps with others that wait for the same receiver."""
         _, place, source, number, nth = thing.key
         to = thing.to
         waiting = [other for other in self.under_way if other.message is not None and other.to == to]
@@ -360,7 +360,7 @@ class Network:
         self._stand_still(thing)
 
     def _fold(self, thing: Scheduled) -> None:
-        """An ack comes."""
+        """An ack arrives."""
         assert thing.carried is not None
         self._turn(ACKER, [thing.carried])
         self._stand_still(thing)

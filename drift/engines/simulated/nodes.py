@@ -1,8 +1,8 @@
-"""The nodes of a simulated run: those that every engine drives, made anew for a process that has died.
+"""The nodes of a simulated run, which are those of every engine; a process that has died gets new ones.
 
-Invariant: two nodes made for one role differ in nothing; what the second knows it has been sent.
+Invariant: two nodes made for one role are equal; a successor knows nothing but the messages that it was sent.
 
-Why: they are made of what does not change while a run goes on.
+Why: they are made from values that are constant in a run.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from drift_barrier.digest import Algorithm
 
 @dataclass(frozen=True)
 class Nodes:
-    """Makes them.
+    """Makes nodes.
 
     Attributes:
-        plan: what the workers run.
-        workers: how many there are.
-        digest: of the output.
-        batch_items: what a source gives at once, at most.
-        shelf: where pieces of cuts are.
-        deaths: whether links keep what may have to be sent again.
+        plan: of the workers.
+        workers: number of workers.
+        digest: hash of the output's digest.
+        batch_items: most items of a source at once.
+        shelf: storage of pieces of cuts.
+        deaths: whether there are link logs, for sending again.
     """
 
     plan: Plan
@@ -46,17 +46,17 @@ class Nodes:
 
     @property
     def roles(self) -> list[int]:
-        """All but who feeds."""
+        """All roles but that of the feed node."""
         return [*range(self.workers), BARRIER, ACKER]
 
     @property
     def names(self) -> dict[int, str]:
-        """What the roles are called, that of who feeds too."""
+        """Names of all roles, including that of the feed node."""
         names = {to: f"worker {to}" for to in range(self.workers)}
         return names | {BARRIER: "barrier", ACKER: "acker", CALLER: "caller"}
 
     def new(self, to: int) -> Node:
-        """One for a role."""
+        """A node for a role."""
         dataflow = self.plan.dataflow
         if to == BARRIER:
             return BarrierNode(dataflow, self.digest)

@@ -1,6 +1,6 @@
 """The outcome of a simulated run.
 
-Invariant: `handed` is all that a replay needs, and `pieces` all that was released, in its original form.
+Invariant: `handed` is all that a replay needs, and `pieces` is all released output, as it was released.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from drift_graph.times import Arrived
 
 
 class Handed(NamedTuple):
-    """What a source gave to the dataflow at once, with its metas: all that a replay needs."""
+    """A batch that a source passed to the dataflow, with its metas."""
 
     name: str
     arrived: Arrived
@@ -23,7 +23,7 @@ class Handed(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What a simulated run released, and the error it ended with, if any; `pieces` has it as it was released."""
+    """The released output of a simulated run, and the error that ended it, if any."""
 
     pieces: list[Released]
     digest: str

@@ -1,11 +1,11 @@
-"""What a schedule decides, and the things under way that it decides about.
+"""The decisions of a schedule, and the events in flight that they are about.
 
-Invariant: every decision has a `Key` that says what it is about (the batch from worker 0 to worker 1 that begins with
-item 3), not when it is met; so a decision about one thing means the same when others are taken away.
+Invariant: every decision has a `Key` that names its subject (the batch from worker 0 to worker 1 that begins with item
+3), not its moment; so a decision about one event has the same effect when others are removed.
 
-Why: a key's number is that of an input item, and those for which all else is equal are told apart by a count of their
-own. `Schedule` itself is in order: what was sent first comes first, no input is read before the last is settled, and
-batches are as large as they may be.
+Why: the number in a key is that of an input item, and keys that are otherwise equal are distinguished by a count.
+`Schedule` itself is the plain order: first sent, first received; no input is read before the last is settled; and
+batches are as large as allowed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from drift.machines.nodes.node import CALLER
 
 
 class Key(NamedTuple):
-    """What a decision is about.
+    """The subject of a decision.
 
     Attributes:
-        kind: a thing that comes, "batch", "ack", "heartbeat", "news", "pace", "break off", "read" or "wake"; "outbox"
-            and "still", for which something else is held up; or a number, see `Schedule.choose`.
+        kind: of an event: "batch", "ack", "heartbeat", "news", "pace", "break off", "read" or "wake"; "outbox" and
+            "still" for delays of others; or a number to choose, see `Schedule.choose`.
         place: "worker 0 > worker 1" for a batch, otherwise a receiver or sender, or "".
-        source, number: the item it begins with, by its index in its source's input; for news, of minimal time.
-        nth: tells apart those for which all else is equal.
+        source, number: the first item of the event, by its index in its source's input; for news, of minimal time.
+        nth: distinguishes keys that are otherwise equal.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Key(NamedTuple):
 
 
 class Pickled(NamedTuple):
-    """Parts for one receiver, under way."""
+    """Parts for one receiver, in flight."""
 
     parts: bytes
     granule: bytes
@@ -44,20 +44,20 @@ class Pickled(NamedTuple):
 
 
 class Scheduled:
-    """Something under way.
+    """An event in flight.
 
     Attributes:
-        key: what it is.
-        due: the turn at which it may come.
+        key: its identity.
+        due: the first turn at which it may come.
         born, came: the turns at which it was sent and came; -1 before that.
-        to: whom it comes to: a worker's index, BARRIER, ACKER or CALLER.
-        message: a batch; `carried` any other message.
+        to: its receiver: a worker's index, BARRIER, ACKER or CALLER.
+        message: a batch; `carried` is any other message.
         in_outbox_until: the turn at which it leaves the outbox of its sender.
-        rank: of the source that is read, or whose heartbeat it brings.
-        sender: who sent it.
-        life: of which life it is, of whom it comes to: of a process that was replaced nothing comes to the next.
-        generation: of who sent it, when it did.
-        then: what it does, where it is no message between nodes.
+        rank: of the source that is read, or whose heartbeat it has.
+        sender: its sender.
+        life: the life of its receiver; messages to a process that was replaced do not reach the successor.
+        generation: of its sender, when it was sent.
+        then: its effect, if it is not a message between nodes.
     """
 
     __slots__ = (
@@ -96,34 +96,34 @@ class Scheduled:
 
 
 class Schedule:
-    """In order. Others deviate from it."""
+    """The plain order; other schedules deviate from it."""
 
     def hold(self, key: Key) -> int:
-        """For how many turns a thing is held up, 0 or more, when it is sent; a frame, in the outbox of who feeds it
-        ("outbox"); and a node that stands still after a turn ("still").
+        """For how many turns, 0 or more, an event is delayed when it is sent, a frame in the outbox of the feed node
+        ("outbox"), or a node after a turn ("still").
         """
         return 0
 
     def choose(self, key: Key, count: int) -> int:
         """A number below `count`; 0 is the plainest.
 
-        By kind: "cut", how many items fewer a batch of a source has than it could have; "split", whether a batch is
-        too long to be carried, and goes in halves; "together", how many more of the messages that wait for a receiver
-        it takes at once; "pause", whether a live source has nothing now; "clock", by how much its clock jumps; "skew",
-        by how much a node's clock differs; "took", how long a turn took.
+        By kind: "cut", how many items a batch of a source is smaller than it could be; "split", whether a batch is too
+        long for a frame and is halved; "together", how many more waiting messages a receiver takes at once; "pause",
+        whether a live source has no items now; "clock", how far its clock jumps; "skew", how much a node's clock
+        differs; "took", how long a turn took.
         """
         return 0
 
     def pick(self, things: Sequence[Scheduled], turn: int) -> int:
-        """Which thing comes next, by its index; reads are the last."""
+        """The index of the event that comes next; reads are at the end of the list."""
         for at, thing in enumerate(things):
             if thing.due <= turn:
                 return at
         return min(range(len(things)), key=lambda at: things[at].due)
 
     def is_lost(self, key: Key) -> bool:
-        """Whether a batch never comes."""
+        """Whether a batch is lost."""
         return False
 
     def fired(self, thing: Scheduled) -> None:
-        """A thing has come."""
+        """Called when an event has come."""

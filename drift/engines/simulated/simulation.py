@@ -1,10 +1,10 @@
-"""A run under a schedule: its sources read, its nodes driven, to the end or to its first error.
+"""A run under a schedule: reads the sources and drives the nodes, to the end or the first error.
 
-Invariant: whatever the schedule says, at the end nothing is held, and where nothing can come any more minimal time has
-come to its end. A breach is a DriftBug.
+Invariant: under any schedule, no item is held at the end, and when no event is possible any more, minimal time has
+reached the end. A violation is a DriftBug.
 
-Why: what can come is what is under way, who wishes to be woken, and the sources that may be read. How much a source has
-to give, and whether a live one has something, the schedule says.
+Why: the possible events are messages in flight, nodes that asked to be woken, and sources that may be read. The
+schedule decides how many items a source has, and whether a live source has any.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from drift_graph.meta import END_OF_TIME
 from drift_graph.policies import EventTime, TimePolicy
 from drift_graph.times import Arrived, SourceMachine
 
-#: A run of the simulator has an end: a machine that goes on for ever is broken.
+#: A simulated run with more turns is reported as endless.
 _TURNS_MAX = 1_000_000
-#: Where a simulated clock starts, in milliseconds since 1970; each turn takes one.
+#: Start of the simulated clock, in milliseconds since 1970; each turn takes one.
 CLOCK_START_MS = 1_000_000_000_000
-#: Between two cuts of a run in which processes die.
+#: Time between two cuts in a run with deaths.
 _CUT_S = 5 * TURN_S
 
 
 @dataclass(frozen=True)
 class SimulatedSettings(Settings):
-    """Settings of a simulated run, beside those of all."""
+    """Settings of a simulated run, in addition to those of all engines."""
 
     workers: int = setting(2, count)
 
@@ -59,15 +59,15 @@ class Simulation(MortalNetwork):
     Args:
         dataflow: the graph.
         inputs: the payloads of each source, in the order of their arrival.
-        schedule: what comes next.
-        numbers: for each source the index by which keys know each of its payloads; their places, if None.
-        live: names of sources that have a clock, and not always something to give.
-        workers, fused, batch_items, in_flight_max, digest: `SimulatedSettings`, with which they are checked.
+        schedule: decides which event comes next.
+        numbers: for each source the numbers of its payloads in keys; their indices, if None.
+        live: names of sources that have a clock, and do not always have items.
+        workers, fused, batch_items, in_flight_max, digest: see `SimulatedSettings`, which checks them.
         times: time policies by source, in place of those of the graph.
-        machines: the sources' machines, in place of new ones; such as have decided before.
-        plan: the dataflow's, where it is known.
-        fed_by_hand: `feed` brings more input later, as much at once as it likes, and batches take turns on the workers.
-        deaths: processes die where the schedule says so, and the run goes back to a cut and on.
+        machines: the sources' machines, in place of new ones; for instance machines that replay decisions.
+        plan: of the dataflow, if it was made before.
+        fed_by_hand: `feed` adds input later, in any amount, and batches go to the workers in turn.
+        deaths: processes die when the schedule says so, and the run recovers from a cut.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Simulation(MortalNetwork):
         shelf = InMemory(timed_steps(plan))
         keeping = Keeping(opened, workers, shelf, CutPace(_CUT_S)) if deaths else None
         feed_node = FeedNode(plan, workers, self.intake, keeping=keeping, **by_hand)
-        self.intake.batch_items = min(self.intake.batch_items, batch_items)  # how much there is, the schedule says
+        self.intake.batch_items = min(self.intake.batch_items, batch_items)  # the schedule decides how many there are
         nodes = Nodes(plan, workers, digest, batch_items, shelf, deaths)
         super().__init__(nodes, feed_node, sources, schedule or Schedule(), keeping)
         self.late: list[Late] = []
@@ -126,13 +126,13 @@ class Simulation(MortalNetwork):
     # The run.
 
     def run(self) -> Outcome:
-        """To the end of the input, or the first error."""
+        """Run to the end of the input, or the first error."""
         while self.step():
             pass
         return self.end()
 
     def step(self) -> bool:
-        """One turn; False where nothing can come any more."""
+        """Take one turn; returns False if no event is possible any more."""
         if self.error is not None:
             return False
         things = self.things()
@@ -142,10 +142,10 @@ class Simulation(MortalNetwork):
         return True
 
     def end(self) -> Outcome:
-        """What came of it.
+        """The outcome.
 
         Raises:
-            DriftBug: something is held at the end.
+            DriftBug: items are held at the end.
             SettingsError: the credit of a source is too small for its lateness.
         """
         if self.error is None:
@@ -176,8 +176,8 @@ class Simulation(MortalNetwork):
         )
 
     def things(self) -> list[Scheduled]:
-        """All that could come next: what is under way, oldest first; who wishes to be woken; and reads, the source
-        furthest behind first.
+        """All possible next events: messages in flight, oldest first; nodes that asked to be woken; and reads, the
+        source furthest behind first.
         """
         ready = self._readable()
         if len(ready) > 1:
@@ -189,14 +189,14 @@ class Simulation(MortalNetwork):
 
     @property
     def wakes(self) -> list[Scheduled]:
-        """Of each node that wishes to be woken."""
+        """An event for each node that asked to be woken."""
         return list(self._wakes.values())
 
     def fire(self, thing: Scheduled) -> None:
-        """A thing comes.
+        """Let an event come.
 
         Raises:
-            DriftBug: a law is broken.
+            DriftBug: an invariant is violated.
         """
         self.turn = max(self.turn, thing.due) + 1
         self.now_ms += 1
@@ -226,13 +226,13 @@ class Simulation(MortalNetwork):
             elif thing.carried is not None:
                 self._turn(thing.to, [thing.carried])
         if not self._by_hand and self.error is None and not self._readable():
-            self._feed([])  # as a shell does that has nothing to read
+            self._feed([])  # like a shell that has nothing to read
         if self.recovery is not None:
             self._may_die(thing)
         self._schedule.fired(thing)
 
     def feed(self, rank: int, payloads: Sequence[Any]) -> None:
-        """More input for a source."""
+        """Add input to a source."""
         numbers = self._numbers[rank]
         start = self._fed[rank]
         self._inputs[rank].extend(payloads)
@@ -240,20 +240,20 @@ class Simulation(MortalNetwork):
         self._fed[rank] += len(payloads)
 
     def read(self, rank: int) -> None:
-        """A source gives what it has, as far as batches and credit go; or the news that its input has ended."""
+        """Read a source, up to its batch size and credit; at its end, the heartbeat of the end."""
         if not self._may_read(rank):
             raise SettingsError(f"source {self.sources[rank].name!r} may not be read: it has ended, or has no credit")
         self.fire(self._read_of(rank))
 
     def heartbeat(self, rank: int, heartbeat: bytes) -> None:
-        """A source gives a heartbeat."""
+        """Let a source send a heartbeat."""
         self._first_read[rank] = -1
         fed = self.intake.beat(rank, heartbeat)
         self.late += self.intake.inputs.take_late()
         self._feed([fed])
 
     def drop(self, place: str) -> list[Scheduled]:
-        """A connection ("worker 0 > worker 1") ends: the batches under way on it are lost, as over ZeroMQ."""
+        """End a connection ("worker 0 > worker 1"): the batches in flight on it are lost, as over ZeroMQ."""
         gone = [thing for thing in self.under_way if thing.key.kind == "batch" and thing.key.place == place]
         self.under_way = [thing for thing in self.under_way if thing not in gone]
         self.lost += gone
@@ -262,13 +262,13 @@ class Simulation(MortalNetwork):
     # Sources.
 
     def _readable(self) -> list[int]:
-        """Sources that the shell of who feeds would read now, in any order."""
+        """Ranks of the sources that a shell of the feed node would read now, in any order."""
         if not self._feed_node.may_read(stuck=self._is_stuck()):
             return []
         return [rank for rank in range(len(self.sources)) if self._may_read(rank)]
 
     def _is_stuck(self) -> bool:
-        """Something that was fed is in an outbox still."""
+        """Whether input is still in an outbox."""
         return any(thing.in_outbox_until > self.turn for thing in self.under_way)
 
     def _may_read(self, rank: int) -> bool:
@@ -318,7 +318,7 @@ class Simulation(MortalNetwork):
         return self._pick("pause", "", source.name, first, read.nth, 2) == 1
 
     def _know(self, name: str, payloads: list[Any], numbers: list[int], arrived: Arrived) -> None:
-        """Remember which item has which global time; those that were late are in between."""
+        """Note the global time of each item; payloads without one were late."""
         at = 0
         for meta, payload in zip(arrived.metas, arrived.payloads):
             while payloads[at] is not payload:
@@ -330,7 +330,7 @@ class Simulation(MortalNetwork):
         node = self._feed_node
         self._carry(CALLER, node.feed(fed, stuck=self._is_stuck()))
         if self._by_hand and fed:
-            self._carry(CALLER, node.feed([]))  # nothing is gathered that the test has not fed
+            self._carry(CALLER, node.feed([]))  # do not wait to gather more input: the test feeds it
 
     # The end.
 
@@ -353,7 +353,7 @@ class Simulation(MortalNetwork):
 
 
 class _FedByHand(Intake):
-    """Sources of a driver: a test may give more credit, or another heartbeat, at any time."""
+    """Sources of a test driver, which may exceed the credit, or set another heartbeat, at any time."""
 
     def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
         return None
@@ -365,6 +365,6 @@ def simulate(
     """Run a dataflow under a schedule; `settings` are those of `Simulation`.
 
     Raises:
-        DriftBug: a law is broken.
+        DriftBug: an invariant is violated.
     """
     return Simulation(dataflow, inputs, schedule, **settings).run()

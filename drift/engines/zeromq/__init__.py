@@ -1,1 +1,1 @@
-"""The engine over ZeroMQ: what it is to others is in `kind`, which imports nothing else of it."""
+"""The engine over ZeroMQ; `kind` is its interface to the library, and imports no other module of it."""

@@ -1,9 +1,9 @@
-"""A process of a run over ZeroMQ, as the calling process has it: its pipes, what it says of itself, how it ends.
+"""A process of a run over ZeroMQ, as seen by the calling process: its pipes, its signs of life, its end.
 
-Invariant: when `kill` or `end` returns, nothing of the process runs any more, and its descriptors are closed.
+Invariant: when `kill` or `end` returns, the process does not run any more, and its descriptors are closed.
 
-Why: `drift.children` starts it, hears of its end and ends it; who asks whether it lives asks here, and nobody waits for
-it longer than its signs of life allow.
+Why: `drift.children` starts it, notices its end and kills it; whether it is alive is decided here alone, and nobody
+waits longer than `silence_max_s` for a sign of life.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from drift.machines.nodes.recovery import TOGETHER
 from drift_graph.errors import ProcessError, StepError
 
 _STOP_S = 2.0
-#: Bars of a process's timeline that are kept until somebody takes them.
+#: Bars of a process's timeline that are stored until somebody takes them; the oldest go first.
 _BARS_MAX = 1000
 
 
 class EngineChild:
-    """A process of the run, and what is known of it."""
+    """A process of the run, and its last known state."""
 
     def __init__(
         self, name: str, role: int, graph: str, folder: str, awake: Awake, module: str = "process", *more: str
@@ -45,7 +45,7 @@ class EngineChild:
                 program,
                 arguments,
                 environment={"PYTHONUNBUFFERED": "1"},
-                stdout=2,  # what a user's function prints does not mix with what the caller prints
+                stdout=2,  # prints of users' functions do not mix with the caller's output
                 hand_on=(up,),
             )
         finally:
@@ -53,7 +53,7 @@ class EngineChild:
         self.reader = UpwardReader(down)
         self.inbox = ""  # its name
         self.address = ""
-        self.is_new = False  # it takes another's place, and has not said yet that it is there
+        self.is_new = False  # it replaces another process, and has not reported to be ready
         self.sign = SignOfLife()
         self.bars: deque[Bar] = deque(maxlen=_BARS_MAX)
         self.last_sign_s = awake.now_s()
@@ -65,14 +65,14 @@ class EngineChild:
 
     @property
     def roles(self) -> tuple[int, ...]:
-        """Of the nodes in it."""
+        """The roles of the nodes in it."""
         return TOGETHER if self.role in TOGETHER else (self.role,)
 
     def order(self, block: bytes) -> None:
         self.process.write(block_of(block))
 
     def listen(self) -> None:
-        """Read what it says of itself."""
+        """Read its messages."""
         for message in self.reader.read():
             self.last_sign_s = self._awake.now_s()
             if isinstance(message, Ready):
@@ -88,7 +88,7 @@ class EngineChild:
                 self.fatal = message
 
     def failure(self) -> Exception | None:
-        """What it says is wrong with it; the run ends with it."""
+        """The error that the process reported, which ends the run; None if there is none."""
         if self.fatal is not None:
             error: Exception = pickle.loads(self.fatal.error)
             if not isinstance(error, StepError):
@@ -98,11 +98,11 @@ class EngineChild:
 
     @property
     def has_ended(self) -> bool:
-        """The pipe says it first, but for where a function has forked, and the fork has the pipe as well."""
+        """Whether it has ended; the pipe shows it first, unless a function has forked, and the fork holds the pipe."""
         return self.reader.ended or self.process.poll() is not None
 
     def death(self, settings: ZeromqSettings) -> ProcessError | None:
-        """That it has died, gives no sign of life, or is in a call for too long; another may take its place."""
+        """An error if it has died, gives no sign of life, or is in a call for too long; it may be replaced."""
         if self.has_ended:
             return ProcessError(
                 f"{self.name} (pid {self.process.pid}) {self.process.how_it_ended()}; everything released before it "
@@ -115,7 +115,7 @@ class EngineChild:
                 f"s; everything released before it stands. If the function needs so long, raise call_max_s"
             )
         if self._awake.now_s() - self.last_sign_s > settings.silence_max_s:
-            self.listen()  # the caller may have taken its time, and not the process
+            self.listen()  # the caller may have been late, and not the process
         silent_s = self._awake.now_s() - self.last_sign_s
         if silent_s > settings.silence_max_s:
             return ProcessError(
@@ -125,7 +125,7 @@ class EngineChild:
         return None
 
     def end(self) -> None:
-        """After the order to stop: wait a little, then kill."""
+        """After the order to stop: wait for at most two seconds, then kill."""
         deadline = time.monotonic() + _STOP_S
         while not self.has_ended and time.monotonic() < deadline:
             zmq.select([self.reader.number], [], [], 0.05)
@@ -134,7 +134,7 @@ class EngineChild:
         self.kill()
 
     def kill(self) -> None:
-        """At once; when this returns nothing of it runs any more."""
+        """Kill it at once, and wait until it has ended."""
         self.process.end()
         for number in self.numbers:
             os.close(number)

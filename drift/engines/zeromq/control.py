@@ -31,16 +31,16 @@ class Ready(msgspec.Struct, tag=True):
 
 
 class SignOfLife(msgspec.Struct, tag=True):
-    """The process is there.
+    """The process is alive.
 
     Attributes:
         idle: it has had no message since the last sign.
-        held_by_message: acker: a message in flight holds minimal time.
-        call: worker: seconds spent in the present call of a user's function, and where that is.
-        log_bytes: of link logs.
-        last: the process ends after this.
-        counts: where they are asked for, by operator: items, bytes and tombstones that left it in this process.
-        bars: when it worked, since the last sign.
+        held_by_message: of the acker: a message in flight holds minimal time.
+        call: of a worker: seconds spent in the present call of a user's function, and the function's location.
+        log_bytes: size of its link logs.
+        last: the process ends after this sign.
+        counts: if counting is on, by operator: items, bytes and tombstones that left it in this process.
+        bars: its timeline since the last sign.
         memory_bytes, cpu_s, at_s: see `ProcessState`.
     """
 
@@ -61,14 +61,14 @@ class SignOfLife(msgspec.Struct, tag=True):
 
 
 class Answered(msgspec.Struct, tag=True):
-    """The node of a role has done what it was told on the way back from a death."""
+    """The node of a role has carried out an order of the recovery."""
 
     role: int
     answer: Halted | Rewound
 
 
 class Merged(msgspec.Struct, tag=True):
-    """Pieces of cuts have been made one; without a name where there is no room for it now."""
+    """Pieces of cuts have been merged; without a name if there is no room on the disk now."""
 
     name: bytes
     size: int
@@ -88,15 +88,15 @@ _decode = msgspec.msgpack.Decoder(Upward).decode
 
 
 def block_of(body: bytes) -> bytes:
-    """A body as it goes down a pipe."""
+    """A body with its length, as sent over a pipe."""
     return _length.pack(len(body)) + body
 
 
 class Awake:
-    """A clock that stands still while this process does: it has not watched those who were suspended with it.
+    """A clock that stands still while this process is suspended, since processes suspended with it are not silent.
 
     Args:
-        step_max_s: no more passes between two looks at it.
+        step_max_s: the most that passes between two readings.
     """
 
     def __init__(self, step_max_s: float) -> None:
@@ -105,7 +105,7 @@ class Awake:
         self._awake_s = 0.0
 
     def now_s(self) -> float:
-        """Look at it."""
+        """Read the clock."""
         now_s = time.monotonic()
         self._awake_s += min(now_s - self._looked_s, self._step_max_s)
         self._looked_s = now_s
@@ -122,9 +122,9 @@ def read_block(file: IO[bytes]) -> bytes | None:
 
 
 def write_upward(number: int, message: Upward) -> None:
-    """Write one message after the other, also where several threads do.
+    """Write a message; several threads may write, one message after the other.
 
-    Where nobody reads any more the calling process is gone; the end of the other pipe ends this one, too.
+    If nobody reads any more, the calling process is gone, and the end of the other pipe ends this process.
     """
     data = memoryview(block_of(_encode(message)))
     with _writing, contextlib.suppress(BrokenPipeError):
@@ -142,7 +142,7 @@ class UpwardReader:
         os.set_blocking(number, False)
 
     def read(self) -> list[Upward]:
-        """What has come; `ended` is set when the child's end is closed."""
+        """The messages that have arrived; sets `ended` when the child's end is closed."""
         while not self.ended:
             try:
                 data = os.read(self.number, 65536)

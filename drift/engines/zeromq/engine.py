@@ -1,10 +1,10 @@
-"""The engine over ZeroMQ: workers in processes of their own, and acker and barrier in one; the caller feeds and reads.
+"""The engine over ZeroMQ: each worker in its own process, acker and barrier in another; the caller feeds and reads.
 
-Invariant: whatever ends a run, the processes, sockets and the folder it made are gone when `close` returns; and the
-output that came before stands.
+Invariant: whatever ends a run, its processes, its sockets and its folder are gone when `close` returns; and the output
+released before stands.
 
-Why: `close` orders every process to end, kills those that do not, waits for all, and removes the folder. Where the
-calling process itself is killed, the others see their pipe end, remove the folder and go.
+Why: `close` orders every process to end, kills those that do not, waits for all, and removes the folder. If the calling
+process itself is killed, the others see their pipe end, remove the folder and exit.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 from drift_graph.segments import has_borders
 
-_TICK_MS = 1  # while the heartbeat of a live source may have to move
+_TICK_MS = 1  # while the clock may have to move the heartbeat of a live source
 _WAIT_MS = 100
 _LOOK_INTERVAL_S = 0.02
 _START_S = 60.0
-#: A run that is shorter and loses no process has none beside it: each takes a third of a second to start. Who waits for
-#: the output of a live source waits for them as well, and its processes seldom have all of the machine to do.
+#: A run that is shorter and loses no process gets no spare process and no keeper, as each takes a third of a second to
+#: start. With a live source they start earlier: users wait for its output during a recovery, and the machine has time.
 _BESIDE_AFTER_S, _BESIDE_LIVE_AFTER_S = 10.0, 1.0
-#: A process counts as hung when it was silent at so many looks, and as long: the caller may have stood still as well.
+#: Checks at which a process must have been silent to count as hung, since the caller may have been suspended, too.
 _LOOKS_MIN = 4
 
 
@@ -92,7 +92,7 @@ class ZeromqEngine:
         self._spare: EngineChild | None = None
         self._keeper: EngineChild | None = None
         self._merging: tuple[int, list[PieceName]] | None = None
-        self._no_room_at = BEGINNING  # the cut at which pieces could not be made one; it is tried again at the next
+        self._no_room_at = BEGINNING  # the cut at which pieces could not be merged; the next one tries again
         self._has_told_no_room = False
         self._tombstones_before = 0
         self._started = 0
@@ -108,19 +108,19 @@ class ZeromqEngine:
         self._sockets: list[zmq.Socket[bytes]] = []
         self._boxes: list[Outbox] = []
         self._watched: set[int] = set()
-        self._said: set[int] = set()  # descriptors that can be read where a process has said something, or ended
+        self._said: set[int] = set()  # descriptors that are readable if a process has sent something, or ended
         self._next_look_s = 0.0
 
     # Its state.
 
     def _keep(self) -> None:
-        """What going back to a cut takes."""
+        """Set up the parts that a recovery needs."""
         pace = CutPace(self._settings.cut_interval_s)
         self._node.keeping = Keeping(opened, self._settings.workers, self._shelf, pace)
         self._recovery = RecoveryNode(self._node, self._settings.workers)
 
     def keep_state(self, begin: Begin | None) -> None:
-        """Before any item: cuts will be taken, and the run goes on from one, or begins."""
+        """Called before any item: cuts will be taken; the run resumes from a cut, or begins."""
         self._settings = replace(self._settings, recover=True)
         self._keep()
         assert self._node.keeping is not None
@@ -129,7 +129,7 @@ class ZeromqEngine:
         if begin is None:
             return
         cut, blocks, kept, _ = begin
-        piece = kept.at_once(cut)  # workers look the rest up
+        piece = kept.at_once(cut)  # workers look up the rest
         output = Restart(cut.output.position, cut.output.last, list(blocks), list(cut.output.opened), [], [])
         self._node.begin_at(cut.at, output, piece)
         self._tombstones_before = cut.tombstones
@@ -141,7 +141,7 @@ class ZeromqEngine:
         return node.keeping is not None and node.finished is None and node.keeping.awaits_cut(node.minimal_time)
 
     def cut(self) -> Taken | None:
-        """The cut that was asked for, where all of it is here; else one is asked for."""
+        """The requested cut, if all its pieces are here; otherwise None, and a cut is requested."""
         keeping, ended = self._node.keeping, self._node.finished is not None and self._node.error is None
         assert keeping is not None
         complete = keeping.hand_over()
@@ -169,7 +169,7 @@ class ZeromqEngine:
             return
         self._start()
         feed, node, progress, poller = self._feed, self._node, self.progress, self._poller
-        is_asked = has_borders(self._dataflow)  # by the next segment, which waits itself
+        is_asked = has_borders(self._dataflow)  # the next segment polls, and waits itself
         if self._begin is not None and self._recovery is not None:
             progress.items_out = self._begin.cut.output.position
             self._do(self._recovery.begin())
@@ -187,7 +187,7 @@ class ZeromqEngine:
                 self._carry(node.turn([message], time.monotonic()))
                 if node.keeping is not None and node.keeping.is_complete:
                     self._encoded = ()
-                    yield Released(progress.items_out, [], [], "")  # what was released is what is below the cut
+                    yield Released(progress.items_out, [], [], "")  # everything below the cut has been released
                     node.keeping.let_go()
                 for piece in node.take_released():
                     progress.minimal_time, progress.released_below = node.minimal_time, piece.minimal_time
@@ -196,7 +196,7 @@ class ZeromqEngine:
                     yield piece.released
                 if self._recovery is not None:
                     self._do(self._recovery.came())
-            if not came and (self.awaits_cut or node.awaits_room):  # of a source that gives nothing, too
+            if not came and (self.awaits_cut or node.awaits_room):  # also if no source has items
                 self._carry(node.turn([], time.monotonic()))
             if node.finished is not None and not node.has_released:
                 self._note()
@@ -213,9 +213,9 @@ class ZeromqEngine:
                 self._quiet_since_s = None
 
     def _look_around(self, ready: Container[object], *, busy: bool) -> None:
-        """After the processes and the house, at once where one of them has said something or nothing else is to do.
+        """Check processes and pieces: at once if a process has sent something or the engine is not busy.
 
-        Else now and then: it takes as long as to carry a small batch.
+        Otherwise at intervals, since a check takes as long as carrying a small batch.
         """
         now_s = time.monotonic()
         if busy and now_s < self._next_look_s and not any(number in ready for number in self._said):
@@ -229,7 +229,7 @@ class ZeromqEngine:
         self._keep_house(ready)
 
     def _warn_of_unstorable_state(self) -> None:
-        """Where there will never be a cut nothing is kept any more, and a process that dies ends the run."""
+        """Warn that a state cannot be stored; from then on no cuts are taken, and a process that dies ends the run."""
         keeping = self._node.keeping
         if keeping is None or not keeping.unkept or self._recovery is None or self._recovery.going_back:
             return
@@ -242,7 +242,7 @@ class ZeromqEngine:
         )
 
     def _warn_of_no_room(self) -> None:
-        """Once: where there is none for cuts."""
+        """Warn, once, that there is no room on the disk for cuts."""
         keeping = self._node.keeping
         if keeping is None or not keeping.no_room or self._has_told_no_room:
             return
@@ -256,14 +256,14 @@ class ZeromqEngine:
 
     @property
     def _stuck(self) -> bool:
-        """Some socket does not take what was sent."""
+        """Whether the queue of some socket is full."""
         return any(box.waiting for box in self._boxes)
 
     def _carry(self, sends: list[Send]) -> None:
         self._carrier.carry(sends, self._node.unsent)
 
     def _watch(self, numbers: Sequence[int]) -> None:
-        """Have the poller wake for live items of the sources that may be read, and of no others."""
+        """Register exactly these descriptors, of live sources that may be read, with the poller."""
         if set(numbers) != self._watched:
             for number in self._watched.difference(numbers):
                 self._poller.unregister(number)
@@ -317,14 +317,14 @@ class ZeromqEngine:
         self._connect()
         for child in self._children:
             child.order(pickle.dumps(tuple(self._peers)))
-            child.last_sign_s = self._awake.now_s()  # from now on it gives signs: the last may have been slow to start
+            child.last_sign_s = self._awake.now_s()  # signs start now; the last process may have been slow to start
         self._began_s = self._awake.now_s()
 
     def _new_child(self, name: str, role: int) -> EngineChild:
         return EngineChild(name, role, self._dataflow.name, self._folder, self._awake)
 
     def _give_role(self, child: EngineChild) -> None:
-        """Command a process what it is; its inbox has a name that no other ever had."""
+        """Order a process to take its role; the name of its inbox is new in the run."""
         self._started += 1
         role = "barrier" if child.role == BARRIER else str(child.role)
         child.inbox = f"{role}-{self._started}"
@@ -337,7 +337,7 @@ class ZeromqEngine:
         return Peers(workers, address[BARRIER], self._inbox.address)
 
     def _connect(self) -> None:
-        """To all others, anew; what waited for them is gone."""
+        """Connect to all others anew; frames that waited to be sent are dropped."""
         assert self._context is not None
         let_go(self._carrier.boxes.values(), self._poller)
         context, transport = self._context, self._transport
@@ -347,17 +347,17 @@ class ZeromqEngine:
         self._boxes = list(dict.fromkeys(self._carrier.boxes.values()))
 
     def _check_children(self, ready: Container[object]) -> None:
-        """Go back where a process has died; raise for the first that failed.
+        """Start the recovery if a process has died; raise the error of the first that failed.
 
         Args:
-            ready: those in it have said something.
+            ready: descriptors that are readable.
         """
         for child in self._children:
             if any(number in ready for number in child.numbers):
                 child.listen()
         failures = [child.failure() for child in self._children]
         deaths = [(child, death) for child in self._children if (death := child.death(self._settings)) is not None]
-        # A process that says why it failed explains more than those that died of it.
+        # The error of a process explains more than the deaths that it caused.
         for failure in failures:
             if failure is not None:
                 raise failure
@@ -384,7 +384,7 @@ class ZeromqEngine:
         self._do(self._recovery.died([role for child in dead for role in child.roles], calls))
 
     def _hear(self) -> None:
-        """Who is there in place of another, and what was answered to orders."""
+        """Tell the recovery about replacements that are ready, and answers to its orders."""
         assert self._recovery is not None
         for child in list(self._children):
             if child.address and child.is_new:
@@ -397,11 +397,11 @@ class ZeromqEngine:
                 self._do(self._recovery.answered(role, answer))
 
     def _do(self, effects: Sequence[Effect]) -> None:
-        """What the node of recovery decides."""
+        """Carry out decisions of the recovery."""
         rewound = None
         for effect in effects:
             if isinstance(effect, Replace):
-                if effect.role != ACKER:  # it comes with the barrier
+                if effect.role != ACKER:  # it is in the barrier's process
                     self._start_another(effect.role)
             elif isinstance(effect, Command):
                 if isinstance(effect.order, Rewind) and rewound is None:
@@ -414,18 +414,18 @@ class ZeromqEngine:
             elif isinstance(effect, Send):
                 self._carry([effect])
             else:
-                if self.progress.died:  # and not where it began so
+                if self.progress.died:  # not if the run resumed so
                     self.progress.recoveries += 1
                     self.progress.recovering_s += time.monotonic() - self._going_back_since_s
 
     def _start_another(self, role: int) -> None:
-        """The spare process takes a role, or a new one does."""
+        """Give a role to the spare process, or to a new one."""
         child, self._spare = self._spare, None
         if child is None or child.process.poll() is not None:
             child = self._new_child(role_name(role), role)
             child.order(self._first_block)
         child.name, child.role, child.is_new = role_name(role), role, True
-        child.last_sign_s = self._awake.now_s() + _START_S  # it gives signs when it has its role and has begun
+        child.last_sign_s = self._awake.now_s() + _START_S  # signs start when it has its role
         self._give_role(child)
         self._children.append(child)
         self._listen_to(child)
@@ -442,7 +442,7 @@ class ZeromqEngine:
         child.kill()
 
     def _start_companions(self) -> None:
-        """A process that is ready to take another's place, and one that makes pieces of cuts one, in no short run."""
+        """Start the spare process and, if there is work for it, the keeper, which merges pieces; not in short runs."""
         after_s = _BESIDE_LIVE_AFTER_S if self._feed.live else _BESIDE_AFTER_S
         is_short = not self.progress.died and self._awake.now_s() - self._began_s < after_s
         if not self._recovers or is_short or (self._recovery is not None and self._recovery.going_back):
@@ -458,7 +458,7 @@ class ZeromqEngine:
             self._listen_to(self._keeper)
 
     def _keep_house(self, ready: Container[object]) -> None:
-        """Pieces of cuts are made one where several have come, and go where nobody asks for them any more."""
+        """Have the keeper merge pieces of cuts, and remove pieces that are not needed any more."""
         keeper, keeping = self._keeper, self._node.keeping
         if keeping is None or self._recovery is None:
             return
@@ -488,7 +488,7 @@ class ZeromqEngine:
             keeper.order(pickle.dumps([piece.name for piece in due[1]]))
 
     def _check_for_losses(self) -> None:
-        """Every process waits, and yet the acker waits for a message: it will not come."""
+        """Detect a lost message: every process waits, and the acker waits for a message in flight."""
         signs = [child.sign for child in self._children]
         if self._recovery is not None and self._recovery.going_back:
             self._quiet_since_s = None
@@ -522,7 +522,7 @@ class ZeromqEngine:
         for child in self._children:
             if (keeping := self._node.keeping) is not None and child.sign.log_bytes:
                 keeping.others_log_bytes = max(keeping.others_log_bytes, child.sign.log_bytes)
-                child.sign.log_bytes = 0  # reported once: the next sign has what is kept then
+                child.sign.log_bytes = 0  # counted once; the next sign has a new value
             progress.peak_memory_bytes[child.name] = child.sign.peak_memory_bytes
         if progress.died and self._recovery is not None and not self._node.restored:
             progress.held_by = f"the death of {progress.died[-1]}"
@@ -543,7 +543,7 @@ class ZeromqEngine:
         return self._node.finished.blocks if self._node.finished is not None else []
 
     def encoded(self) -> Sequence[Encoded]:
-        """The items of the last piece as bytes, where they came so: a record keeps them."""
+        """The bytes of the last piece's items, for a record; empty if they came as columns."""
         return self._encoded
 
     def observed(self) -> Observed:
@@ -574,7 +574,7 @@ class ZeromqEngine:
                 self._note()
         finally:
             let_go(self._boxes, self._poller)
-            for socket in self._sockets:  # by name: while the interpreter ends, the context has forgotten them
+            for socket in self._sockets:  # each one: at interpreter exit the context has lost track of them
                 socket.close(linger=0)
             if self._context is not None:
                 self._context.term()
@@ -595,9 +595,9 @@ def _warn_of_slow_cycles(plan: Plan, workers: int) -> None:
 
 
 def _new_folder() -> str:
-    """A folder that nobody has made yet, with a name short enough for a socket's path.
+    """Path of a new folder, short enough for the path of a socket.
 
-    It is made by a process of the run when that watches this one, which may be killed at any moment.
+    A process of the run makes the folder, once it watches this process, which may be killed at any moment.
     """
     name = f"drift-{secrets.token_hex(8)}"
     folder = Path(tempfile.gettempdir(), name)

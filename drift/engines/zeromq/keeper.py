@@ -1,9 +1,9 @@
-"""The process beside a run that merges pieces of cuts: `python -m drift.engines.zeromq.keeper`, started by the engine.
+"""The background process that merges pieces of cuts: `python -m drift.engines.zeromq.keeper`, started by the engine.
 
 Invariant: nothing waits for it, and it has no state of its own: if it dies, another one repeats its work.
 
-Why: it runs at low priority, and it writes new files; the merged ones stay until the calling process knows of the new
-one. It has the graph only for the classes of states.
+Why: it runs at low priority, and writes new files; the merged files stay until the calling process knows the new one.
+It gets the graph only for the classes of states.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
     orders = Orders(folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _be_nice()
-    gc.disable()  # else it would look at all entries of a merge again and again
+    gc.disable()  # otherwise it would scan all entries of a merge again and again
     order: Order
     surroundings, order, work = pickle.loads(orders.take())
     try:
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _be_nice() -> None:
-    """To all others: where Linux shares processors by sessions, as on desktops, a session has a niceness of its own."""
+    """Lower the priority; if Linux shares processors by sessions, as on desktops, a session has its own niceness."""
     os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     with contextlib.suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

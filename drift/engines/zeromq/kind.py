@@ -1,4 +1,4 @@
-"""The engine over ZeroMQ, as others know it."""
+"""The interface of the engine over ZeroMQ to the library: its settings and its registration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drift.engines.settings import Settings, count, either, flag, optional, seco
 from drift_graph.graph import Dataflow
 
 if TYPE_CHECKING:
-    from drift.engines.feed import Feed  # which the processes of a run have no use for, and import this
+    from drift.engines.feed import Feed  # not at run time: the processes of a run import this module, and need no Feed
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,8 @@ class ZeromqSettings(Settings):
 
     Attributes:
         workers: processes that share the keys.
-        recover: where a process dies the run goes back to what is certain and on, with another in its place; False ends
-            the run.
-        cut_interval_s: between the cuts that are taken for that; None for as often as they cost little.
+        recover: if a process dies, replace it, go back to the last cut and continue; False ends the run.
+        cut_interval_s: seconds between the cuts for that; None takes cuts as often as they cost little.
         transport: "ipc" or "tcp".
         silence_max_s: after so long without a sign of life a process counts as hung.
         call_max_s: after so long in one call of a step a worker counts as hung; None for never.

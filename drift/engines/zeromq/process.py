@@ -1,10 +1,10 @@
-"""A process of a run, from its start to its end: `python -m drift.engines.zeromq.process`, run by the engine.
+"""A process of a run, from start to end: `python -m drift.engines.zeromq.process`, started by the engine.
 
 Invariant: it ends on order, and when its parent process is gone; the parent gets the error of a failing loop.
 
-Why: two threads stand beside the loop. One gives signs of life, with the state of the loop as it sees it. The other
-reads standard input, where orders come from, from the first moment on; when that ends it removes the folder of the
-sockets and ends the process at once, whatever the loop is doing. Each process does, so the last one leaves nothing.
+Why: two threads run next to the loop. One sends signs of life, with the state of the loop. The other reads orders from
+standard input, from the first moment on; when the input ends, it removes the folder of the sockets and ends the process
+at once, whatever the loop is doing. Every process does so, and so the last one leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from drift.machines.nodes.worker import WorkerNode
 from drift_graph.errors import DriftBug, DriftError
 
 SIGN_INTERVAL_S = 0.25
-#: More between two signs was spent suspended, or waiting for a processor: not in a call.
+#: A longer time between two signs was spent suspended, or waiting for a processor, and not in a call.
 _STEP_MAX_S = 5.0
 
 
@@ -44,7 +44,7 @@ class Order(NamedTuple):
     """The first order to a process: prepare for any role.
 
     Attributes:
-        kept: where the states are that the run goes on from, shipped; None where it begins.
+        kept: the shipped location of the states that the run resumes from; None if it begins.
     """
 
     transport: Transport
@@ -61,7 +61,7 @@ class Role(NamedTuple):
 
 
 class _Signs:
-    """The thread that gives signs of life."""
+    """The thread that sends signs of life."""
 
     def __init__(self, number: int, loop: Loop) -> None:
         self._number = number
@@ -87,7 +87,7 @@ class _Signs:
         write_upward(self._number, sign)
 
     def _in_call(self) -> tuple[float, str]:
-        """Seconds that the loop's thread has been seen in one call of a user's function, and where."""
+        """Seconds for which the loop's thread has been in the same call of a user's function, and its location."""
         frame = sys._current_frames().get(self._main or 0)
         now_s = self._awake.now_s()
         user: FrameType | None = None
@@ -104,11 +104,11 @@ class _Signs:
 
 
 class Orders:
-    """The thread that reads what the calling process says; where that is gone, it tidies up and ends this process.
+    """The thread that reads orders of the calling process; if that is gone, it cleans up and ends this process.
 
     Attributes:
-        binding: held while a socket is bound or a file made, and for ever once the folder is removed: so nothing is in
-            it after that.
+        binding: held while a socket is bound or a file is made, and for ever once the folder is removed, so that
+            nothing is created in it afterwards.
         before_the_end: called when the run is over.
     """
 
@@ -120,11 +120,11 @@ class Orders:
         threading.Thread(target=self._run, daemon=True).start()
 
     def take(self) -> bytes:
-        """The next block; it waits for one."""
+        """Wait for the next block."""
         return self._blocks.get()
 
     def hand_on(self, taker: Callable[[bytes], None]) -> None:
-        """From now on blocks are given to this, in their order."""
+        """From now on pass blocks to `taker`, in order."""
         threading.Thread(target=self._hand_on, args=(taker,), daemon=True).start()
 
     def _hand_on(self, taker: Callable[[bytes], None]) -> None:
@@ -145,7 +145,7 @@ class Orders:
 
 
 def main() -> None:
-    """Read the order, bind, tell the address, read the others', and run."""
+    """Read the order, bind, report the address, read the addresses of the others, and run."""
     number, folder = int(sys.argv[1]), sys.argv[2]
     orders = Orders(folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -160,12 +160,12 @@ def main() -> None:
             shelf = PieceFiles(folder, role.address, (), lambda: orders.binding)
             loop = make_loop(*role, order.transport, dataflow, order.settings, shelf)
         if order.kept is not None and isinstance(loop.node, WorkerNode):
-            from drift.state.keeping import kept_at  # here, since a run that begins has no use for what it imports
+            from drift.state.keeping import kept_at  # here, since a run that begins does not need its imports
 
             loop.node.base = kept_at(unpacked(order.kept), dataflow).lookup
         write_upward(number, Ready(loop.inbox.address))
         begins = pickle.loads(orders.take())
-        if isinstance(begins, Assignment):  # in place of another
+        if isinstance(begins, Assignment):  # a replacement
             loop.node.stand_by()
             loop.assign(begins)
         else:
@@ -181,7 +181,7 @@ def main() -> None:
 
 
 def report_fatal(number: int, error: BaseException) -> None:
-    """Say why this process ends, and wait until the calling process has heard it and says so, or is gone."""
+    """Report why this process ends, and wait until the calling process confirms it, or is gone."""
     write_upward(number, _fatal(error))
     threading.Event().wait()
 

@@ -1,8 +1,8 @@
 """The loop of a process of a run: carries messages between its node and its sockets, and decides nothing.
 
-Invariant: an ack leaves after everything that it speaks of.
+Invariant: an ack leaves after all messages that it reports.
 
-Why: what a turn returns is given to the sockets in its order.
+Why: the results of a turn are passed to the sockets in order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from drift.machines.worker import BARRIER, timed_steps
 from drift_graph.graph import Dataflow
 
 _POLL_MS = 100
-#: A turn without items, for example of the acker, is noted where it takes longer.
+#: A turn without items, for example of the acker, is only noted if it takes longer.
 _LONG_S = 0.001
 
 
@@ -48,12 +48,12 @@ class Peers(NamedTuple):
     """Addresses of the inboxes of a run."""
 
     workers: list[str]
-    barrier: str  # where the acker is, too
+    barrier: str  # and the acker
     caller: str
 
 
 class Assignment(NamedTuple):
-    """An order on the way back from a death; with the secret and the addresses of the generation, where it begins."""
+    """An order of the recovery; at the beginning of a generation, with its secret and addresses."""
 
     role: int
     order: Order
@@ -62,10 +62,10 @@ class Assignment(NamedTuple):
 
 
 class Carrier:
-    """Carries what a node sends: each message as a frame to the outbox of its receiver.
+    """Sends the messages of a node: each as a frame to the outbox of its receiver.
 
     Attributes:
-        boxes: by receiver.
+        boxes: outboxes by receiver.
     """
 
     def __init__(self, codec: Codec) -> None:
@@ -73,14 +73,14 @@ class Carrier:
         self.boxes: dict[int, Outbox] = {}
 
     def carry(self, sends: Iterable[Send], unsent: Callable[[Send, Exception], list[Send]]) -> None:
-        """Send each, in order; `unsent` says what goes in place of one that has no frame."""
+        """Send each message, in order; `unsent` gives the replacements of a message that cannot be a frame."""
         last: Message | None = None
         frame = b""
         for send in sends:
             if send.message is not last:  # one message for many receivers is encoded once
                 try:
                     frame = self._frame(send)
-                except Exception as error:  # a payload may raise anything where it is pickled
+                except Exception as error:  # pickling a payload may raise anything
                     self.carry(unsent(send, error), unsent)
                     continue
                 last = send.message
@@ -111,7 +111,7 @@ class Loop:
         self.turns = 0
         self.waits = False
         self.plan: Plan | None = None  # of a worker
-        self.timeline: Timeline | None = None  # where the run is watched
+        self.timeline: Timeline | None = None  # if the run is watched
         self.call_file: Path | None = None  # of a worker
         self._watch: Watch | None = None
         self._noted_tombstones = 0
@@ -122,7 +122,7 @@ class Loop:
         self._answer: Callable[[int, Answer], None] = lambda role, answer: None
 
     def assign(self, assignment: Assignment) -> None:
-        """An order for the node, from another thread."""
+        """Pass an order to the node, from another thread."""
         self._orders.put(assignment)
         os.write(self._wakes, b"\0")
 
@@ -131,7 +131,7 @@ class Loop:
         os.read(self._woken, 1)
         role, order, secret, peers = self._orders.get()
         if isinstance(order, Rewind) and order.watched and self.call_file is not None:
-            with contextlib.suppress(OSError):  # without room for its file nothing is written down
+            with contextlib.suppress(OSError):  # without room for its file, calls are not watched
                 self._watch = Watch(self.call_file, order.refused)
         if isinstance(order, Rewind) and peers is not None and self.codec.reseed(secret):
             let_go(self.carrier.boxes.values(), self.poller)
@@ -149,21 +149,21 @@ class Loop:
         return Outbox(self.context, self.transport, address)
 
     def start(self, peers: Peers) -> None:
-        """Connect to the others to whom this node sends."""
+        """Connect to the receivers of this node's messages."""
         self.carrier.boxes.update(connected(peers, self.node.receivers, self.connect))
 
     def run(self, answer: Callable[[int, Answer], None]) -> None:
-        """Forever; the process is ended from outside.
+        """Run forever; the process is ended from outside.
 
         Args:
-            answer: takes what the node of a role answers to orders.
+            answer: called with the answers of a role's node to orders.
         """
         self._answer = answer
         while True:
             self.step()
 
     def step(self, *, at_once: bool = False) -> None:
-        """Wait for messages, or only look, and give the node its turn."""
+        """Wait for messages, or only poll with `at_once`, and give the node a turn."""
         node = self.node
         self.waits = True
         ready = dict(self.poller.poll(0 if at_once else poll_ms(node.wake_s)))
@@ -183,7 +183,7 @@ class Loop:
         flush_all(self.carrier.boxes.values(), self.poller)
 
     def close(self, linger_ms: int) -> None:
-        """Let go of the sockets; what was sent may take so long to leave."""
+        """Close the sockets; sent frames have `linger_ms` to leave."""
         for box in dict.fromkeys(self.carrier.boxes.values()):
             box.close(linger_ms)
         self.inbox.socket.close(linger=0)
@@ -208,7 +208,7 @@ class Loop:
             self._noted_tombstones = tombstones
 
     def sign(self) -> SignOfLife:
-        """What the process has to say of itself; called from another thread."""
+        """The sign of life of the process; called from another thread."""
         sign = SignOfLife(
             held_by_message=self.node.held_by_message,
             tombstones=self.node.tombstones,
@@ -225,7 +225,7 @@ class Loop:
 
 
 def connected(peers: Peers, receivers: Iterable[int], connect: Callable[[str], Outbox]) -> dict[int, Outbox]:
-    """An outbox for each receiver; those that are in one process share one."""
+    """An outbox for each receiver; receivers in the same process share it."""
     where = {**dict(enumerate(peers.workers)), BARRIER: peers.barrier, ACKER: peers.barrier, CALLER: peers.caller}
     boxes: dict[str, Outbox] = {}
     for to in receivers:
@@ -235,7 +235,7 @@ def connected(peers: Peers, receivers: Iterable[int], connect: Callable[[str], O
 
 
 def poll_ms(wake_s: float) -> int:
-    """How long to wait for messages where a node wishes to be woken."""
+    """How long to wait for messages, given the time at which the node is to be woken."""
     left_ms = (wake_s - time.monotonic()) * 1000 if wake_s != math.inf else _POLL_MS
     return min(max(math.ceil(left_ms), 0), _POLL_MS)
 

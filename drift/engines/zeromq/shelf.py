@@ -1,14 +1,14 @@
-"""Pieces of cuts as files in the private folder of a run, in which keys are looked up without reading the rest.
+"""Pieces of cuts as files in the private folder of a run; a key is looked up without reading the rest of the file.
 
-Invariant: a file has its last name when all of it is written, and is never changed after that.
+Invariant: a file gets its final name when it is complete, and is never changed after that.
 
-Why: the writer of a file gives it a unique name, and announces that name only afterwards. A worker writes its
-piece as it is, which is quick. Pieces are made one by a process beside the run: its entries are in the order of a hash
-of their keys, a few in each chunk, so a key is looked up in one chunk, and files of any size are merged as streams.
+Why: the writer of a file gives it a unique name, and announces that name only afterwards. A worker writes its piece
+unsorted, which is quick. The keeper merges pieces into one whose entries are in the order of a hash of their keys, a
+few in each chunk, so that a key is looked up in one chunk, and files of any size are merged as streams.
 
     chunks | for each step: hashes, where chunks begin in entries, and in bytes | directory | its length
 
-A chunk is a pickle of keys and of values; a key that is gone has no value, and is among the first of them.
+A chunk is a pickle of keys and of values; deleted keys come first, and have no value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from drift_graph.canonical import canonical_each
 
 _CHUNK_ENTRIES = 8  # on average
 _HASH_BITS = 64
-_RANGE_BITS = 6  # chunks that are made at once, in bits of their number
+_RANGE_BITS = 6  # a merge makes 2 to the power of this chunks at once
 _AS_IT_IS, _BY_KEY = b"\0", b"\1"
 _length = struct.Struct(">Q")
 
@@ -45,13 +45,13 @@ _Rows = list[tuple[Any, tuple[int, Any]]]
 
 
 class _Step(NamedTuple):
-    """Where the entries of one step are in a file.
+    """The position of one step's entries in a file.
 
     Attributes:
-        bits: of a hash, that are the number of its chunk.
-        begins: where the hashes of all entries begin; then comes where each chunk begins, and the last ends, in entries
-            and in bytes.
-        timed: keys whose states come with timers.
+        bits: number of first bits of a hash that are the number of its chunk.
+        begins: offset of the hashes of all entries; behind them are the offsets of the chunks, and of the end of the
+            last, first in entries and then in bytes.
+        timed: keys whose states have timers.
     """
 
     bits: int
@@ -71,8 +71,8 @@ class PieceFiles:
 
     Args:
         folder: of the run.
-        writer: what the names begin with of those that this process writes.
-        timed: names of the steps whose states come with timers.
+        writer: prefix of the names of files that this process writes.
+        timed: names of the steps whose states have timers.
         writing: held while a file is made.
 
     Attributes:
@@ -108,7 +108,7 @@ class PieceFiles:
             raise
 
     def get(self, names: Sequence[bytes]) -> list[Layer]:
-        """See `Shelf`; neighbours of one kind are one layer."""
+        """See `Shelf`; consecutive files of the same kind are one layer."""
         layers: list[Layer] = []
         for as_it_is, group in groupby(map(self._data, names), lambda data: data[:1] == _AS_IT_IS):
             if as_it_is:
@@ -126,7 +126,7 @@ class PieceFiles:
         (self.folder / os.fsdecode(name)).unlink(missing_ok=True)
 
     def merge(self, names: Sequence[bytes]) -> tuple[bytes, int]:
-        """One piece of several that follow one another, in which keys are looked up."""
+        """Merge consecutive pieces into one, in which keys can be looked up."""
         layers = [layer for name in names for layer in self.get([name])]
         cut = layers[-1].cut
         later = [each for layer in layers for each in layer.later if each.meta >= cut]
@@ -158,7 +158,7 @@ class PieceFiles:
                 chunks[(row[1][0] >> shift) & (len(chunks) - 1)].append(row)
             for chunk in chunks:
                 if chunk:
-                    chunk.sort(key=_is_there)  # those that are gone come first
+                    chunk.sort(key=_is_there)  # deleted keys come first
                     hashes.extend([its_hash for _, (its_hash, _) in chunk])
                     kept = [(key, value) for key, (_, value) in chunk if value is not GONE]
                     timed += timed_keys(kept) if step in self.timed else ()
@@ -185,7 +185,7 @@ class PieceFiles:
 
 
 class _Files:
-    """Files that follow one another, in which keys are looked up."""
+    """Consecutive files in which keys can be looked up."""
 
     def __init__(self, files: list[_File]) -> None:
         self._files = files
@@ -203,7 +203,7 @@ class _Files:
         return dict.fromkeys(step for file in self._files for step in file.steps)
 
     def files_of(self, step: str) -> list[_File]:
-        """Those that have keys of a step."""
+        """The files that have keys of a step."""
         return [file for file in self._files if step in file.steps]
 
     def count(self, step: str) -> int:
@@ -239,7 +239,7 @@ class _Files:
 
 
 class _File:
-    """A file in which keys are looked up."""
+    """A file in which keys can be looked up."""
 
     def __init__(self, data: memoryview) -> None:
         (length,) = _length.unpack(data[-_length.size :])
@@ -250,7 +250,7 @@ class _File:
         self._columns = {name: _columns(data, step) for name, step in self.steps.items()}
 
     def find(self, step: str, asked: Mapping[Any, int]) -> dict[Any, Any]:
-        """The values of those keys that it has; they are given with their hashes."""
+        """The values of those `asked` keys, given with their hashes, that the file has."""
         shift = _HASH_BITS - self.steps[step].bits
         hashes, begins, places = self._columns[step]
         found: dict[Any, Any] = {}
@@ -264,15 +264,15 @@ class _File:
         return found
 
     def rows(self, step: str) -> _Rows:
-        """All of them."""
+        """All rows of a step."""
         return next(self.by_range(step, 0))
 
     def bits(self, step: str) -> int:
-        """Of a hash, that are the number of its chunk."""
+        """Number of first bits of a hash that are the number of its chunk."""
         return self.steps[step].bits
 
     def by_range(self, step: str, bits: int) -> Iterator[_Rows]:
-        """Its rows by the first bits of their hashes, of which there are no more than chunks go by."""
+        """The rows by the first `bits` bits of their hashes; at most as many bits as chunks have."""
         hashes, begins, places = self._columns[step]
         many = 1 << (self.steps[step].bits - bits)
         for first in range(0, len(begins) - 1, many):
@@ -286,7 +286,7 @@ class _File:
 
 
 def _columns(data: memoryview, step: _Step) -> tuple[memoryview, memoryview, memoryview]:
-    """Hashes, and where chunks begin in entries and in bytes."""
+    """The hashes, and the beginnings of chunks in entries and in bytes."""
     columns: list[memoryview] = []
     start = step.begins
     for count in (step.entries, (1 << step.bits) + 1, (1 << step.bits) + 1):
@@ -296,7 +296,7 @@ def _columns(data: memoryview, step: _Step) -> tuple[memoryview, memoryview, mem
 
 
 def _by_range(layer: Layer, step: str, bits: int) -> list[Iterator[_Rows]]:
-    """What a layer has of a step, by the first bits of the hashes of keys; oldest first."""
+    """The rows of a layer's step, by the first bits of the hashes of keys; oldest first."""
     if isinstance(layer, _Files):
         return [file.by_range(step, bits) for file in layer.files_of(step)]
     ranges: dict[int, _Rows] = {}
@@ -311,6 +311,6 @@ def _is_there(row: tuple[Any, tuple[int, Any]]) -> bool:
 
 
 def hashes_of(keys: Sequence[Any]) -> list[int]:
-    """Of the identities of keys, by their canonical bytes."""
+    """Hashes of the canonical bytes of keys, from their identities."""
     forms = list(map(form_of_identity, keys)) if bytes in set(map(type, keys)) else canonical_each(keys)
     return list(map(xxhash.xxh3_64_intdigest, forms))

@@ -18,9 +18,9 @@ from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Outdated, Refused
 from drift.machines.nodes.messages import Message, ReleasedMessage
 from drift_graph.errors import ProcessError
 
-#: Frames that wait in a socket, for each peer and side. More wait with their sender, whose credit bounds them.
+#: Frames that wait in a socket, per peer and side. Further frames wait in the sender, and are bounded by credit.
 QUEUE_FRAMES_MAX = 64
-_HEARTBEATS = 5  # within the time after which a peer counts as silent
+_HEARTBEATS = 5  # ZeroMQ heartbeats within `silence_max_s`
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Transport:
         folder: of the ipc sockets; "" for tcp.
         public_key, secret_key: the CURVE pair that every process of the run uses, for both sides; tcp only.
         host: address of the interface to bind to; tcp only.
-        silence_max_s: a peer that ZeroMQ has no heartbeat of for so long is disconnected, which the outbox's monitor
-            tells; 0 for no heartbeats, where something else watches the processes.
+        silence_max_s: a peer without a ZeroMQ heartbeat for so long is disconnected, which the outbox's monitor
+            reports; 0 for no heartbeats, if something else watches the processes.
     """
 
     folder: str
@@ -42,7 +42,7 @@ class Transport:
     silence_max_s: float = 0.0
 
     def bind(self, socket: zmq.Socket[bytes], name: str) -> str:
-        """Bind an inbox; returns where others connect to."""
+        """Bind an inbox; returns the address to connect to."""
         if self.folder:
             have_private(Path(self.folder))
             address = f"ipc://{self.folder}/{name}"
@@ -61,10 +61,10 @@ class Transport:
 
 
 def have_private(folder: Path) -> None:
-    """A folder that only this user may enter, made by whichever process of the run comes first.
+    """Make a folder that only this user may enter, unless another process of the run already has.
 
     Raises:
-        ProcessError: somebody else was there before.
+        ProcessError: it exists, and is not private to this user.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
@@ -73,13 +73,13 @@ def have_private(folder: Path) -> None:
 
 
 class Inbox:
-    """Where a process receives; frames that are not of its run are refused and counted.
+    """The socket where a process receives messages; frames from outside its run are refused and counted.
 
     Args:
-        keeps_frames: released output comes with the frame that it was carried as.
+        keeps_frames: whether released output comes with the frame that carried it.
 
     Attributes:
-        outdated: frames from before all went back to a cut, which are passed over.
+        outdated: number of frames of earlier generations, which are skipped.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Inbox:
         self.address = transport.bind(self.socket, name)
 
     def receive(self, frames_max: int) -> Iterator[Message]:
-        """Messages that are there, at most so many frames."""
+        """The messages that have arrived, at most `frames_max`."""
         for _ in range(frames_max):
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -123,10 +123,10 @@ class Inbox:
 
 
 class Outbox:
-    """Sends to one process without blocking; what its queue does not take waits here, in order.
+    """Sends to one process without blocking; frames beyond the socket's queue wait here, in order.
 
     Attributes:
-        monitor: tells when the connection is there and when it ends, where the transport has heartbeats.
+        monitor: reports when the connection is made and when it ends, if the transport has heartbeats.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], transport: Transport, address: str) -> None:
@@ -142,7 +142,7 @@ class Outbox:
         transport.connect(self.socket, address)
 
     def close(self, linger_ms: int) -> None:
-        """Let go of the socket; what it was given may take so long to leave."""
+        """Close the socket; sent frames have `linger_ms` to leave."""
         if self.monitor is not None:
             self.socket.disable_monitor()
             self.monitor.close(linger=0)
@@ -159,7 +159,7 @@ class Outbox:
             self._waiting.append(frame)
 
     def flush(self) -> None:
-        """Send what waits, as far as the queue takes it."""
+        """Send waiting frames, as far as the queue takes them."""
         while self._waiting:
             try:
                 self.socket.send(self._waiting[0], zmq.NOBLOCK)
@@ -169,12 +169,12 @@ class Outbox:
 
     @property
     def waiting(self) -> int:
-        """Frames that the queue has not taken."""
+        """Number of frames that the queue has not taken."""
         return len(self._waiting)
 
 
 def let_go(outboxes: Iterable[Outbox], poller: zmq.Poller) -> None:
-    """Close them, with whatever waits to leave."""
+    """Close outboxes, and drop the frames that wait in them."""
     for outbox in dict.fromkeys(outboxes):
         if outbox.socket in poller:
             poller.unregister(outbox.socket)
@@ -182,7 +182,7 @@ def let_go(outboxes: Iterable[Outbox], poller: zmq.Poller) -> None:
 
 
 def flush_all(outboxes: Iterable[Outbox], poller: zmq.Poller) -> None:
-    """Flush, and have the poller wake for those that still have something to send, and for those only."""
+    """Flush outboxes, and register exactly those that still have waiting frames with the poller."""
     for outbox in outboxes:
         if outbox.waiting:
             outbox.flush()

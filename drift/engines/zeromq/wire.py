@@ -1,11 +1,11 @@
 """The wire format: the messages between the processes of a run, as single frames.
 
-Invariant: `decode` gives a message only for a frame that a process of this run made with `encode`, unchanged; for
-anything else it raises `Refused` and has looked at no more than the header and a checksum.
+Invariant: `decode` returns a message only for a frame that a process of this run made with `encode`, unchanged; for any
+other bytes it raises `Refused`, having read no more than the header and a checksum.
 
 Why: a frame starts with a fixed header, and its checksum is xxh3 over all of it, seeded with a number that only the
-processes of the run know. (That keeps accidents and strangers' frames out. Attackers are kept out before that: ipc
-sockets are in a folder of mode 0700, and tcp sockets take no peer without the run's CURVE keys.)
+processes of the run know. (This excludes accidents and frames of other runs. Attackers are excluded before that: ipc
+sockets are in a folder of mode 0700, and tcp sockets accept no peer without the run's CURVE keys.)
 
     magic "DRFT" | version, 1 byte | kind, 1 byte | sender, 2 bytes | body length, 4 bytes | checksum, 8 bytes | body
 
@@ -53,7 +53,7 @@ _MAGIC = b"DRFT"
 
 
 class Kind(enum.IntEnum):
-    """What a body is."""
+    """The kind of a body."""
 
     BATCH = 1
     ACK = 2
@@ -90,11 +90,11 @@ _unpack: dict[int, Callable[[Any], Message]] = {
 
 
 class Refused(Exception):
-    """A frame that is not one of this run's; its text says why."""
+    """A frame that does not belong to this run; the text says why."""
 
 
 class Outdated(Refused):
-    """A frame of this run, from before all went back to a cut."""
+    """A frame of this run, from an earlier generation."""
 
 
 class Codec:
@@ -102,16 +102,16 @@ class Codec:
 
     Args:
         sender: the number of the process, below 2**16.
-        secret: the number that the processes of the run share, 64 bits.
+        secret: the number that the processes of the generation share, 64 bits.
     """
 
     def __init__(self, sender: int, secret: int) -> None:
         self._sender = sender
         self._secret = secret
-        self._secrets: list[int] = []  # of before
+        self._secrets: list[int] = []  # of earlier generations
 
     def reseed(self, secret: int) -> bool:
-        """From now on take frames with this secret, and make no others; whether it is a new one."""
+        """From now on make and accept only frames with this secret; returns whether it is new."""
         if secret == self._secret:
             return False
         self._secrets.append(self._secret)
@@ -122,7 +122,7 @@ class Codec:
         """The frame of a message.
 
         Raises:
-            Oversized: it would not fit.
+            Oversized: the frame would be too long.
         """
         kind = _kinds[type(message)]
         if isinstance(message, Batch):
@@ -169,7 +169,7 @@ class Codec:
 
 
 def opened(frame: bytes) -> Message:
-    """The message of a frame that a process of this run has made or taken, of whatever generation."""
+    """The message of a frame that a process of this run has made or accepted, in any generation."""
     return _message(_header.unpack(frame[: _header.size])[2], memoryview(frame)[_HEADER_BYTES:])
 
 
