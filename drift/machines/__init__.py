@@ -1,1 +1,1 @@
-"""The optimistic machines: pure, on batches. An engine gives them messages and carries what they return."""
+"""The optimistic machines: pure, on batches. An engine passes them messages and delivers the messages they return."""

@@ -2,8 +2,8 @@
 
 Invariant: a `Difference` never holds a tombstone and an item that cancel each other.
 
-Why: for each position in a bucket it gets the output sent before and the output now, and drops it if they are the same,
-with dicts in the same order: a function downstream may depend on that order.
+Why: for each position in a bucket it gets the output sent before and the output now, and drops both if they are equal,
+dicts also in the order of their entries: a function downstream may depend on that order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Difference:
         self.diffs: list[int] = []
 
     def replace(self, meta: bytes, old: Any, new: Any) -> None:
-        """What was sent at `meta` is `old`, and should be `new`; either may be NOTHING."""
+        """The output sent at `meta` is `old` and should be `new`; either may be NOTHING."""
         if old is new or (old is not NOTHING and new is not NOTHING and same(old, new)):
             return
         if old is not NOTHING:
@@ -46,7 +46,7 @@ class Difference:
 
 
 class Debts:
-    """Tombstones that came before their items: each takes back the next equal item with its meta."""
+    """Tombstones that came before their items: each cancels the next equal item with its meta."""
 
     def __init__(self, step: str) -> None:
         self._step = step
@@ -59,7 +59,7 @@ class Debts:
         """Remember a tombstone.
 
         Raises:
-            PayloadError: for a payload without canonical form: nobody could say which item it takes back.
+            PayloadError: for a payload without canonical form: the item that it cancels could not be recognized.
         """
         try:
             place = meta, stored(payload)
@@ -71,11 +71,11 @@ class Debts:
         self._counts[place] = self._counts.get(place, 0) + 1
 
     def rewind(self, cut: bytes) -> None:
-        """Forget the tombstones at or above a cut; below it none waits."""
+        """Forget the tombstones at or above a cut; none waits below it."""
         self._counts = {place: count for place, count in self._counts.items() if place[0] < cut}
 
     def settles(self, meta: bytes, payload: Any) -> bool:
-        """Whether a tombstone was waiting for this item; both are gone then."""
+        """Whether a tombstone was waiting for this item; if so, both are dropped."""
         if not self._counts:
             return False
         place = meta, form_of(payload)

@@ -14,17 +14,17 @@ from typing import Any
 
 from drift_graph.sizes import about_bytes
 
-#: After so many items of an operator some are looked at again for their size.
+#: The size of items is measured again after so many items of an operator.
 _LOOK_ITEMS = 1 << 16
 
 
 class Count:
-    """What has left one operator; each of its edges carried as much.
+    """The items that have left one operator; each of its output edges carried as many.
 
     Attributes:
-        items: with the tombstones among them.
-        bytes: about, in memory.
-        tombstones: of the items.
+        items: including tombstones.
+        bytes: estimated size in memory.
+        tombstones: how many of the items are tombstones.
     """
 
     __slots__ = ("bytes", "items", "tombstones", "_each_bytes", "_look_at")
@@ -34,7 +34,7 @@ class Count:
         self._each_bytes = self._look_at = 0
 
     def add(self, payloads: Sequence[Any], diffs: list[int] | None) -> None:
-        """A batch has left, and is not empty."""
+        """Count a batch that left; it is not empty."""
         count = len(payloads)
         if self.items >= self._look_at:
             self._each_bytes = about_bytes(payloads) // count

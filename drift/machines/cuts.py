@@ -1,11 +1,11 @@
-"""What a stage records besides its states so that cuts can be taken of it, and so that it can resume from one.
+"""Keyed state of a stage: which keys have changed since the last cut, and which may still be in a store.
 
 Invariant: `Touched.take(cut)` gives every key that had an item, a tombstone or a timer below the cut since the cut
 before, and `Touched.above` every key that has had one at or above it. A key is looked up in a store at most once.
 
-Why: whatever changes a key is noted with its meta, batch by batch. What is settled is below every later cut, so only
-its keys are stored, without duplicates once there are many. A key that was looked up stays marked even after the stage
-drops its state because it equals the initial one: the store may still have an older state.
+Why: each change of a key is noted with its meta, batch by batch. Settled changes are below every later cut, so only
+their keys are stored, without duplicates once there are many. A key that was looked up stays marked even after the
+stage drops its state because it equals the initial one: the store may still have an older state.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any
 from drift_graph.meta import BEGINNING
 from drift_graph.metas import Metas
 
-#: In place of the state of a key that is as if it had never been.
+#: In place of the state of a key that is in its initial state, as if it never had an item.
 GONE: Any = type("Gone", (), {"__repr__": lambda self: "gone"})()
 
-#: The state of each of some keys, by their identities: those that a store has, in any order.
+#: Looks up keys in a store by their identities: (key, state) for each that the store has, in any order.
 Lookup = Callable[[Sequence[Any]], Iterable[tuple[Any, Any]]]
 
 
 class Entries:
-    """What a cut has of the keys of a grouping, in columns: iterated, it gives each key, and its value or GONE.
+    """The states of keys of a grouping in a cut, as columns; iterating gives each key with its value or GONE.
 
     Attributes:
-        identities: of keys.
-        values: of these keys.
-        gone: keys that are as if they had never been.
+        identities: of the keys with a value.
+        values: of these keys, in the same order.
+        gone: identities of the keys that are GONE.
     """
 
     __slots__ = ("gone", "identities", "values")
@@ -45,7 +45,7 @@ class Entries:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[Any, Any]]) -> Entries:
-        """From keys and values, of which some may be GONE."""
+        """From keys and values; a value may be GONE."""
         if isinstance(pairs, Entries):
             return pairs
         kept: list[tuple[Any, Any]] = []
@@ -64,15 +64,15 @@ class Entries:
         return len(self.identities) + len(self.gone)
 
 
-_ROWS_KEPT_MIN = 4096  # rows that are kept until settled ones are looked for
-_SETTLED_ROWS_MIN = 1 << 16  # settled rows that may have keys several times, and as many as there are others
+_ROWS_KEPT_MIN = 4096  # rows that may be stored before settled ones are searched for
+_SETTLED_ROWS_MIN = 1 << 16  # settled rows that may hold duplicate keys, and as many more as there are distinct keys
 
 
 class Touched:
-    """The keys that were changed, with the metas of what changed them.
+    """The keys that were changed, with the metas of the items and timers that changed them.
 
     Attributes:
-        tracks: whether keys whose changes are settled are kept, until a cut takes them.
+        tracks: whether keys whose changes are settled are stored until a cut takes them.
     """
 
     def __init__(self, *, tracks: bool = False) -> None:
@@ -86,7 +86,7 @@ class Touched:
         self._rows_max = _ROWS_KEPT_MIN
 
     def note(self, metas: Metas, keys: Sequence[Any]) -> None:
-        """A batch, sorted by meta."""
+        """Note the keys of a batch, sorted by meta."""
         if keys:
             self._batches.append((metas, keys))
             self._rows += len(keys)
@@ -95,7 +95,7 @@ class Touched:
         self._ones.append((meta, key))
 
     def above(self, cut: bytes) -> dict[Any, None]:
-        """The keys of what came at or above a cut."""
+        """The keys with changes at or above a cut."""
         found: dict[Any, None] = {}
         for metas, keys in self._batches:
             if metas[-1] >= cut:
@@ -104,14 +104,14 @@ class Touched:
         return found
 
     def take(self, cut: bytes) -> dict[Any, None]:
-        """The keys of what came below a cut, which is forgotten by this."""
+        """Remove and return the keys with changes below a cut."""
         self._fold()
         found, self._settled = self._settled, {}
         self._pass_to(cut, found)
         return found
 
     def settle(self, minimal_time: bytes) -> None:
-        """Nothing below minimal time will change any more."""
+        """Treat changes below minimal time as settled."""
         batches = self._batches
         while batches and batches[0][0][-1] < minimal_time:
             _, keys = batches.popleft()
@@ -126,11 +126,11 @@ class Touched:
             self._rows_max = max(_ROWS_KEPT_MIN, 2 * (self._rows + len(self._ones)))
 
     def forget_settled(self) -> None:
-        """No cut will be taken."""
+        """Stop tracking settled keys, since no cut will be taken."""
         self._settled, self._unfolded, self._unfolded_rows = {}, [], 0
 
     def _fold(self) -> None:
-        """Each settled key once."""
+        """Remove duplicates among the settled keys."""
         if self._unfolded:
             keys = dict.fromkeys(chain.from_iterable(self._unfolded))
             if self._settled:
@@ -140,7 +140,7 @@ class Touched:
             self._unfolded, self._unfolded_rows = [], 0
 
     def rewind(self, cut: bytes) -> None:
-        """Forget what is at or above a cut."""
+        """Forget changes at or above a cut."""
         batches, self._batches, self._rows = self._batches, deque(), 0
         for metas, keys in batches:
             end = len(metas) if metas[-1] < cut else bisect_left(metas, cut)
@@ -171,10 +171,10 @@ class Touched:
 
 
 class Unasked:
-    """The states that a stage may find in a store, and has not asked for yet.
+    """The states that a stage may find in a store and has not looked up yet.
 
     Args:
-        lookup: into the store, as of the cut that the stage goes on from.
+        lookup: into the store, as of the cut that the stage resumes from.
     """
 
     def __init__(self, lookup: Lookup) -> None:
@@ -182,11 +182,11 @@ class Unasked:
         self._asked: dict[Any, None] = {}
 
     def know(self, keys: Iterable[Any]) -> None:
-        """Keys whose states the stage has been given."""
+        """Mark keys whose states the stage already has."""
         self._asked.update(dict.fromkeys(keys))
 
     def of(self, keys: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """The states of those keys that were not asked for before, where the store has them."""
+        """Look up the keys that were not looked up before; the states that the store has of them."""
         asked = self._asked
         new = [key for key in dict.fromkeys(keys) if key not in asked]
         if not new:
@@ -196,13 +196,13 @@ class Unasked:
 
 
 class KeyedState(ABC):
-    """What a stage keeps by key: got and put as it steps, as of a cut, and what has changed since the cut before.
+    """The keyed state of a stage: lookup and restore, the state as of a cut, and the changes since the previous cut.
 
-    How a state is kept is the stage's own, since it may have to be taken back; where its keys have been, and which of
-    them a store may still have, is here.
+    Each stage has its own form of the state, since it may have to undo steps; this class tracks which keys have changed
+    and which of them a store may still have.
 
     Attributes:
-        whole_below: what comes below it comes in this call at the latest, so that nothing there is ever taken back.
+        whole_below: all items below it are complete with this call, so nothing below it is ever taken back.
     """
 
     whole_below: bytes = BEGINNING
@@ -211,36 +211,36 @@ class KeyedState(ABC):
 
     @property
     def wants_keys(self) -> bool:
-        """Whether the keys of a batch have to be known before its items are stepped, as `get` needs them."""
+        """Whether the keys of a batch must be computed before its items are processed, because `get` needs them."""
         return self._touched is not None or self._unasked is not None
 
     def get(self, metas: Metas, keys: Sequence[Any]) -> None:
-        """Before the items of a batch are stepped through, sorted by meta: have the states of their keys."""
+        """Fetch the states of the keys of a batch, sorted by meta, before its items are processed."""
         if self._touched is not None:
             self._touched.note(metas, keys)
         if self._unasked is not None:
             self.put(self._unasked.of(keys))
 
     def track(self, *, tracks: bool = True) -> None:
-        """Before any item: cuts will be taken of this stage; or, at any time, none any more."""
+        """Start tracking changes for cuts, before any item; or, with False and at any time, stop it."""
         self._touched = self._touched or Touched()
         self._touched.tracks = tracks
         if not tracks:
             self._touched.forget_settled()
 
     def changed(self, cut: bytes) -> Entries:
-        """The keys that have changed since the last cut, and what items above this one need of each, or GONE.
+        """The keys that have changed since the last cut, each with the state that items above this cut need, or GONE.
 
-        Taken when minimal time has come to the cut, before the stage is told of a greater one. A key whose step raised
-        below the cut is left out: nothing goes on from there.
+        To be called when minimal time has reached the cut, before `settle` with a greater one. A key whose step raised
+        below the cut is left out: the run ends there.
         """
         assert self._touched is not None
         return self.as_of(cut, list(self._touched.take(cut)))
 
     def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
-        """Go on, before any item, from a cut that had this of keys; of others `lookup` knows, and is asked once.
+        """Resume from a cut with these states, before any item; other keys are looked up in `lookup`, once each.
 
-        Those with timers, or with windows that are open, have to be among the entries.
+        Keys with timers or open windows must be among the entries.
         """
         entries = list(entries)
         self.put(entries)
@@ -251,15 +251,15 @@ class KeyedState(ABC):
 
     @abstractmethod
     def put(self, entries: Iterable[tuple[Any, Any]]) -> None:
-        """Have this of keys, none of which has had an item here."""
+        """Set the states of keys, none of which has had an item here."""
 
     @abstractmethod
     def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
-        """Of these keys, whatever they have, what items above a cut need, or GONE; see `changed`."""
+        """The state that items above a cut need of each of these keys, or GONE; see `changed`."""
 
     @abstractmethod
     def rewind(self, cut: bytes) -> None:
-        """Forget all that is at or above a cut, which is not below the minimal time that was told last.
+        """Forget all that is at or above a cut, which is not below the last minimal time passed to `settle`.
 
-        The stage is then as one that was given what is below the cut, and nothing else.
+        The stage is then in the state of a stage that only got the items below the cut.
         """

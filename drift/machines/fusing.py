@@ -24,10 +24,10 @@ class Fused(NamedTuple):
     """A cycle as one stage.
 
     Attributes:
-        output: name of the map whose output the stage gives.
-        maps: names of the maps that do not run then.
-        key: of items that come from outside the cycle.
-        make: a new stage, where the argument says whether items may come back to it by a longer way.
+        output: name of the map whose output the stage produces.
+        maps: names of the maps that the stage replaces.
+        key: key function for items from outside the cycle.
+        make: creates a stage; the argument says whether items may come back to it through other operators.
     """
 
     output: str
@@ -37,7 +37,7 @@ class Fused(NamedTuple):
 
 
 def fused_form(dataflow: Dataflow, group: Group) -> Fused | None:
-    """The form of the cycle that a grouping is the heart of, if it is one."""
+    """The fused form of the cycle around a grouping; None if it has none."""
     if not isinstance(group.key, ScanKey) or group.window != 2:
         return None
     by_function: dict[type, Map] = {}
@@ -76,7 +76,7 @@ def _process(dataflow: Dataflow, group: Group, state: Map, timers: Map, output: 
     return Fused(output.name, (state.name, timers.name, output.name), process.key, stage)
 
 
-#: By the functions of the maps that listen to the grouping, what they feed back first and their output last.
+#: By the types of the functions of the maps after the grouping: those of the feedback first, that of the output last.
 forms: dict[tuple[type, ...], Callable[..., Fused]] = {
     (ScanState, ScanOutput): _scan,
     (ProcessState, ProcessTimers, ProcessOutput): _process,

@@ -1,13 +1,12 @@
-"""Windowed grouping, optimistic: a bucket is right for what has come so far, and corrects itself when more comes.
+"""Windowed grouping, optimistic: the windows of a key are right for the items so far, and are corrected when more come.
 
-Invariant: after `process`, for every item of a bucket the window that was sent for it, counting tombstones, is the
-one that its bucket gives now, and the last of them is kept; what is settled is kept in no other way, but for a few
-items of some buckets.
+Invariant: after `process`, the window sent for every item, counting tombstones, is the one that its bucket gives now.
+The last window of each key is stored; apart from it, settled items are dropped, except a few in some buckets.
 
-Why: items above all others of their keys, which no tombstone can have waited for, change no window that was sent: each
-new one is the key's last one with an item more, and the items are logged until they are settled. Where an item comes
-below others, what was logged of its key is put into a bucket. The buckets that change are compared before and after
-the whole batch, from the first change to `window - 1` items past the last, and the difference is sent.
+Why: an item above all others of its key, with no tombstone waiting for it, changes no window that was sent: its window
+is the key's last one plus the item, and the item is logged until it is settled. If an item comes below others, the
+logged items of its key move into a bucket. The buckets that change are compared before and after the whole batch, from
+the first change to `window - 1` items past the last, and the difference is sent.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _Change = tuple[bytes, Any, int]
 
 
 class _Bucket:
-    """The items of one key that are not settled, apart from those that are only logged, and some before them."""
+    """The unsettled items of one key that were drawn from the log, and some settled ones before them."""
 
     __slots__ = ("metas", "payloads", "drawn_to")
 
@@ -47,7 +46,7 @@ class _Bucket:
         self.drawn_to = 0
 
     def begin(self, payloads: Sequence[Any]) -> None:
-        """With settled items, which are below all that may come."""
+        """Start with settled items, which are below all items that may still come."""
         self.metas += [BEGINNING] * len(payloads)
         self.payloads += payloads
 
@@ -55,9 +54,9 @@ class _Bucket:
 def keyed(
     group: Group, rank: bytes, columns: Columns, ports: Ports, *, endless: bool = False
 ) -> tuple[Columns, Sequence[Any]]:
-    """A batch and the identities of its keys; items whose key cannot be had leave as failures.
+    """A batch and the identities of its keys; items whose key function fails leave as failures.
 
-    So do, where the grouping is on a cycle that may be `endless`, items that have been round it too often.
+    So do, if the grouping is on a cycle that may be `endless`, items that have gone round it too often.
     """
     try:
         if endless and max(map(len, columns.metas), default=0) > META_BYTES_MAX:
@@ -93,7 +92,7 @@ class GroupStage(InOrder):
         self._window = group.window
         self._kept = 1 - group.window or 1  # from this index on the next window has the last one's payloads
         self._windows: dict[Any, tuple[Any, ...]] = {}
-        self._plain = True  # as far as has been seen, windows are made of plain payloads
+        self._plain = True  # so far all windows consisted of plain payloads
         self._log = Log()
         self._buckets: dict[Any, _Bucket] = {}
         self._debts = Debts(group.step)
@@ -151,7 +150,7 @@ class GroupStage(InOrder):
             if not stands_for_itself(kind):
                 return windows
             loop_over(self._window)(self._windows, key_of, kind, payloads, windows.append)
-        except BaseException as raised:  # met again with what is left
+        except BaseException as raised:  # raised again with the rest of the batch
             pass_interrupts(raised)
         return windows
 
@@ -169,9 +168,9 @@ class GroupStage(InOrder):
         return difference.columns()
 
     def _bucket(self, key: Any) -> _Bucket:
-        """The bucket of a key with all that was logged of it, and of what is settled no more than windows need.
+        """The bucket of a key with all its logged items, and only the settled ones that windows need.
 
-        One that is settled as a whole is begun anew: items that came after it may have been settled in the log.
+        A bucket that is entirely settled is rebuilt: items after it may have been settled in the log.
         """
         bucket = self._buckets.get(key)
         is_new = bucket is None or not bucket.metas or bucket.metas[-1] < self._log.settled
@@ -220,7 +219,7 @@ class GroupStage(InOrder):
         keep: int,
         difference: Difference,
     ) -> None:
-        """Send what makes the old windows into the new ones, from index `first` of the bucket on."""
+        """Send the difference between the old windows and the new ones, from index `first` of the bucket on."""
         window = self._window
         old_end, end = len(old_metas), len(metas)
         while (
@@ -246,14 +245,14 @@ class GroupStage(InOrder):
             difference.replace(where, old, new)
 
     def settle(self, minimal_time: bytes) -> None:
-        """Nothing below minimal time will change any more: forget what only a change there would need."""
+        """Drop what is only needed for changes below minimal time, since there will be none."""
         self._log.settle(minimal_time)
         self._buckets = self._log.unsettled(self._buckets)
         if self._touched is not None:
             self._touched.settle(minimal_time)
 
     def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
-        """Their last `window - 1` payloads below the cut, or GONE."""
+        """The last `window - 1` payloads of these keys below the cut, or GONE."""
         befores = self._befores(cut) if keys else {}
         windows, kept = self._windows, self._kept
         lasts = [window[kept:] for window in map(windows.get, keys, repeat(()))]
@@ -262,7 +261,7 @@ class GroupStage(InOrder):
         return Entries(keys, lasts) if all(lasts) else Entries.of((key, last or GONE) for key, last in zip(keys, lasts))
 
     def rewind(self, cut: bytes) -> None:
-        """Forget all that is at or above a cut, which is not below the minimal time that was told last."""
+        """Forget all that is at or above a cut; see `KeyedState.rewind`."""
         for key, payloads in self._befores(cut).items():
             if payloads:
                 self._windows[key] = payloads
@@ -277,7 +276,7 @@ class GroupStage(InOrder):
             self._touched.rewind(cut)
 
     def _befores(self, cut: bytes) -> dict[Any, tuple[Any, ...]]:
-        """Of each key that has items at or above a cut, its last `window - 1` payloads below."""
+        """The last `window - 1` payloads below a cut of each key that has items at or above it."""
         befores: dict[Any, tuple[Any, ...]] = {}
         for key, bucket in self._buckets.items():
             at = bisect_left(bucket.metas, cut)
@@ -294,5 +293,5 @@ class GroupStage(InOrder):
 
     @property
     def held(self) -> int:
-        """Items that are not settled, and tombstones that wait for theirs."""
+        """How many items are unsettled, and tombstones wait for their items."""
         return len(self._debts) + self._log.held(self._buckets)

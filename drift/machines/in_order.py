@@ -1,10 +1,10 @@
-"""What groupings and scans share: where nothing will come below a batch, finding keys and stepping is one loop.
+"""Shared by groupings and scans: if no item will come below a batch, one loop computes keys and processes items.
 
-Invariant: the outputs are those of finding the keys first, and stepping then. An item at which the loop ends, because
-its key is not of the type of others or a call raises, is met again that way, with all behind it.
+Invariant: the outputs are the same as with two passes, keys first and steps then. If the loop stops at an item, because
+its key is of another type or a call raises, that item and all after it go through the two passes.
 
-Why: keys of most graphs are of one type whose values stand for themselves, so there is nothing to find out about them
-that would need all of them at once; and what comes in order is not logged.
+Why: in most graphs all keys are of one type whose values are their own identities, so no pass over all keys is needed;
+and items that come in order are not logged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class InOrder(KeyedState):
     _debts: Debts
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
-        """Take a batch sorted by meta; the outputs to send and take back, whose metas still lack the suffix."""
+        """Process a batch sorted by meta; returns outputs and tombstones, whose metas still lack the suffix."""
         metas, payloads, diffs = columns
         if not metas:
             return columns
@@ -44,16 +44,16 @@ class InOrder(KeyedState):
     @property
     @abstractmethod
     def _corrects(self) -> bool:
-        """Whether there are keys whose items cannot be stepped through one after the other."""
+        """Whether some keys have a bucket or a step that raised, so their items cannot simply be processed in order."""
 
     @abstractmethod
     def _run_at_once(self, payloads: list[Any]) -> list[Any]:
-        """Find keys and step in one loop: the outputs up to the item at which it ends."""
+        """Compute keys and process items in one loop; the outputs up to the item at which it stops."""
 
     @abstractmethod
     def _process(self, columns: Columns, ports: Ports, is_whole: bool) -> Columns:
-        """The same for one item or more.
+        """The two passes, for one item or more.
 
         Args:
-            is_whole: nothing will come below them, nor take them back.
+            is_whole: no item will come below them, and no tombstone for them.
         """

@@ -1,4 +1,4 @@
-"""What makes two keys one, and which worker a key belongs to.
+"""The identity of a key, and the worker that owns it.
 
 Invariant: two keys have one identity exactly when they have equal canonical bytes.
 
@@ -62,7 +62,7 @@ def identity_of(form: bytes) -> Any:
 
 
 class _Owners(dict[Any, int]):
-    """Owners by the identities of keys, found when asked for, and remembered."""
+    """Owners by the identities of keys, computed on first use and cached."""
 
     def __init__(self, workers: int) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class _Owners(dict[Any, int]):
 
 
 class Partitioner:
-    """Which of `workers` a key belongs to: xxh64 of its canonical bytes, modulo their number."""
+    """The owner of a key: xxh64 of its canonical bytes, modulo the number of workers."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers

@@ -1,12 +1,12 @@
-"""What a stage has processed in order and may have to correct: batches of items, until they are settled.
+"""The log of a stage: batches that it processed in order and may have to correct, until they are settled.
 
-Invariant: there is one copy of every unsettled item, here or in the history drawn from here. The items drawn for a key
-come in the order of their metas. Memory follows the number of unsettled items, in any distribution.
+Invariant: there is one copy of every unsettled item, in the log or in the history drawn from it. The items drawn for a
+key are in the order of their metas. Memory is proportional to the number of unsettled items, in any distribution.
 
-Why: a segment is a batch whose items lie above all that were logged of their keys before; drawing a key's history takes
-its items out. A segment is dropped when its last item is settled, and cut each time half of the rest is: so one item
-far ahead keeps only itself in memory. A draw searches each segment; so a few items above those of the last segment are
-added to it if that consists of such batches too: a cycle logs item by item.
+Why: a segment is a batch whose items are above all logged items of their keys; drawing a key's history takes its items
+out. A segment is dropped when its last item is settled, and cut each time half of the rest is: so one item far ahead
+holds only itself in memory. A draw searches each segment; so small batches in order are appended to the last segment
+if it consists of small batches too, since a cycle logs item by item.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from drift_graph.meta import BEGINNING
 from drift_graph.metas import Metas, count_upto
 
-_CUT_ITEMS_MIN = 16  # a shorter segment stays whole, and is added to
-_ABOVE_ITEMS_MIN = 64  # items above a batch that are looked at, and four times as many as it has
-_HISTORIES_KEPT_MIN = 256  # histories that may stay, settled or not, until they are looked through
+_CUT_ITEMS_MIN = 16  # a shorter segment is not cut, and small batches are appended to it
+_ABOVE_ITEMS_MIN = 64  # items above a batch that are searched for keys, plus four times as many as it has
+_HISTORIES_KEPT_MIN = 256  # histories that may stay, settled or not, before they are searched for settled ones
 
 
 class Keyed(NamedTuple):
@@ -35,11 +35,11 @@ class Keyed(NamedTuple):
 
 
 class History(Protocol):
-    """What was drawn of one key, and changed since.
+    """The items drawn from the log for one key, with later changes.
 
     Attributes:
         metas: of its items.
-        drawn_to: number of the first segment that was not looked into for it.
+        drawn_to: number of the first segment that was not searched for it.
     """
 
     metas: list[bytes]
@@ -50,7 +50,7 @@ H = TypeVar("H", bound=History)
 
 
 class _Segment:
-    """What is left of a batch: its items that are neither settled nor drawn, and some that are."""
+    """The rest of a batch: all items that are neither settled nor drawn, and some that are."""
 
     __slots__ = ("number", "metas", "keys", "columns", "_places")
 
@@ -59,10 +59,10 @@ class _Segment:
         self.metas = metas
         self.keys = keys
         self.columns = columns
-        self._places: dict[Any, list[int]] | None = None  # by key, where items are that were not drawn
+        self._places: dict[Any, list[int]] | None = None  # by key: the indices of items that were not drawn
 
     def extend(self, metas: Metas, keys: Sequence[Any], columns: tuple[Sequence[Any], ...]) -> None:
-        """With items above all its own; it is of lists."""
+        """Append items above all others of the segment, whose columns are lists."""
         if self._places is not None:
             for index, key in enumerate(keys, len(self.metas)):
                 self._places.setdefault(key, []).append(index)
@@ -70,7 +70,7 @@ class _Segment:
             own += added  # type: ignore[operator]
 
     def take(self, key: Any) -> Sequence[int]:
-        """Where the items of a key are, which leave the segment by this."""
+        """Take the items of a key out of the segment; their indices."""
         if self._places is None:
             self._places = {}
             for index, each in enumerate(self.keys):
@@ -78,7 +78,7 @@ class _Segment:
         return self._places.pop(key, ())
 
     def cut(self, settled: bytes) -> None:
-        """Let go of what is settled or was drawn."""
+        """Drop items that are settled or were drawn."""
         if self._places is None:
             at = bisect_left(self.metas, settled)
             self.metas, self.keys = self.metas[at:], self.keys[at:]
@@ -91,7 +91,7 @@ class _Segment:
         self.columns = tuple([column[index] for index in kept] for column in self.columns)
 
     def truncate(self, cut: bytes) -> None:
-        """Let go of what is at or above a cut, or was drawn."""
+        """Drop items that are at or above a cut or were drawn."""
         if self._places is None:
             kept: Sequence[int] = range(bisect_left(self.metas, cut))
         else:
@@ -121,7 +121,7 @@ class Log:
     """The segments of one stage.
 
     Attributes:
-        settled: minimal time, as far as the stage has been told.
+        settled: the last minimal time passed to the stage.
     """
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class Log:
         return len(self._segments)
 
     def append(self, metas: Metas, keys: Sequence[Any], *columns: Sequence[Any]) -> None:
-        """Log a batch whose items lie above all that were logged of their keys."""
+        """Log a batch whose items are above all logged items of their keys."""
         if len(metas) < _CUT_ITEMS_MIN:
             open_segment = self._segments.get(self._open)
             if open_segment is not None and metas[0] > self._open_last:
@@ -170,7 +170,7 @@ class Log:
         return meta > self._last
 
     def parted(self, batch: Keyed, histories: Mapping[Any, History]) -> tuple[Keyed, Keyed]:
-        """The items that may lie below others of their key, and those that lie above all of theirs."""
+        """Split a batch: the items that may be below others of their key, and those above all of theirs."""
         metas, keys, payloads = batch
         at = count_upto(metas, self._last)
         self._last = max(self._last, metas[-1])
@@ -193,11 +193,11 @@ class Log:
         return first, second
 
     def note(self, metas: Metas) -> None:
-        """Items and tombstones with these metas came, and were not parted."""
+        """Note items and tombstones that did not go through `parted`."""
         self._last = max(self._last, metas[-1])
 
     def _keys_above(self, meta: bytes, items_max: int) -> set[Any] | None:
-        """Keys of the items at a meta or above, and perhaps others; None where these are too many to look at."""
+        """Keys of the items at a meta or above, and perhaps others; None if there are too many items to search."""
         keys: set[Any] = set()
         for index in range(len(self._lasts) - 1, self._lasts_gone - 1, -1):
             last, number = self._lasts[index]
@@ -227,7 +227,7 @@ class Log:
                     yield segment.metas[index], *(column[index] for column in segment.columns)
 
     def settle(self, minimal_time: bytes) -> None:
-        """Nothing below minimal time will change any more: forget it."""
+        """Drop items below minimal time, since none will change any more."""
         self.settled = minimal_time
         lasts, gone = self._lasts, self._lasts_gone
         while gone < len(lasts) and lasts[gone][0] < minimal_time:
@@ -251,7 +251,7 @@ class Log:
                 yield from self._segments[number].above(cut)
 
     def rewind(self, cut: bytes) -> None:
-        """Forget what is at or above a cut, which is not below what is settled."""
+        """Drop items at or above a cut, which is not below `settled`."""
         first = bisect_left(self._lasts, (cut, -1), self._lasts_gone)
         self._open = -1
         cut_through = [number for _, number in self._lasts[first:]]
@@ -275,9 +275,9 @@ class Log:
             del self._segments[segment.number]
 
     def unsettled(self, histories: dict[Any, H]) -> dict[Any, H]:
-        """The histories without those that are settled, which are looked for where they have become many.
+        """The histories without the settled ones; these are searched for only once there are many histories.
 
-        What was drawn for these does not come back.
+        The items of the removed histories are lost.
         """
         if self._last < self.settled:
             return {}
@@ -290,7 +290,7 @@ class Log:
         return left
 
     def held(self, histories: Mapping[Any, History]) -> int:
-        """Items that are not settled, here and in histories."""
+        """How many items are unsettled, in the log and in histories."""
         in_histories = sum(
             len(history.metas) - bisect_left(history.metas, self.settled) for history in histories.values()
         )
