@@ -1,11 +1,11 @@
-"""Chains and trees of maps, run batch by batch as one function from a source or a grouping to where its items go.
+"""Chains and trees of maps, run batch by batch as one function from a source or a grouping to the next ports.
 
-Invariant: an item that goes through a program gets the same meta and payloads as if each map ran apart; a map that
-raises for a payload gives a Failure in its place, and what other payloads give is not touched.
+Invariant: the outputs of a program have the same metas and payloads as if each map ran separately. A map that raises
+for a payload gives a Failure in its place; the outputs for other payloads are unaffected.
 
-Why: a map's children get `rank | index`, which depends on the map and the child only. For the maps that give at most
-one child the index is 0, so the bytes of a whole chain are known beforehand and are appended once, at its end. Children
-at later times leave a map as a batch of their own, so that batches of ordinary ones stay in order.
+Why: a map's children get `rank | index`, which depends on the map and the child only. For maps that give at most one
+child the index is 0, so the bytes of a whole chain are known beforehand and are appended once, at its end. Children at
+later times leave a map in separate batches, so that batches of ordinary children stay in order.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ class _Piece(NamedTuple):
         return Columns(with_suffix(self.metas, self.suffix + more), self.payloads, self.diffs)
 
 
-#: What a program or a stage gives: for each port (a grouping, a sink, or FAILURES) batches of items.
+#: The output of a program or a stage: for each port (a grouping, a sink, or FAILURES) batches of items.
 Ports = dict[str, list[Columns]]
 
-#: By the global time of a later item: the meta of what a map was given, that made it.
+#: By the global time of a later item: the meta of the map's input item that it was made from.
 Origins = dict[bytes, bytes]
 
 
 def called(function: Callable[[Any], Any], payloads: list[Any]) -> list[Any]:
-    """What a function gives for each payload.
+    """The results of a function, one for each payload.
 
     Raises:
-        RuntimeError: it raised StopIteration, which `map` takes for the end of the payloads.
+        RuntimeError: it raised StopIteration, which `map` would take for the end of the payloads.
     """
     results = function.each(payloads) if isinstance(function, MapsEach) else list(map(function, payloads))
     if len(results) != len(payloads):
@@ -66,12 +66,12 @@ def called(function: Callable[[Any], Any], payloads: list[Any]) -> list[Any]:
 
 
 class _Port(NamedTuple):
-    """Where items leave a program.
+    """A port where items leave a program.
 
     Attributes:
-        suffix: the rank that a sink appends to metas; nothing for other ports.
-        look: whether a grouping has to tell the items from others.
-        rank: of the grouping, in the metas of failures.
+        suffix: the rank that a sink appends to metas; empty for other ports.
+        look: checks for canonical forms, if the grouping has to tell items apart; else None.
+        rank: of the grouping, for the metas of failures.
     """
 
     name: str
@@ -87,7 +87,7 @@ class _Port(NamedTuple):
 
 
 def _without_formless(columns: Columns, look: Identifiable, rank: bytes, ports: Ports) -> Columns:
-    """The items that have canonical forms; failures take the place of others."""
+    """The items that have canonical forms; the others leave as failures."""
     failures = Difference()
     kept = bytearray(b"\x01") * len(columns.metas)
     for at, (meta, payload) in enumerate(zip(columns.metas, columns.payloads)):
@@ -105,7 +105,7 @@ def _without_formless(columns: Columns, look: Identifiable, rank: bytes, ports: 
 
 
 class _Step:
-    """One map of a program, and where its items go."""
+    """One map of a program, and the maps and ports that its items go to."""
 
     def __init__(self, operator: Map, rank: int) -> None:
         self.operator = operator
@@ -120,13 +120,13 @@ class _Step:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it gives one payload for one, by nothing but the payload, and one by one."""
+        """Whether it gives exactly one payload for each, from the payload alone, called item by item."""
         operator = self.operator
         is_one_by_one = not isinstance(operator.function, MapsEach)
         return operator.arity == "one" and is_one_by_one and not operator.later and not operator.timed
 
     def run(self, piece: _Piece, ports: Ports, ended: bool, origins: Origins | None) -> Sequence[_Piece]:
-        """The items that this map makes of a batch; failures go to their port."""
+        """The outputs of this map for a batch; failures go to their port."""
         made = Later.made
         seen = self.sampler.sample(piece.payloads)
         try:
@@ -178,7 +178,7 @@ class _Step:
         return results
 
     def _moved(self, piece: _Piece, moves: Moves, origins: Origins | None) -> _Piece:
-        """Children that are the payloads, all at one moment."""
+        """The payloads as children, all at one moment."""
         parents = with_suffix(piece.metas, piece.suffix)
         metas = moves.metas(parents, self.only_child)
         if origins is not None:
@@ -188,7 +188,7 @@ class _Step:
         return _Piece(metas, b"", piece.payloads, piece.diffs)
 
     def _placed(self, piece: _Piece, families: Sequence[Sequence[Any]], ended: bool, origins: Origins | None) -> _Piece:
-        """Children of which some may be at later times, each with its whole meta."""
+        """Children, some of which may be at later times, each with its complete meta."""
         metas: list[bytes] = []
         payloads: list[Any] = []
         diffs: list[int] | None = None if piece.diffs is None else []
@@ -205,7 +205,7 @@ class _Step:
         return _Piece(metas, b"", payloads, diffs)
 
     def _apart(self, piece: _Piece) -> Sequence[_Piece]:
-        """Ordinary children and later ones in batches of their own."""
+        """Split ordinary and later children into separate batches."""
         if self._moves is not None and self._moves.rounds:
             return (piece,)
         later = list(map(is_later, piece.metas))
@@ -239,7 +239,7 @@ class _Step:
         return _Piece(made, b"", payloads, diffs)
 
     def _run_one_by_one(self, piece: _Piece, ports: Ports, ended: bool, origins: Origins | None) -> Sequence[_Piece]:
-        """The same where some payloads make the function raise."""
+        """Like `run`, if the function raises for some payloads."""
         metas: list[bytes] = []
         payloads: list[Any] = []
         families: list[Sequence[Any]] = []
@@ -270,7 +270,7 @@ class _Step:
 
 
 class _Row:
-    """Steps in a row, each giving one payload for one to the next and to nobody else."""
+    """Steps in a row: each gives one payload for each, to the next step only."""
 
     def __init__(self, steps: Sequence[_Step]) -> None:
         self._steps = steps
@@ -279,7 +279,7 @@ class _Row:
         self._suffix = b"".join(step.only_child for step in steps)
 
     def run(self, piece: _Piece) -> _Piece | None:
-        """The items that the last step makes of a batch; None where its steps have to be run apart: a call raised."""
+        """The outputs of the last step for a batch; None if a call raised, so the steps have to run separately."""
         made = Later.made
         payloads: Sequence[Any] = piece.payloads
         try:
@@ -298,7 +298,7 @@ class _Row:
         return _Piece(piece.metas, piece.suffix + self._suffix, first + results if first else results, piece.diffs)
 
     def _run_sampled(self, payloads: list[Any]) -> list[Any]:
-        """What the steps make of a few payloads, one after the other, since a sample of these is due."""
+        """Run the steps one after the other on a few payloads, to sample the payloads between them."""
         for step in self._steps:
             seen = step.sampler.sample(payloads)
             payloads = called(step.operator.function, payloads)
@@ -326,12 +326,12 @@ def _rows(steps: Sequence[_Step]) -> dict[int, _Row]:
 
 
 class Program:
-    """All the maps between an operator and the groupings and sinks that its items reach without passing a grouping.
+    """All maps between an operator and the groupings and sinks that its items reach without passing a grouping.
 
     Args:
         dataflow: the graph.
         start: the operator.
-        counts: where given, what it and the maps give is counted there.
+        counts: if not None, counts the items that leave the operator and the maps.
     """
 
     def __init__(self, dataflow: Dataflow, start: str, counts: Counts | None = None) -> None:
@@ -347,7 +347,7 @@ class Program:
         for name, at in index.items():
             self._steps[at].maps, self._steps[at].ports = _targets(dataflow, name, index, looks)
         self._rows = _rows(self._steps) if counts is None else {}
-        self._counts: list[Count] = []  # of what the start gives, then of each map
+        self._counts: list[Count] = []  # of the start, then of each map
         if counts is not None:
             self._counts = [counts.setdefault(name, Count()) for name in (start, *index)]
 
@@ -357,13 +357,13 @@ class Program:
 
     @property
     def targets(self) -> list[str]:
-        """Names of the groupings and sinks that items come to."""
+        """Names of the groupings and sinks that items reach."""
         every = [self._start_ports, *(step.ports for step in self._steps)]
         return list(dict.fromkeys(name for ports in every for name, *_ in ports))
 
     @property
     def targets_at_once(self) -> list[str]:
-        """Those that they come to without being put into a later round."""
+        """The targets that items reach without being put into a later round."""
         ports = [self._start_ports]
         todo = list(dict.fromkeys(self._start_maps))
         for at in todo:
@@ -375,12 +375,12 @@ class Program:
     def run(
         self, columns: Columns, ports: Ports, suffix: bytes = b"", ended: bool = False, origins: Origins | None = None
     ) -> None:
-        """Send a batch through.
+        """Send a batch through the maps.
 
         Args:
-            suffix: what the operator before the program appends to the metas.
-            ended: whether all input has ended, so that timers may not go on for ever.
-            origins: where given, it gets the later items that maps have made, and what each was made of.
+            suffix: the bytes that the operator before the program appends to the metas.
+            ended: whether all input has ended, so that timers must not go on for ever.
+            origins: if not None, gets the origin of each later item that a map makes.
         """
         waiting: list[list[_Piece]] = [[] for _ in self._steps]
         start = _Piece(columns.metas, suffix, columns.payloads, columns.diffs)
@@ -389,7 +389,7 @@ class Program:
             counts[0].add(columns.payloads, columns.diffs)
         _hand_on(start, self._start_maps, self._start_ports, waiting, ports)
         for at, (step, pieces) in enumerate(zip(self._steps, waiting), 1):
-            if len(pieces) > 1:  # where branches meet: go on as one, or n diamonds in a row would make 2**n batches
+            if len(pieces) > 1:  # join branches where they meet, or n diamonds in a row would make 2**n batches
                 pieces = [_joined(pieces)]
             for piece in pieces:
                 row = self._rows.get(at)
@@ -438,8 +438,8 @@ def _targets(
 def _maps_below(dataflow: Dataflow, start: str) -> list[str]:
     """Maps that items of `start` reach through maps, each after those that feed it: by falling rank, but for cycles.
 
-    A cycle always passes a grouping, and between groupings a feedback edge may lead from a lower to a higher rank;
-    so the order is a depth-first one.
+    Every cycle passes a grouping, and between groupings a feedback edge may lead from a lower to a higher rank;
+    so the order is depth-first.
     """
     order: list[str] = []
     done: set[str] = set()

@@ -1,11 +1,11 @@
 """Later items that wait for their time, in front of a grouping.
 
-Invariant: every item and tombstone that was added is taken exactly once, when the bound that it waits for has passed
+Invariant: every item and tombstone that was added is taken exactly once, after the bound that it waits for has passed
 it.
 
-Why: batches are kept sorted in a heap by their first meta; the part below a bound is cut off. The output does not
-depend on when an item is taken, since groupings correct themselves; but a later item that was processed at once would
-be corrected by every item before its time.
+Why: sorted batches are in a heap by their first meta; the part below a bound is cut off. The output does not depend on
+when an item is taken, since groupings correct themselves; but a later item that was processed at once would be
+corrected by every item before its time.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ class Pending:
         return self._heap[0][0] if self._heap else None
 
     def add(self, columns: Columns) -> None:
-        """Items and tombstones, sorted by meta."""
+        """Add items and tombstones, sorted by meta."""
         self._added += 1
         heappush(self._heap, (columns.metas[0], self._added, columns))
 
     def held(self) -> list[Columns]:
-        """All that waits, batches that are sorted each."""
+        """All waiting items, in batches that are each sorted by meta."""
         return [columns for _, _, columns in sorted(self._heap, key=lambda entry: entry[:2])]
 
     def clear(self) -> None:
-        """Forget all that waits, which a worker does that goes back to a cut: the senders have it."""
+        """Drop all waiting items when the worker goes back to a cut: their senders have them."""
         self._heap.clear()
 
     def is_due(self, heartbeat: bytes, minimal_time: bytes) -> bool:
-        """Whether `take` would give something."""
+        """Whether `take` would return any items."""
         if not self._heap or self._heap[0][0] >= heartbeat:
             return False
         return any(_due(columns.metas[:1], heartbeat, minimal_time) for _, _, columns in self._heap)
 
     def take(self, heartbeat: bytes, minimal_time: bytes) -> list[Columns]:
-        """What has come to its time: below the heartbeat; of a round, when minimal time has reached it."""
+        """Take the items whose time has come: below the heartbeat and, in a round, once minimal time has reached it."""
         taken: list[Columns] = []
         rounds: list[Columns] = []
         while self._heap and self._heap[0][0] < heartbeat:
@@ -76,7 +76,7 @@ class Pending:
 
 
 def _due(metas: Metas, heartbeat: bytes, minimal_time: bytes) -> int:
-    """How many of sorted later metas have come to their time."""
+    """For how many of the sorted later metas the time has come."""
     end = bisect_left(metas, heartbeat)
     for at in range(bisect_left(metas, reached(minimal_time)), end):
         if in_rounds(metas[at]):
@@ -85,7 +85,7 @@ def _due(metas: Metas, heartbeat: bytes, minimal_time: bytes) -> int:
 
 
 def split(columns: Columns, heartbeat: bytes, minimal_time: bytes) -> tuple[Columns | None, Columns | None]:
-    """A batch for a grouping: what it gets now, and what waits, sorted by meta."""
+    """Split a batch for a grouping into the items to process now, and the items that wait, sorted by meta."""
     if LATER_MARK not in set(map(_mark, columns.metas)):
         return columns, None
     columns = sorted_by_meta(columns)

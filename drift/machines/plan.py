@@ -1,9 +1,9 @@
-"""From a graph to what a worker runs: stages, programs of maps between them, and the order to run them in.
+"""Turns a graph into an execution plan: stages, programs of maps between them, and the order to run them in.
 
 Invariant: a plan gives the same metas and payloads as the graph's operators one by one, fused or not.
 
-Why: only two things are fused. Maps between two stages become a program, which computes the same bytes. A grouping
-whose cycle is one of `fusing.forms`, to which nothing else listens, becomes the one stage of that form.
+Why: there are two kinds of fusion. Maps between two stages become a program, which computes the same bytes. A grouping
+whose cycle is one of `fusing.forms`, with no other consumers, becomes one stage of that form.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Plan:
     Args:
         dataflow: the graph.
         fused: whether scans run as one loop; False runs their cycles item by item, as written.
-        only: names of the groupings to run, whole components of them; items for others leave as those for sinks do.
-        counted: whether what leaves operators is counted.
+        only: names of the groupings to run, complete components; items for other groupings leave like those for sinks.
+        counted: whether the items that leave operators are counted.
 
     Attributes:
         programs: the maps after each source and each stage, by its name.
-        components: names of the groupings, in an order in which items flow; those on a common cycle together, but for
-            cycles by later rounds of iterations.
-        loops: the same with these cycles as well.
-        counts: of what left operators so far, those inside of fused stages apart; empty where it is not counted.
-        puts_later: whether maps that run put items at later times, so that these come to stages before their time.
+        components: names of the groupings, in an order in which items flow; groupings on a common cycle are together,
+            but cycles by later rounds of iterations do not count.
+        loops: the same, where these cycles count too.
+        counts: of the items that left operators so far, except operators inside fused stages; empty if not counted.
+        puts_later: whether maps that run put items at later times, which may reach stages before their time.
         rounds_from: below it no item is in a round.
     """
 
@@ -67,11 +67,11 @@ class Plan:
         self.rounds_from = min((each.rounds_from for each in later), default=END_OF_TIME)
 
     def totals(self) -> dict[str, tuple[int, int, int]]:
-        """By operator how many items, bytes and tombstones left it here; from any thread."""
+        """By operator, the numbers of items, bytes and tombstones that left it; may be called from any thread."""
         return {name: count.totals() for name, count in self.counts.items()}
 
     def inside_loops(self) -> list[str]:
-        """The groupings and maps that run as one loop, so that nothing travels between them."""
+        """The groupings and maps that are fused into one loop, so that no items travel between them."""
         maps = (name for form in self._fused.values() for name in form.maps if name != form.output)
         return [*self._fused, *maps]
 
@@ -93,7 +93,7 @@ class Plan:
         return self._fused[name].key if name in self._fused else self.dataflow.groups[name].key
 
     def is_cyclic(self, component: tuple[str, ...]) -> bool:
-        """Whether items of a component can come back to it in the round that they are in."""
+        """Whether items of a component can come back to it in the same round."""
         return len(component) > 1 or component[0] in self.programs[component[0]].targets_at_once
 
     def is_loop(self, loop: tuple[str, ...]) -> bool:
@@ -130,5 +130,5 @@ def _components(names: list[str], targets: Mapping[str, Sequence[str]]) -> list[
 
 
 def feeding_step(dataflow: Dataflow, sink: str) -> str:
-    """The step whose items a sink takes, for messages."""
+    """The step whose items a sink takes, for error messages."""
     return next((dataflow[edge.origin].step for edge in dataflow.edges if edge.target == sink), sink)

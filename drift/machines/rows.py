@@ -1,10 +1,11 @@
-"""Maps in a row, each of which gives one payload for one, called as one.
+"""Maps in a row, each giving one payload for each, called payload by payload.
 
-Invariant: `called_in_a_row` returns, or raises, what calling one function after the other over the whole batch does.
+Invariant: `called_in_a_row` has the same result as calling one function after the other over the whole batch; it raises
+if one of those calls would.
 
-Why: the functions are pure, so the order of calls for different payloads does not matter. Which call has raised is not
-known here: the caller finds out by calling them one after the other. A payload between two maps is freed before the
-next one is made, so it stays in the processor's cache, and no list of them is made.
+Why: the functions are pure, so the order of calls for different payloads does not matter. This function does not know
+which call raised: the caller finds out by calling the functions one after the other. A payload between two maps is
+freed before the next one is made, so it stays in the processor's cache, and no list of such payloads is built.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Function = Callable[[Any], Any]
 
 
 def called_in_a_row(functions: Sequence[Function], payloads: Sequence[Any]) -> list[Any]:
-    """What the last of these functions gives for each payload, each being given what the one before it gives."""
+    """The composition of the functions, the first innermost, applied to each payload."""
     values = payloads
     for start in range(0, len(functions), 4):
         match functions[start : start + 4]:

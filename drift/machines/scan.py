@@ -1,11 +1,11 @@
 """A scan's cycle fused into one loop: a state for each key, and enough history to insert an item.
 
 Invariant: after `process`, the state of a key and the outputs sent for its items, counting tombstones, are those of
-stepping through the key's items in the order of their metas from `initial`.
+applying `step` to the key's items in the order of their metas, from `initial`.
 
-Why: items above all earlier ones of their keys are stepped through in one loop and logged. An item below that gets a
-history of its key, drawn from the log; the history is stepped through again from the item on, until a recomputed state
-is the same as the old one, from where nothing can differ.
+Why: items above all earlier ones of their keys are processed in one loop and logged. For an item below others, the
+history of its key is drawn from the log and recomputed from that item on, until a recomputed state equals the old one:
+after that nothing can differ.
 
 Memory: logged and drawn items are dropped when minimal time has passed them. Then a key has its last state only.
 """
@@ -35,17 +35,17 @@ from drift_graph.meta import varint
 from drift_graph.operators import Group, Map
 from drift_graph.unchanged import Sample, Sampler, check_unchanged
 
-#: In place of a state after a step that raised: what comes after it in its key gives nothing until that is corrected.
+#: In place of a state after a step that raised: later items of the key give nothing until that is corrected.
 _BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 
 
-_COMPARED = frozenset({int, str, bool, type(None)})  # what == tells apart as `same` does, if it is of one type
+_COMPARED = frozenset({int, str, bool, type(None)})  # types within which == is the same as `same`
 _NONE = Keyed([], [], [])
-_SETTLED_KEPT_MAX = 32  # settled items that a history may keep until it is cut
+_SETTLED_KEPT_MAX = 32  # settled items that a history may hold before it is cut
 
 
 class _History:
-    """The items of one key that are not settled, apart from those in segments that it was not drawn from yet."""
+    """The unsettled items of one key, except those in segments that it was not drawn from yet."""
 
     __slots__ = ("metas", "payloads", "befores", "outputs", "drawn_to")
 
@@ -62,7 +62,7 @@ class ScanStage(InOrder):
 
     Args:
         group, state, output: the operators of its cycle.
-        ranks: theirs, in this order.
+        ranks: of these operators, in this order.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ScanStage(InOrder):
         self._histories: dict[Any, _History] = {}
         self._debts = Debts(group.step)
         self._sampler = Sampler()
-        self._kind: type | None = None  # of a key that came
+        self._kind: type | None = None  # of a key seen so far
         self._blocked_keys: dict[Any, None] = {}
 
     @property
@@ -122,7 +122,7 @@ class ScanStage(InOrder):
         return joined(sent)
 
     def _run(self, batch: Keyed) -> list[Any]:
-        """Step through items above all others of their keys, up to the first whose step raises, and log them."""
+        """Process and log items above all others of their keys, up to the first whose step raises."""
         metas, keys, payloads = batch
         states, step, initial = self._states, self._step, self._initial
         find = states.get
@@ -176,7 +176,7 @@ class ScanStage(InOrder):
                     made = pair_of(made)
                 states[key], output = made
                 outputs.append(output)
-        except BaseException as raised:  # met again with what is left, where it is said what and where
+        except BaseException as raised:  # raised again with the rest of the batch, where it is reported
             pass_interrupts(raised)
         else:
             if seen:
@@ -184,7 +184,7 @@ class ScanStage(InOrder):
         return outputs
 
     def _run_whole(self, batch: Keyed) -> list[Any]:
-        """The same where nothing will come below, so that there is nothing to log."""
+        """Like `_run`, if no item will come below the batch, so that nothing has to be logged."""
         _, keys, payloads = batch
         states, step, initial = self._states, self._step, self._initial
         find = states.get
@@ -209,7 +209,7 @@ class ScanStage(InOrder):
         return outputs
 
     def _change(self, batch: Keyed, diffs: Sequence[int] | None, ports: Ports) -> Columns:
-        """Items and tombstones anywhere in the order."""
+        """Insert items and tombstones anywhere in the order."""
         metas, keys, payloads = batch
         changes: dict[Any, list[tuple[bytes, Any, int]]] = {}
         for key, meta, payload, diff in zip(keys, metas, payloads, diffs or [1] * len(metas)):
@@ -233,7 +233,7 @@ class ScanStage(InOrder):
         metas, payloads = history.metas[first:], history.payloads[first:]
         olds: list[int] = list(range(len(metas)))  # index of each item among the old ones, or -1
         gone: dict[bytes, list[Any]] = {}  # outputs of the items that went, by meta
-        changed_end = 0  # behind this index of the new items nothing came or went
+        changed_end = 0  # from this index of the new items on, none was inserted or removed
         for meta, payload, diff in changes:
             at = bisect_left(metas, meta)
             if diff == 1:
@@ -304,14 +304,14 @@ class ScanStage(InOrder):
         return history
 
     def settle(self, minimal_time: bytes) -> None:
-        """Nothing below minimal time will change any more: forget it, but for the last states."""
+        """Drop items below minimal time, since none will change any more; the last states stay."""
         self._log.settle(minimal_time)
         self._histories = self._log.unsettled(self._histories)
         if self._touched is not None:
             self._touched.settle(minimal_time)
 
     def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
-        """Their states, or GONE."""
+        """The states of these keys as of the cut, or GONE."""
         befores = self._befores(cut) if keys else {}
         initial, kind = self._initial, type(self._initial)
         states = list(map(self._states.get, keys, repeat(initial)))
@@ -329,7 +329,7 @@ class ScanStage(InOrder):
         return Entries.of((key, state) for key, state in zip(keys, states) if state is not _BLOCKED)
 
     def rewind(self, cut: bytes) -> None:
-        """Forget all that is at or above a cut, which is not below the minimal time that was told last."""
+        """Forget all that is at or above a cut; see `KeyedState.rewind`."""
         for key, state in self._befores(cut).items():
             self._blocked_keys.pop(key, None)
             if state is self._initial:
@@ -347,7 +347,7 @@ class ScanStage(InOrder):
             self._touched.rewind(cut)
 
     def _befores(self, cut: bytes) -> dict[Any, Any]:
-        """Of each key that has items at or above a cut, its state before the first of them."""
+        """The state of each key that has items at or above a cut, before the first of them."""
         befores: dict[Any, Any] = {}
         for key, history in self._histories.items():
             at = bisect_left(history.metas, cut)
@@ -362,12 +362,12 @@ class ScanStage(InOrder):
 
     @property
     def held(self) -> int:
-        """Items that are not settled, and tombstones that wait for theirs."""
+        """How many items are unsettled, and tombstones wait for their items."""
         return len(self._debts) + self._log.held(self._histories)
 
 
 def _replace(meta: bytes, old: Any, new: Any, outputs: Difference, failures: Difference) -> None:
-    """What was sent at `meta` is `old` and should be `new`, where each may be a failure, which goes elsewhere."""
+    """The output sent at `meta` is `old` and should be `new`; either may be a failure, which goes to `failures`."""
     if type(old) is not Failure and type(new) is not Failure:
         outputs.replace(meta, old, new)
         return

@@ -1,16 +1,16 @@
-"""The later items that a worker has sent, until they are settled: sent again where a rewind drops their effect.
+"""The later items that a worker has sent, until they are settled: it sends them again when a rewind drops them.
 
-Invariant: `due(cut)` gives the net of all later items that were sent for what lay below the cut, and that come at or
-above it.
+Invariant: `rewind(cut)` gives the net of all later items that are at or above the cut and were made from items below
+it.
 
-Why: an ordinary child stands in the order right behind what it was made of, so both are below a cut, or neither is. A
-later one is far behind, and nothing in its meta says what made it. So that is kept with it, its origin: the item that
-the program of maps was given, from which all maps to the next grouping run at once. A tombstone of the origin gives the
-tombstone of the child, with the same origin; and what is below minimal time has come for good.
+Why: an ordinary child comes directly after its parent in the order, so both are below a cut, or neither is. A later
+item is far from its parent, and its meta does not contain the parent's. So its origin is stored with it: the input item
+of the program of maps, from which all maps up to the next grouping run at once. A tombstone of the origin makes the
+tombstone of the child, with the same origin. Later items below minimal time are final and need not be sent again.
 
-On a cycle a program may be given, in one batch, an item and what came back of a later item that it has made of it. What
-is made of the second has the second as its origin, and what stands right behind it has none. The two differ in the
-rank of the grouping between them, which no meta has that is made within a program.
+On a cycle, one batch for a program may hold both an item and another that came back from a later item made from it. A
+later item made from the second has the second as its origin, and items directly after the second have none. The two
+differ in the rank of the grouping between them, which no meta made within a program has.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from drift_graph.item import Columns, sorted_by_meta
 from drift_graph.meta import global_time_of, is_later
 from drift_graph.metas import Metas
 
-_KEPT_MIN = 1024  # items that are kept until those that have come are looked for
+_KEPT_MIN = 1024  # items that may be stored before settled ones are searched for
 
 
 class LaterSent(NamedTuple):
-    """A later item or its tombstone, for a grouping, a sink or FAILURES; and the meta of what it was made of."""
+    """A later item or its tombstone, for a grouping, a sink or FAILURES; and the meta of its origin."""
 
     origin: bytes
     target: str
@@ -37,14 +37,14 @@ class LaterSent(NamedTuple):
 
 
 class SentLater:
-    """Those of one worker."""
+    """The later items that one worker has sent."""
 
     def __init__(self) -> None:
         self._sent: list[LaterSent] = []
         self._kept_max = _KEPT_MIN
 
     def note(self, ports: Ports, origins: Origins, given: Metas, suffix: bytes) -> None:
-        """What a program has made, and which later items its maps have; `given` are the metas it got, less a suffix."""
+        """Note the later items in a program's output; `given` are the metas of its input, without their suffix."""
         if not origins:
             return
         come_back = _come_back(given, suffix, origins)
@@ -55,21 +55,21 @@ class SentLater:
                         self._sent.append(LaterSent(origin, target, meta, payload, diff))
 
     def take_over(self, later: Iterable[LaterSent]) -> None:
-        """What a worker has sent in whose place this one goes on."""
+        """Add the later items of a worker that this one replaces."""
         self._sent += later
 
     def settle(self, minimal_time: bytes) -> None:
-        """What is below minimal time has come."""
+        """Drop items below minimal time, since they are final."""
         if len(self._sent) > self._kept_max:
             self._sent = [each for each in self._sent if each.meta >= minimal_time]
             self._kept_max = max(_KEPT_MIN, 2 * len(self._sent))
 
     def since(self, cut_before: bytes, cut: bytes) -> list[LaterSent]:
-        """Of what lay between two cuts, and comes at or above the second."""
+        """The later items at or above the second cut whose origins are between the two cuts."""
         return [each for each in self._sent if cut_before <= each.origin < cut <= each.meta]
 
     def rewind(self, cut: bytes) -> list[LaterSent]:
-        """Forget what was sent for what lies at or above a cut; what of the rest comes at or above it."""
+        """Forget items whose origins are at or above a cut; the remaining ones at or above it, to be sent again."""
         self._sent = [each for each in self._sent if each.origin < cut <= each.meta]
         return self._sent
 
@@ -89,7 +89,7 @@ def as_ports(later: Iterable[LaterSent]) -> Ports:
     return ports
 
 
-#: What a program was given of later items that it made as well, by their global times.
+#: The metas of later items in a program's input that it also made itself, by global time.
 _ComeBack = dict[bytes, tuple[bytes, ...]]
 
 
@@ -102,7 +102,7 @@ def _come_back(given: Metas, suffix: bytes, origins: Origins) -> _ComeBack:
 
 
 def _origin(meta: bytes, origins: Origins, come_back: _ComeBack) -> bytes | None:
-    """What the first of the maps was given that led to a later item; None where no map of the program put it there."""
+    """The meta of the input item that a later item was made from; None if no map of the program moved it."""
     origin: bytes | None = None
     while is_later(meta):
         moment = global_time_of(meta)

@@ -1,9 +1,9 @@
-"""The loop of a grouping in order, written for the length of its window.
+"""The loop of a grouping in order, generated for the length of its window.
 
-Invariant: of each item the loop makes the window that `(*before, payload)[-window:]` is, of the window before it.
+Invariant: the window of each item is `(*before, payload)[-window:]`, where `before` is its key's previous window.
 
-Why: to cut the oldest payload off and to append the new one takes two tuples. Code that names the payloads of a window
-takes one, and a tenth less time for each item; how many names there are is known when the graph is.
+Why: cutting off the oldest payload and appending the new one makes two tuples. Code that names the payloads of a window
+makes one, and takes a tenth less time for each item; the graph fixes the number of names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 Window = tuple[Any, ...]
 
-#: Payloads of a window that are named; from twenty on, to copy them twice is as fast.
+#: The longest window whose payloads are named; from twenty on, copying them twice is as fast.
 _NAMED_MAX = 16
 
 _LOOP = """
@@ -38,9 +38,10 @@ def loop(last, key_of, kind, payloads, give):
 def loop_over(
     window: int,
 ) -> Callable[[dict[Any, Window], Callable[[Any], Any], type, Sequence[Any], Callable[[Window], None]], None]:
-    """The loop for windows of so many payloads, one or more: `loop(last, key_of, kind, payloads, give)`.
+    """The loop for windows of `window` payloads, 1 or more: `loop(last, key_of, kind, payloads, give)`.
 
-    It gives the window of each payload and puts it into `last`, by key, up to a payload whose key is not of the kind.
+    It passes the window of each payload to `give` and stores it in `last`, by key, up to a payload whose key is not of
+    type `kind`.
     """
     names = "".join(f"p{index}, " for index in range(1, window))
     made = f"_, {names} = before; made = {names} payload," if window <= _NAMED_MAX else "made = before[1:] + (payload,)"

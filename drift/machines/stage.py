@@ -1,4 +1,4 @@
-"""What a worker asks of the machine of a grouping, fused or not."""
+"""The interface between a worker and the machine of a grouping, fused or not."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from drift_graph.item import Columns
 
 
 class Stage(Protocol):
-    """The machine of one grouping on one worker; what it keeps by key is a `KeyedState`.
+    """The machine of one grouping on one worker; its keyed state is a `KeyedState`.
 
     Attributes:
-        suffix: what the metas of its output lack.
-        whole_below: what comes below it comes in this call at the latest, so that nothing there is ever taken back.
+        suffix: the bytes that the metas of its output still lack.
+        whole_below: all items below it are complete with this call, so nothing below it is ever taken back.
     """
 
     whole_below: bytes
@@ -24,10 +24,10 @@ class Stage(Protocol):
     def suffix(self) -> bytes: ...
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
-        """Take a batch sorted by meta; what to send and take back."""
+        """Process a batch sorted by meta; returns the outputs to send, with tombstones."""
 
     def settle(self, minimal_time: bytes) -> None:
-        """Nothing below minimal time will change any more: forget what only a change there would need."""
+        """Drop what is only needed for changes below minimal time, since there will be none."""
 
     def track(self, *, tracks: bool = True) -> None: ...
     def changed(self, cut: bytes) -> Entries: ...
@@ -36,27 +36,27 @@ class Stage(Protocol):
 
     @property
     def held(self) -> int:
-        """Items that are not settled, and tombstones that wait for theirs."""
+        """How many items are unsettled, and tombstones wait for their items."""
 
 
 class TimedStage(Stage, Protocol):
     """A stage with timers of its own.
 
     Attributes:
-        heartbeat: timers below it come: all sources are past it, and in an iteration all items of its round.
-        ended: whether all input has.
+        heartbeat: timers below it fire: all sources are past it, and in an iteration all items of its round.
+        ended: whether all input has ended.
     """
 
     heartbeat: bytes
     ended: bool
 
     def fire(self, ports: Ports) -> Columns:
-        """Timers below the heartbeat come; what they give."""
+        """Fire the timers below the heartbeat; returns their outputs."""
 
     @property
     def least_timer(self) -> bytes | None:
-        """The meta of the first timer that has not come, or one before it."""
+        """The meta of the first timer that has not fired, or a lower one."""
 
     @property
     def is_due(self) -> bool:
-        """Whether timers are below the heartbeat."""
+        """Whether any timer is below the heartbeat."""
