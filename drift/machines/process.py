@@ -1,19 +1,19 @@
-"""A process fused into one loop: of each key a state, its timers, and enough of the past to take an item in between.
+"""A process fused into one loop: for each key a state, its timers, and enough history to insert an item.
 
-Invariant: after `process` or `fire`, the state of a key and what was sent for it, counting tombstones, are those of
-stepping through its items and timers in the order of their metas from `initial`; timers at or above both the heartbeat
-and the key's last item excepted, which have not come yet.
+Invariant: after `process` or `fire`, the state of a key and the outputs sent for it, counting tombstones, are those of
+applying its items and timers in the order of their metas, from `initial`; except timers at or above both the heartbeat
+and the key's last item, which have not fired yet.
 
-Why: keys do not know of each other, so each is stepped through by itself: a timer comes before the key's next item that
-is above it, or when the sources are past it. Every step leaves a node that is linked to the one before. Where an item
-comes below others of its key, the nodes above it are undone, the timers that they set die, those that they fired live
-again, and the key is stepped through anew from there; the difference is sent.
+Why: keys are independent, so each is processed by itself: a timer fires before the key's next item above it, or when
+the sources are past it. Every step adds a node that links to the previous one. If an item comes below others of its
+key, the nodes above it are undone, the timers that they set are removed, the timers that they fired are set again, and
+the key is recomputed from there; the difference is sent.
 
-Where nothing will come below a batch, nothing of it can be undone: a key's node is used again, and has none before it;
-a timer that only sets itself anew, as that of a session does while items come, is moved on where it is.
+If no item will come below a batch, its steps are never undone: a key's node is reused, without a previous one; and a
+timer that only sets itself again, like that of a session while items come, is moved in place.
 
-What is kept: the last node of each key, and those that are not settled. A key that is settled, without timers, and in
-its initial state is forgotten.
+Memory: the last node of each key, and all unsettled nodes. A key that is settled, without timers, and in its initial
+state is dropped.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from drift_graph.metas import Metas, metas_of_children, times_of
 from drift_graph.operators import Group, Map
 from drift_graph.unchanged import Sampler, check_unchanged
 
-#: In place of a state after a step that raised: what comes after it in its key gives nothing until that is corrected.
+#: In place of a state after a step that raised: later items of the key give nothing until that is corrected.
 _BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 
 _sequences = frozenset({list, tuple})
 
-#: So many nodes more than there are keys may be kept before settled ones are looked for.
+#: So many nodes more than there are keys may be stored before settled ones are searched for.
 _NODES_KEPT_MIN = 4096
 
 # A node is a list, since one is made for each item:
@@ -53,7 +53,7 @@ _Node = list[Any]
 
 
 class _Due:
-    """A timer: alive while it is set and has not come."""
+    """A timer: alive while it is set and has not fired."""
 
     __slots__ = ("meta", "timer", "alive")
 
@@ -71,13 +71,13 @@ class ProcessStage(KeyedState):
 
     Args:
         group: its grouping.
-        state, timers: the maps whose failures stand for that of a call, and of timers.
+        state, timers: the maps under which failures of calls, and of timers, are reported.
         process: its functions.
         ranks: of the grouping, the state's map, the timers' map and the output's map.
 
     Attributes:
-        heartbeat: timers below it come: all sources are past it, and in an iteration all items of its round.
-        ended: whether all input has.
+        heartbeat: timers below it fire: all sources are past it, and in an iteration all items of its round.
+        ended: whether all input has ended.
     """
 
     suffix = b""
@@ -114,10 +114,10 @@ class ProcessStage(KeyedState):
         self._settled = BEGINNING
         self._touched: Touched = Touched()
 
-    # What comes.
+    # Items and timers in order.
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
-        """Take a batch sorted by meta; the outputs to send and take back, in any order, with their whole metas."""
+        """Process a batch sorted by meta; returns outputs and tombstones, in any order, with complete metas."""
         columns, keys = keyed(self._keys, self._group_suffix, columns, ports, endless=self._cyclic)
         metas, payloads, diffs = columns
         self.get(metas, keys)
@@ -133,7 +133,7 @@ class ProcessStage(KeyedState):
         return self._leaving(out, failures, ports)
 
     def fire(self, ports: Ports) -> Columns:
-        """Timers below the heartbeat come, in order; what they give."""
+        """Fire the timers below the heartbeat, in order; returns their outputs."""
         out, failures = Difference(), Difference()
         timers, heartbeat = self._timers, self.heartbeat
         while timers and timers[0][0] < heartbeat:
@@ -150,18 +150,18 @@ class ProcessStage(KeyedState):
 
     @property
     def least_timer(self) -> bytes | None:
-        """The meta of the first timer that has not come; or, where that was taken back, one before it."""
+        """The meta of the first timer that has not fired; or a lower one, if a timer was taken back."""
         return self._timers[0][0] if self._timers else None
 
     @property
     def is_due(self) -> bool:
-        """Whether timers are below the heartbeat."""
+        """Whether any timer is below the heartbeat."""
         return bool(self._timers) and self._timers[0][0] < self.heartbeat
 
     def _append(
         self, metas: Metas, keys: Sequence[Any], payloads: list[Any], out: Difference, failures: Difference
     ) -> dict[Any, list[tuple[bytes, Any, int]]]:
-        """Step through a batch, as far as items are above all others of their key; the rest, by key."""
+        """Process the items of a batch that are above all others of their key; returns the rest, by key."""
         is_whole = bool(metas) and metas[-1] < self.whole_below
         if is_whole and isinstance(self._process.on_item, TakesEach):
             done = self._take_each(self._process.on_item, metas, keys, payloads, out)
@@ -226,7 +226,7 @@ class ProcessStage(KeyedState):
     def _take_each(
         self, on_item: TakesEach, metas: Metas, keys: Sequence[Any], payloads: list[Any], out: Difference
     ) -> int:
-        """Of a batch below which nothing will come, take as many items at once as can be; how many these are."""
+        """Process as many items as possible in one call, for a batch that no item will come below; returns how many."""
         nodes, initial, first, last = self._nodes, self._process.initial, metas[0], metas[-1]
         states: dict[Any, Any] = {}
         for key in dict.fromkeys(keys):
@@ -240,7 +240,7 @@ class ProcessStage(KeyedState):
         seen = self._sampler.sample(payloads, *list(states.values())[:1], initial)
         try:
             on_item.each(states, keys, payloads, metas, outputs.append)
-        except BaseException as raised:  # met again one by one, where it is said what and where
+        except BaseException as raised:  # raised again item by item, where it is reported
             pass_interrupts(raised)
         else:
             if seen:
@@ -262,14 +262,14 @@ class ProcessStage(KeyedState):
         return done
 
     def _suffixes(self, count: int) -> Sequence[bytes]:
-        """What the metas of the first so many outputs have behind that of an item."""
+        """The suffixes of an item's first `count` outputs, appended to its meta."""
         known = self._output_suffixes
         while len(known) < count:
             known.append(self._output_head + varint(len(known)))
         return known[:count]
 
     def _give(self, key: Any, node: _Node, outputs: Sequence[Any], failures: Difference) -> None:
-        """Set the timers among what a step gave, and keep its outputs."""
+        """Set the timers among the results of a step, and store its outputs in the node."""
         plain: list[Any] = []
         timers: list[_Due] = []
         for each in outputs:
@@ -299,7 +299,7 @@ class ProcessStage(KeyedState):
         heappush(self._timers, (due.meta, self._timers_set, key, due))
 
     def _fire_below(self, key: Any, node: _Node, bound: bytes, out: Difference, failures: Difference) -> _Node:
-        """A key's timers below a bound come; its last node then."""
+        """Fire a key's timers below a bound; returns its last node after them."""
         heap = node[_HEAP]
         while heap and heap[0].meta < bound:
             if not heap[0].alive:
@@ -309,9 +309,9 @@ class ProcessStage(KeyedState):
         return self._nodes[key]
 
     def _postpone(self, key: Any, node: _Node, due: _Due) -> bool:
-        """Whether all that a key's only timer does is to set itself anew, which has been done then, without a node.
+        """Move a key's only timer in place, without a node, if it would only set itself again; whether it was moved.
 
-        Only where nothing will come below it, so that it need not be taken back.
+        Only allowed if no item will come below it, so that it need not be taken back.
         """
         on_time, state, meta = self._process.on_time, node[_STATE], due.meta
         if not isinstance(on_time, Postpones) or meta >= self.whole_below or len(node[_HEAP]) > 1:
@@ -320,7 +320,7 @@ class ProcessStage(KeyedState):
             return False
         try:
             until = on_time.postponed(state, time_of(meta))
-        except BaseException as error:  # met again in _step
+        except BaseException as error:  # raised again in _step
             pass_interrupts(error)
             return False
         later = None
@@ -333,14 +333,14 @@ class ProcessStage(KeyedState):
         return True
 
     def _fire(self, key: Any, node: _Node, due: _Due, out: Difference, failures: Difference) -> None:
-        """One timer comes, the first of its key."""
+        """Fire one timer, the first of its key."""
         heap = node[_HEAP]
         while heap and not heap[0].alive:
             heappop(heap)
         assert heap and heap[0].meta == due.meta
         if heap[0] is due:
             heappop(heap)
-        else:  # one of an item and one of what is to replace it stand at one meta
+        else:  # the timers of an item and of its replacement have the same meta
             heap.remove(due)
             heapify(heap)
         due.alive = False
@@ -350,7 +350,7 @@ class ProcessStage(KeyedState):
     def _step(
         self, key: Any, node: _Node | None, meta: bytes, payload: Any, out: Difference, failures: Difference
     ) -> None:
-        """An item or a timer above all of its key."""
+        """Process an item or a timer above all others of its key."""
         fresh: _Node = [meta, payload, None, (), (), None if node is None else node[_HEAP], node]
         state = self._process.initial if node is None else node[_STATE]
         self._nodes_kept += 1
@@ -377,7 +377,7 @@ class ProcessStage(KeyedState):
     def _block(
         self, key: Any, meta: bytes, payload: Any, node: _Node | None, error: BaseException, failures: Difference
     ) -> None:
-        """A step has raised, or stands behind one that has."""
+        """Block the key: this step raised, or an earlier one did."""
         heap = None if node is None else node[_HEAP]
         self._nodes[key] = fresh = [meta, payload, _BLOCKED, (), (), heap, node]
         if not isinstance(error, _Blocked):
@@ -388,17 +388,17 @@ class ProcessStage(KeyedState):
                 failures.replace(where, NOTHING, failure)
 
     def _sent(self, node: _Node) -> list[tuple[bytes, Any]]:
-        """What was sent for a node, a failure among it, with metas."""
+        """The outputs sent for a node, including a failure, with metas."""
         outputs = node[_OUTPUTS]
         if node[_STATE] is _BLOCKED:
             return [(node[_META] + self._failure_suffix, failure) for failure in outputs]
         meta = node[_META]
         return [(meta + suffix, output) for suffix, output in zip(self._suffixes(len(outputs)), outputs)]
 
-    # What comes below others of its key.
+    # Corrections: items below others of their key.
 
     def _change(self, key: Any, changes: list[tuple[bytes, Any, int]], out: Difference, failures: Difference) -> None:
-        """Undo what is at or above the first change, and step through it anew."""
+        """Undo the nodes at or above the first change, and recompute from there."""
         node, undone = self._parted(key, changes[0][0])
         items = self._undo(key, node, undone)
         for meta, payload, diff in changes:
@@ -421,7 +421,7 @@ class ProcessStage(KeyedState):
         difference([each for each in before if type(each[1]) is Failure], failed, failures)
 
     def _undo(self, key: Any, node: _Node | None, undone: Sequence[_Node]) -> list[tuple[bytes, Any]]:
-        """Take nodes back; the items that they stood for."""
+        """Undo nodes; returns the items that they were made for."""
         self._nodes_kept -= len(undone)
         items: list[tuple[bytes, Any]] = []
         dead: set[int] = set()
@@ -439,7 +439,7 @@ class ProcessStage(KeyedState):
         return items
 
     def _apply(self, items: list[tuple[bytes, Any]], meta: bytes, payload: Any, diff: int) -> None:
-        """An item or a tombstone among a key's items that are not settled."""
+        """Apply an item or a tombstone to a key's unsettled items."""
         at = _position(items, meta)
         if diff == 1:
             if not self._debts.settles(meta, payload):
@@ -457,17 +457,17 @@ class ProcessStage(KeyedState):
             ports.setdefault(FAILURES, []).append(failures.columns())
         return out.columns()
 
-    # What is kept.
+    # Memory.
 
     def settle(self, minimal_time: bytes) -> None:
-        """Nothing below minimal time will change any more."""
+        """Drop nodes below minimal time from time to time, since none will change any more."""
         self._settled = minimal_time
         self._touched.settle(minimal_time)
         if self._nodes_kept > self._sweep_at or minimal_time == END_OF_TIME:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Let go of settled nodes, but for the last of each key, and of keys that are as if they had never been."""
+        """Drop settled nodes, except the last of each key, and keys in their initial state without timers."""
         settled, initial = self._settled, self._process.initial
         kept = 0
         for key, node in list(self._nodes.items()):
@@ -488,7 +488,7 @@ class ProcessStage(KeyedState):
     # As of a cut.
 
     def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
-        """Their states and their timers in order, or GONE."""
+        """The states of these keys and their timers in order, or GONE."""
         initial = self._process.initial
         found: list[tuple[Any, Any]] = []
         for key in keys:
@@ -502,9 +502,9 @@ class ProcessStage(KeyedState):
         return Entries.of(found)
 
     def rewind(self, cut: bytes) -> None:
-        """Forget all that is at or above a cut, which is not below the minimal time that was told last.
+        """Forget all that is at or above a cut; see `KeyedState.rewind`.
 
-        The heartbeat is the cut then, and timers that had come at or above it are set again.
+        The heartbeat becomes the cut, and timers that had fired at or above it are set again.
         """
         for key in self._touched.above(cut):
             node, undone = self._parted(key, cut)
@@ -519,7 +519,7 @@ class ProcessStage(KeyedState):
         self.heartbeat = cut
 
     def _parted(self, key: Any, meta: bytes) -> tuple[_Node | None, list[_Node]]:
-        """The last node of a key below a meta, and those at or above it, in order."""
+        """The last node of a key below a meta, and its nodes at or above it, in order."""
         undone: list[_Node] = []
         node = self._nodes.get(key)
         while node is not None and node[_META] >= meta:
@@ -536,7 +536,7 @@ class ProcessStage(KeyedState):
 
     @property
     def held(self) -> int:
-        """Items that are not settled, timers that have not come, and tombstones that wait for their items."""
+        """How many items are unsettled, timers have not fired, and tombstones wait for their items."""
         held = len(self._debts) + sum(len(_alive(node[_HEAP])) for node in self._nodes.values())
         for node in self._nodes.values():
             each: _Node | None = node
@@ -547,7 +547,7 @@ class ProcessStage(KeyedState):
 
 
 class _Blocked(Exception):
-    """In place of a call behind one that has raised."""
+    """Raised instead of a call that comes after one that raised."""
 
 
 def _alive(heap: list[_Due] | None) -> list[_Due]:
@@ -555,7 +555,7 @@ def _alive(heap: list[_Due] | None) -> list[_Due]:
 
 
 def _timers_below(node: _Node, undone: Sequence[_Node]) -> list[tuple[bytes, Timer]]:
-    """The timers of a key that were set up to a node and had not come then, where these nodes came after it."""
+    """The timers of a key that were pending after a node; `undone` are the nodes after it."""
     last = undone[-1] if undone else node
     above = {id(due) for each in undone for due in each[_TIMERS_SET]}
     come = [each[_PAYLOAD] for each in undone if type(each[_PAYLOAD]) is _Due]
@@ -563,7 +563,7 @@ def _timers_below(node: _Node, undone: Sequence[_Node]) -> list[tuple[bytes, Tim
 
 
 def _position(items: Sequence[tuple[bytes, Any]], meta: bytes) -> int:
-    """Where a meta is, or would be, among items in order."""
+    """The index at which a meta is, or would be inserted, among items in order."""
     low, high = 0, len(items)
     while low < high:
         middle = (low + high) // 2
@@ -575,10 +575,10 @@ def _position(items: Sequence[tuple[bytes, Any]], meta: bytes) -> int:
 
 
 def difference(before: Iterable[tuple[bytes, Any]], given: Difference, into: Difference) -> None:
-    """Send what makes the outputs `before` into those given.
+    """Send the difference between the outputs `before` and the outputs `given`.
 
-    At one meta there may be several: an item and the one that is to replace it both have outputs there, while the
-    tombstone that parts them is on its way.
+    One meta may have several: an item and its replacement both have outputs there, until the tombstone between them
+    arrives.
     """
     old: dict[bytes, list[Any]] = {}
     for meta, payload in before:
@@ -591,7 +591,7 @@ def difference(before: Iterable[tuple[bytes, Any]], given: Difference, into: Dif
         if len(known) > 1 or len(payloads) > 1:
             known, payloads = _unlike(known, payloads)
         for was, payload in zip_longest(known, payloads, fillvalue=NOTHING):
-            if type(payload) is Failure and was is not NOTHING:  # two are equal in other words as well
+            if type(payload) is Failure and was is not NOTHING:  # failures with different messages are equal too
                 if payload.message != was.message:
                     into.replace(meta, was, NOTHING)
                     into.replace(meta, NOTHING, payload)
@@ -603,7 +603,7 @@ def difference(before: Iterable[tuple[bytes, Any]], given: Difference, into: Dif
 
 
 def _unlike(left: Sequence[Any], right: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Those of both that have no equal one among the others."""
+    """The values of each side that have no equal one on the other side."""
     left_only: list[Any] = []
     right_only = list(right)
     for each in left:

@@ -1,19 +1,19 @@
-"""Windows of one end for each key, fused into one loop: of each window an accumulator, and what may still change it.
+"""Windows by time, fused into one loop: for each window an accumulator, and the items that may still change.
 
-Invariant: what was sent for a window that has ended, counting tombstones, is what its process would give for the items
-that have come, in the order of their metas; windows whose end is at or above the heartbeat have not ended yet.
+Invariant: the outputs sent for a window that has ended, counting tombstones, are those that its process would give for
+the items so far, in the order of their metas; windows whose end is at or above the heartbeat have not ended yet.
 
-Why: of these processes (`drift.operators.OpensWindows`) every item of a key whose window ends at one moment is of one
-window, whoever came first, so a window is found by that moment and the key, and no timer is kept for it: what it gives
-has the meta of the timer that its first item sets. A sorted batch is cut into stretches of one moment. An item above
-all of its window adds to the accumulator; where one comes below others, or goes, the window is aggregated anew from
-there; one that had ended then is given anew, and the difference is sent.
+Why: in these processes (`drift.operators.OpensWindows`) all items of a key whose window ends at the same moment are in
+the same window, in any order of arrival. So a window is found by that moment and the key, and needs no stored timer:
+its output has the meta of the timer that its first item sets. A sorted batch is cut into stretches with one moment. An
+item above all others of its window is added to the accumulator; if an item comes below others, or is taken back, the
+window is aggregated again from there; if the window had ended, it is output again, and the difference is sent.
 
-Where nothing will come below a batch, its items are added to what is settled, all of a batch at once, and a window is
-no object, but an accumulator and the meta of its end.
+If no item will come below a batch, all its items are added to the settled accumulators at once; such a window is no
+object, only an accumulator and the meta of its end.
 
-What is kept: the accumulator of what is settled, and of each item above that its payload and the accumulator after it.
-A window that has ended goes when minimal time has passed its end.
+Memory: the accumulator of the settled items, and for each item above them its payload and the accumulator after it.
+A window that has ended is dropped when minimal time has passed its end.
 """
 
 from __future__ import annotations
@@ -58,24 +58,24 @@ from drift_graph.unchanged import Sampler, check_unchanged
 _NONE: Any = type("None_", (), {"__repr__": lambda self: "no items"})()
 _BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 
-#: So many items may be kept before settled ones are looked for.
+#: So many items may be stored before settled ones are searched for.
 _ITEMS_KEPT_MIN = 32_768
 
 _mark = itemgetter(LATER_MARK_AT)
 
-#: Behind a moment: below every later item of it.
+#: Appended to a moment: below every later item of that moment.
 _FIRST_OF_MOMENT = global_time(TIME_MIN, 0, 0, 0) + varint(0) + bytes(16)
 
 
 class _Window:
-    """One window of a key that has, or had, items that are not settled.
+    """One window of a key that has, or had, unsettled items.
 
     Attributes:
         note: the key, as the step gives it.
-        timer: the meta of its end, where its first item is settled; before that it hangs on the first item.
-        metas, payloads: of the items that are not settled, and some that are.
-        accumulators: after what is settled, and after each of these.
-        given: what was sent for it, with metas, where it has ended.
+        timer: the meta of its end, if its first item is settled; before that it depends on the first item.
+        metas, payloads: of the unsettled items, and some settled ones.
+        accumulators: after the settled items, and after each of these.
+        given: the outputs sent for it, with metas, if it has ended.
         failure: of a step that raised, with its meta.
     """
 
@@ -96,13 +96,13 @@ class _Window:
 
 
 class _End:
-    """The windows of one end, by key; and whether that has come.
+    """The windows with the same end, by key; and whether the end has come.
 
     Attributes:
-        settled: accumulators of those that have settled items only.
-        timers: of these, the metas of their ends.
-        notes: of these, the keys as the step gives them, where the identities are others.
-        windows: the others.
+        settled: accumulators of the windows that have settled items only.
+        timers: of these windows, the metas of their ends.
+        notes: of these windows, the keys as the step gives them, if they differ from their identities.
+        windows: the other windows.
     """
 
     __slots__ = ("moment", "settled", "timers", "notes", "windows", "has_come")
@@ -120,19 +120,19 @@ class _End:
         return time_of(self.moment)
 
     def settle(self, key: Any, note: Any, timer: bytes, accumulator: Any) -> None:
-        """A window has settled items only."""
+        """Store a window that has settled items only."""
         self.settled[key] = accumulator
         self.timers[key] = timer
-        if type(key) is bytes:  # of what is not identified by itself; see `identities`
+        if type(key) is bytes:  # a key that is not its own identity; see `identities`
             self.notes[key] = note
 
     def pop_settled(self, key: Any) -> _Window:
-        """A window that had settled items only, since it is to change."""
+        """Take out a window that had settled items only, because it will change."""
         return _Window(self.notes.pop(key, key), self.timers.pop(key), self.settled.pop(key))
 
 
 class WindowStage(KeyedState):
-    """The machine of such a process on one worker; see `ProcessStage`, whose arguments and attributes it has."""
+    """The machine of such a process on one worker; it has the arguments and attributes of `ProcessStage`."""
 
     suffix = b""
 
@@ -152,8 +152,8 @@ class WindowStage(KeyedState):
         self.heartbeat = BEGINNING
         self.ended = False
         self._ends: dict[bytes, _End] = {}
-        self._to_come: list[bytes] = []  # a heap of moments
-        self._come: list[bytes] = []  # another
+        self._to_come: list[bytes] = []  # a heap: moments of ends that have not come
+        self._come: list[bytes] = []  # a heap: moments of ends that have come
         self._kept = 0
         self._sweep_at = _ITEMS_KEPT_MIN
         self._blocked = 0  # windows with a failure
@@ -162,10 +162,10 @@ class WindowStage(KeyedState):
         self._settled = BEGINNING
         self._touched: Touched = Touched()
 
-    # What comes.
+    # Items and ends in order.
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
-        """Take a batch sorted by meta; the outputs to send and take back, in any order, with their whole metas."""
+        """Process a batch sorted by meta; returns outputs and tombstones, in any order, with complete metas."""
         columns, keys = keyed(self._keys, self._group_suffix, columns, ports)
         metas, payloads, diffs = columns
         self.get(metas, keys)
@@ -192,7 +192,7 @@ class WindowStage(KeyedState):
         return _leaving(out, failures, ports)
 
     def fire(self, ports: Ports) -> Columns:
-        """Windows that end below the heartbeat end; what they give."""
+        """End the windows whose ends are below the heartbeat; returns their outputs."""
         out, failures = Difference(), Difference()
         waiting = self._to_come
         while waiting and waiting[0] < self.heartbeat:
@@ -206,13 +206,13 @@ class WindowStage(KeyedState):
         return _leaving(out, failures, ports)
 
     def _end(self, end: _End, out: Difference, failures: Difference) -> None:
-        """All windows of an end give what they give."""
+        """Output all windows of an end."""
         keys = sorted(end.settled, key=end.timers.__getitem__)
         timers = list(map(end.timers.__getitem__, keys))
         try:
             notes = list(map(end.notes.get, keys, keys)) if end.notes else keys
             given = self._opens.given(notes, list(map(end.settled.__getitem__, keys)), end.until)
-        except BaseException as error:  # met again in _give, which says where
+        except BaseException as error:  # raised again in _give, which reports it
             pass_interrupts(error)
             for key in keys:
                 end.windows[key] = end.pop_settled(key)
@@ -227,7 +227,7 @@ class WindowStage(KeyedState):
 
     @property
     def least_timer(self) -> bytes | None:
-        """A meta that is not above the first end that has not come."""
+        """A meta at or below the first end that has not come."""
         if not self._to_come:
             return None
         moment = self._to_come[0]
@@ -235,11 +235,11 @@ class WindowStage(KeyedState):
 
     @property
     def is_due(self) -> bool:
-        """Whether windows end below the heartbeat."""
+        """Whether any window ends below the heartbeat."""
         return bool(self._to_come) and self._to_come[0] < self.heartbeat
 
     def _stretches(self, metas: Metas) -> list[tuple[int, int, bytes]]:
-        """Where, in a sorted batch, items begin and end whose windows end at one moment; some are in no window."""
+        """(start, end, moment) for each stretch of a sorted batch with one end of windows; items may be in no stretch."""
         found: list[tuple[int, int, bytes]] = []
         has_later = may_be_later(metas) and LATER_MARK in set(map(_mark, metas))
         start = 0
@@ -259,7 +259,7 @@ class WindowStage(KeyedState):
         return found
 
     def _stretch(self, metas: Metas, start: int, end: int, until: int, moment: bytes) -> tuple[int, bytes]:
-        """The end of a stretch among items some of which are later ones, and its moment."""
+        """The end of a stretch and its moment, if the batch contains later items."""
         if metas[start][LATER_MARK_AT] != LATER_MARK:
             stop = start + 1
             while stop < end and metas[stop][LATER_MARK_AT] != LATER_MARK:
@@ -279,7 +279,7 @@ class WindowStage(KeyedState):
         return parent + self._timer_ending if timer is None else timer
 
     def _fold(self, moment: bytes, metas: Metas, keys: Sequence[Any], payloads: list[Any]) -> bool:
-        """Add items of one moment to their windows, where nothing will come below them; False where that cannot be."""
+        """Add items of one moment to their windows, if no item will come below them; False if that is not possible."""
         end = self._end_of(moment)
         of_batch = dict.fromkeys(keys)
         if end.windows and not self._settle_below(end, of_batch, metas[0]):
@@ -294,7 +294,7 @@ class WindowStage(KeyedState):
                 firsts = list(map(places.__getitem__, opened))
                 notes = {key: self._opens.key(payloads[at]) for key, at in zip(opened, firsts) if type(key) is bytes}
             self._opens.aggregate.add_each(known, keys, payloads)
-        except BaseException as error:  # met again in _append
+        except BaseException as error:  # raised again in _append
             pass_interrupts(error)
             return False
         settled.update(known)
@@ -305,7 +305,7 @@ class WindowStage(KeyedState):
         return True
 
     def _settle_below(self, end: _End, keys: Iterable[Any], bound: bytes) -> bool:
-        """Those windows of keys that have items below a bound only, and nothing will come there; False where not."""
+        """Settle the windows of keys, below a bound that no item will come below; False if one has items above it."""
         for key in keys:
             window = end.windows.get(key)
             if window is not None:
@@ -316,7 +316,7 @@ class WindowStage(KeyedState):
         return True
 
     def _settle(self, end: _End, key: Any, window: _Window) -> None:
-        """A window has settled items only."""
+        """Settle a window that has settled items only."""
         end.settle(key, window.note, self._timer_of(end, window), window.accumulators[-1])
 
     def _end_of(self, moment: bytes) -> _End:
@@ -329,7 +329,7 @@ class WindowStage(KeyedState):
     def _append(
         self, moment: bytes, metas: Metas, keys: Sequence[Any], payloads: list[Any]
     ) -> list[tuple[Any, bytes, Any]]:
-        """Add items of one moment to their windows, as far as they are above all of them; the rest."""
+        """Add the items of one moment that are above all others of their windows; returns the rest."""
         end = self._end_of(moment)
         windows, settled = end.windows, end.settled
         find = windows.get
@@ -355,13 +355,13 @@ class WindowStage(KeyedState):
                 accumulators.append(add(accumulators[-1], payload))
                 known.append(meta)
                 window.payloads.append(payload)
-            except BaseException as error:  # met again in _change, which says what and where
+            except BaseException as error:  # raised again in _change, which reports it
                 pass_interrupts(error)
                 rest.append((key, meta, payload))
         self._kept += len(payloads) - len(rest)
         return rest
 
-    # What comes below others, or goes.
+    # Corrections: items below others, and tombstones.
 
     def _change(
         self,
@@ -371,7 +371,7 @@ class WindowStage(KeyedState):
         out: Difference,
         failures: Difference,
     ) -> None:
-        """Items and tombstones anywhere among those of a window."""
+        """Apply items and tombstones anywhere among the items of a window."""
         end = self._end_of(moment)
         window = end.windows.get(key)
         if window is None:
@@ -388,7 +388,7 @@ class WindowStage(KeyedState):
             del end.windows[key]
 
     def _opened(self, end: _End, key: Any) -> _Window:
-        """A new window, or one that had settled items only, and is to change."""
+        """A new window, or one that had settled items only and will change."""
         if key not in end.settled:
             return _Window(None, None, _NONE)
         window = end.pop_settled(key)
@@ -397,7 +397,7 @@ class WindowStage(KeyedState):
         return window
 
     def _apply(self, window: _Window, meta: bytes, payload: Any, diff: int) -> int:
-        """One item or tombstone; where it is, or would be, among the window's items."""
+        """Apply one item or tombstone; returns its index, or where it would be, among the window's items."""
         metas, payloads = window.metas, window.payloads
         at = bisect_left(metas, meta)
         if diff == 1:
@@ -417,7 +417,7 @@ class WindowStage(KeyedState):
         return first
 
     def _aggregate(self, window: _Window, first: int, failures: Difference) -> None:
-        """Aggregate a window anew, from an item on."""
+        """Aggregate a window again from index `first` on."""
         before = window.failure
         accumulators, aggregate = window.accumulators, self._opens.aggregate
         del accumulators[first + 1 :]
@@ -441,7 +441,7 @@ class WindowStage(KeyedState):
         _replace(old, new, failures)
 
     def _give(self, end: _End, key: Any, window: _Window, out: Difference, failures: Difference) -> None:
-        """What a window that has ended gives, in place of what it gave before."""
+        """Replace the outputs of a window that has ended."""
         given = self._given(end, key, window)
         if given:
             self._touched.note_one(self._timer_of(end, window), key)
@@ -460,7 +460,7 @@ class WindowStage(KeyedState):
         window.given = given
 
     def _given(self, end: _End, key: Any, window: _Window) -> list[tuple[bytes, Any]]:
-        """What a window gives that has ended, with metas."""
+        """The outputs of a window that has ended, with metas."""
         accumulator = window.accumulators[-1]
         if accumulator is _NONE or accumulator is _BLOCKED:
             return []
@@ -477,10 +477,10 @@ class WindowStage(KeyedState):
     def _timer_of(self, end: _End, window: _Window) -> bytes:
         return window.timer or self._timer(window.metas[0], end.until)
 
-    # What is kept.
+    # Memory.
 
     def settle(self, minimal_time: bytes) -> None:
-        """Nothing below minimal time will change any more."""
+        """Drop items below minimal time from time to time, since none will change any more."""
         self._settled = minimal_time
         while self._come and self._come[0] + END_OF_TIME <= minimal_time:
             end = self._ends.get(self._come[0])
@@ -493,7 +493,7 @@ class WindowStage(KeyedState):
         self._touched.settle(minimal_time)
 
     def _sweep(self) -> None:
-        """Let go of settled items."""
+        """Drop settled items."""
         settled = self._settled
         kept = windows = 0
         for end in self._ends.values():
@@ -513,7 +513,7 @@ class WindowStage(KeyedState):
     # As of a cut.
 
     def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
-        """In the form of `ProcessStage`: their windows that are open, and when these end."""
+        """The open windows of these keys and their ends, in the form of `ProcessStage`."""
         found: dict[Any, Any] = dict.fromkeys(keys, GONE)
         for end in self._ends.values():
             for windows in (end.settled, end.windows):
@@ -525,7 +525,7 @@ class WindowStage(KeyedState):
         return Entries.of(entry for entry in found.items() if entry[1] is GONE or entry[1][0] is not _BLOCKED)
 
     def _as_of(self, end: _End, key: Any, cut: bytes) -> tuple[Any, bytes, Any]:
-        """The accumulator, the meta of the end and the note of a window; no items, where it has none below the cut."""
+        """The accumulator, the meta of the end and the note of a window; _NONE if it has no items below the cut."""
         if key in end.settled:
             return end.settled[key], end.timers[key], end.notes.get(key, key)
         window = end.windows[key]
@@ -550,7 +550,7 @@ class WindowStage(KeyedState):
                     del end.windows[key]
             if end.has_come and end.moment + END_OF_TIME > cut:
                 for key in [key for key, timer in end.timers.items() if timer < cut]:
-                    end.windows[key] = self._opened(end, key)  # which has given what it gives
+                    end.windows[key] = self._opened(end, key)  # its outputs stay as they were sent
                 end.has_come = False
                 heappush(self._to_come, end.moment)
                 for window in end.windows.values():
@@ -571,7 +571,7 @@ class WindowStage(KeyedState):
 
     @property
     def held(self) -> int:
-        """Items that are not settled, windows that have not ended, and tombstones that wait for their items."""
+        """How many items are unsettled, windows have not ended, and tombstones wait for their items."""
         held = len(self._debts)
         for end in self._ends.values():
             held += 0 if end.has_come else len(end.windows) + len(end.settled)
@@ -581,7 +581,7 @@ class WindowStage(KeyedState):
 
 
 def _replace(old: Sequence[tuple[bytes, Any]], new: Sequence[tuple[bytes, Any]], into: Difference) -> None:
-    """Send what makes `old` into `new`."""
+    """Send the difference between `old` and `new`."""
     if not old and not new:
         return
     given = Difference()

@@ -1,12 +1,12 @@
-"""A worker: takes messages, runs stages and programs until nothing is left for itself, says what to send.
+"""A worker: gets batches, runs stages and programs until none is left for itself, and returns the batches to send.
 
-Invariant: what a worker sends for a set of messages is the difference between what its keys gave before and give
-now; nothing it sends is at a lower meta than the least it was given.
+Invariant: the items that a worker sends for some batches are the difference between the outputs of its keys before and
+after; none of them is below the least meta of those batches.
 
-Why: a component of the graph runs once, on everything that has come for it. Only where items come back to it does
-it run item by item, least meta first, as the reference does, so that an item finds the states before it. Later items
-wait before their grouping until their time has come; a worker that holds some tells the least of them (`least_later`),
-and is given a turn when some are due (`is_due`).
+Why: a component of the graph runs once, on all items that have come for it. Only if items come back to it, it runs
+item by item, least meta first, as the reference does, so that an item finds the states before it. Later items wait
+before their grouping until their time; a worker with such items reports the least of them (`least_later`), and gets a
+turn when some are due (`is_due`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, in_rounds, reached, varint
 from drift_graph.metas import are_computed, are_looked_up_slowly, known_to_increase, listed_metas, may_be_later
 
-#: A batch of items and where it goes: a source's program, a grouping, a sink, or FAILURES.
+#: A batch of items with its target: a source's program, a grouping, a sink, or FAILURES.
 Part = tuple[str, Columns]
 
 #: In place of a worker's index: the output barrier.
@@ -43,10 +43,10 @@ _ones = [bytes(each == byte for each in range(0x100)) for byte in range(0x100)]
 
 
 class Router:
-    """Splits what goes to a grouping by the workers that own its keys.
+    """Splits the items for a grouping by the workers that own their keys.
 
     Args:
-        plan: tells sinks from groupings.
+        plan: its groupings are partitioned; items for other targets go to the barrier.
         workers: how many share the keys.
     """
 
@@ -84,7 +84,7 @@ class Router:
 
 
 def _looked_at(part: Part, whole_below: bytes) -> Part:
-    """A part with its metas in a list, where each of them may be looked at: what is to be taken back is found by it."""
+    """The part with its metas as a list, if they may be searched: items to take back are found by meta."""
     name, columns = part
     if not are_looked_up_slowly(columns.metas) or columns.metas[-1] < whole_below:
         return part
@@ -92,7 +92,7 @@ def _looked_at(part: Part, whole_below: bytes) -> Part:
 
 
 def _gathered(parts: list[Part]) -> list[Part]:
-    """One part for each name, but for those whose metas would be listed for it."""
+    """Join the parts of each name, except where computed metas would become lists for it."""
     if len(parts) == 1:
         return parts
     batches: Ports = {}
@@ -106,7 +106,7 @@ def _gathered(parts: list[Part]) -> list[Part]:
 
 
 def _shares(columns: Columns, owners: list[int]) -> Iterator[tuple[int, Columns]]:
-    """Each worker and what it owns of a batch."""
+    """Each worker with the items of a batch that it owns."""
     workers = sorted(set(owners))
     if len(workers) == 1:
         yield workers[0], columns
@@ -118,7 +118,7 @@ def _shares(columns: Columns, owners: list[int]) -> Iterator[tuple[int, Columns]
 
 
 def _in_order(batches: Sequence[Columns]) -> Sequence[Columns]:
-    """The batches themselves, where their metas are computed and they follow each other; else one, sorted by meta."""
+    """The batches as they are, if their metas are computed and do not overlap; else one batch, sorted by meta."""
     if len(batches) > 1 and all(known_to_increase(columns.metas) for columns in batches):
         ordered = sorted(batches, key=lambda columns: columns.metas[0])
         if all(before.metas[-1] < after.metas[0] for before, after in pairwise(ordered)):
@@ -127,12 +127,12 @@ def _in_order(batches: Sequence[Columns]) -> Sequence[Columns]:
 
 
 class Piece(NamedTuple):
-    """What a worker has for a cut: what changed since the cut before.
+    """A worker's part of a cut: the changes since the previous cut.
 
     Attributes:
-        states: of the keys of each grouping, by identity, what items at or above the cut need, or GONE.
-        later: later items that it has sent since, and that come at or above the cut. Those of a cut are those of all
-            its pieces, and of the cuts before, that come at or above it.
+        states: for each grouping, by the identity of the key: the state that items at or above the cut need, or GONE.
+        later: later items at or above the cut that it sent since the previous one. The later items of a cut are those
+            of all its pieces, and of earlier cuts, that are at or above it.
     """
 
     cut: bytes
@@ -141,7 +141,7 @@ class Piece(NamedTuple):
 
 
 def timed_steps(plan: Plan) -> frozenset[str]:
-    """The groupings whose states come with timers."""
+    """The groupings whose states include timers."""
     return frozenset(name for name, stage in plan.stages().items() if isinstance(stage, (ProcessStage, WindowStage)))
 
 
@@ -152,11 +152,12 @@ class Worker:
         plan: what to run; shared, never changed.
         index: which of the workers this is.
         workers: how many there are.
-        rewinds: whether it may have to go back to a cut: later items that it sends are kept until they have come.
+        rewinds: whether it may have to go back to a cut: then it stores the later items that it sends until they are
+            settled.
         tracks: whether cuts are taken of it.
 
     Attributes:
-        holds_later: whether items may wait here for their time, so that `handle` goes by the heartbeat.
+        holds_later: whether items may wait here for their time, so that `handle` depends on the heartbeat.
     """
 
     def __init__(
@@ -173,7 +174,7 @@ class Worker:
         self.holds_later = bool(self._timed or self._pending)
         self._heartbeat = self._minimal_time = BEGINNING
         self._sent = SentLater() if plan.puts_later and (rewinds or tracks) else None
-        self._cut = BEGINNING  # the last that was taken
+        self._cut = BEGINNING  # the last cut taken
         if tracks:
             self.track()
         self._cyclic = {component: plan.is_cyclic(component) for component in plan.components}
@@ -181,10 +182,10 @@ class Worker:
         self.tombstones = 0
 
     def handle(self, parts: Sequence[Part], whole_below: bytes = BEGINNING) -> dict[int, list[Part]]:
-        """Process batches for this worker; what to send, by worker and for the barrier.
+        """Process batches for this worker; returns the parts to send, by worker and for the barrier.
 
         Args:
-            whole_below: every item below it that will ever come has been given here, or is now.
+            whole_below: all items below it have come, with these batches at the latest.
         """
         if whole_below:
             whole_below = min(whole_below, self._whole_below())
@@ -211,11 +212,11 @@ class Worker:
             if name in waiting:
                 self._run_stage(name, waiting.pop(name), waiting, sends)
             self._fire(name, waiting, sends)
-        assert not waiting  # what goes round to a component before has waited for its round
+        assert not waiting  # items for an earlier component wait for their round instead
         return {receiver: _gathered(parts) for receiver, parts in sends.items()}
 
     def _whole_below(self) -> bytes:
-        """Below it nothing waits for its time, or will: neither timers nor what is put into later rounds."""
+        """A bound below which nothing waits or will wait for its time: neither timers nor items of later rounds."""
         if not self.holds_later:
             return END_OF_TIME
         if not self._pending:
@@ -226,26 +227,26 @@ class Worker:
 
     @property
     def least_later(self) -> bytes | None:
-        """The least global time of an item that waits here for its time, or one before it; None where none waits."""
+        """The least global time of an item that waits here for its time, or a lower one; None if none waits."""
         held = [stage.least_timer for stage in self._timed] + [each.least for each in self._pending.values()]
         least = min((meta for meta in held if meta is not None), default=None)
         if least is None:
             return None
-        return max(global_time_of(least), self._minimal_time)  # a stage may tell the first place of a whole moment
+        return max(global_time_of(least), self._minimal_time)  # a stage may report the first meta of a moment
 
     @property
     def is_due(self) -> bool:
-        """Whether items that waited here have come to their time: `handle` takes them."""
+        """Whether the time of items that waited here has come: `handle` takes them."""
         return any(stage.is_due for stage in self._timed) or any(
             each.is_due(self._heartbeat, self._minimal_time) for each in self._pending.values()
         )
 
     def pass_maps(self, parts: Sequence[Part]) -> dict[int, list[Part]]:
-        """Only run sources' batches through their maps, and find whose the items for groupings are.
+        """Run sources' batches through their maps only, and split the items for groupings by owner.
 
-        Returns what to send, this worker's own share included.
+        Returns the parts to send, including this worker's own share.
 
-        An engine that calls this first and `handle` later can let older items of other workers go before.
+        An engine that calls this first and `handle` later can process older items of other workers in between.
         """
         ports: Ports = {}
         for name, columns in (_looked_at(part, BEGINNING) for part in parts):
@@ -256,13 +257,13 @@ class Worker:
         return {receiver: _gathered(each) for receiver, each in self._router.route(ports).items()}
 
     def _run_program(self, source: str, columns: Columns, ports: Ports) -> None:
-        if source == FAILURES:  # what could not be sent here goes on to the barrier
+        if source == FAILURES:  # items that could not be sent here are passed on to the barrier
             ports.setdefault(FAILURES, []).append(columns)
         else:
             self._run_maps(source, columns, ports)
 
     def _run_maps(self, name: str, columns: Columns, ports: Ports, suffix: bytes = b"", ended: bool = False) -> None:
-        """The program behind a source or a grouping."""
+        """Run the program after a source or a grouping."""
         if self._sent is None:
             self._plan.programs[name].run(columns, ports, suffix, ended)
             return
@@ -274,11 +275,11 @@ class Worker:
             ports.setdefault(port, []).extend(batches)
 
     def settle(self, minimal_time: bytes, heartbeat: bytes = BEGINNING) -> None:
-        """Nothing below minimal time is in flight: forget what only a change there would need.
+        """Drop what is only needed for changes below minimal time, since nothing below it is in flight.
 
         Args:
-            minimal_time: as the acker has it.
-            heartbeat: the least of all sources: later items below it are due, once `handle` is called.
+            minimal_time: from the acker.
+            heartbeat: the least of all sources: later items below it are due at the next `handle`.
         """
         self._minimal_time = max(self._minimal_time, minimal_time)
         for stage in self._stages.values():
@@ -296,37 +297,37 @@ class Worker:
     # As of a cut.
 
     def track(self) -> None:
-        """Before any item: of `changed` there will be asked."""
+        """Start tracking changes for cuts, before any item."""
         for stage in self._stages.values():
             stage.track()
 
     def piece(self, cut: bytes) -> Piece:
-        """What has changed since the last cut, as of this one.
+        """This worker's piece of a cut: the changes since the last cut.
 
-        Taken when minimal time has come to the cut, before the worker is told of a greater one.
+        To be called when minimal time has reached the cut, before `settle` with a greater one.
         """
         later = self._sent.since(self._cut, cut) if self._sent is not None else []
         self._cut = cut
         return Piece(cut, {name: entries for name, entries in self.changed(cut).items() if entries}, later)
 
     def changed(self, cut: bytes) -> dict[str, Entries]:
-        """The states of a piece, of each grouping."""
+        """The states of a piece, by grouping."""
         return {name: stage.changed(cut) for name, stage in self._stages.items()}
 
     def let_go_of_cuts(self) -> None:
-        """No more will be taken, and it will not go back to one."""
+        """Stop tracking: no more cuts will be taken, and the worker will not go back to one."""
         self._sent = None
         for stage in self._stages.values():
             stage.track(tracks=False)
 
     def rewind(self, cut: bytes) -> dict[int, list[Part]]:
-        """Forget all that is at or above a cut, which is not below the minimal time that was told last.
+        """Forget all that is at or above a cut, which is not below the last minimal time passed to `settle`.
 
-        Minimal time and heartbeat are the cut then.
+        Minimal time and heartbeat become the cut.
 
         Returns:
-            What to send again: later items that are due at or above the cut, and were made of what is below. Those for
-            this worker wait here already.
+            The parts to send again: later items at or above the cut that were made from items below it. Those for this
+            worker wait here already.
         """
         for stage in self._stages.values():
             stage.rewind(cut)
@@ -336,11 +337,12 @@ class Worker:
         return self._send_again(self._sent.rewind(cut)) if self._sent is not None else {}
 
     def restore(self, piece: Piece, lookup: Callable[[str], Lookup] | None = None) -> None:
-        """Take the keys that are this worker's out of a piece of a cut, before any item.
+        """Restore this worker's keys from a piece of a cut, before any item.
 
         Args:
-            piece: of any worker, also of one that shared the keys with others; each of the cut is to be given.
-            lookup: by name of the grouping, what is known of keys that are in no piece.
+            piece: of any worker, even from a run with another number of workers; to be called with each piece of the
+                cut.
+            lookup: by name of the grouping, a lookup for keys that are in no piece.
         """
         for name, stage in self._stages.items():
             entries = [(key, value) for key, value in piece.states.get(name, ()) if value is not GONE]
@@ -353,10 +355,10 @@ class Worker:
         self._begin_at(piece.cut)
 
     def restore_later(self, later: Sequence[LaterSent]) -> dict[int, list[Part]]:
-        """Be the sender of later items of the cut that was restored.
+        """Become the sender of later items of the restored cut.
 
         Returns:
-            These, to be sent where nobody has them; those for this worker wait here already.
+            The parts to send to workers that do not have these items; those for this worker wait here already.
         """
         due = [each for each in later if each.meta >= self._cut]
         if self._sent is not None:
@@ -364,7 +366,7 @@ class Worker:
         return self._send_again(due)
 
     def share_of(self, later: Sequence[LaterSent]) -> list[Part]:
-        """Of later items that others have sent those for this worker."""
+        """The share of this worker in later items that others have sent."""
         return self._router.route(as_ports(later)).get(self._index, [])
 
     def _begin_at(self, cut: bytes) -> None:
@@ -382,13 +384,13 @@ class Worker:
         return {receiver: _gathered(parts) for receiver, parts in sends.items()}
 
     def waiting(self) -> Iterator[Part]:
-        """Later items of the stages that have not come to their time."""
+        """Later items that wait before stages for their time."""
         for name, pending in self._pending.items():
             yield from ((name, columns) for columns in pending.held())
 
     @property
     def held(self) -> int:
-        """Items and tombstones kept for changes that may still come."""
+        """How many items and tombstones are stored for changes that may still come."""
         return sum(stage.held for stage in self._stages.values()) + sum(map(len, self._pending.values()))
 
     def _run_stage(self, name: str, batches: Sequence[Columns], waiting: Ports, sends: dict[int, list[Part]]) -> None:
@@ -399,7 +401,7 @@ class Worker:
         self._send(ports, waiting, sends)
 
     def _fire(self, name: str, waiting: Ports, sends: dict[int, list[Part]]) -> None:
-        """The timers of a stage that are due come."""
+        """Fire the timers of a stage that are due."""
         stage = self._stages[name]
         if isinstance(stage, (ProcessStage, WindowStage)) and stage.is_due:
             ports: Ports = {}
@@ -414,8 +416,8 @@ class Worker:
     def _run_cycle(self, component: tuple[str, ...], waiting: Ports, sends: dict[int, list[Part]]) -> None:
         """Run the stages of a cycle meta by meta, the least first, until nothing comes back to this worker.
 
-        What comes to a stage with one meta, a tombstone and the item that replaces it, is one batch: one after the
-        other, each would change the windows behind it, and so twice as many changes would go round each time.
+        A tombstone and the item that replaces it have the same meta and go to a stage in one batch: separately, each
+        would change the windows after it, and so the number of changes would double each time round.
         """
         heap: list[tuple[bytes, str, int, Any, int]] = []
         pushed = 0
@@ -442,7 +444,7 @@ class Worker:
             self._run_stage(name, [Columns(metas, payloads, diffs if -1 in diffs else None)], waiting, sends)
 
     def _send(self, ports: Ports, waiting: Ports, sends: dict[int, list[Part]]) -> None:
-        """Sort out what is for this worker itself, and add the rest to what it sends."""
+        """Split off the parts for this worker itself, and add the others to `sends`."""
         if not ports:
             return
         for worker, parts in self._router.route(ports).items():
@@ -453,7 +455,7 @@ class Worker:
                 self._await(name, columns, waiting)
 
     def _await(self, name: str, columns: Columns, waiting: Ports) -> None:
-        """A batch for a grouping of this worker, whose later items may have to wait for their time."""
+        """Queue a batch for a grouping of this worker; its later items may have to wait for their time."""
         now: Columns | None = columns
         if self._pending and may_be_later(columns.metas):
             now, later = split(columns, self._heartbeat, self._minimal_time)
