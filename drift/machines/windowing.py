@@ -239,7 +239,7 @@ class WindowStage(KeyedState):
         return bool(self._to_come) and self._to_come[0] < self.heartbeat
 
     def _stretches(self, metas: Metas) -> list[tuple[int, int, bytes]]:
-        """(start, end, moment) for each stretch of a sorted batch with one end of windows; items may be in no stretch."""
+        """(start, end, moment) of each stretch of a sorted batch in windows of one end; items may be in no window."""
         found: list[tuple[int, int, bytes]] = []
         has_later = may_be_later(metas) and LATER_MARK in set(map(_mark, metas))
         start = 0

@@ -1,1 +1,1 @@
-"""What the processes of a run do, without the processes: nodes, driven by every engine and by the simulator."""
+"""Nodes: the processes of a run as pure state machines, driven by every engine and by the simulator."""

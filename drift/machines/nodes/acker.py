@@ -5,8 +5,8 @@ so do workers for which it matters; other workers somewhat later. All get the en
 the table is new, and begins below the cut if a replaced process starts there; nodes that knew a greater minimal time
 keep it.
 
-Why not at once: one notice stands for many acks. Workers that get a few items at a time and have no later items only
-use it to free memory: each notice would cost them as much as such a batch.
+Why not all at once: one notice stands for many acks. Workers that get a few items at a time and have no later items
+only use it to free memory: each notice would cost them as much as such a batch.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from drift.machines.worker import BARRIER
 from drift_acker.table import Ack, AckTable
 from drift_graph.meta import BEGINNING
 
-#: How often the acker sends notices to nodes except the barrier; and to workers if nothing of theirs waits.
+#: How often the acker sends notices to nodes except the barrier; and to workers that hold no waiting items.
 _NOTICE_INTERVAL_S, _IDLE_INTERVAL_S = 0.001, 0.005
-#: Who is fed fewer items at once holds none back while older ones are in flight.
+#: Workers that are fed fewer items at once hold none back while older ones are in flight.
 _FEW_ITEMS = 100
 
 
 class _Hearers:
-    """Others who hear the same at the same time."""
+    """Nodes that get the same notices at the same time."""
 
     def __init__(self, who: Sequence[int], *, feed: bool) -> None:
         self.who = who
@@ -36,7 +36,7 @@ class _Hearers:
         self.forget()
 
     def forget(self) -> None:
-        """They have heard nothing yet."""
+        """Treat the nodes as if they had got no notice yet."""
         self.sent = BEGINNING, BEGINNING, BEGINNING, 0
         self.sent_s = -math.inf
 
@@ -45,11 +45,11 @@ class AckerNode(Node):
     """See the module.
 
     Args:
-        sources: how many sources, or workers that feed themselves, give heartbeats.
-        others: who besides the barrier hears of minimal time, in this order.
-        feeders: who feeds, and hears of the pace.
-        barrier: whether there is one.
-        pacing: of cycles that have to be fed at a pace.
+        sources: how many sources, or workers that feed themselves, send heartbeats.
+        others: the nodes besides the barrier that get notices of minimal time, in this order.
+        feeders: the nodes that feed items, and get the pace.
+        barrier: whether the run has a barrier.
+        pacing: for cycles that have to be fed at a pace.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class AckerNode(Node):
         return Halted(order.generation, max(self.table.minimal_time, self._reached))
 
     def rewind(self, order: Rewind) -> None:
-        """A new table. Besides the sources each worker gives a heartbeat: when it has sent again what it had kept."""
+        """Start a new table. Each worker also gives a heartbeat, once it has sent its stored items again."""
         self.table = AckTable(range(self._sources + len(self._workers)), order.since)
         self._reached, self._cut = order.cut, 0
         for each in self._hearers:

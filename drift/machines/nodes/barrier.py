@@ -1,7 +1,7 @@
-"""The node of the output barrier: acknowledges batches, and releases what is below minimal time.
+"""The node of the output barrier: acknowledges batches, and releases items below minimal time.
 
-Invariant: after its last output, at the end of time, at a failure or where the input breaks off, it sends the digest,
-once.
+Invariant: after its last output it sends the digest, once: at the end of time, at a failure or when the input breaks
+off.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BarrierNode(Node):
         self.machine = self._machine()
         self.minimal_time = BEGINNING
         self._ended = self._has_failed = False
-        self._passes_over = BEGINNING  # until minimal time has come here, items that were released may come again
+        self._passes_over = BEGINNING  # until minimal time is here, items that were released may come again
 
     def _machine(self) -> Barrier:
         steps, passes = lambda sink: feeding_step(self._dataflow, sink), has_borders(self._dataflow)
@@ -60,7 +60,7 @@ class BarrierNode(Node):
         return Halted(order.generation, self.minimal_time, self.machine.position, self._ended)
 
     def rewind(self, order: Rewind) -> None:
-        """What is below the cut and was not released stays; who begins anew gets it again from those who sent it."""
+        """Keep unreleased items below the cut; a restarted barrier gets them again from their senders."""
         if BARRIER not in order.replaced:
             self.machine.rewind(order.cut)
             self.minimal_time = order.cut
@@ -74,7 +74,7 @@ class BarrierNode(Node):
         self._ended = self._has_failed = False
 
     def go(self) -> list[Send]:
-        """Release what minimal time had passed."""
+        """Release the items that minimal time had passed."""
         return [] if self._ended else self._release()
 
     def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
@@ -90,9 +90,9 @@ class BarrierNode(Node):
                     self.machine.add(name, columns)
             elif isinstance(message, MinimalTime):
                 self.minimal_time = max(self.minimal_time, message.time)
-                if message.cut:  # behind all that is below, and before what a later notice lets go
+                if message.cut:  # after all items below the cut, and before those that a later notice releases
                     sends += self._release() if self.minimal_time != before and not self._ended else []
-                    if not self._has_failed:  # a cut past what has failed would go on behind it
+                    if not self._has_failed:  # a run would resume after the failure from a cut above it
                         sends.append(Send(CALLER, CutPiece(message.cut, BARRIER, message.time, [])))
                     before = self.minimal_time
             elif isinstance(message, BreakOff):
@@ -106,7 +106,7 @@ class BarrierNode(Node):
         return sends
 
     def unsent(self, send: Send, error: Exception) -> list[Send]:
-        """In place of a piece that is too long its halves."""
+        """Send the halves of a piece that is too long."""
         piece = send.message
         if not isinstance(error, Oversized) or not isinstance(piece, ReleasedMessage):
             raise error
@@ -123,7 +123,7 @@ class BarrierNode(Node):
         sends: list[Send] = []
         full = len(self.machine.digest.blocks)
         released = self.machine.release(self.minimal_time)
-        if released is None and has_borders(self._dataflow):  # the next segment wants to know that nothing more comes
+        if released is None and has_borders(self._dataflow):  # the next segment needs to know that no more items come
             released, self.machine.encoded = Released(self.machine.position, [], [], ""), ()
         if released is not None:
             blocks = self.machine.digest.blocks[full:]
@@ -143,7 +143,7 @@ class BarrierNode(Node):
 
 
 def digest_of(restart: Restart, algorithm: Algorithm) -> Digest:
-    """The digest of what was released before."""
+    """The digest of the output released before the restart."""
     digest = Digest(algorithm)
     digest.go_on(restart.blocks, restart.opened)
     digest.add(restart.metas, restart.payloads)
@@ -151,12 +151,12 @@ def digest_of(restart: Restart, algorithm: Algorithm) -> Digest:
 
 
 def _above(columns: Columns, last: bytes) -> Columns:
-    """The items behind the last that was released."""
+    """The items above the last released one."""
     return cut_columns(columns, last + b"\0", ABOVE_ALL)
 
 
 def _pieces(piece: ReleasedMessage) -> list[ReleasedMessage]:
-    """A piece of the output, or several where it is large: nobody needs it all at once."""
+    """A piece of the output, split into several if it is large: nobody needs it all at once."""
     size = sum(len(each.metas) + len(each.payloads) for each in piece.encoded)
     if size <= _PIECE_BYTES or len(piece.released.metas) < 2:
         return [piece]

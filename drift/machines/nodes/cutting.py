@@ -1,29 +1,30 @@
-"""When cuts are taken for those who may have to begin anew: as often as they cost little, and before logs are long.
+"""When to take cuts for recovery: often while they are cheap, and before link logs get long.
 
-Invariant: a cut that will take a worker t seconds to write comes PRICE * t seconds or more after the last one, as far
-as the last one tells; unless logs have come to their bound and the cut is worth it: they have doubled since.
+Invariant: a cut that is expected to take a worker t seconds to write comes PRICE * t seconds or more after the last
+one; unless link logs have reached their bound and have doubled since the last cut.
 
-Why: a cut writes the keys that changed since the one before. Where these are few it costs nothing, and the interval is
-the least one. Where each item has a key of its own a cut costs by items, however far apart cuts are: where items come
-fast that is always too much, and logs say when; where they come slowly it never is, and little has to be done again
-after a death, though the cut behind a rush took long. So the next is taken to cost what the last one did, or as much
-for what has been fed since, if that is less. A short run has none. Where no cut can be committed, since the folder of
-the run is full, logs would grow with the input: so there is a length at which a run waits, and a number of tries.
+Why: a cut writes the keys that changed since the previous one. If these are few, a cut costs almost nothing, and the
+interval is the least one. If each item has a new key, the cost grows with the items, however far apart cuts are: with a
+fast input that is always too much, and the length of the logs decides; with a slow input it never is, so cuts are
+frequent and little has to be repeated after a death, even if the cut after a burst took long. So the next cut is
+expected to cost as much as the last one or, if that is less, in proportion to what was fed since. A short run takes no
+cut. If no cut can be committed because the run's folder is full, logs would grow with the input: so there is a length
+at which the run waits, and a maximum number of tries.
 """
 
 from __future__ import annotations
 
-#: No run has a cut before that.
+#: No run takes a cut before this.
 FIRST_S = 1.0
-#: Between two cuts, at least.
+#: Least time between two cuts.
 INTERVAL_S = 0.25
-#: Writing is a quarter of what a cut takes of the workers' time, and all of it is to be a twenty-fifth of that.
+#: Writing is a quarter of the workers' time that a cut takes; all of that shall be at most 1/25 of their time.
 PRICE = 100
-#: Link logs of one process come to so much before a cut is taken for them alone.
+#: Bytes in the link logs of one process at which a cut is taken for their sake alone.
 LOG_BYTES_MAX = 64 << 20
-#: Where there is no room for a cut, link logs of one process come to so much before nothing more is fed.
+#: Bytes in the link logs of one process at which feeding stops, if there is no room for a cut.
 LOG_BYTES_FULL = 4 * LOG_BYTES_MAX
-#: Then so many cuts are tried, an interval apart or more, before the run ends.
+#: After that so many cuts are tried, at least INTERVAL_S apart, before the run ends.
 TRIES_MAX = 240
 
 
@@ -31,7 +32,7 @@ class CutPace:
     """See the module.
 
     Args:
-        every_s: between two cuts, whatever they cost, and before the first; None goes by that.
+        every_s: fixed seconds between two cuts and before the first; None decides by their cost.
     """
 
     def __init__(self, every_s: float | None = None) -> None:
@@ -43,10 +44,10 @@ class CutPace:
         self._cost_s = 0.0  # of the last cut
 
     def is_due(self, now_s: float, log_bytes: int, fed_bytes: int) -> bool:
-        """Whether it is time for a cut, or link logs are so long that there has to be one.
+        """Whether it is time for a cut, or link logs are so long that one is needed.
 
         Args:
-            log_bytes: of the process whose logs are the longest.
+            log_bytes: link logs of the process with the longest ones.
             fed_bytes: since the last cut.
         """
         if self._next_s is None:
@@ -57,16 +58,16 @@ class CutPace:
         return now_s >= max(self._next_s, self._taken_s + PRICE * self._cost_s * share)
 
     def begun(self, now_s: float, fed_bytes: int) -> None:
-        """A cut is to be taken."""
+        """Note that a cut begins."""
         self._next_s = now_s + (INTERVAL_S if self._every_s is None else self._every_s)
         self._fed_bytes = fed_bytes
 
     def taken(self, now_s: float, cost_s: float, log_bytes: int) -> None:
-        """All of it has come, or will not.
+        """Note that all pieces of the cut have come, or will not come.
 
         Args:
-            cost_s: what writing took, of the worker that it took most of.
-            log_bytes: that are still kept, since they are above the cut.
+            cost_s: the longest time that a worker took to write its piece.
+            log_bytes: still in the link logs, since they are above the cut.
         """
         self._bytes_max = max(LOG_BYTES_MAX, 2 * log_bytes)
         self._taken_s, self._cost_s = now_s, cost_s if self._every_s is None else 0.0

@@ -1,11 +1,11 @@
 """The node of the calling process: feeds the batches of the sources, and takes released output.
 
-Invariant: the number of fed batches that are in flight is bounded; if the input breaks off, everything that will be
-released has been released.
+Invariant: the number of fed batches in flight is bounded; if the input breaks off, all items below that point are
+released.
 
 Why: a batch counts as in flight until a notice that included it says that nothing as old is in flight. If the input
-breaks off, heartbeats hold minimal time: once a notice has come to the least heartbeat that was sent, nothing is in
-flight below; the barrier gets this time, releases the rest and answers with its digest.
+breaks off, heartbeats hold minimal time: once a notice has reached the least heartbeat sent, nothing is in flight below
+it; the barrier gets this time, releases the rest and answers with its digest.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from drift_acker.ledger import Ledger, ack_of
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
 
-#: Batches that may be on their way, for each worker and one more.
+#: Batches that may be in flight, for each worker and one more.
 _BATCHES_AHEAD_MAX = 2
-#: At the least, and one for each worker, where live sources give less than a batch: what comes meanwhile goes together,
-#: and is there sooner than if all waited for each other on the way.
+#: The least number in flight (and one for each worker) while live sources give less than a batch: items that come
+#: meanwhile travel together, and arrive sooner than if they queued behind each other.
 _LIVE_AHEAD_MIN = 2
 
 
@@ -54,19 +54,19 @@ class FeedNode(Node):
     Args:
         plan: what the workers run.
         workers: how many there are.
-        intake: the run's sources; how much is read of them at once is this node's to say.
-        batches_ahead_max: that may be on their way; two for each worker and two more, if None.
-        turn_items: that one worker maps before the next has its turn; a batch, if None.
-        keeping: what is kept for going back where a process dies; nothing, if None.
+        intake: the run's sources; this node sets how much is read from them at once.
+        batches_ahead_max: batches that may be in flight; two for each worker and two more, if None.
+        turn_items: items that one worker maps before the next has its turn; a batch, if None.
+        keeping: stores what recovery needs; None: nothing is stored.
 
     Attributes:
-        keeping: as given.
-        minimal_time: as far as it has heard.
-        held_by: rank of the source that holds it, or -1.
-        fed_again: items that were fed once more where the run went back.
+        keeping: the argument.
+        minimal_time: from the last notice.
+        held_by: rank of the source that holds minimal time, or -1.
+        fed_again: items that were fed again after the run went back to a cut.
         finished: the last message of the run.
-        error: what the run ends with: a failure that was released, an error of the input, or that no source may be read
-            any more.
+        error: with which the run ends: a failure that was released, an error of the input, or that no source may be
+            read any more.
     """
 
     messages_max = 64
@@ -101,27 +101,27 @@ class FeedNode(Node):
         if self._paced:
             intake.batch_items = 1  # until the acker says otherwise
         elif not any(plan.programs[machine.name].has_maps for machine in intake.machines):
-            intake.batch_items *= workers  # who share each batch
-        self._heartbeats = [BEGINNING] * len(intake.machines)  # that were sent
+            intake.batch_items *= workers  # since they share each batch
+        self._heartbeats = [BEGINNING] * len(intake.machines)  # the last sent, by source
         self._sent: list[tuple[int, bytes]] = []  # number and granule of batches that may not be processed yet
         self._batches = self._items = 0
         self._mapped = 0  # items handed to workers in turn: live ones do not overtake each other
         self._learned = 0, 0, 0  # batches, items and tombstones when the gathering last learned of them
-        self._keeps_up = False  # with what live sources have to give
+        self._keeps_up = False  # with live sources
         self._breaks_off = False
         self._replaced = Rewind(0, BEGINNING, BEGINNING, [])
-        self._again: deque[Fed] = deque()  # to be fed once more
+        self._again: deque[Fed] = deque()  # to be fed again
         self.fed_again = 0
         self._restored_at = BEGINNING  # nothing is fed before a notice of this minimal time has come
 
     def may_read(self, *, stuck: bool = False) -> bool:
-        """Whether the sources are to be read now; `stuck` where messages have not left yet that were sent before."""
+        """Whether to read the sources now; `stuck`: messages that were sent before have not left yet."""
         if self.error is not None or self.halted or self._again:
             return False
         return not self._intake.finished and self._intake.error is None and self._room(stuck)
 
     def feed(self, fed: list[Fed], *, stuck: bool = False) -> list[Send]:
-        """What the sources gave, if anything; what goes on of it and of what was gathered."""
+        """Add what the sources gave, if anything; returns the messages for items that are fed now."""
         self._gathering.add(fed)
         sends: list[Send] = []
         while self._again and self._room(stuck):
@@ -157,29 +157,29 @@ class FeedNode(Node):
         return [Send(ACKER, cut)] if cut is not None else []
 
     def _note_piece(self, piece: CutPiece, now_s: float) -> list[Send]:
-        if self.keeping is None:  # it was on its way when keeping stopped
+        if self.keeping is None:  # the piece was in flight when keeping stopped
             return []
         cut = self.keeping.note_piece(piece, now_s)
         return [Send(worker, Committed(cut)) for worker in range(self._workers)] if cut is not None else []
 
     @property
     def awaits_room(self) -> bool:
-        """Whether nothing is fed before there is room for a cut: turns without messages are to try for one."""
+        """Whether feeding waits for room for a cut: turns without messages try to take one."""
         return self.keeping is not None and self.keeping.is_full(self.minimal_time)
 
     def stop_keeping(self) -> list[Send]:
-        """No process will be replaced any more: nobody keeps anything for that."""
+        """Stop storing data for recovery, in all nodes: no process will be replaced any more."""
         self.keeping = None
         return [Send(worker, Committed(END_OF_TIME, keeps=False)) for worker in range(self._workers)]
 
     def begin_at(self, cut: bytes, output: Restart, piece: Piece) -> None:
-        """Before anything is fed: the run goes on from a cut that another one committed."""
+        """Resume from a cut that another run committed, before anything is fed."""
         assert self.keeping is not None
         self.minimal_time = cut
         self.keeping.begin_at(cut, output, piece)
 
     def take_released(self) -> list[ReleasedMessage]:
-        """The pieces of the output that have come since the last time."""
+        """The pieces of the output received since the last call."""
         if self.keeping is not None and self.keeping.holds:
             return []
         released, self._released = self._released, []
@@ -189,44 +189,44 @@ class FeedNode(Node):
         return unsent_batch(send, error, self._ledger, self._plan.dataflow)
 
     def halt(self, order: Halt) -> Halted:
-        """Items may still come that were released before."""
+        """Halt; items that were released before may still come."""
         return Halted(order.generation, self.minimal_time)
 
     @property
     def has_released(self) -> bool:
-        """Whether pieces of the output wait to be taken."""
+        """Whether pieces of the output wait for `take_released`."""
         return bool(self._released)
 
     @property
     def restored(self) -> bool:
-        """Whether all who began anew have come to the cut that all went back to."""
+        """Whether all replaced processes have reached the cut that all went back to."""
         return not self.halted and self._restored_at == BEGINNING
 
     @property
     def position(self) -> int:
-        """Of the next item to come from the barrier."""
+        """The position of the next item to come from the barrier."""
         return self.keeping.position if self.keeping is not None else 0
 
     @property
     def since(self) -> bytes:
-        """The committed cut, where those begin anew who are replaced."""
+        """The committed cut, from which replaced processes start."""
         return self.keeping.since if self.keeping is not None else BEGINNING
 
     def pieces_of(self, worker: int) -> list[bytes]:
-        """What a worker begins anew with."""
+        """Names of the pieces that a replaced worker starts with."""
         return self.keeping.pieces_of(worker) if self.keeping is not None else []
 
     def restart(self) -> Restart:
-        """From where a barrier goes on that begins anew."""
+        """The state that a replaced barrier resumes from."""
         assert self.keeping is not None
         return self.keeping.restart()
 
     def place_of(self, cut: bytes) -> str:
-        """Where in the input a cut is, in words."""
+        """The position of a cut in the input, in words."""
         return self.keeping.place_of(cut, self._again) if self.keeping is not None else ""
 
     def rewind(self, order: Rewind) -> None:
-        """What is at or above the cut is fed once more, with the metas and heartbeats that it had."""
+        """Go back: items at or above the cut are fed again, with the same metas and heartbeats."""
         assert self.keeping is not None
         self.minimal_time = order.cut
         self._again = self.keeping.go_back(order, self._again)
@@ -241,7 +241,7 @@ class FeedNode(Node):
         self._breaks_off, self.error = False, None
 
     def go(self) -> list[Send]:
-        """To those who begin anew what they had below the cut; nothing else comes below it."""
+        """Send replaced processes the items that they had below the cut; nothing else comes below it."""
         assert self.keeping is not None
         order, batches = self._replaced, []
         sends: list[Send] = []
@@ -255,7 +255,7 @@ class FeedNode(Node):
         return sends + [Send(ACKER, ack_message(ack_of((), (), [(rank, order.cut)]))) for rank in others]
 
     def _feed(self, fed: Fed) -> list[Send]:
-        """Items to the workers, then one ack for them and the source's heartbeat."""
+        """Messages with the items for the workers, then one ack with them and the source's heartbeat."""
         name, rank, arrived = fed
         batches: list[Batch] = []
         sends: list[Send] = []
@@ -278,7 +278,7 @@ class FeedNode(Node):
         return [*sends, Send(ACKER, ack_message(ack, len(arrived.metas) if batches else 0))]
 
     def _route(self, source: str, columns: Columns) -> dict[int, list[Part]]:
-        """Maps run on the workers in turn; where a source feeds groupings its items go to their keys."""
+        """Split a batch: workers run maps in turn; items directly for groupings go to the owners of their keys."""
         program = self._plan.programs[source]
         if program.has_maps:
             worker = self._mapped // self._turn_items % self._workers
@@ -289,10 +289,10 @@ class FeedNode(Node):
         return self._router.route(ports)
 
     def _room(self, stuck: bool) -> bool:
-        """Whether the workers are near enough to the end of what they were given to be given more."""
+        """Whether so few batches are in flight that the workers may get more."""
         if self.halted or self._restored_at != BEGINNING or self.awaits_room:
             return False
-        ahead = sum(granule >= self.minimal_time for _, granule in self._sent)  # others were released before a notice
+        ahead = sum(granule >= self.minimal_time for _, granule in self._sent)  # others were released before the notice
         return not stuck and ahead < (self._live_ahead_max if self._keeps_up else self._batches_ahead_max)
 
     def _notice(self, notice: MinimalTime) -> None:
@@ -306,12 +306,12 @@ class FeedNode(Node):
         self._sent = [(number, granule) for number, granule in self._sent if number > known or granule >= in_flight]
         batches, items, tombstones = self._learned
         through = self._sent[0][0] - 1 if self._sent else self._batches
-        if through > batches and not self._paced:  # of what was fed until the last time, all corrections are known
+        if through > batches and not self._paced:  # all corrections of what was fed until the last time are known
             self._gathering.learn(self._items - items, notice.tombstones - tombstones)
             self._learned = self._batches, self._items, notice.tombstones
 
     def _end(self) -> list[Send]:
-        """Break off, where the input has come to an error and everything below it is through."""
+        """Break off, if the input has ended with an error and all items below it are processed."""
         if self.halted or self._again or self._restored_at != BEGINNING:
             return []
         settled = not self._gathering and self.minimal_time == min(self._heartbeats, default=END_OF_TIME)

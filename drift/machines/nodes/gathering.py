@@ -1,10 +1,10 @@
 """Batches that are gathered and processed together when optimistic processing proves wasteful.
 
-Invariant: nothing waits for batches that will not come: all are processed when the input has ended, or a live source is
-idle.
+Invariant: no batch waits for batches that will not come: all are processed when the input has ended, or a live source
+is idle.
 
 Why: if most output is cancelled by later batches with earlier times, every batch repeats most of the work. Then batches
-are gathered until they have as many items as they may correct: so the work grows with n log n in the number of items,
+are gathered until they have as many items as they may correct, so the work grows with n log n in the number of items,
 not with its square.
 """
 
@@ -28,12 +28,12 @@ class Gathering:
         return len(self._waiting)
 
     def add(self, fed: list[Fed]) -> None:
-        """What the sources gave."""
+        """Add what the sources gave."""
         self._waiting += fed
         self._items += sum(len(each.arrived.metas) for each in fed)
 
     def is_due(self, minimal_time: bytes, *, more: bool) -> bool:
-        """Whether to go on with what has been gathered; `more` where the sources have just given something."""
+        """Whether to process the gathered batches now; `more`: the sources have just given something."""
         if not self._waiting:
             return False
         if not self._wasteful or not more or self._intake.finished or self._intake.error is not None:
@@ -41,7 +41,7 @@ class Gathering:
         return 2 * self._items >= self._intake.unsettled(minimal_time)
 
     def take(self) -> list[Fed]:
-        """What has been gathered: one batch and the last heartbeat for each source."""
+        """Take the gathered batches: one batch and the last heartbeat for each source."""
         by_rank: dict[int, list[Fed]] = {}
         for fed in self._waiting:
             by_rank.setdefault(fed.rank, []).append(fed)
@@ -49,7 +49,7 @@ class Gathering:
         return [_as_one(several) for several in by_rank.values()]
 
     def learn(self, items: int, tombstones: int) -> None:
-        """What was processed since the last time, and how much of what was sent before was taken back for it."""
+        """Learn from the numbers of items processed since the last call, and of tombstones that they caused."""
         if items:
             self._wasteful = 2 * tombstones > items
 

@@ -1,4 +1,4 @@
-"""The sources of a run without their readers: which may be read, how much, and the batch that a reading makes.
+"""The sources of a run without their readers: which may be read, how much, and the batch made from each read.
 
 Invariant: no source has more than `in_flight_max` unsettled items, and the source furthest behind is read first.
 `Inputs` decides where the input ends and which late items are reported, in whatever order sources are read.
@@ -19,7 +19,7 @@ from drift_graph.times import Arrived, SourceMachine
 
 
 class Fed(NamedTuple):
-    """What one source has for the dataflow: items, or only a heartbeat."""
+    """The input of the dataflow from one source: items, or only a heartbeat."""
 
     name: str
     rank: int
@@ -33,13 +33,13 @@ class Intake:
         machines: of all sources, by rank.
         batch_items: most items of a source at once.
         in_flight_max: most unsettled items of a source.
-        now_s: what the clock says at first.
+        now_s: the clock at the start.
 
     Attributes:
-        batch_items: as given, until somebody asks for less at once.
-        error: what the input ends with, once all sources have come to its place in the order.
-        rereadings: where each source is to be read from again.
-        late_below: late items that were passed over, since they are below the cut that the run goes on from.
+        batch_items: the argument, unless a node sets another value.
+        error: with which the input ends, once all sources have reached its position in the order.
+        rereadings: the position from which each source would be read again.
+        late_below: late items that were skipped because they are below the cut that the run resumes from.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class Intake:
         self._starved = [False] * len(machines)  # has input but no credit
         self._last_item_s = [now_s] * len(machines)
         self._last_given_s = [now_s] * len(machines)
-        self._kept = [BEGINNING] * len(machines)  # their heartbeats while they had not ended
-        self._cuts = [BEGINNING] * len(machines)  # below which what is read was taken before
+        self._kept = [BEGINNING] * len(machines)  # their last heartbeats before they ended
+        self._cuts = [BEGINNING] * len(machines)  # items below were processed before the run resumed
         self.late_below = 0
         self.rereadings = [Rereading(machine) for machine in machines]
         self._given = 0
 
     def go_on(self, cut: bytes) -> None:
-        """Before anything is given: what is below a cut was taken before, and is passed over when it is read again."""
+        """Resume from a cut, before anything is read: items below it were processed before, and are skipped."""
         self._cuts = [cut] * len(self.machines)
         self._kept = [max(kept, cut) for kept in self._kept]
 
@@ -69,7 +69,7 @@ class Intake:
         if not cut:
             return arrived
         metas, payloads, heartbeat, late, error = arrived
-        if heartbeat >= cut:  # nothing below comes any more
+        if heartbeat >= cut:  # no more items below the cut
             self._cuts[rank] = BEGINNING
         if metas and least_meta(metas) < cut:
             kept = [at for at, meta in enumerate(metas) if meta >= cut]
@@ -80,12 +80,12 @@ class Intake:
 
     @property
     def finished(self) -> bool:
-        """Nothing more will come."""
+        """Whether the input has ended."""
         return all(machine.finished for machine in self.machines)
 
     @property
     def live(self) -> bool:
-        """Some source that may be read is live."""
+        """Whether any source that may be read is live."""
         return any(self.machines[rank].live for rank in self.readable())
 
     @property
@@ -94,7 +94,7 @@ class Intake:
 
     @property
     def heartbeat(self) -> bytes:
-        """The least of all sources."""
+        """The least heartbeat of all sources."""
         return min((machine.heartbeat for machine in self.machines), default=END_OF_TIME)
 
     def unsettled(self, minimal_time: bytes) -> int:
@@ -102,23 +102,23 @@ class Intake:
         return sum(machine.unsettled(minimal_time) for machine in self.machines)
 
     def readable(self) -> list[int]:
-        """Ranks of the sources that have not ended, and whose items may matter."""
+        """Ranks of the sources that have not ended, and whose items may still be in the output."""
         return [rank for rank in range(len(self.machines)) if self.inputs.may_read(rank)]
 
     def starved(self, rank: int) -> bool:
-        """Whether a source had no credit when it was last to be read."""
+        """Whether a source had no credit at the last attempt to read it."""
         return self._starved[rank]
 
     def silent_since_s(self, rank: int) -> float | None:
-        """When a source that may be read last gave items, or a heartbeat that moved."""
+        """When a source that may be read last gave items or a greater heartbeat."""
         return self._last_given_s[rank] if self.inputs.may_read(rank) else None
 
     def room(self, rank: int, minimal_time: bytes) -> int:
-        """How many items a source may give now, if it is read as far as its credit goes."""
+        """How many items a source may give now, by its credit."""
         return self._in_flight_max - self.machines[rank].unsettled(minimal_time) - self.inputs.held(rank)
 
     def turns(self, minimal_time: bytes) -> Iterator[tuple[int, int]]:
-        """Sources to read, one after the other: the rank and the most items; each is to be read before the next."""
+        """Sources to read, in order: the rank and the most items; each must be read before the next is asked for."""
         if self.error is not None:
             return
         machines, given = self.machines, self._given
@@ -126,10 +126,10 @@ class Intake:
         least = min((machines[rank].heartbeat for rank in readable), default=END_OF_TIME)
         for rank in sorted(readable, key=lambda rank: (not machines[rank].live, machines[rank].heartbeat != least)):
             if not self.inputs.may_read(rank):
-                continue  # another has failed below meanwhile
+                continue  # meanwhile another source has failed below it
             machine = machines[rank]
             if not machine.live and machine.heartbeat != least and (self._given > given or self._finite_behind(least)):
-                continue  # a finite source waits for those behind it, so that their times stay together
+                continue  # a finite source waits for those behind, so that the sources' times stay close
             room = self.room(rank, minimal_time)
             self._starved[rank] = room <= 0
             if room > 0:
@@ -142,13 +142,13 @@ class Intake:
     def give(
         self, rank: int, payloads: list[Any] | None, now_ms: int, now_s: float, before: Position | None = None
     ) -> Fed | None:
-        """What a source gives to the dataflow, where it was read.
+        """Make the batch of a source from the payloads read.
 
         Args:
-            payloads: what it had; None where its input has ended.
-            now_ms: what the clock of the day says, for live sources.
-            now_s: what the process's clock says.
-            before: where to read for these payloads again, if that may be asked for.
+            payloads: read from the source; None if its input has ended.
+            now_ms: wall-clock time, for live sources.
+            now_s: the process's clock.
+            before: the position from which these payloads can be read again, if the source has positions.
         """
         machine = self.machines[rank]
         made = machine.heartbeat
@@ -177,13 +177,13 @@ class Intake:
         return self.beat(rank, heartbeat)
 
     def beat(self, rank: int, heartbeat: bytes) -> Fed:
-        """A source gives a heartbeat and no items."""
+        """Note a heartbeat without items."""
         heartbeat = max(heartbeat, self._cuts[rank])
         self._kept[rank] = heartbeat
         return self._fed(rank, Arrived([], [], heartbeat, [], None))
 
     def repeat(self, rank: int, arrived: Arrived) -> Fed:
-        """A source gives what it gave in the run that is replayed."""
+        """Give what the source gave in the recorded run, for a replay."""
         self.machines[rank].repeat(arrived)
         self._kept[rank] = arrived.heartbeat
         self.inputs.divert(rank, arrived.late)
@@ -194,11 +194,11 @@ class Intake:
         return Fed(self.machines[rank].name, rank, arrived)
 
     def least_of_others(self, rank: int) -> bytes:
-        """The least heartbeat of the other sources; one that has ended counts with the last it made before."""
+        """The least heartbeat of the other sources; an ended source counts with its last one before the end."""
         return min((kept for other, kept in enumerate(self._kept) if other != rank), default=BEGINNING)
 
     def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
-        """The error to end with where no source may be read, and nothing is processed that would change it."""
+        """The error to end with if no source may be read, and nothing in flight can change that; else None."""
         readable = self.readable()
         if not readable or any(self.room(rank, minimal_time) > 0 for rank in readable):
             return None
