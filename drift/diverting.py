@@ -3,7 +3,7 @@
 Invariant: for an item that the user's function accepts, these maps give the same as maps with the function itself.
 
 Why: the function is called once for each item, and its exception becomes a diverted item (`drift_graph.diverted`),
-which one map behind it keeps and another one drops.
+which one following map passes on and another drops.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ OnError = Literal["error", "divert"]
 
 
 def diverts(on_error: object, kind: str, where: str) -> TypeGuard[Literal["divert"]]:
-    """Whether a step or source sets errors apart.
+    """Whether a step or source diverts errors.
 
     Raises:
-        GraphError: it says something else.
+        GraphError: `on_error` has another value.
     """
     if on_error not in ("error", "divert"):
         raise GraphError(
@@ -35,7 +35,7 @@ def diverts(on_error: object, kind: str, where: str) -> TypeGuard[Literal["diver
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tried(_ByValue):
-    """A user's function of a payload, or of one and its time; the map's arity is "one" for "one", else "many"."""
+    """A user's function of a payload, or of a payload and its time; the map's arity is "one" for "one", else "many"."""
 
     step: str
     function: Callable[..., Any]
@@ -60,7 +60,7 @@ class Tried(_ByValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TriedStep(_ByValue):
-    """A user's step of a scan; where it raises, the state stays as it was."""
+    """A user's step of a scan; if it raises, the state stays the same."""
 
     name: str
     step: Callable[[Any, Any], tuple[Any, Any]]
@@ -78,7 +78,7 @@ class TriedStep(_ByValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class WithoutErrors(_ByValue):
-    """Everything but what was set apart."""
+    """A filter that drops diverted items."""
 
     def __call__(self, payload: Any) -> bool:
         return not is_diverted(payload)
@@ -86,7 +86,7 @@ class WithoutErrors(_ByValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ErrorsOnly(_ByValue):
-    """What was set apart, as a report."""
+    """The diverted items only, as reports."""
 
     def __call__(self, payload: Any) -> tuple[dict[str, Any], ...]:
         return (report(payload),) if is_diverted(payload) else ()

@@ -1,7 +1,7 @@
-"""The functions that sugar puts into maps and groupings. No operator is defined here: there are none but the core's.
+"""The functions of derived operations, to be put into maps and groupings: the core has no other operators.
 
 Invariant: a scan's bucket alternates: item, the state after it, item, the state after it. So the window that ends in
-an item starts with the state before it, and the window that ends in a state gives nothing.
+an item starts with the state before it, and the window that ends in a state gives no output.
 
 Why: a state's meta extends its item's, and the map that makes it has a rank of height 0, so it sorts before whatever
 else the item causes and before the next item.
@@ -22,7 +22,7 @@ from drift_graph.operators import as_sequence
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state on its way back to the grouping of its scan."""
+    """A state that returns to the grouping of its scan."""
 
     key: Any
     value: Any
@@ -30,18 +30,18 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A note that a step has put at a later time, on its way back to the grouping of its process."""
+    """A timer's note at a later time, which returns to the grouping of its process."""
 
     key: Any
     note: Any
 
 
-#: What comes back to a grouping over a feedback edge, in place of an item.
+#: The types of payloads that return to a grouping over a feedback edge, as opposed to items.
 _returned = frozenset({State, Timer})
 
 
 class _ByValue:
-    """Equal to another one of its class over the same functions and values: graphs built twice are equal."""
+    """Equal if the class, functions and values are equal, so that a graph built twice is equal."""
 
     __slots__ = ()
 
@@ -60,16 +60,16 @@ Watch = Callable[[str, Callable[..., Any], Literal["one", "pair", "process"], An
 
 
 class LoopFunction(_ByValue):
-    """What is known of a function of a map that looks at a window: a state, and what came after it in its key.
+    """The function of a map of a loop; its input is a window: a state, and the item after it in its key.
 
-    A loop is a grouping with such maps behind it, which carries its state on a feedback edge. Lineage, purity and
-    printing go by what is said here; whoever writes another loop, by a subclass, touches none of them.
+    A loop is a grouping followed by such maps, which carries its state on a feedback edge. Lineage, purity checks and
+    printing use these attributes, so a new kind of loop only needs subclasses.
 
     Attributes:
-        loop: what the step is called.
-        gives: what the map gives; states and timers go back to the grouping.
-        carries_state: whether what it gives goes back.
-        most: of what it gives for one window.
+        loop: the kind of step.
+        gives: the kind of output; states and timers go back to the grouping.
+        carries_state: whether the output goes back.
+        most: outputs for one window.
     """
 
     __slots__ = ()
@@ -80,19 +80,19 @@ class LoopFunction(_ByValue):
     __call__: Callable[..., Any]
 
     def watched(self, watch: Watch) -> Self:
-        """The same with each of the user's functions watched."""
+        """A copy with each of the user's functions watched."""
         raise NotImplementedError
 
 
 class StepResult(TypeError):
-    """A scan's step gave back something else than a pair."""
+    """A scan's step returned something other than a pair."""
 
     def __init__(self, result: object) -> None:
         super().__init__(f"the step of a scan returned {result!r:.200}; it must return (next state, output)")
 
 
 def pair_of(result: Any) -> tuple[Any, Any]:
-    """The (state, output) that a step returned: a sequence of two, which no set, dict or text is."""
+    """The (state, output) that a step returned: any sequence of two, except text."""
     match result:
         case state, output:
             return state, output
@@ -100,16 +100,16 @@ def pair_of(result: Any) -> tuple[Any, Any]:
 
 
 class MapsEach:
-    """A map's function, or one that gives keys, that takes many payloads in one call."""
+    """A map's function, or a key function, that takes many payloads in one call."""
 
     __slots__ = ()
 
     def __call__(self, payload: Any) -> Any:
-        """What it gives for one."""
+        """The result for one payload."""
         raise NotImplementedError
 
     def each(self, payloads: Sequence[Any]) -> list[Any]:
-        """What it gives for each. It may raise where a call for one of them does."""
+        """The result for each payload. It may raise if a call for one of them does."""
         raise NotImplementedError
 
 
@@ -125,17 +125,17 @@ class StepsEach:
     def each(
         self, states: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any], give: Callable[[Any], None]
     ) -> None:
-        """Step through items in order: the state of each one's key is put into `states`, and its output is given.
+        """Process items in order: stores the new state of the key in `states`, and passes the output to `give`.
 
-        A key that is not among `states` is in the initial state. Where a call raises, this was done of all items
-        before, and of none behind.
+        A key that is not in `states` is in the initial state. If a call raises, all items before it have been processed
+        and none after it.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ScanKey(_ByValue):
-    """The key of an item, or of a state that comes back."""
+    """The key of an item, or of a state that returns."""
 
     loop: ClassVar[str] = "scan"
     key: Callable[[Any], Any]
@@ -150,7 +150,7 @@ class ScanKey(_ByValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ScanOutput(LoopFunction):
-    """A window of a scan -> the output for its last payload, where that is an item and the state before it is known."""
+    """A window of a scan -> the output for its last payload, if that is an item and the state before it has come."""
 
     loop: ClassVar[str] = "scan"
     gives: ClassVar[Literal["output"]] = "output"
@@ -195,7 +195,7 @@ class ScanState(LoopFunction):
 def _stepped(
     window: tuple[Any, ...], initial: Any, step: Callable[[Any, Any], tuple[Any, Any]]
 ) -> tuple[Any, Any] | None:
-    """What the step gives for a window; None for one that ends in a state, or whose state is still on its way."""
+    """The step's result for a window; None if the window ends in a state, or if its state has not come yet."""
     payload = window[-1]
     if type(payload) is State:
         return None
@@ -228,7 +228,7 @@ class ReduceStep(_ByValue):
 
 
 class ProcessResult(TypeError):
-    """A function of a process gave back something else than a state and outputs."""
+    """A function of a process returned something other than a state and outputs."""
 
     def __init__(self, result: object) -> None:
         super().__init__(
@@ -253,7 +253,7 @@ def state_and_outputs(result: Any) -> tuple[Any, Sequence[Any]]:
 
 
 class Postpones:
-    """What a process does when a timer has come, where that may be no more than to set the timer anew."""
+    """A process's function for timers, which may do no more than set the timer again."""
 
     __slots__ = ()
 
@@ -262,17 +262,17 @@ class Postpones:
         raise NotImplementedError
 
     def postponed(self, state: Any, time: int) -> int | None:
-        """The later time for which a call would set a timer with the same note, and do nothing else; None if it would.
+        """The time of the new timer, if a call would only set a timer with the same note; None if it would do more.
 
-        The state stays what it is then.
+        The state stays the same then.
         """
         raise NotImplementedError
 
 
 class TakesEach:
-    """What a process does with an item, that takes many items in one call where none of their keys has a timer between.
+    """A process's function for items that takes many items in one call, if none of their keys has a timer in between.
 
-    It never sets a timer then.
+    It never sets a timer in such a call.
     """
 
     __slots__ = ()
@@ -289,22 +289,22 @@ class TakesEach:
         metas: Metas,
         give: Callable[[Sequence[Any]], None],
     ) -> None:
-        """Take items in order: the state of each one's key is put into `states`, and its outputs are given.
+        """Process items in order: stores the new state of the key in `states`, and passes the outputs to `give`.
 
-        A key that is not among `states` is in the initial state. Where a call raises, or before an item that sets a
-        timer, it ends: this was done of all items before, and of none behind.
+        A key that is not in `states` is in the initial state. If a call raises, or an item would set a timer, it stops:
+        all items before that one have been processed and none after it.
 
         Args:
-            metas: of the items, whose times these tell.
+            metas: of the items; they contain the times.
         """
         raise NotImplementedError
 
 
 class OpensWindows:
-    """What a process does with an item, where all it does is to add it to the key's open window.
+    """A process's function for items that only adds the item to the key's open window.
 
-    Every item of a key whose window ends at one time is of one window, and nothing else is. The initial state is that
-    of no window; `on_time`, whose note is the key, gives the window and goes back to it.
+    All items of a key whose windows end at the same time are in one window, and no others. The initial state is that
+    of no window; `on_time`, whose note is the key, outputs the window and returns to the initial state.
     """
 
     __slots__ = ()
@@ -317,24 +317,24 @@ class OpensWindows:
         raise NotImplementedError
 
     def until(self, time: int) -> int | None:
-        """When the window ends that an item of this time is in: the last time that it has; None where there is none.
+        """The last time of the window of an item at this time; None if the item is in no window.
 
-        Items of all times from this one on up to it are in the same window.
+        Items at all times from this one up to the last are in the same window.
         """
         raise NotImplementedError
 
     def given(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
-        """What each of these windows gives, all of which end at this time: of each the one output of `on_time`."""
+        """The outputs of windows that all end at this time: for each the one output of `on_time`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Process(_ByValue):
-    """What a process does: its functions, and where its timers stand in the order of a time.
+    """The functions of a process, and the position of its timers in the order at a time.
 
     Args:
         key: of an item.
-        initial: the state of a key that has none.
+        initial: the state of a key without one.
         on_item: (state, payload, time) -> (next state, outputs).
         on_time: (state, note, time) -> (next state, outputs).
         phase: of its timers; above those of the steps before it.
@@ -347,11 +347,11 @@ class Process(_ByValue):
     phase: int = PHASE_TIMERS
 
     def timer(self, key: Any, asked: Later[Any]) -> Later[Timer]:
-        """A `drift.at(time, note)` of one of the functions, as it goes round."""
+        """A `drift.at(time, note)` of one of the functions, as the item that goes back to the grouping."""
         return Later(asked.time, Timer(key, asked.payload), self.phase, asked.rounds)
 
     def stepped(self, window: tuple[Any, ...], time: int) -> tuple[Any, Sequence[Any]] | None:
-        """What a window gives; None for one that ends in a state, or whose state is still on its way."""
+        """The state and outputs for a window; None if it ends in a state, or if its state has not come yet."""
         last = window[-1]
         if type(last) is State:
             return None
@@ -409,7 +409,7 @@ class ProcessState(_OfProcess):
 
 
 class ProcessTimers(_OfProcess):
-    """A window of a process -> the notes for itself, at later times, to be fed back."""
+    """A window of a process -> its timers, at later times, to be fed back."""
 
     __slots__ = ()
     gives: ClassVar[Literal["timers"]] = "timers"

@@ -1,1 +1,1 @@
-"""The catalogue of operators, a family a file. Each consists of maps, groupings and feedback edges."""
+"""The catalogue of operators, one family per file. Each consists of maps, groupings and feedback edges."""

@@ -1,12 +1,12 @@
 """Aggregates: one value from many payloads, one after the other. `drift.agg`.
 
 Invariant: for payloads p0, p1, ... in order, the accumulator is begin(p0), then add(accumulator, p1) and so on, an
-immutable value; merge(left, right) is the accumulator of the payloads behind left followed by those behind right. There
-is no accumulator of no payloads.
+immutable value; merge(left, right) is the accumulator of the payloads of left followed by those of right. There is no
+accumulator of no payloads.
 
-Why: accumulators are states of processes, which keep old ones in order to go back when an item comes in between. Those
-that hold payloads do so in chunks (`sides`), so that a further item does not copy all earlier ones. If two ways to
-aggregate in one order differ (float sums by slices), the graph determines the way, never the order of arrival.
+Why: accumulators are states of processes, which store old states so that an item can be inserted later. Those that hold
+payloads do so in chunks (`sides`), so that a further item does not copy all earlier ones. If two ways to aggregate in
+the same order differ (float sums by slices), the graph determines the way, never the order of arrival.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ R = TypeVar("R")
 
 
 class Aggregate(Generic[T, V]):
-    """How many payloads become one value; the functions of `drift.agg` make them.
+    """Computes one value from many payloads; the functions of `drift.agg` make aggregates.
 
-    A class of one's own has `begin`, `add`, `merge` and `result`, takes and gives immutable values, and is a frozen
-    dataclass.
+    To write your own, subclass it as a frozen dataclass with `begin`, `add`, `merge` and `result`, on immutable values.
     """
 
     __slots__ = ()
@@ -45,37 +44,37 @@ class Aggregate(Generic[T, V]):
         raise NotImplementedError
 
     def add(self, accumulator: Any, payload: T) -> Any:
-        """The accumulator of one payload more."""
+        """The accumulator with one more payload."""
         raise NotImplementedError
 
     def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[T]) -> None:
-        """Into the accumulators by key, one payload of each of `keys`, in order; the same as `begin` and `add`."""
+        """Add payloads, in order, to the accumulators of their keys in `known`; the same as `begin` and `add`."""
         add, begin = self.add_value, self.begin_value
         for key, value in zip(keys, self.values_of(payloads)):
             known[key] = add(known[key], value) if key in known else begin(value)
 
     def values_of(self, payloads: Sequence[T]) -> Sequence[Any]:
-        """What `begin_value` and `add_value` take in place of each payload: the user's function is called here."""
+        """The values that `begin_value` and `add_value` take instead of payloads: this calls the user's function."""
         return payloads
 
     def begin_value(self, value: Any, /) -> Any:
-        """`begin`, with one of `values_of`."""
+        """Like `begin`, with a value from `values_of`."""
         return self.begin(value)
 
     def add_value(self, accumulator: Any, value: Any, /) -> Any:
-        """`add`, with one of `values_of`."""
+        """Like `add`, with a value from `values_of`."""
         return self.add(accumulator, value)
 
     def merge(self, left: Any, right: Any) -> Any:
-        """The accumulator of the payloads of two, those of `left` first."""
+        """The accumulator of the payloads of both, those of `left` first."""
         raise NotImplementedError
 
     def result(self, accumulator: Any) -> V:
-        """What is given for it: itself."""
+        """The final value of an accumulator; by default the accumulator itself."""
         return accumulator  # type: ignore[no-any-return]
 
     def then(self, function: Callable[[V], R]) -> Aggregate[T, R]:
-        """The same, and what it gives goes through a pure function: `collect().then(f)` is a map of the whole."""
+        """The same aggregate with a pure function applied to its result: `collect().then(f)` is f of all payloads."""
         _check_function("then", function)
         return _Then(self, function)
 
@@ -117,7 +116,7 @@ class _Then(_ByValue, Aggregate[Any, Any]):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Count(_ByValue, Aggregate[Any, int]):
-    """How many."""
+    """The number of payloads."""
 
     def begin(self, payload: Any) -> int:
         return 1
@@ -134,7 +133,7 @@ class Count(_ByValue, Aggregate[Any, int]):
 
 
 def _each(function: Callable[[Any], Any], payloads: Sequence[Any]) -> list[Any]:
-    """What a function gives for each payload; where it raises, nothing was done with any."""
+    """The function's result for each payload; if it raises, no payload was used."""
     results = list(map(function, payloads))
     if len(results) != len(payloads):
         raise RuntimeError("the function raised StopIteration")
@@ -142,13 +141,13 @@ def _each(function: Callable[[Any], Any], payloads: Sequence[Any]) -> list[Any]:
 
 
 def _number(value: Any) -> Any:
-    """A sum of one is a number, too."""
+    """Make a number of a value, as a sum of one value is a number too."""
     return int(value) if value is True or value is False else value
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _OfValues(_ByValue, Aggregate[Any, Any]):
-    """Of what the user's function gives for each payload."""
+    """An aggregate of the results of the user's function."""
 
     user_function: Callable[[Any], Any]
 
@@ -192,7 +191,7 @@ class _Mean(_OfValues):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Extreme(_OfValues):
-    """The least value, or the greatest; of equal ones the first."""
+    """The least value, or the greatest; the first of equal values."""
 
     greatest: bool
 
@@ -206,7 +205,7 @@ class _Extreme(_OfValues):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _OfPairs(_OfValues):
-    """Of pairs: what the user's function gives for a payload, and the payload."""
+    """An aggregate of pairs: the result of the user's function, and the payload."""
 
     def begin(self, payload: Any) -> Any:
         return self.begin_value((self.user_function(payload), payload))
@@ -281,7 +280,7 @@ def _side_of(value: Any) -> Side:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Kept(_OfValues):
-    """Keeps every value, for what can only be said of all of them."""
+    """Stores every value, for results that need all of them."""
 
     begin_value = staticmethod(_side_of)
     add_value = staticmethod(appended)
@@ -293,7 +292,7 @@ class _Kept(_OfValues):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Fold(_Kept):
-    """Of payloads kept: where a fold says no way to merge two, and slices are to be merged."""
+    """A fold over stored payloads: for a fold without a merge function, if slices have to be merged."""
 
     initial: Any
     step: Callable[[Any, Any], Any]
@@ -304,7 +303,7 @@ class _Fold(_Kept):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FoldStep(_ByValue, Aggregate[Any, Any]):
-    """A fold, step by step; `kept` is the same for who merges."""
+    """A fold, step by step; `kept` is the form of it that can be merged."""
 
     initial: Any
     user_function: Callable[[Any, Any], Any]
@@ -338,7 +337,7 @@ class _Reduce(_First):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Top(_OfPairs):
-    """The n greatest payloads, the greatest first; of equal ones the first in order."""
+    """The n greatest payloads, the greatest first; the first in order of equal ones."""
 
     n: int
 
@@ -382,15 +381,15 @@ class _Quantile(_Kept):
         return values[below] + (values[below + 1] - values[below]) * (place - below)
 
 
-#: Chunks of keys that were seen, each about half as large as the one before it or less.
+#: The keys seen so far in chunks, each about half as large as the one before it or less.
 _Seen = tuple[frozenset[bytes], ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Distinct(_OfValues):
-    """Values that differ by their canonical bytes, in the order of the first of each: (what was seen, the values)."""
+    """Values with different canonical bytes, in the order of their first payloads: (keys seen, values)."""
 
-    counted: bool  # only how many is given
+    counted: bool  # whether the result is only their number
 
     def begin_value(self, value: Any) -> tuple[_Seen, Side]:
         return (frozenset((canonical(value),)),), () if self.counted else ((value,),)
@@ -454,7 +453,7 @@ def _first_of(pair: tuple[Any, Any]) -> Any:
 
 
 def count() -> Aggregate[Any, int]:
-    """How many payloads."""
+    """The number of payloads."""
     return Count()
 
 
@@ -463,12 +462,12 @@ def sum() -> Aggregate[T, T]: ...
 @overload
 def sum(of: Callable[[T], V]) -> Aggregate[T, V]: ...
 def sum(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
-    """The sum of `of(payload)`, added up in order; numbers, or whatever else has a plus."""
+    """The sum of `of(payload)`, added in order; numbers, or other values that support `+`."""
     return _Sum(_checked("sum", of))
 
 
 def mean(of: Callable[[T], Any] = itself) -> Aggregate[T, Any]:
-    """The sum of `of(payload)` by their number."""
+    """The sum of `of(payload)` divided by the number of payloads."""
     return _Mean(_checked("mean", of))
 
 
@@ -511,7 +510,7 @@ def last() -> Aggregate[T, T]:
 
 
 def nth(n: int) -> Aggregate[T, T | None]:
-    """The payload at place `n` in order, 0 for the first; None where there are not so many."""
+    """The payload at index `n` in order, 0 for the first; None if there are fewer."""
     return _Nth(_whole("nth", n, 0))
 
 
@@ -539,21 +538,21 @@ def distinct() -> Aggregate[T, tuple[T, ...]]: ...
 @overload
 def distinct(of: Callable[[T], V]) -> Aggregate[T, tuple[V, ...]]: ...
 def distinct(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
-    """Each `of(payload)` once, in the order of the first of each. 1, 1.0 and True are three values."""
+    """Each distinct `of(payload)` once, in order of first occurrence. 1, 1.0 and True are three values."""
     return _Distinct(_checked("distinct", of), False)
 
 
 def distinct_count(of: Callable[[T], Any] = itself) -> Aggregate[T, int]:
-    """How many different `of(payload)` there are, exactly."""
+    """The exact number of distinct `of(payload)`."""
     return _Distinct(_checked("distinct_count", of), True)
 
 
 def quantile(q: float, of: Callable[[T], Any] = itself) -> Aggregate[T, Any]:
-    """The value below which a share `q` of all `of(payload)` lies, exactly: all of them are kept.
+    """The exact `q`-quantile of all `of(payload)`; all values are stored.
 
     Args:
-        q: 0 to 1; 0.5 is the median. Between two values it is in proportion, as NumPy and pandas have it.
-        of: gives numbers.
+        q: 0 to 1; 0.5 is the median. Between two values it interpolates linearly, like NumPy and pandas.
+        of: returns numbers.
     """
     if not isinstance(q, (int, float)) or isinstance(q, bool) or not 0 <= q <= 1:
         raise GraphError(f"quantile takes a share from 0 to 1, not {q!r:.80} (at {caller()})")
@@ -561,10 +560,10 @@ def quantile(q: float, of: Callable[[T], Any] = itself) -> Aggregate[T, Any]:
 
 
 def reduce(function: Callable[[T, T], T]) -> Aggregate[T, T]:
-    """The payloads by two, from the first on: function(function(p0, p1), p2).
+    """Combine the payloads from the first on: function(function(p0, p1), p2).
 
     Args:
-        function: pure, and associative where windows share slices.
+        function: pure; also associative, if windows share slices.
     """
     return _Reduce(_checked("reduce", function))
 
@@ -574,9 +573,9 @@ def fold(initial: V, function: Callable[[V, T], V], merge: Callable[[V, V], V] |
 
     Args:
         initial: it must not be changed in place.
-        function: pure; it returns a new value and leaves the old as it is.
-        merge: pure; one value from those of two parts, each folded from `initial`. Without it windows that share
-            slices keep payloads, and fold them for each window.
+        function: pure; returns a new value and does not change the old one.
+        merge: pure; combines the values of two parts, each folded from `initial`. Without it, windows that share
+            slices store payloads, and fold them for each window.
     """
     if merge is not None:
         _check_function("fold", merge)
@@ -604,10 +603,10 @@ def mergeable(aggregate: Aggregate[Any, Any]) -> Aggregate[Any, Any]:
 
 
 def check_aggregate(given: object, what: str) -> None:
-    """Refuse what is no aggregate.
+    """Check that an argument is an aggregate.
 
     Raises:
-        GraphError: it is none; a function like `drift.agg.count` without its parentheses among them.
+        GraphError: it is not; for example `drift.agg.count` without parentheses.
     """
     if isinstance(given, Aggregate):
         return

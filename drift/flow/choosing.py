@@ -1,7 +1,7 @@
 """The functions of route, zip, limit, dedup, inspect, flatten and drop_key.
 
-Invariant: the state of a key (of all items, if there is none) is an immutable value of bounded size, except for the
-queue of a zip, which holds what one side is ahead of the other.
+Invariant: the state of a key (or of all items, without a key) is an immutable value of bounded size, except for the
+queue of a zip, which holds the items that one side is ahead of the other.
 
 Why: they are steps of scans and processes, whose states these values are.
 """
@@ -35,7 +35,7 @@ def value_of(pair: tuple[Any, Any]) -> Any:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Unless(_ByValue):
-    """True where a predicate is not."""
+    """The negation of a predicate."""
 
     user_function: Callable[[Any], object]
 
@@ -45,7 +45,7 @@ class Unless(_ByValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Inspect(_ByValue):
-    """Calls a function with each payload, and gives the payload."""
+    """Calls a function with each payload, and returns the payload."""
 
     user_function: Callable[[Any], object]
 
@@ -56,7 +56,7 @@ class Inspect(_ByValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LimitStep(_ByValue):
-    """The step of `limit`: its state counts a key's items, up to the last that is given."""
+    """The step of `limit`: its state counts a key's items, up to the last one that passes."""
 
     count: int
     offset: int
@@ -68,13 +68,13 @@ class LimitStep(_ByValue):
 
 
 def first_of_key(seen: bool, payload: Any) -> tuple[bool, tuple[Any, ...]]:
-    """The step of `dedup` for ever."""
+    """The step of `dedup` without a time limit."""
     return True, () if seen else (payload,)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FirstWithin(_ByValue):
-    """`dedup` within a time, as a process: its state is whether the key's item was given and still counts."""
+    """`dedup` within a duration, as a process: its state is whether the key's item has passed and still counts."""
 
     within: int
     user_function: Callable[[Any], Any]
@@ -87,18 +87,18 @@ class FirstWithin(_ByValue):
 
 
 def forget(state: Any, note: None, time: int) -> tuple[bool, tuple[Any, ...]]:
-    """The item that a key gave counts no more."""
+    """Timer: the key's last item does not count any more."""
     return False, ()
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What one side of a zip is ahead by.
+    """The payloads that one side of a zip is ahead by.
 
     Attributes:
         side: whose payloads wait, 0 for the left.
-        waiting: them, in order.
-        gone: so many of the first chunk have been paired.
+        waiting: these payloads, in order.
+        gone: how many of the first chunk have been paired.
     """
 
     side: int
@@ -107,7 +107,7 @@ class Queue:
 
 
 def zipped(queue: Queue | None, tagged: tuple[int, Any]) -> tuple[Queue | None, tuple[Any, ...]]:
-    """The step of `zip`: an item pairs with the first that waits on the other side, or waits."""
+    """The step of `zip`: an item is paired with the first waiting one of the other side, or waits."""
     side, payload = tagged
     if queue is None:
         return Queue(side, ((payload,),), 0), ()
@@ -133,5 +133,5 @@ class OnSide(_ByValue):
 
 
 def payloads_of(payload: Iterable[Any]) -> Iterable[Any]:
-    """What a payload consists of."""
+    """The elements of a payload."""
     return payload

@@ -1,7 +1,7 @@
 """Early results of windows.
 
-Invariant: an early result is the aggregate of the items of its window up to that place in the order, and it is marked;
-early results do not change the result at the end.
+Invariant: an early result is the aggregate of the items of its window up to that position in the order, and is marked
+as early; early results do not change the result at the end.
 
 Why: they are outputs of the same process, after every n-th item, or at a timer. In a window by time a timer sets the
 next one until the window ends. A window by number or by a rule may never end, so there an item sets the timer if none
@@ -36,7 +36,7 @@ class _Early(_ByValue):
     """An item of a window with early results.
 
     Args:
-        item: what the process of such windows does with an item.
+        item: the process's function for items without early results.
     """
 
     item: Any
@@ -49,7 +49,9 @@ class _Early(_ByValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EarlyItem(_Early):
-    """Of a window that a timer ends, see `drift.flow.windows.TumblingItem`; the state is (items since, its state)."""
+    """An item of a window that a timer ends, see `drift.flow.windows.TumblingItem`; the state is (items since the last
+    early result, the window's state).
+    """
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         count, inside = (0, EMPTY) if state is EMPTY else state
@@ -64,7 +66,7 @@ class EarlyItem(_Early):
         return (count, inside), outputs
 
     def result(self, inside: Any, key: Any, time: int) -> Window[Any, Any]:
-        """The open window as it is, marked as early."""
+        """The current content of the open window, marked as early."""
         return _marked(self.item.result(inside, key, time))
 
 
@@ -73,7 +75,7 @@ class EarlyEnd(_ByValue):
     """A timer of a window with early results: for its end, or for an early result.
 
     Args:
-        closing: what the process does at the window's end.
+        closing: the process's function for the window's end.
     """
 
     item: EarlyItem
@@ -85,7 +87,7 @@ class EarlyEnd(_ByValue):
             inside, outputs = self.closing(state[1], note, time)
             return (EMPTY if inside is EMPTY else (state[0], inside)), outputs
         if state is EMPTY or windows.start(state[1], time) != note.start:
-            return state, ()  # of a window that has ended
+            return state, ()  # the timer of a window that has ended
         if time >= windows.end(state[1], time) - 1 or time == END:
             return state, ()  # its end comes now
         assert self.item.early.time is not None
@@ -110,13 +112,13 @@ class InWindow(NamedTuple):
 
 
 def key_of_window(item: InWindow) -> tuple[Any, int]:
-    """Which window it is in."""
+    """The window of the item: (key, start)."""
     return item.key, item.start
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EachWindow(_ByValue):
-    """A map: an item in each sliding window that it is in, the first of them first."""
+    """A map: one copy of an item for each sliding window that it is in, the earliest first."""
 
     user_function: Callable[[Any], Any]
     size: int
@@ -142,7 +144,7 @@ class OneWindow(_ByValue):
         return getattr(self.aggregate, "user_function", key_of_window)
 
     def key(self, item: InWindow) -> Any:
-        """Of results, and of timers."""
+        """The key of results, and of timers."""
         return item.key
 
     def __call__(self, state: Any, item: InWindow, time: int) -> Stepped:
@@ -166,7 +168,7 @@ class OneWindow(_ByValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OneWindowEnd(_ByValue):
-    """The window ends, and the note is the key."""
+    """Timer: the window ends; the note is the key."""
 
     item: OneWindow
 
@@ -181,8 +183,8 @@ class Open(NamedTuple):
     """A window by number that is not full.
 
     Attributes:
-        start: the place of its first item in those of the key.
-        begun: the time of that.
+        start: the index of its first item among the items of the key.
+        begun: the time of that item.
         is_timed: whether a timer for its early result is set.
     """
 
@@ -194,7 +196,7 @@ class Open(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Counted(OfAggregate):
-    """An item of windows by number; the state is (how many items of the key came so far, its open windows)."""
+    """An item of windows by number; the state is (number of items of the key so far, its open windows)."""
 
     size: int
     every: int
@@ -251,7 +253,9 @@ class CountedEnd(_ByValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RuledEarly(_Early):
-    """By a rule, see `drift.flow.windows.RuledItem`; the state is (items since, is a timer set, its state)."""
+    """An item of windows by a rule, see `drift.flow.windows.RuledItem`; the state is (items since the last early
+    result, whether a timer is set, the window's state).
+    """
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         count, is_timed, before = (0, False, EMPTY) if state is EMPTY else state
@@ -261,7 +265,7 @@ class RuledEarly(_Early):
         if type(inside) is not tuple:
             return (EMPTY if inside is EMPTY else (0, False, inside)), given
         outputs: list[Any] = list(given)
-        if type(before) is not tuple or Window in set(map(type, given)):  # it opens one
+        if type(before) is not tuple or Window in set(map(type, given)):  # it opens a window
             count, is_timed = 0, False
         count += 1
         key = self.item.key(payload)

@@ -1,6 +1,6 @@
 """Aggregates at the end of the input: one value of all items, or of all items of each key.
 
-Invariant: a key with items gives its value once, at `drift.END`, after all input; one without gives nothing.
+Invariant: a key with items gives its value once, at `drift.END`, after all input; a key without items gives none.
 
 Why: its first item sets a timer at `drift.END`, and the state is not `EMPTY` until the timer comes.
 
@@ -41,7 +41,7 @@ class EndItem(OfAggregate, OpensWindows):
 
 
 class KeyedEndItem(EndItem):
-    """The same, where results are pairs (key, value)."""
+    """Like `EndItem`, with pairs (key, value) as results."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ class KeyedEndItem(EndItem):
 
 
 class PartOfEnd(NamedTuple):
-    """What the items of a key in one stretch of time were aggregated to."""
+    """The aggregate of a key's items in one range of time."""
 
     key: Any
     accumulator: Any
@@ -63,7 +63,7 @@ def key_of_part(part: PartOfEnd) -> Any:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _OfItems(_ByValue, Aggregate[InWindow, Any]):
-    """An aggregate of what is in a stretch."""
+    """The aggregate over the items of a range."""
 
     aggregate: Aggregate[Any, Any]
 
@@ -80,7 +80,7 @@ class _OfItems(_ByValue, Aggregate[InWindow, Any]):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _OfParts(_ByValue, Aggregate[PartOfEnd, Any]):
-    """An aggregate of what stretches gave."""
+    """The aggregate over the results of ranges."""
 
     aggregate: Aggregate[Any, Any]
 
@@ -99,7 +99,7 @@ class _OfParts(_ByValue, Aggregate[PartOfEnd, Any]):
 
 
 class _PartItem(TumblingItem):
-    """An item of a stretch; timers have its key and start as their note."""
+    """An item of a range; the note of its timer is (key, start)."""
 
     __slots__ = ()
 
@@ -114,7 +114,7 @@ def at_end(
 
     Args:
         keyed: whether results are pairs (key, value).
-        parts: the length of the stretches of time that are aggregated first; all at once if None.
+        parts: the length of the ranges of time that are aggregated first; None aggregates all items at once.
     """
     item = KeyedEndItem if keyed else EndItem
     if parts is None:

@@ -1,15 +1,14 @@
 """Joins of two streams by key: the functions of a process that gets the items of both, each with its side.
 
-Invariant: every pair is given once, where its later item comes; an unmatched item is given when all items that it could
-match have come, and none of them did. A key's state holds what can still match something, and at most one timer for
-each moment.
+Invariant: every pair is output once, at its later item; an unmatched item is output when all items that it could match
+have come and none matched. A key's state holds the items that can still match, and at most one timer for each moment.
 
 Why: an item at time t can match the other side up to a time that depends on t alone. When an item comes, the state of
-the other side has been cut to what it can reach, so all of it matches (unless a bound is below 0). Timers come after
-all items of their time: an item that is still open after its last time matches nothing.
+the other side has been cut to the items within reach, so all of them match (unless a bound is below 0). Timers fire
+after all items of their time: an item that is still open after its last time has no match.
 
-A state is () or (left, right, open left, open right, time of the timer): two sides of (time, payload), for each side
-those that have not matched yet if unmatched ones are wanted, and the time of the next timer.
+A state is () or (left, right, open left, open right, time of the timer): two sides of (time, payload); for each side
+the items that have not matched yet, if unmatched ones are wanted; and the time of the next timer.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ EVER = 1 << 65
 State = tuple[Any, ...]
 Result = tuple[State, Sequence[Any]]
 
-#: A key that was alive when its timer came is looked at again so many spans after all that it keeps is past.
+#: A key that got items since its timer was set is checked again so many spans after all its entries are past.
 _PATIENCE = 8
 
 _nothing: State = ((), (), (), (), None)
@@ -59,13 +58,13 @@ class OfSide(_ByValue, MapsEach):
 
 
 def key_of(item: tuple[int, Any, Any]) -> Any:
-    """The key of a payload that has its side."""
+    """The key of a payload with its side."""
     return item[1]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PairJoin(_ByValue):
-    """Pairs of the left item at t and the right ones in [t - before, t + after], and what is unmatched.
+    """Pairs of the left item at t and the right ones in [t - before, t + after], and unmatched items.
 
     Args:
         before, after: bounds, or EVER.
@@ -118,7 +117,7 @@ class PairJoin(_ByValue):
         return (left, right, open_left, open_right, timer), outputs
 
     def on_time(self, state: State, note: None, time: int) -> Result:
-        """All items up to `time` have come: what was open and could match these goes, and what is past."""
+        """All items up to `time` have come: drop the entries that are past, and output the open ones among them."""
         if not state:
             return state, ()
         left, right, open_left, open_right, timer = state
@@ -138,7 +137,7 @@ class PairJoin(_ByValue):
 
 
 class InnerJoin(PairJoin):
-    """A PairJoin of bounds that are 0 or more and without unmatched items: most are, and need but this."""
+    """A PairJoin with bounds of 0 or more and without unmatched items: the common case, and simpler."""
 
     __slots__ = ()
 
@@ -166,8 +165,8 @@ class InnerJoin(PairJoin):
 class ExistsJoin(_ByValue):
     """The left items that have a right one in [t - before, t + after], or those that have none; each once.
 
-    Of the left those are kept that have no match yet. Of the right, what a left item can find is the latest one (bounds
-    below 0 apart), so that is kept alone.
+    The state holds the left items without a match so far. Of the right, a left item can only find the latest one
+    (except with bounds below 0), so only that is stored.
     """
 
     before: int
@@ -204,7 +203,7 @@ class ExistsJoin(_ByValue):
         return (left, right, (), (), timer) if left or right or timer is not None else (), outputs
 
     def on_time(self, state: State, note: None, time: int) -> Result:
-        """All items up to `time` have come: what had to match them by now has not."""
+        """All items up to `time` have come: items that could only match those have no match."""
         if not state:
             return state, ()
         left, right, _, _, timer = state
@@ -216,7 +215,7 @@ class ExistsJoin(_ByValue):
         return (left, right, (), (), timer) if left or right or timer is not None else (), outputs
 
     def _set(self, left: Side, right: Side, timer: int | None, outputs: list[Any], patience: int = 0) -> int | None:
-        """A timer among the outputs, if one is wanted before the one that is set; when the next one is."""
+        """Add a timer to the outputs, if one is needed before the one that is set; returns the time of the next one."""
         wanted = _wanted(left, right, left if self.anti else (), (), self.before, self.after, patience)
         if wanted is None or (timer is not None and timer <= wanted):
             return timer
@@ -226,9 +225,9 @@ class ExistsJoin(_ByValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class WindowJoin(_ByValue, Aggregate[Any, Any]):
-    """What one window gives, as an aggregate of the items of both sides: pairs of all, in order of the left items.
+    """The join of one window as an aggregate of the items of both sides: all pairs, in the order of the left items.
 
-    An accumulator is the payloads of the left, and of the right.
+    An accumulator is (payloads of the left, payloads of the right).
     """
 
     how: How
@@ -256,7 +255,7 @@ class WindowJoin(_ByValue, Aggregate[Any, Any]):
 
 
 def value_of(window: Window[Any, Any]) -> Any:
-    """What a window has given."""
+    """The value of a window."""
     return window.value
 
 
@@ -305,14 +304,14 @@ class AsOfJoin(_ByValue):
 
 
 class TableOrder(ValueError):
-    """What is joined with a table did not come after all of it."""
+    """An item that is joined with a table came before the end of the table."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TableJoin(_ByValue, TakesEach):
-    """Each left item with every row of its key, of a table that comes before all else. A state is the rows, a side.
+    """Each left item with every row of its key, of a table that comes before all items. A state is the rows, a side.
 
-    `of_loop`: the items are those of an iteration, and the table is from outside: all of it comes before the rounds.
+    `of_loop`: the items are in an iteration and the table is from outside: all of it comes before the rounds.
     """
 
     outer: bool
@@ -360,7 +359,7 @@ class TableJoin(_ByValue, TakesEach):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lookup(_ByValue):
-    """Each payload with every row of its key, of a table that is at hand; a map's function.
+    """Each payload with every row of its key, of a table in memory; a map's function.
 
     Args:
         rows: by the canonical bytes of their key.
@@ -381,7 +380,7 @@ def rows_of(table: Any, on: str | None) -> dict[bytes, tuple[Any, ...]]:
     """The rows of a mapping, or of a DataFrame by a column, by the canonical bytes of their key.
 
     Raises:
-        TypeError: what is given is no table, or does not go with `on`.
+        TypeError: `table` is no table, or does not fit `on`.
         PayloadError: a key has no canonical form.
     """
     if isinstance(table, Mapping):
@@ -419,9 +418,9 @@ def _upto(side: Side, time: int) -> Sequence[Any]:
 def _wanted(
     left: Side, right: Side, open_left: Side, open_right: Side, before: int, after: int, patience: int = 0
 ) -> int | None:
-    """When a key is to be looked at again: when an open item is certain, else when all that it keeps is past.
+    """When to check a key again: when an open item is certain to have no match, else when all its entries are past.
 
-    Of a key that lives, its items cut what is past: there `patience` spans more may go by.
+    If a key gets items, these cut its past entries, so the check may be `patience` spans later.
     """
     deadlines: list[int] = []
     if open_left:

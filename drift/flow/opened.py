@@ -22,7 +22,7 @@ Stepped = tuple[Any, Sequence[Any]]
 
 
 class WindowState(enum.Enum):
-    """Of a key that has no open window."""
+    """The state of a key without an open window."""
 
     EMPTY = "no window"
     CLOSED = "no window, and a timer at the end"
@@ -33,14 +33,14 @@ EMPTY, CLOSED = WindowState.EMPTY, WindowState.CLOSED
 
 @dataclass(frozen=True, slots=True, init=False)
 class Window(Generic[K, V]):
-    """What a window gives.
+    """The result of a window.
 
     Attributes:
-        key: of its items; None where it is over all.
-        start: the first time that is in it; of windows by number the first place in the key's items, 0 for the first.
-        end: the first time, or place, after it.
+        key: of its items; None for windows over all items.
+        start: the first time in it; for windows by number, the index of its first item among those of the key, from 0.
+        end: the first time, or index, after it.
         value: of the aggregate.
-        early: whether it is from before the end, and more may come.
+        early: whether it is an early result, so more may come.
     """
 
     key: K
@@ -61,7 +61,7 @@ _set_key, _set_start, _set_end, _set_value, _set_early = (getattr(Window, each.n
 
 
 class Step(NamedTuple):
-    """A process that windows lower to; a scan whose outputs are sequences, where no time matters to it.
+    """A process that windows are lowered to; or a scan whose outputs are sequences, if it needs no times.
 
     Without a key it is a map from a payload and its time to payloads.
     """
@@ -87,7 +87,7 @@ class EarlyNote:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OfAggregate(_ByValue):
-    """What a process of windows, or of ends, does with an item."""
+    """The function for items of a process for windows, or for aggregates at the end."""
 
     key: Callable[[Any], Any]
     aggregate: Aggregate[Any, Any]
@@ -99,7 +99,7 @@ class OfAggregate(_ByValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ended(_ByValue):
-    """The end of a window has come, whose note is the key."""
+    """Timer: the end of a window has come; the note is the key."""
 
     item: OpensWindows
 

@@ -4,10 +4,10 @@ Invariant: all items of a round get the state at its beginning, and the state of
 output of the round, in order.
 
 Why: a round has three phases. First the state comes to the gate, and each item passes the gate with it. The output of
-the body is folded at the end of the round, by a timer that comes after all its items. The new state, or the message
+the body is folded at the end of the round, by a timer that fires after all its items. The new state, or the message
 that the rounds are over, comes before all items of the next round; so the gate sends an item round again, or out.
 
-The gate is cut into shares by a hash of the items, so that several workers have a part of it; each share gets the
+The gate is split into shares by a hash of the items, so that several workers have a part of it; each share gets the
 state. With `aggregate=`, output is aggregated by the same shares, and merged in their order: float sums are the same
 everywhere.
 """
@@ -33,7 +33,7 @@ from drift_graph.later import Later, Moves, at
 from drift_graph.meta import END, PHASE_ITEMS, PHASE_ROUND_END, PHASE_STATE
 from drift_graph.metas import Metas
 
-#: How many parts items are cut into.
+#: Number of shares of the gate.
 SHARES = 16
 
 
@@ -43,7 +43,7 @@ _packed = msgspec.msgpack.Encoder(order="deterministic").encode
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ShareOf(_ByValue, MapsEach):
-    """Which share an item is of, by its bytes: those of msgpack, or its canonical ones where it has none."""
+    """The share of an item, by its bytes: those of msgpack, or the canonical ones if msgpack has none."""
 
     def __call__(self, payload: Any) -> int:
         if type(payload) is int:
@@ -84,14 +84,14 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The first item that a share of the gate lets through, beside the state; for the replayed ones there is none."""
+    """The first item that a share of the gate lets through, with the state; `replay` has none."""
 
     pair: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """An item that the rounds are over for."""
+    """An item that leaves, since its rounds are over."""
 
     payload: Any
 
@@ -106,7 +106,7 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a share of a round's items was aggregated to."""
+    """The aggregate of one share of a round's items."""
 
     share: int
     accumulator: Any
@@ -118,7 +118,7 @@ _to_gate = frozenset({RoundState, Forget})
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GateKey(_ByValue, MapsEach):
-    """Which share of the gate an item or a message to the gate goes to."""
+    """The share of the gate that an item or a message to the gate goes to."""
 
     def __call__(self, payload: Any) -> int:
         return payload.share if type(payload) in _to_gate else share_of(payload)
@@ -132,7 +132,7 @@ gate_key = GateKey()
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Enter(_ByValue):
-    """Puts what comes in at the beginning of the loop, after all input."""
+    """Puts items that enter the loop at its beginning, after all input."""
 
     phase: int
 
@@ -177,7 +177,7 @@ class Gate(_ByValue, StepsEach):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IsBegun(_ByValue, MapsEach):
-    """Of what a gate gives: whether it is the first of its share."""
+    """For a gate's output: whether it is the first of its share."""
 
     def __call__(self, given: Any) -> bool:
         return type(given) is First
@@ -188,7 +188,7 @@ class IsBegun(_ByValue, MapsEach):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Pairs(_ByValue, MapsEach):
-    """Of what a gate gives: the pair (state, item) that goes into the body, if it is one."""
+    """For a gate's output: the pair (state, item) that goes into the body, if it is such a pair."""
 
     def __call__(self, given: Any) -> Sequence[Any]:
         if type(given) is tuple:
@@ -201,7 +201,7 @@ class Pairs(_ByValue, MapsEach):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LeaveLoop(_ByValue, MapsEach):
-    """Of what a gate gives, or of folded states: what leaves the loop, and is put behind it."""
+    """For a gate's output, or folded states: the items that leave the loop, at a time after it."""
 
     is_in_loop: ClassVar[bool] = True
     phase: int
@@ -219,7 +219,7 @@ class LeaveLoop(_ByValue, MapsEach):
 
 
 class Again(_ByValue):
-    """What the body gave comes to the gate in the next round."""
+    """Puts the output of the body into the next round, where it comes to the gate."""
 
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Any]] = {}
@@ -233,7 +233,7 @@ class Again(_ByValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Broadcast(_ByValue):
-    """A folded state, to every share of the gate, before the items of the next round; and after the last, to forget."""
+    """Sends a folded state to every share of the gate, before the next round's items; after the last, a `Forget`."""
 
     turns_round: ClassVar[bool] = True
     is_in_loop: ClassVar[bool] = True
@@ -249,7 +249,7 @@ class Broadcast(_ByValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Replayed(_ByValue):
-    """The gate of `replay`, an item of it: kept, in the order of the first round."""
+    """An item at the gate of `replay`: it is stored, in the order of the first round."""
 
     initial: Any
     user_function: Callable[..., Any]
@@ -263,7 +263,7 @@ class Replayed(_ByValue):
         return appended(kept, payload), () if kept else (at(END, None),)
 
     def begin(self, kept: Side, note: None, time: int) -> Stepped:
-        """All of the first round have come."""
+        """All items of the first round have come."""
         state = self.initial
         return kept, [BEGUN, *[(state, each) for each in chain.from_iterable(kept)]]
 
@@ -279,7 +279,7 @@ class ReplayedBegin(_ByValue):
 
 
 class ShareItem(EndItem):
-    """An item of a round, in its share, where those are aggregated first."""
+    """An item of a round in its share, if shares are aggregated first."""
 
     __slots__ = ()
 
@@ -288,13 +288,13 @@ class ShareItem(EndItem):
 
 
 class Round(NamedTuple):
-    """Of a round that is being folded.
+    """The state of the fold during a round.
 
     Attributes:
         number: 1 for the first.
-        state: what it began with, and what was folded into it.
-        parts: aggregated, to be folded.
-        is_empty: whether the body has given nothing.
+        state: the state at the beginning, with the output folded so far.
+        parts: aggregated shares, to be folded.
+        is_empty: whether the body has no output so far.
     """
 
     number: int
@@ -305,7 +305,7 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Folding(_ByValue, TakesEach):
-    """An item of what the body gives, as a process over all of them; the state is that of the round."""
+    """An output item of the body, in a process over all of them; the state is that of the round."""
 
     initial: Any
     user_function: Callable[[Any, Any], Any]
@@ -330,7 +330,7 @@ class Folding(_ByValue, TakesEach):
         give: Callable[[Sequence[Any]], None],
     ) -> None:
         if not states or First in set(map(type, payloads)):
-            return  # the first sets the timer of the first round's end
+            return  # the first item sets the timer for the end of the first round
         key, before = next(iter(states.items()))
         if self.aggregate is not None:
             states[key] = Round(before.number, before.state, (*before.parts, *payloads), False)
@@ -356,7 +356,7 @@ class Folding(_ByValue, TakesEach):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RoundEnd(_ByValue):
-    """A round is whole: the state is folded, and the next round begins or there is none."""
+    """Timer: a round is complete; the state is folded, and the next round begins or the rounds are over."""
 
     folding: Folding
     max_rounds: int

@@ -1,12 +1,12 @@
 """Windows: which payloads are aggregated together, by time, by number or by a rule. `drift.windows`.
 
-Invariant: of a key, at any place in the order, at most one window (one slice, of sliding ones) is open; its state is
-the accumulator and what its end hangs on, and it is closed by a timer that comes after every item of its last moment.
+Invariant: a key has at most one open window (one slice, for sliding windows) at any position in the order; its state is
+the accumulator and the data that determines its end, and a timer after every item of its last moment closes it.
 
-Why: a process has the items of a key in the order of their times, and a timer at `end - 1` comes before any item at
-`end`. So a key's next window opens after its last one has closed, and the state needs no list of windows; where none is
-open it is `EMPTY`, the initial state, and is forgotten. Sliding windows are cut into slices, which are windows of this
-kind; a second process merges those of each window, whose phase is above that of the slices.
+Why: a process gets the items of a key in the order of their times, and a timer at `end - 1` fires before any item at
+`end`. So a key's next window opens after its last one has closed, and the state needs no list of windows; without an
+open window it is `EMPTY`, the initial state, and is dropped. Sliding windows are cut into slices, which are windows of
+this kind; a second process, with a phase above that of the slices, merges the slices of each window.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Windows:
     __slots__ = ()
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
-        """The processes, one after the other, that these windows lower to."""
+        """The processes, one after the other, that these windows are lowered to."""
         raise NotImplementedError
 
 
@@ -186,7 +186,7 @@ class SessionItem(OfAggregate):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Closing(_ByValue, Postpones):
-    """The timer of a session has come, whose note is the key: it ends, or has been moved on by items."""
+    """Timer of a session, whose note is the key: the session ends, or later items have moved its end."""
 
     item: SessionItem
 
@@ -211,7 +211,7 @@ def _timed(item: TumblingItem | SessionItem, ended: Callable[..., Stepped], earl
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A part of sliding windows, on its way to them."""
+    """A slice of sliding windows, to be merged into them."""
 
     key: Any
     start: int
@@ -258,7 +258,7 @@ class SliceItem(OfAggregate, OpensWindows):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Merged(_ByValue):
-    """A slice has ended; the state is those that windows to come are made of, ((start, accumulator), ...)."""
+    """A slice has ended; the state is the slices that future windows need, ((start, accumulator), ...)."""
 
     aggregate: Aggregate[Any, Any]
     size: int
@@ -276,13 +276,13 @@ class _Merged(_ByValue):
         return (*state, kept), ()
 
     def end(self, bound: int) -> int:
-        """The first end of a window that is not below a bound."""
+        """The first end of a window at or above a bound."""
         return bound + (self.offset + self.size - bound) % self.every
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _MergedEnd(_ByValue):
-    """A window ends; the next one, if a slice is left for it, `every` later."""
+    """Timer: a window ends; sets the timer of the next one, `every` later, if a slice is left for it."""
 
     item: _Merged
 
@@ -300,22 +300,22 @@ class _MergedEnd(_ByValue):
 # Windows by number, and by a rule.
 
 
-#: How many items of a key came so far; the accumulators of slices that are full, from the first window on that is not;
-#: and that of the open slice, EMPTY where none is.
+#: The number of items of a key so far; the accumulators of full slices, from the first window that is not full on; and
+#: the accumulator of the open slice, or EMPTY.
 _Places = tuple[int, tuple[Any, ...], Any]
 _NO_ITEMS: _Places = (0, (), EMPTY)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NumberedStep(OfAggregate, StepsEach):
-    """The step of windows by number, as a scan: no timer is needed where unfinished windows are not given."""
+    """The step of windows by number, as a scan: without results for unfinished windows no timer is needed."""
 
     size: int
     every: int
 
     @property
     def cut(self) -> int:
-        """How far into each `every` a slice begins, as one does at its start."""
+        """Offset within each `every` at which a second slice begins; the first begins at 0."""
         return self.size % self.every if self.size > self.every else 0
 
     def __call__(self, state: Any, payload: Any) -> tuple[_Places, tuple[Any, ...]]:
@@ -363,13 +363,13 @@ class NumberedStep(OfAggregate, StepsEach):
                 give((Window(key_of(payload), place - size, place, result(whole)),))
 
     def window(self, key: Any, start: int, end: int, slices: Sequence[Any]) -> Window[Any, Any]:
-        """The window made of slices, by their accumulators."""
+        """The window made of the accumulators of its slices."""
         return Window(key, start, end, self.aggregate.result(functools.reduce(self.aggregate.merge, slices)))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NumberedItem(OfAggregate):
-    """An item of windows by number, of which the unfinished ones are given at the end too."""
+    """An item of windows by number with results for unfinished windows at the end."""
 
     size: int
     every: int
@@ -385,7 +385,7 @@ class NumberedItem(OfAggregate):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _NumberedEnd(_ByValue):
-    """The end has come: the first window that is not full, if it has items. What others have is part of it."""
+    """Timer at the end: outputs the first window that is not full, if it has items. Later ones are contained in it."""
 
     item: NumberedItem
 
@@ -434,7 +434,7 @@ class RuledItem(OfAggregate):
         return state, outputs
 
     def window(self, key: Any, state: tuple[int, int, Any]) -> Window[Any, Any]:
-        """What an open window gives."""
+        """The result of an open window."""
         return Window(key, state[0], state[1] + 1, self.aggregate.result(state[2]))
 
 
@@ -456,21 +456,21 @@ def tumbling(size: Span, offset: Span = 0) -> Windows:
     """Windows one after the other: [offset + n * size, offset + (n + 1) * size).
 
     Args:
-        size: in the unit of the items' time, 1 or more; where that is milliseconds also a timedelta or "1h 30m".
-        offset: moves all of them on; without it they are aligned to time 0.
+        size: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "1h 30m".
+        offset: shifts all windows; without it they are aligned to time 0.
     """
     return _Tumbling(_span("tumbling", "size", size, 1), _span("tumbling", "offset", offset, None))
 
 
 def sliding(size: Span, every: Span, offset: Span = 0) -> Windows:
-    """Windows that overlap: one of length `size` starts every `every`. With every=size they are tumbling ones.
+    """Windows that overlap: one of length `size` starts every `every`. With every=size they are tumbling windows.
 
     The aggregate works on slices, at most two for each `every`, which windows share.
 
     Args:
-        size: in the unit of the items' time, 1 or more; where that is milliseconds also a timedelta or "1h 30m".
-        every: 1 or more; above `size`, what is between two windows is in none.
-        offset: moves all of them on; without it one starts at time 0.
+        size: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "1h 30m".
+        every: 1 or more; if greater than `size`, items between two windows are in none.
+        offset: shifts all windows; without it one starts at time 0.
     """
     return _Sliding(
         _span("sliding", "size", size, 1),
@@ -483,7 +483,7 @@ def session(gap: Span) -> Windows:
     """A window lasts as long as the next item of the key comes within less than `gap`: [first, last + gap).
 
     Args:
-        gap: in the unit of the items' time, 1 or more; where that is milliseconds also a timedelta or "30m".
+        gap: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "30m".
     """
     return _Session(_span("session", "gap", gap, 1))
 
@@ -493,22 +493,21 @@ def count(size: int, every: int | None = None, *, partial: bool = False) -> Wind
 
     Args:
         size: in items, 1 or more.
-        every: in items; `size` if None: each item is in one window.
-        partial: at the end of the input each key gives its first window that is not full; else nothing is given
-            for it.
+        every: in items; None means `size`: each item is in one window.
+        partial: whether, at the end of the input, each key gives its first window that is not full.
     """
     every = size if every is None else every
     return _Numbered(_whole("count", "size", size, 1), _whole("count", "every", every, 1), bool(partial))
 
 
 def by_rule(rule: Callable[[Any], Literal["open", "go on", "close", "skip"]], *, partial: bool = False) -> Windows:
-    """Windows that the payloads open and close themselves: [time of the first item, time of the last].
+    """Windows that payloads open and close: [time of the first item, time of the last].
 
     Args:
-        rule: pure; what it says of a payload: "open": it is the first of a new window, and an open one ends before it;
-            "go on": it is in the open window, or the first of one; "close": as "go on", and the window ends with it;
-            "skip": it is in none.
-        partial: at the end of the input each key gives its open window; else nothing is given for it.
+        rule: pure; returns for a payload: "open": it is the first of a new window, and an open one ends before it;
+            "go on": it is in the open window, or the first of a new one; "close": like "go on", and the window ends
+            with it; "skip": it is in no window.
+        partial: whether, at the end of the input, each key gives its open window.
     """
     if not callable(rule):
         raise GraphError(f"drift.windows.by_rule takes a function, not {rule!r:.80} (at {caller()})")
@@ -516,12 +515,12 @@ def by_rule(rule: Callable[[Any], Literal["open", "go on", "close", "skip"]], *,
 
 
 def every(*, items: int | None = None, time: Span | None = None) -> Early:
-    """For `window(..., early=...)`: an open window gives what it has after every so many items, or so much time.
+    """For `window(..., early=...)`: an open window gives an early result every so many items, or every so much time.
 
     Args:
         items: of the window, counted from its first one.
-        time: from the start of the window, in the unit of the items' time; of windows by number or by a rule from the
-            time of the first item, where something has come since. Nothing is given at its end but the result.
+        time: from the start of the window, in the unit of the items' time; for windows by number or by a rule, from the
+            time of the first item, and only if items have come since. At the end a window gives its result only.
     """
     if (items is None) == (time is None):
         raise GraphError(f"drift.windows.every takes items= or time= (at {caller()})")
@@ -531,10 +530,10 @@ def every(*, items: int | None = None, time: Span | None = None) -> Early:
 
 
 def check_windows(given: object) -> None:
-    """Refuse what is no windows.
+    """Check that an argument is a kind of windows.
 
     Raises:
-        GraphError: a number among them.
+        GraphError: it is not; for example a number.
     """
     if not isinstance(given, Windows):
         raise GraphError(
