@@ -36,7 +36,7 @@ EVER = 1 << 65
 State = tuple[Any, ...]
 Result = tuple[State, Sequence[Any]]
 
-#: A key that got items since its timer was set is checked again so many spans after all its entries are past.
+#: A key that still has entries when its timer fires is checked again so many spans after all of them are past.
 _PATIENCE = 8
 
 _nothing: State = ((), (), (), (), None)

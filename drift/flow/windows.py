@@ -315,7 +315,7 @@ class NumberedStep(OfAggregate, StepsEach):
 
     @property
     def cut(self) -> int:
-        """Offset within each `every` at which a second slice begins; the first begins at 0."""
+        """Offset within each `every` at which a second slice begins; 0 if there is only the one that begins at 0."""
         return self.size % self.every if self.size > self.every else 0
 
     def __call__(self, state: Any, payload: Any) -> tuple[_Places, tuple[Any, ...]]:

@@ -32,10 +32,10 @@ from drift_graph.metas import greatest_meta
 
 
 class Complete(NamedTuple):
-    """A cut of which all pieces are here, and where the output stands that was received.
+    """A cut with all its pieces, and the position of the received output.
 
     Attributes:
-        pieces: what changed since the one before that was taken, by worker.
+        pieces: the changes since the previous cut taken, by worker.
     """
 
     cut: bytes
@@ -49,17 +49,17 @@ class Keeping:
     Args:
         opened: a message, from what it was carried as.
         workers: how many there are.
-        shelf: where pieces of cuts are kept.
-        pace: when cuts are taken.
+        shelf: stores pieces of cuts.
+        pace: decides when cuts are taken.
 
     Attributes:
-        since: the last cut that was committed: who begins anew begins there.
-        links: what was fed, by receiver, since the committed cut.
-        unkept: why there will never be a cut, where a state cannot be kept.
-        no_room: why there is none now, where there is no room for it.
-        others_log_bytes: of the link logs of the process that has most, as somebody has told.
+        since: the last committed cut, from which replaced processes start.
+        links: the items fed since the committed cut, by receiver.
+        unkept: why there will never be a cut, if a state cannot be stored; else empty.
+        no_room: why there is no cut now, if there is no room for it; else empty.
+        others_log_bytes: the greatest size of another process's link logs, as last reported.
         position: of the next item to come from the barrier.
-        last: the meta of the last that came.
+        last: the meta of the last item from the barrier.
     """
 
     def __init__(self, opened: Callable[[bytes], Message], workers: int, shelf: Shelf, pace: CutPace) -> None:
@@ -95,7 +95,7 @@ class Keeping:
         self._is_complete = False
 
     def begin_at(self, cut: bytes, output: Restart, piece: Piece) -> None:
-        """Before anything is fed: the run goes on from a cut that another committed, and this is all of its state.
+        """Resume from a cut that another run committed, before anything is fed; `piece` is all of its state.
 
         Each worker takes the keys that are its own; the first sends the later items again.
         """
@@ -107,25 +107,25 @@ class Keeping:
         self._begun_with = piece
 
     def keep_for_others(self, *, replaces: bool) -> None:
-        """Before anything is fed: cuts will be asked for.
+        """Prepare for cuts requested by others, before anything is fed.
 
         Args:
-            replaces: others begin anew in place of processes that die; else pieces go when they were handed over.
+            replaces: whether processes that die are replaced; else pieces are dropped when they were handed over.
         """
         self._untaken, self._replaces = [[] for _ in self._pieces], replaces
 
     @property
     def holds(self) -> bool:
-        """Whether a cut for others has come as far as the output: what is above it waits until they have the cut."""
+        """Whether the output has reached a cut for others: output above the cut waits until they have it."""
         return self._output is not None
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of the cut is here that was asked for."""
+        """Whether the requested cut is complete."""
         return self._is_complete
 
     def hand_over(self) -> Complete | None:
-        """The cut that was asked for, if all of it is here; else, and after it, ask for one."""
+        """The requested cut, if it is complete, else None; requests the next one in either case."""
         output = self._output
         if not self._is_complete or output is None or self._untaken is None:
             self._is_asked_for = True
@@ -142,34 +142,34 @@ class Keeping:
         return Complete(self.since, output, pieces)
 
     def awaits_cut(self, minimal_time: bytes) -> bool:
-        """Whether a cut was asked for, and there is something that others have not."""
+        """Whether a cut was requested, and others lack some of the state."""
         return self._is_asked_for and minimal_time > self._handed_over
 
     def hand_over_end(self) -> Complete | None:
-        """The cut at the end, where all has been received and nobody has it."""
+        """The cut at the end, if all output has been received and nobody has this cut yet."""
         if self._handed_over == END_OF_TIME:
             return None
         self._handed_over = END_OF_TIME
         return Complete(END_OF_TIME, self.restart(), {})
 
     def let_go(self) -> None:
-        """Of the cut for others, which nobody has taken: what is above it goes on."""
+        """Give up the cut for others, which nobody has taken: output above it goes on."""
         self._output, self._is_complete = None, False
 
     def note_fed(self, fed: Fed, above: bytes) -> None:
-        """Something is fed, and all of it is below a time."""
+        """Note a fed batch, all of which is below `above`."""
         metas = fed.arrived.metas
         if metas and above <= fed.arrived.heartbeat:  # of the last time there is none above
             above = greatest_meta(metas) + b"\0"
         self._fed.append((max(above, fed.arrived.heartbeat), fed))
 
     def settle(self, minimal_time: bytes) -> None:
-        """Nothing below minimal time is fed once more."""
+        """Drop batches below minimal time, which will not be fed again."""
         while self._fed and self._fed[0][0] <= minimal_time:
             self._fed.popleft()
 
     def note_released(self, piece: ReleasedMessage) -> None:
-        """A piece of the output has come.
+        """Note a piece of the output.
 
         Raises:
             DriftBug: it is not the next one.
@@ -188,7 +188,7 @@ class Keeping:
             self._released.popleft()
 
     def go_back(self, order: Rewind, unfed: Iterable[Fed]) -> deque[Fed]:
-        """What is to be fed once more, from a cut on; `unfed` was to be, and has not been yet."""
+        """The batches to feed again from a cut on; `unfed` are those that were already to be fed again."""
         self.links.go_back(order.generation, order.cut)
         self._taking, self._given = None, {}
         if not self._is_complete:
@@ -203,7 +203,7 @@ class Keeping:
         return again
 
     def place_of(self, cut: bytes, unfed: Iterable[Fed]) -> str:
-        """Where in the input a cut is, in words: by the first item that is not settled."""
+        """The position of a cut in the input, in words: by the first unsettled item."""
         first: tuple[bytes, str, object] | None = None
         for name, _, arrived in chain([fed for _, fed in self._fed], unfed):
             for meta, payload in zip(arrived.metas, arrived.payloads):
@@ -215,7 +215,7 @@ class Keeping:
         return f"at item {safe_text(repr, payload, 200)} of source {name!r} ({MetaParts(meta)})"
 
     def take(self, now_s: float, minimal_time: bytes) -> TakeCut | None:
-        """The next cut, where it is time for one."""
+        """The next cut, if it is time for one."""
         if self._taking is not None or self.holds:
             return None
         is_asked_for = self.awaits_cut(minimal_time)
@@ -233,7 +233,7 @@ class Keeping:
         return TakeCut(self._number)
 
     def is_full(self, minimal_time: bytes) -> bool:
-        """Whether there is no room for a cut, and link logs are so long that nothing more is fed before there is."""
+        """Whether there is no room for a cut, and link logs are so long that feeding waits for room."""
         return bool(self.no_room) and minimal_time > self.since and self._log_bytes > LOG_BYTES_FULL
 
     @property
@@ -241,7 +241,7 @@ class Keeping:
         return max(self.links.kept_bytes, self.others_log_bytes)
 
     def note_piece(self, piece: CutPiece, now_s: float) -> bytes | None:
-        """A piece has come; the cut, where it is committed by this: all are here."""
+        """Note a piece; returns the cut if this was its last piece, so that it is committed."""
         if piece.number != self._taking:
             return None
         self._given[piece.sender] = piece
@@ -274,7 +274,7 @@ class Keeping:
     def _note_no_room(self, cut: bytes, now_s: float) -> None:
         """
         Raises:
-            ProcessError: it has been so for too long.
+            ProcessError: there has been no room for too long.
         """
         self.no_room = next((each.no_room for each in self._given.values() if each.no_room), "")
         self._tried_s = now_s
@@ -288,7 +288,7 @@ class Keeping:
             )
 
     def _note_output(self, piece: CutPiece) -> None:
-        """What was received when the barrier had sent all below the cut.
+        """Note the output received when the barrier had sent all items below the cut.
 
         Raises:
             PayloadError: there will never be a cut.
@@ -302,7 +302,7 @@ class Keeping:
             self._output = self.restart()
 
     def pieces_of(self, worker: int) -> list[bytes]:
-        """What a worker begins anew with: names on the shelf."""
+        """Names on the shelf of the pieces that a replaced worker starts with."""
         if self._begun_with is not None:
             piece, self._begun_with = self._begun_with, None
             for_others, its = self._shelf.put(piece._replace(later=[])), self._shelf.put(piece)
@@ -311,11 +311,11 @@ class Keeping:
         return [piece.name for piece in self._pieces[worker].all()]
 
     def due_to_merge(self) -> tuple[int, list[PieceName]] | None:
-        """Pieces of a worker that are to be made one, where there are some."""
+        """A worker and its pieces that are to be merged, if there are any."""
         return next(((worker, several) for worker, kept in enumerate(self._pieces) if (several := kept.due())), None)
 
     def merged(self, worker: int, several: Sequence[PieceName], name: bytes, size: int) -> None:
-        """Pieces have been made one."""
+        """Note that pieces have been merged into one."""
         self._pieces[worker].replace(several, PieceName(several[-1].cut, name, size, merged=True))
         self._let_go_of([piece.name for piece in several])
 
@@ -325,17 +325,17 @@ class Keeping:
         self._unneeded += [name for name in names if name not in kept]
 
     def take_unneeded(self) -> list[bytes]:
-        """Pieces that nobody asks for any more, but for who has just been told to begin anew with them."""
+        """Take the pieces that nobody needs any more, except a process that was just ordered to start with them."""
         unneeded, self._unneeded = self._unneeded, []
         return unneeded
 
     @property
     def kept_bytes(self) -> int:
-        """Of link logs and pieces."""
+        """Bytes in link logs and pieces."""
         return self.links.kept_bytes + sum(each.kept_bytes for each in self._pieces)
 
     def restart(self) -> Restart:
-        """From where a barrier goes on that begins anew."""
+        """The state that a replaced barrier resumes from."""
         block = self.position // BLOCK_ITEMS
         metas: list[bytes] = []
         payloads: list[object] = []
@@ -348,7 +348,7 @@ class Keeping:
         return Restart(self.position, self.last, self._blocks[:block], opened, metas, payloads)
 
     def _as_it_came(self, piece: ReleasedMessage) -> Released:
-        """Whoever was given the payloads may have changed them."""
+        """The piece decoded again, since users may have changed the payloads."""
         if not piece.carried:
             return piece.released
         message = self._opened(piece.carried)

@@ -1,4 +1,4 @@
-"""Link logs: what a node has sent to each of its neighbours, for a neighbour that may have to be replaced.
+"""Link logs: the items that a node has sent to each neighbour, in case the neighbour has to be replaced.
 
 Invariant: `between(to, since, cut)` gives, in sum, exactly the items and tombstones at or above `since` and below `cut`
 that this node has caused on the link, over all generations that were not dropped.
@@ -28,7 +28,7 @@ class Kept:
     Attributes:
         generation: that sent it.
         greatest: no meta in it is above.
-        content: its parts, or what they were carried as; None where it was not carried, and others went in its place.
+        content: its parts, or the bytes they were sent as; None if it was not sent, and others were sent instead.
     """
 
     __slots__ = ("generation", "greatest", "content")
@@ -43,7 +43,7 @@ class LinkLogs:
     """See the module.
 
     Args:
-        opened: the parts of what a batch was carried as.
+        opened: decodes the bytes that a batch was sent as into its parts.
 
     Attributes:
         generation: that sends now.
@@ -58,25 +58,25 @@ class LinkLogs:
         self._cuts: list[tuple[int, bytes]] = []  # to which each generation went back; neither goes back
 
     def keep(self, to: int, parts: list[Part]) -> Kept:
-        """A batch is sent; whoever carries it may put in place of its content what it was carried as."""
+        """Log a batch that is sent; the transport may replace its content with the bytes it was sent as."""
         kept = Kept(self.generation, max(map(greatest_meta, (columns.metas for _, columns in parts))), parts)
         self._kept.setdefault(to, []).append(kept)
         self._uncounted.append(kept)
         return kept
 
     def go_back(self, generation: int, cut: bytes) -> None:
-        """What was sent at or above the cut is void: it will be sent anew."""
+        """Void items at or above the cut, since they will be sent again."""
         self.generation = generation
         self._cuts.append((generation, cut))
 
     def reset(self, generation: int) -> None:
-        """Who sent all this is gone; another keeps what it causes once more."""
+        """Clear the logs, since the sender is replaced: the new process logs its items again."""
         self.generation = generation
         self._kept, self._cuts = {}, []
         self._count_anew()
 
     def commit(self, cut: bytes) -> None:
-        """Nobody goes back below the cut any more."""
+        """Drop batches below the cut, since nobody goes back below it any more."""
         for to, batches in self._kept.items():
             self._kept[to] = [kept for kept in batches if kept.greatest >= cut and kept.content is not None]
         self._count_anew()
@@ -86,7 +86,7 @@ class LinkLogs:
         self._counted_bytes = 0
 
     def between(self, to: int, since: bytes, cut: bytes) -> Iterator[list[Part]]:
-        """What counts on a link at or above `since` and below `cut`, batch by batch."""
+        """The valid items on a link at or above `since` and below `cut`, batch by batch."""
         for kept in self._kept.get(to, ()):
             if kept.content is None or kept.greatest < since:
                 continue
@@ -97,12 +97,12 @@ class LinkLogs:
                 yield parts
 
     def __len__(self) -> int:
-        """How many batches are kept."""
+        """The number of logged batches."""
         return sum(map(len, self._kept.values()))
 
     @property
     def kept_bytes(self) -> int:
-        """Of what was carried; batches in memory count nothing."""
+        """Bytes of batches that were sent as bytes; others count as 0."""
         new, self._uncounted = self._uncounted, []
         self._counted_bytes += sum(len(kept.content) for kept in new if isinstance(kept.content, bytes))
         return self._counted_bytes

@@ -1,13 +1,13 @@
-"""Where pieces of cuts are kept until somebody begins anew with them, and what is found there by key.
+"""Stores pieces of cuts for processes that have to be replaced, and looks up keys in them.
 
-Invariant: what `begun_with` gives is the newest value of every key as of the last piece, of some keys at once and of
-the others when they are asked for; and every later item that was sent below that cut and comes at or above it.
+Invariant: `begun_with` gives the newest value of every key as of the last piece, for some keys at once and for the
+others on lookup; and every later item at or above that cut that was made from items below it.
 
-Why: a piece has what changed since the one before, so of several values of a key the newest counts, also where that is
-GONE. States with timers are given at once, since timers hold minimal time; the rest is looked up when an item of its
-key comes, so that beginning anew does not wait for state that nobody asks for. Neighbours of about one size are made
-one where they have become several, so there are few to look into, and each entry is copied a number of times that
-grows with the logarithm of all.
+Why: a piece has the changes since the previous one, so of several values of a key the newest counts, even if it is
+GONE. States with timers are restored at once, since timers hold minimal time; the rest is looked up when an item of its
+key comes, so that a restart does not wait for state that nobody needs. Neighbours of about the same size are merged
+once there are several, so few pieces have to be searched, and the number of times that each entry is copied grows with
+the logarithm of all entries.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _TABLE_ENTRIES = 1 << 15
 
 
 class NoRoom(Exception):
-    """A piece cannot be kept now; it may be later.
+    """A piece cannot be stored now, but perhaps later.
 
     Attributes:
-        tried_s: what it took to find that out.
+        tried_s: seconds that the attempt took.
     """
 
     tried_s = 0.0
 
 
 class Layer(Protocol):
-    """A piece, or several that follow one another, where it is kept."""
+    """A stored piece, or several consecutive ones."""
 
     @property
     def cut(self) -> bytes: ...
@@ -51,7 +51,7 @@ class Layer(Protocol):
 
     @property
     def steps(self) -> Collection[str]:
-        """Names of those that it has keys of."""
+        """Names of the steps that it has keys of."""
 
     def count(self, step: str) -> int:
         """How many keys of a step it has."""
@@ -60,13 +60,13 @@ class Layer(Protocol):
         """The keys of a step whose states come with timers."""
 
     def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
-        """The values of those keys that it has, GONE among them."""
+        """The values of the keys that it has; a value may be GONE."""
 
     def whole(self) -> Piece: ...
 
 
 class Shelf(Protocol):
-    """Where the processes of a run put pieces, and take them from, by names."""
+    """The store of pieces, by name, that the processes of a run share."""
 
     def put(self, piece: Piece) -> tuple[bytes, int, float]:
         """Its name, how many bytes it has, and the seconds it took.
@@ -80,7 +80,7 @@ class Shelf(Protocol):
         """Pieces that follow one another, oldest first; a layer may be of several."""
 
     def drop(self, name: bytes) -> None:
-        """Nobody will get it any more."""
+        """Delete a piece, since nobody will get it any more."""
 
 
 class PieceName(NamedTuple):
@@ -113,7 +113,7 @@ class InMemory:
         return [LoadedLayer([unpacked(name)], self._timed) for name in names]
 
     def drop(self, name: bytes) -> None:
-        """There is nothing to do."""
+        """Does nothing."""
 
 
 class LoadedLayer:
@@ -176,12 +176,12 @@ def timed_keys(entries: Iterable[tuple[Any, Any]]) -> list[Any]:
 def begun_with(
     layers: Sequence[Layer], cut: bytes, base: Callable[[str], Lookup] | None = None
 ) -> tuple[Piece, Callable[[str], Lookup]]:
-    """What a worker begins anew with at once, and where it finds the rest.
+    """The state that a replaced worker restores at once, and the lookup for the rest.
 
     Args:
         layers: oldest first.
-        cut: that they are as of.
-        base: what is known of keys that no layer has.
+        cut: of the newest layer.
+        base: lookup for keys that no layer has, by name of the step.
     """
     newest_first = list(reversed(layers))
 
@@ -229,7 +229,7 @@ def unpacked(data: bytes | memoryview) -> Piece:
 
 
 def merged(pieces: Iterable[Piece]) -> Piece:
-    """One piece of several that follow one another."""
+    """Merge consecutive pieces into one."""
     pieces = list(pieces)
     if len(pieces) == 1:  # each value is the newest of its key
         return pieces[0]
@@ -246,18 +246,18 @@ def merged(pieces: Iterable[Piece]) -> Piece:
 
 
 class PiecesKept:
-    """The names of those of one worker."""
+    """The names of one worker's pieces."""
 
     def __init__(self) -> None:
         self._pieces: list[PieceName] = []
 
     def add(self, pieces: Iterable[PieceName]) -> None:
-        """Pieces up to a cut that is committed; some may have been added before."""
+        """Add the pieces up to a committed cut; some may have been added before."""
         last = self._pieces[-1].cut if self._pieces else b""
         self._pieces += [piece for piece in pieces if piece.cut > last]
 
     def due(self) -> list[PieceName]:
-        """Neighbours that are to be made one; or one by itself, to look keys up in."""
+        """Neighbours to be merged; or a single piece, to be put into a form for lookups."""
         tiers: list[int] = []
         for piece in reversed(self._pieces):
             tiers.insert(0, max(_tier(piece.size), tiers[0] if tiers else 0))
@@ -267,7 +267,7 @@ class PiecesKept:
         return next(([piece] for piece in self._pieces if not piece.merged and piece.size > _ALONE_BYTES), [])
 
     def replace(self, several: Sequence[PieceName], one: PieceName) -> None:
-        """Pieces that were due have been made one."""
+        """Note that pieces that were due have been merged into one."""
         at = self._pieces.index(several[0])
         assert self._pieces[at : at + len(several)] == list(several)
         self._pieces[at : at + len(several)] = [one]
