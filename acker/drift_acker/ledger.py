@@ -32,7 +32,7 @@ class Ledger:
 
 
 class LaterHeld:
-    """What the later items of a worker are tracked by while they wait for their time.
+    """Tracks the later items of a worker while they wait for their time.
 
     Attributes:
         granule: the least of their global times, or one before it; None where nothing waits. What a worker sends is

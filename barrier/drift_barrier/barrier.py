@@ -65,7 +65,7 @@ class _Run:
         self.start = 0
 
     def pass_to(self, start: int) -> None:
-        """What is before `start` is gone, its memory too where that is half of it: an item far ahead stays long."""
+        """Drop items before `start`, and free their memory if they are half of it: an item far ahead stays long."""
         self.start = start
         if 2 * start > len(self.metas):
             rest = Columns(self.metas, self.payloads, self.diffs).cut(start, len(self.metas))
@@ -126,7 +126,7 @@ class Barrier:
         return self._last
 
     def rewind(self, cut: bytes) -> None:
-        """Forget what is at or above a cut that minimal time has reached: it will come again."""
+        """Drop items at or above a cut that minimal time has reached: they will come again."""
         below = self._cut(cut)
         self._heap, self._held, self._tombstones_held = [], 0, 0
         tombstones = self.tombstones
@@ -135,7 +135,7 @@ class Barrier:
         self.tombstones = tombstones
 
     def resume(self, position: int, last: bytes, digest: Digest) -> None:
-        """Go on, before any item, behind what another barrier released."""
+        """Continue after the output that another barrier released, before any item."""
         self.position, self._last, self.digest = position, last, digest
 
     def release(self, minimal_time: bytes) -> Released | None:
@@ -205,7 +205,7 @@ class Barrier:
         heappush(self._heap, (run.metas[run.start], self._runs, run))
 
     def _cut(self, bound: bytes) -> list[tuple[str, Columns]]:
-        """Take what is below a bound out of every run."""
+        """Take the items below a bound out of every run."""
         taken: list[tuple[str, Columns]] = []
         heap = self._heap
         rests: list[tuple[_Run, int]] = []
@@ -278,7 +278,7 @@ def _in_order(batches: list[Columns]) -> Columns:
 
 
 def _of_one_kind(taken: list[tuple[str, Columns]]) -> list[tuple[str, Columns]]:
-    """The same with values in place of forms, where not all are forms."""
+    """The same with values instead of forms, unless all are forms."""
     if are_of_one_kind([columns.payloads for _, columns in taken]):
         return taken
     return [(sink, columns._replace(payloads=_values(columns.payloads))) for sink, columns in taken]

@@ -102,7 +102,7 @@ class Places:
         return 0, None
 
     def come(self, place: bytes, count: int, payload: Any) -> None:
-        """So many have come there now."""
+        """Note the number of items that have come at a place."""
         self._known[place] = count, payload
 
     def listed(self) -> dict[bytes, tuple[int, Any]]:
@@ -111,7 +111,7 @@ class Places:
         return {**firsts, **self._known}
 
     def settle(self, least: int, greatest: int) -> None:
-        """Nothing comes any more below a time, and nothing has come above another."""
+        """Drop settled places: no item will come below `least`, and none has come above `greatest`."""
         if len(self._known) > self._kept:
             bound = pack_time(least)
             self._known = {place: known for place, known in self._known.items() if place >= bound}

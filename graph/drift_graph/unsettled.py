@@ -30,7 +30,7 @@ class Unsettled:
         self._sent: list[tuple[bytes, int, Metas, int]] = []  # a heap: next unsettled meta, number, metas, its index
 
     def add(self, metas: Metas) -> None:
-        """These were accepted; one at least."""
+        """Add accepted metas, one or more."""
         metas = sorted_where_kept(metas)
         self._batches += 1
         self._count += len(metas)

@@ -88,7 +88,7 @@ class MemberNode(WorkerNode):
         return super()._sent(granule, parts_by_receiver, now_s)
 
     def settled(self) -> list[Part]:
-        """What minimal time has passed since the last time, by where it leaves to."""
+        """The items that minimal time has passed since the last call, by target."""
         if self.minimal_time == self._settled_to:
             return []
         self._settled_to = self.minimal_time

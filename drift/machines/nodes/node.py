@@ -58,7 +58,7 @@ class Send(NamedTuple):
 class Node:
     """What all nodes are.
 
-    A death of another makes a node go back: it halts, rewinds and goes on when it is told to, and not before.
+    When another process dies, a node goes back to a cut: it halts, rewinds and goes on by orders, never by itself.
 
     Attributes:
         messages_max: most messages that it takes in one turn: enough for late items to meet what they correct, few

@@ -1,14 +1,14 @@
-"""Items that wait until all sources are past them, so that nothing that is done with them has to be done again.
+"""Holds items back until all sources are past them, so that no work on them has to be repeated.
 
-Invariant: `take` gives what is below a bound, of each source in the order of metas; what is given later lies above,
-unless it comes later. Nothing that came is lost, and `least` is the least that waits.
+Invariant: `take` gives the items below a bound, for each source in the order of metas; items given later are above,
+unless they arrived later. No item is lost, and `least` is the least meta that waits.
 
-Why: where one process does everything, nothing is released before the sources are past it. So what is done ahead of
-them is worth nothing while there is more to read, and what it was done without comes later and corrects it. Where
-there is nothing to read, time is free, and `take` is asked for everything.
+Why: if one process does everything, it releases no item before the sources are past it. So processing items early is
+useless while there is more to read: older items come later and correct the results. If there is nothing to read, time
+is free, and everything is taken.
 
-What waits of a source is sorted runs, each longer than the next: an item is sorted anew only where its run doubles, so
-a source that is ahead by a million items costs no more than the logarithm of that for each.
+The waiting items of a source are sorted runs, each longer than the next: an item is sorted again only when its run
+doubles, so a source that is ahead by n items costs log n for each.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Ordering:
         return any(self._runs.values())
 
     def add(self, fed: list[Fed]) -> None:
-        """What the sources gave."""
+        """Add what the sources gave."""
         for name, _, arrived in fed:
             if arrived.metas:
                 runs = self._runs.setdefault(name, [])
@@ -90,11 +90,11 @@ class Ordering:
 
     @property
     def least(self) -> bytes:
-        """The least meta that waits; the end of time where none does."""
+        """The least meta that waits; END_OF_TIME if none does."""
         return min((run[0] for runs in self._runs.values() for run in runs), default=END_OF_TIME)
 
     def take(self, bound: bytes) -> list[Taken]:
-        """What is below a bound, or the first of that where it is much."""
+        """Take the items below a bound, or the first of them if they are many."""
         for runs in self._runs.values():
             bound = self._few_below(runs, bound)
         taken: list[Taken] = []
@@ -106,7 +106,7 @@ class Ordering:
         return taken
 
     def _few_below(self, runs: list[_Run], bound: bytes) -> bytes:
-        """A bound, or a lower one that no more of a source than may be given at once lie below."""
+        """The bound, or a lower one with at most `items_max` items of a source below it."""
         share = self._items_max // len(runs) if runs else 0
         if share:
             return min([bound, *(run[share] for run in runs if len(run) > share)])

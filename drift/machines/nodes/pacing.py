@@ -1,6 +1,6 @@
-"""How much is fed at once to workers who correct each other.
+"""The pace: how many items are fed at once to workers that correct each other.
 
-Invariant: feeding goes on, however much is taken back: at least one item at a time.
+Invariant: feeding goes on, however many items are taken back: at least one item at a time.
 
 Why: a correction that goes round a cycle through other workers changes what was fed after it, and each change may go
 round as well, so the work grows with the square of what is fed at once. It begins with one item; twice as many are fed
@@ -35,18 +35,18 @@ class Pacing:
         self._newest = self._judged_at = BEGINNING
 
     def anew(self) -> Pacing:
-        """What is fed goes back to a cut, and nothing is in flight."""
+        """A new pacing after the run went back to a cut, when nothing is in flight."""
         return Pacing(self._items_max)
 
     def note(self, items: int, tombstones: int, granule: bytes) -> None:
-        """What an ack tells: how many items were fed, tracked at this granule, and how many were taken back."""
+        """Note an ack: the number of items fed at this granule, and of tombstones."""
         self._tombstones += tombstones
         if items:
             self._items += items
             self._newest = max(self._newest, granule)
 
     def judge(self, in_flight: bytes) -> bool:
-        """Nothing is in flight below this; True where the pace is another now."""
+        """Judge the pace, when nothing is in flight below `in_flight`; whether it has changed."""
         if in_flight <= self._judged_at or not self._items:
             return False
         before = self.batch_items
@@ -65,5 +65,5 @@ def needs_pace(plan: Plan, workers: int) -> bool:
 
 
 def pacing_of(plan: Plan, workers: int, items_max: int) -> Pacing | None:
-    """A pacing where there has to be one."""
+    """A pacing, if the plan needs one."""
     return Pacing(items_max) if needs_pace(plan, workers) else None

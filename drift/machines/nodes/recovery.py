@@ -1,13 +1,14 @@
-"""What the calling process decides when processes of its run die: one way back from every death.
+"""Recovery: the decisions of the calling process when processes of its run die; the same procedure for every death.
 
-Invariant: all go on from one cut that minimal time has reached and that nobody released or settled anything at or
-above; and nobody sends a message of a generation before all others take it.
+Invariant: all processes resume from one cut that minimal time has reached, and no process released or settled anything
+at or above it; no process sends a message of a generation before all others accept that generation.
 
-Why: it goes in three steps, each begun when all who live have answered the one before. They halt, and say how far
-minimal time had come: the greatest is the cut, since a minimal time, once announced, stays true. (What the barrier
-has sent to this process is taken in before.) They go back to the cut, and take the new generation's messages only. They
-go on: whoever begins anew is sent what it had below the cut, and all else is fed once more. A death meanwhile begins at
-the first step, with the next generation; whoever had begun anew and has not come to the cut begins anew again.
+Why: recovery has three steps, each begun when all live processes have answered the previous one. 1. They halt, and
+report the minimal time that they know: the greatest is the cut, since a minimal time, once announced, stays true. (The
+barrier's output is received before.) 2. They go back to the cut, and accept messages of the new generation only.
+3. They go on: replaced processes are sent the items that they had below the cut, and all other input is fed again. If a
+process dies meanwhile, recovery starts again at the first step, with the next generation; replaced processes that have
+not reached the cut are restarted again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from drift_graph.meta import BEGINNING
 
 #: Roles of one process: the acker is with the output barrier.
 TOGETHER = (BARRIER, ACKER)
-#: So many deaths of one process at one cut end the run.
+#: Deaths of one process at one cut that end the run.
 DEATHS_MAX = 3
 
 
@@ -58,7 +59,7 @@ class Command(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """All have come to the cut, and the run goes on."""
+    """All processes have reached the cut, and the run goes on."""
 
     generation: int
     replaced: list[int]
@@ -76,8 +77,8 @@ class RecoveryNode:
 
     Attributes:
         generation: of the run.
-        going_back: not all have answered yet.
-        went_back_to: where those began anew who were replaced last.
+        going_back: whether some processes have not answered yet.
+        went_back_to: the cut from which the last replaced processes started.
     """
 
     def __init__(self, feed: FeedNode, workers: int) -> None:
@@ -100,7 +101,7 @@ class RecoveryNode:
         self._cut = BEGINNING
 
     def begin(self) -> list[Effect]:
-        """Nobody has begun, and the run goes on from a cut of another: all begin anew there."""
+        """Resume from the cut of another run, before any process has started: all start there."""
         self.generation += 1
         self._anew = {role for role in self._roles if role != ACKER}
         self.going_back = True
@@ -108,13 +109,13 @@ class RecoveryNode:
         return self._go_back()
 
     def died(self, roles: Iterable[int], calls: Mapping[int, Call] | None = None) -> list[Effect]:
-        """Processes are dead, and nothing of theirs runs any more: what to do.
+        """Handle the death of processes, once nothing of theirs runs any more.
 
         Args:
-            calls: of users' functions that they were in, where that is known.
+            calls: the calls of users' functions in which they died, if known.
 
         Raises:
-            ProcessError: one has died too often at one place.
+            ProcessError: a process has died too often at one cut.
         """
         effects: list[Effect] = []
         for role in roles:
@@ -132,12 +133,12 @@ class RecoveryNode:
         return effects + self._go_back()
 
     def started(self, role: int) -> list[Effect]:
-        """A process is there in place of one that has died."""
+        """Handle the start of a replacement process."""
         self._starting.discard(role)
         return self._go_back()
 
     def answered(self, role: int, answer: Answer) -> list[Effect]:
-        """A process has carried out an order; answers to older orders are ignored."""
+        """Handle a process's answer to an order; answers to older orders are ignored."""
         if answer.generation != self.generation or role not in self._asked:
             return []
         self._asked.discard(role)
@@ -148,7 +149,7 @@ class RecoveryNode:
         return self._go_on()
 
     def came(self) -> list[Effect]:
-        """The feed has taken messages: what that makes possible."""
+        """The effects that are possible after the feed has taken messages."""
         if self.going_back:
             return self._go_back()
         order = self._order
@@ -158,7 +159,7 @@ class RecoveryNode:
         return [Recovered(order.generation, order.replaced)]
 
     def _go_back(self) -> list[Effect]:
-        """The second step, where the first is done."""
+        """Begin the second step, if the first is done."""
         if self._order is not None or self._starting or self._asked or not self._has_all_released():
             return []
         cut = max([self._feed.minimal_time, *(halted.minimal_time for halted in self._halted.values())])
@@ -175,7 +176,7 @@ class RecoveryNode:
         return [Command(role, self._order_of(role, order)) for role in self._roles]
 
     def _order_of(self, role: int, order: Rewind) -> Rewind:
-        """With what one needs that begins anew."""
+        """The order for a process; for a replaced one, with the state that it starts with."""
         if role not in order.replaced:
             return order
         restart = self._feed.restart() if role == BARRIER else None
@@ -183,7 +184,7 @@ class RecoveryNode:
         return msgspec.structs.replace(order, restart=restart, pieces=pieces)
 
     def _go_on(self) -> list[Effect]:
-        """The third step, where the second is done."""
+        """Begin the third step, if the second is done."""
         if self._asked:
             return []
         self.going_back = False
@@ -192,21 +193,21 @@ class RecoveryNode:
         return [*effects, *self._feed.obey(go)[0]]
 
     def _replaced(self) -> list[int]:
-        """Who begins anew: an acker has nothing that it could have lost."""
+        """The processes that start again, without the acker, which has no state to lose."""
         return [role for role in self._roles if role in self._anew and role != ACKER]
 
     def _has_all_released(self) -> bool:
-        """Whether all has come that the barrier has sent."""
+        """Whether all output that the barrier has sent has been received."""
         halted = self._halted.get(BARRIER)
         if halted is None:
             return True
         return self._feed.position >= halted.position and (self._feed.finished is not None) >= halted.finished
 
     def _judge(self, cut: bytes) -> None:
-        """Whether somebody dies again and again without getting anywhere.
+        """Judge whether a process dies again and again without progress.
 
-        Where it does so in one call of a function, that is refused: the call fails in place of its process, at its
-        place in the order, and all before it is released.
+        If it always dies in the same call of a function, the call is refused: it fails instead of the process, at its
+        position in the order, and all output before it is released.
         """
         if cut > self._cut:
             self._cut, self._deaths, self._tries, self._calls = cut, {}, 0, {}

@@ -1,7 +1,7 @@
 """The node of a worker: optimistic, with patience.
 
-Invariant: older items are processed before newer ones that they could correct, as far as both are there, and nothing
-waits for ever. A turn's batches are acknowledged in one ack, with all that they caused.
+Invariant: older items are processed before newer ones that they could correct, if both have arrived, and no batch waits
+for ever. A turn's batches are acknowledged in one ack, with all messages that they caused.
 
 Why patience: large batches for a grouping wait while older items are in flight, as long as there is other work, and a
 while longer: otherwise a neighbour that is only a little behind would have them corrected. Nothing is released later
@@ -119,7 +119,7 @@ class WorkerNode(Node):
             self._begin(order.cut)
 
     def _restore(self, since: bytes, pieces: Sequence[bytes]) -> None:
-        """What the one before had as of the committed cut: some at once, and the rest when it is asked for."""
+        """Restore the state of the replaced process as of the committed cut: part at once, the rest by lookup."""
         if not pieces and self.base is None:
             return
         assert self._shelf is not None
@@ -128,7 +128,7 @@ class WorkerNode(Node):
         self._later_sends = self.machine.restore_later(piece.later)
 
     def go(self) -> list[Send]:
-        """To those who begin anew what they had from here below the cut, and all that waits above it for its time."""
+        """Send replaced processes the items below the cut that this worker had sent, and its waiting ones above it."""
         order = self._order
         assert order is not None and self.links is not None
         sends: list[Send] = []
@@ -155,7 +155,7 @@ class WorkerNode(Node):
 
     @property
     def held(self) -> int:
-        """Items and tombstones that are kept or wait."""
+        """How many items and tombstones are stored or wait."""
         waiting = [*self._unmapped, *(batch for _, _, batch in self._waiting)]
         return self.machine.held + sum(len(columns.metas) for batch in waiting for _, columns in batch.parts)
 
@@ -197,11 +197,11 @@ class WorkerNode(Node):
 
     @property
     def _goes_on_to(self) -> bytes:
-        """What is tracked at this granule or below does not wait for what is in flight."""
+        """Batches with this granule or a lower one do not wait for messages in flight."""
         return self._in_flight
 
     def _notice(self, notice: MinimalTime) -> list[Send]:
-        """Where the acker stands: what can only change below is forgotten, and later items become due."""
+        """Handle a notice: drop what is settled; later items become due."""
         self._in_flight = notice.in_flight
         is_cut = notice.cut and notice.time >= self._minimal_time
         minimal_time, heartbeat = max(self._minimal_time, notice.time), max(self._heartbeat, notice.heartbeat)
@@ -226,7 +226,7 @@ class WorkerNode(Node):
         return [Send(CALLER, piece)]
 
     def _take_piece(self, cut: bytes) -> None:
-        """What has changed since the last cut; kept until one that has it is committed."""
+        """Store the changes since the last cut, until a cut that contains them is committed."""
         if self._pieces is None or self._shelf is None:
             return
         piece = self.machine.piece(cut)
@@ -240,7 +240,7 @@ class WorkerNode(Node):
             self._pieces, self._unkept = None, safe_text(str, error, 500)
 
     def _commit(self, committed: Committed) -> None:
-        """Nobody begins anew below a cut, or nobody at all."""
+        """Drop what is only needed to restart a process below the cut, or to restart any."""
         if self.links is not None:
             self.links.commit(committed.cut)
         self._pieces = self._pieces and [each for each in self._pieces if each.cut > committed.cut]
@@ -268,7 +268,7 @@ class WorkerNode(Node):
         return self._caused(batches, caused, now_s)
 
     def _caused(self, batches: list[Batch], caused: dict[int, list[Part]], now_s: float) -> list[Send]:
-        """Send what batches have caused, and later items that came to their time; and acknowledge all."""
+        """Send the results of batches and of later items that were due, and acknowledge all in one ack."""
         granules = [batch.granule for batch in batches]
         later = self._later.granule
         if later is not None:
@@ -285,7 +285,7 @@ class WorkerNode(Node):
     def _sent(
         self, granule: bytes, parts_by_receiver: dict[int, list[Part]], now_s: float
     ) -> tuple[list[Send], list[tuple[bytes, int]]]:
-        """Items as batches, those for this worker kept; and what the ack has to say of them."""
+        """Send items as batches, but keep those for this worker; returns also their entries for the ack."""
         sends: list[Send] = []
         sent: list[tuple[bytes, int]] = []
         for receiver, parts in parts_by_receiver.items():
