@@ -7,7 +7,7 @@ from typing import Any
 
 from drift.auditing import InputBatch
 from drift.engines.feed import Feed
-from drift.sources.base import as_source
+from drift.sources.arguments import as_source
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 

@@ -37,7 +37,7 @@ class Taken:
             graph.source(name).sink(f"of {name}")
         self.late: list[Late] = []
         self.items: list[tuple[bytes, str, Any]] = []
-        given = {name: drift.sources.base.as_source(name, each) for name, each in inputs.items()}
+        given = {name: drift.sources.arguments.as_source(name, each) for name, each in inputs.items()}
         self.feed = Feed(
             graph.build(), given, times, batch_items=batch_items, in_flight_max=10_000, on_late=self.late.append,
             keeps_positions=True, log_folder=folder,

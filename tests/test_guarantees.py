@@ -17,7 +17,7 @@ import drift
 from drift import ArrivalTime, EventTime, sinks, sources
 from drift.guarantees import guarantee
 from drift.sinks.base import as_sink
-from drift.sources.base import as_source
+from drift.sources.arguments import as_source
 from drift.state.keeping import store_of
 from drift_graph.meta import in_rounds
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import drift
 from drift.engines.feed import Feed
 from drift.engines.simulated.simulation import Simulation
-from drift.sources.base import as_source
+from drift.sources.arguments import as_source
 from drift.testing import Schedule
 from drift.testing.schedule import Player
 from drift_graph.errors import DriftError, InputError

@@ -15,7 +15,7 @@ from drift.engines.packing import in_forms
 from drift.machines.nodes.barrier import BarrierNode
 from drift.machines.nodes.messages import Batch, Finished, MinimalTime, ReleasedMessage
 from drift.sources import IterableSource
-from drift.sources.base import IterableReader
+from drift.sources.iterables import IterableReader
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time, varint
 from drift_graph.sizes import BATCH_BYTES, about_bytes, size_of

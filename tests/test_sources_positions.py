@@ -21,7 +21,8 @@ from sourced import drained, temporary
 
 from drift import InputError, sources
 from drift.sources import Source
-from drift.sources.base import Positioned, as_source
+from drift.sources.arguments import as_source
+from drift.sources.base import Positioned
 
 
 def check(make: Callable[[], Source], items_max: int = 3, every: int = 1) -> None:

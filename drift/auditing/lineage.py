@@ -18,7 +18,7 @@ from drift.auditing.inputs import Input
 from drift.auditing.layers import Layers
 from drift.auditing.route import Relevant
 from drift.auditing.trace import Node, Tracer, cut_behind
-from drift.engines.base import rare_collections
+from drift.engines.memory import rare_collections
 from drift.operators import LoopFunction, ScanKey, State, Timer
 from drift_graph.errors import InputError
 from drift_graph.functions import safe_text

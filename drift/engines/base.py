@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import resource
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from drift.engines.observed import Observed
 from drift_barrier.barrier import Released
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
-
-_GC_THRESHOLD = 100_000
-_thresholds_before: list[tuple[int, int, int]] = []
-_lock = threading.Lock()
-
-
-@contextlib.contextmanager
-def rare_collections() -> Iterator[None]:
-    """Raises the garbage collector's threshold meanwhile: thousands of live items are not garbage.
-
-    Several may be active at once and end in any order; the last to end restores the thresholds from before the first.
-    """
-    with _lock:
-        thresholds = gc.get_threshold()
-        _thresholds_before.append(thresholds)
-        gc.set_threshold(max(thresholds[0], _GC_THRESHOLD), *thresholds[1:])
-    try:
-        yield
-    finally:
-        with _lock:
-            thresholds = _thresholds_before.pop()
-            if not _thresholds_before:
-                gc.set_threshold(*thresholds)
 
 
 @dataclass
@@ -91,16 +62,6 @@ class Progress:
         if self.time is not None:
             return f"time {self.time}"
         return "the beginning" if self.minimal_time == BEGINNING else "the end"
-
-
-def peak_memory_bytes() -> int:
-    """Peak resident memory of this process; on Linux since its program was loaded, elsewhere since the fork."""
-    try:
-        status = Path("/proc/self/status").read_text()
-        return int(status.split("VmHWM:")[1].split()[0]) * 1024
-    except (OSError, IndexError):
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
 
 
 class Engine(Protocol):

@@ -12,8 +12,9 @@ import select
 import time
 from collections.abc import Iterator, Sequence
 
-from drift.engines.base import Progress, rare_collections
+from drift.engines.base import Progress
 from drift.engines.feed import Feed
+from drift.engines.memory import rare_collections
 from drift.engines.observed import Observed, Timeline, own_state
 from drift.engines.settings import Settings
 from drift.machines.nodes.intake import Fed

@@ -9,20 +9,19 @@ Why: batches that follow each other closely share a bar, and a bar is handed ove
 from __future__ import annotations
 
 import os
-import resource
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
+
+from drift.engines.memory import memory_bytes
 
 #: The longest bar that is extended by another batch; a pause of this length ends a bar, too.
 _BAR_S = 0.02
 #: Bars that are stored until somebody takes them; the oldest go first.
 _BARS_MAX = 1000
-_PAGE_BYTES = resource.getpagesize()
 
 
 class Bar(NamedTuple):
@@ -126,16 +125,6 @@ class Observed:
     inside_loops: Sequence[str] = ()
     processes: list[ProcessState] = field(default_factory=list)
     bars: dict[str, list[Bar]] = field(default_factory=dict)
-
-
-def memory_bytes() -> int:
-    """Resident memory of this process now; or its peak if the present value is unknown."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError, ValueError):
-        from drift.engines.base import peak_memory_bytes
-
-        return peak_memory_bytes()
 
 
 def own_state(name: str) -> ProcessState:

@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from drift.all_engines import EngineKind, engine_kinds
-from drift.engines.base import Engine, Progress, peak_memory_bytes
+from drift.engines.base import Engine, Progress
 from drift.engines.feed import Feed, taker_of_late
+from drift.engines.memory import peak_memory_bytes
 from drift.engines.observed import Observed, SourceState
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.engines.settings import Settings
@@ -30,7 +31,8 @@ from drift.running.report import Report
 from drift.running.sinks import Sinks, check_unchanged
 from drift.running.watching import Watching
 from drift.segments.chain import Chain, Keepers
-from drift.sources.base import Source, as_source
+from drift.sources.arguments import as_source
+from drift.sources.base import Source
 from drift.sources.frames import FrameSource
 from drift.state.cut import Cut
 from drift.state.keeping import Cuts, Keeper, Keeps, log_folder_of

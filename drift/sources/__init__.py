@@ -1,7 +1,9 @@
 """Sources. Any iterable is a source; the functions here read files and live connections."""
 
 from drift.sources import files as _files
-from drift.sources.base import IterableSource, Reader, Source, as_source
+from drift.sources.arguments import as_source
+from drift.sources.base import Reader, Source
+from drift.sources.iterables import IterableSource
 from drift.sources.kafka import kafka
 from drift.sources.parquet import parquet
 from drift.sources.paths import of_paths as _of_paths

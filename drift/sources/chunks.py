@@ -15,7 +15,8 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drift.sources.base import NothingYet, gone
+from drift.sources.base import NothingYet
+from drift.sources.positions import gone
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError
 

@@ -22,11 +22,12 @@ from typing import Any
 import msgspec
 
 from drift.guarantees import SourcePromise
-from drift.sources.base import NothingYet, Reader, gone, position_of, where_in
+from drift.sources.base import NothingYet, Reader
 from drift.sources.chunks import File, Place, is_pipe
 from drift.sources.csv_rows import check_columns, rows_of, rows_or_errors
 from drift.sources.json_lines import values_of
 from drift.sources.lines import TextDecoder, lines_of, lines_or_errors
+from drift.sources.positions import gone, position_of, where_in
 from drift_graph.errors import InputError, SettingsError
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from drift.guarantees import SourcePromise
-from drift.sources.base import NothingYet, Positioned, Reader, SetsApart, Source, gone, position_of, where_in
+from drift.sources.base import NothingYet, Positioned, Reader, SetsApart, Source
 from drift.sources.many import Make1, files_in, folder_of
+from drift.sources.positions import gone, position_of, where_in
 from drift.sources.wake import Wake
 from drift_graph.errors import InputError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from drift.guarantees import SourcePromise
-from drift.sources.base import position_of
+from drift.sources.positions import position_of
 from drift_graph.errors import SettingsError
 
 Payload = Literal["dict", "tuple", "value"]

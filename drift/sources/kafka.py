@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SourcePromise
-from drift.sources.base import Reader, gone, position_of, where_in
+from drift.sources.base import Reader
 from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, decoder
+from drift.sources.positions import gone, position_of, where_in
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from drift.guarantees import SourcePromise
-from drift.sources.base import Positioned, Reader, Source, gone, position_of, where_in
+from drift.sources.base import Positioned, Reader, Source
+from drift.sources.positions import gone, position_of, where_in
 from drift_graph.errors import InputError
 
 Make1 = Callable[[str], Source]

@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SourcePromise
-from drift.sources.base import Reader, position_of, where_in
+from drift.sources.base import Reader
 from drift.sources.frames import Payload
+from drift.sources.positions import position_of, where_in
 from drift.urls import without_secrets
 from drift_graph.errors import InputError, SettingsError
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from drift.sources.base import gone, position_of, where_in
 from drift.sources.frames import Payload
+from drift.sources.positions import gone, position_of, where_in
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.functions import safe_text
 

@@ -351,8 +351,7 @@ class Inbox:
 
 
 def counted(columns: Columns) -> Columns:
-    """Sorted items with distinct metas: of items with equal metas, each gets the number of those before it as ordinal.
-    """
+    """Sorted items with distinct metas: the ordinal of an item is the number of those before it with equal metas."""
     metas = list(columns.metas)
     before = 0
     for at in range(1, len(metas)):

@@ -24,9 +24,9 @@ from drift.sources.frames import FrameSource
 from drift.spark.blocks import joined_digest
 from drift.spark.jobs import Job
 from drift.spark.kernels import RELEASED_DDL, RangeEnd, run_release
-from drift.spark.kind import SparkSettings
 from drift.spark.prepare import Prepared, check_finite
 from drift.spark.sessions import active, start, stop
+from drift.spark.settings import SparkSettings
 from drift.spark.watch import Watch
 from drift.state.cut import Output
 from drift.state.keeping import Begin, Taken

@@ -1,39 +1,13 @@
-"""The Spark engine's kind: its name and its settings."""
+"""The registration of the engine on Spark."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any
 
 from drift.engines.base import Engine
 from drift.engines.feed import Feed
 from drift.engines.kinds import EngineKind
-from drift.engines.settings import Settings, anything, count, flag, optional, seconds, setting
 from drift.extras import need
+from drift.spark.settings import SparkSettings
 from drift_graph.graph import Dataflow
-
-
-@dataclass(frozen=True)
-class SparkSettings(Settings):
-    """Settings of engine "spark", in addition to those of all engines.
-
-    Attributes:
-        spark: a session to run in; None takes the active one, or starts one that ends with the run.
-        master: where a session that is started runs, "local[*]" if None.
-        partitions: tasks that share the keys, and the output; None for as many as run at once.
-        gang: cycles that change keys run on all tasks at once, not in one of them.
-        silence_max_s: a task of a gang counts as hung after so many seconds without a heartbeat.
-    """
-
-    spark: Any = setting(None, anything)
-    master: str | None = setting(
-        None, anything, "Where Spark runs: local[4], spark://HOST:PORT, yarn; else local[*] (spark)."
-    )
-    partitions: int | None = setting(
-        None, optional(count), "Tasks that share the keys, and the output (spark).", kind=int
-    )
-    gang: bool = setting(False, flag, "Cycles that change keys run on all tasks at once (spark).", kind=bool)
-    silence_max_s: float = setting(5.0, seconds)
 
 
 def _made(dataflow: Dataflow, feed: Feed, settings: SparkSettings) -> Engine:

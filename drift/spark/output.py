@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from drift.engines.feed import Feed, taker_of_late
 from drift.sinks.typed import payload_arrays
-from drift.sources.base import as_source
+from drift.sources.arguments import as_source
 from drift.sources.frames import FrameSource
 from drift.spark.kernels import Work, released_pieces
 from drift.spark.kind import SPARK

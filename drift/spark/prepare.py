@@ -26,12 +26,12 @@ from drift.spark.folders import make_folder, remove_folder
 from drift.spark.gang import check_slots, new_keys, slots_of
 from drift.spark.gang_task import run_gang
 from drift.spark.kernels import Work, run_level
-from drift.spark.kind import SparkSettings
 from drift.spark.levels import Levels
 from drift.spark.recorded import RecordedInput
 from drift.spark.recording import KeptRows
 from drift.spark.sampling import look_at, way_of
 from drift.spark.sessions import use_this_python
+from drift.spark.settings import SparkSettings
 from drift.spark.spool import Spool
 from drift.spark.tasks import task
 from drift.state.keeping import Begin

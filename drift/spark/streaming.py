@@ -23,7 +23,7 @@ from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
 from drift.records.changes import compare
 from drift.records.fingerprint import fingerprint
-from drift.sources.base import as_source
+from drift.sources.arguments import as_source
 from drift.sources.frames import FrameSource
 from drift.spark.batches import DDL, LATER, ROWS, STATE
 from drift.spark.begin import kept_rows_of
@@ -31,11 +31,11 @@ from drift.spark.blocks import joined_digest
 from drift.spark.errors import as_drift_error, told_to_spark
 from drift.spark.frames import Reading, reading_of
 from drift.spark.kernels import RangeEnd, Work, release_later
-from drift.spark.kind import SparkSettings
 from drift.spark.levels import Levels, Remembering
 from drift.spark.output import PAYLOAD_DDL, PLACE_DDL, arrow_fields, check_sources, chosen_sink
 from drift.spark.prepare import cuts, default_partitions, in_spark, through_levels
 from drift.spark.sessions import use_this_python
+from drift.spark.settings import SparkSettings
 from drift.spark.streaming_kernels import (
     ARRIVED_DDL,
     END,

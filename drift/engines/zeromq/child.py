@@ -18,7 +18,7 @@ import zmq
 from drift.children import Child, main_of
 from drift.engines.observed import Bar
 from drift.engines.zeromq.control import Answered, Awake, Fatal, Merged, Ready, SignOfLife, UpwardReader, block_of
-from drift.engines.zeromq.kind import ZeromqSettings
+from drift.engines.zeromq.settings import ZeromqSettings
 from drift.machines.nodes.messages import Answer
 from drift.machines.nodes.recovery import TOGETHER
 from drift_graph.errors import ProcessError, StepError

@@ -23,16 +23,17 @@ from typing import Any
 import zmq
 
 from drift.engines import shipping
-from drift.engines.base import Progress, rare_collections
+from drift.engines.base import Progress
 from drift.engines.feed import Feed
+from drift.engines.memory import rare_collections
 from drift.engines.observed import Observed, ProcessState, added, own_state
 from drift.engines.surroundings import surroundings
 from drift.engines.zeromq.calls import last_call
 from drift.engines.zeromq.child import EngineChild
 from drift.engines.zeromq.control import STOP, Awake
-from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.process import Order, Role
 from drift.engines.zeromq.roles import Assignment, Carrier, Peers, connected
+from drift.engines.zeromq.settings import ZeromqSettings
 from drift.engines.zeromq.shelf import PieceFiles
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
 from drift.engines.zeromq.wire import Codec, opened

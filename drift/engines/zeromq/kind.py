@@ -1,42 +1,16 @@
-"""The interface of the engine over ZeroMQ to the library: its settings and its registration."""
+"""The registration of the engine over ZeroMQ."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drift.engines.base import Engine
 from drift.engines.kinds import EngineKind
-from drift.engines.settings import Settings, count, either, flag, optional, seconds, setting
+from drift.engines.zeromq.settings import ZeromqSettings
 from drift_graph.graph import Dataflow
 
 if TYPE_CHECKING:
     from drift.engines.feed import Feed  # not at run time: the processes of a run import this module, and need no Feed
-
-
-@dataclass(frozen=True)
-class ZeromqSettings(Settings):
-    """Settings of engine "zeromq", beside those of all.
-
-    Attributes:
-        workers: processes that share the keys.
-        recover: if a process dies, replace it, go back to the last cut and continue; False ends the run.
-        cut_interval_s: seconds between the cuts for that; None takes cuts as often as they cost little.
-        transport: "ipc" or "tcp".
-        silence_max_s: after so long without a sign of life a process counts as hung.
-        call_max_s: after so long in one call of a step a worker counts as hung; None for never.
-    """
-
-    workers: int = setting(1, count, "Processes that share the keys (zeromq).", kind=int)
-    recover: bool = setting(True, flag, "Go on where a process of the run dies (zeromq).", kind=bool)
-    cut_interval_s: float | None = setting(None, optional(seconds))
-    transport: str = setting("ipc", either("ipc", "tcp"), "ipc or tcp, between the processes of the run (zeromq).")
-    silence_max_s: float = setting(5.0, seconds)
-    call_max_s: float | None = setting(60.0, optional(seconds))
-
-    @property
-    def workers_in_all(self) -> int:
-        return self.workers
 
 
 def _made(dataflow: Dataflow, feed: Feed, settings: ZeromqSettings) -> Engine:

@@ -24,12 +24,12 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import NamedTuple
 
-from drift.engines.base import peak_memory_bytes
+from drift.engines.memory import peak_memory_bytes
 from drift.engines.shipping import rebuilt, unpacked
 from drift.engines.zeromq.calls import is_called_by_us
 from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Ready, read_block, write_upward
-from drift.engines.zeromq.kind import ZeromqSettings
 from drift.engines.zeromq.roles import Assignment, Loop, Peers, make_loop
+from drift.engines.zeromq.settings import ZeromqSettings
 from drift.engines.zeromq.shelf import PieceFiles
 from drift.engines.zeromq.sockets import Transport, have_private
 from drift.machines.nodes.worker import WorkerNode

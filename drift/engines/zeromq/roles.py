@@ -22,7 +22,7 @@ from drift.engines.observed import Timeline, own_state
 from drift.engines.packing import in_forms
 from drift.engines.zeromq.calls import Watch
 from drift.engines.zeromq.control import SignOfLife
-from drift.engines.zeromq.kind import ZeromqSettings
+from drift.engines.zeromq.settings import ZeromqSettings
 from drift.engines.zeromq.shelf import PieceFiles
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
 from drift.engines.zeromq.wire import Codec, opened
