@@ -117,8 +117,8 @@ BREAKAGES = [
     one(
         "an item that may be corrected is taken for one that is whole",
         _IN_ORDER,
-        "is_whole = metas[-1] < self.whole_below and self._log.is_above(metas[0])",
-        "is_whole = bool(self.whole_below) and self._log.is_above(metas[0])",
+        "is_complete = metas[-1] < self.complete_below and self._log.is_above(metas[0])",
+        "is_complete = bool(self.complete_below) and self._log.is_above(metas[0])",
         ("tests/test_in_order.py",),
     ),
     one(
@@ -307,10 +307,10 @@ BREAKAGES = [
     ),
     # Groupings.
     one(
-        "one settled item too few kept",
+        "one settled item too few retained",
         _GROUPING,
-        "gone = settled - self._window + 1",
-        "gone = settled - self._window + 2",
+        "dropped = settled - self._window + 1",
+        "dropped = settled - self._window + 2",
         STAGES,
     ),
     one(
@@ -425,7 +425,7 @@ BREAKAGES = [
     one(
         "a filter that forgets which items are tombstones",
         _MAPS,
-        "None if diffs is None else list(compress(diffs, kept)),",
+        "None if diffs is None else list(compress(diffs, selected)),",
         "None,",
     ),
     one(

@@ -179,14 +179,14 @@ def test_what_is_whole_is_not_held_and_gives_what_it_gives_otherwise(split: int)
     metas = NumberedMetas(0, 10, b"\0\0\0")
     early, between, late = metas[:split], [metas[split]], metas[split + 1 :]
     outputs: list[list[tuple[str, bytes, str, int]]] = []
-    for whole_below in (BEGINNING, metas[split]):
+    for complete_below in (BEGINNING, metas[split]):
         worker = Worker(Plan(stateful().build()))
         sent: list[tuple[str, bytes, str, int]] = []
         for batch, start in ((early, 0), (late, split + 1), (between, split)):
             payloads = list(range(start, start + len(batch)))
-            made = worker.handle([("in", Columns(batch, payloads, None))] if batch else [], whole_below)
+            made = worker.handle([("in", Columns(batch, payloads, None))] if batch else [], complete_below)
             if batch is early:
-                assert (worker.held == 0) == bool(whole_below)
+                assert (worker.held == 0) == bool(complete_below)
             for name, columns in made.get(BARRIER, ()):
                 diffs = columns.diffs or [1] * len(columns.metas)
                 sent += zip([name] * len(diffs), columns.metas, map(repr, columns.payloads), diffs)

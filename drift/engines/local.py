@@ -148,15 +148,15 @@ class LocalEngine:
             message = [(global_time_of(least), self._ledger.checksum())]
         acker = self._acker
         acker.handle(ack_of((), message, beats, self._held.moved(self._least_later)))
-        whole_below = min(self._heartbeat, self._waiting.least)
+        complete_below = min(self._heartbeat, self._waiting.least)
         if self._worker.holds_later:  # the heartbeat makes later items due
-            self._worker.settle(acker.minimal_time, whole_below)
-        made = self._worker.handle(parts, whole_below).get(BARRIER, ())
+            self._worker.settle(acker.minimal_time, complete_below)
+        made = self._worker.handle(parts, complete_below).get(BARRIER, ())
         for name, columns in made:
             self._barrier.add(name, columns)
         self._feed.intake.batch_items = self._few_enough(parts, made)
         acker.handle(ack_of(message, (), (), self._held.moved(self._least_later)))
-        self._worker.settle(acker.minimal_time, whole_below)
+        self._worker.settle(acker.minimal_time, complete_below)
         if self._timeline is not None and (parts or made):
             items = sum(len(columns.metas) for _, columns in parts)
             self._timeline.add(began_s, time.monotonic(), items, self._worker.tombstones - before)

@@ -202,10 +202,10 @@ class KeyedState(ABC):
     and which of them a store may still have.
 
     Attributes:
-        whole_below: all items below it are complete with this call, so nothing below it is ever taken back.
+        complete_below: all items below it have come with this call, so nothing below it is ever taken back.
     """
 
-    whole_below: bytes = BEGINNING
+    complete_below: bytes = BEGINNING
     _touched: Touched | None = None
     _unasked: Unasked | None = None
 

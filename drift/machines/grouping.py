@@ -56,7 +56,7 @@ def keyed(
 ) -> tuple[Columns, Sequence[Any]]:
     """A batch and the identities of its keys; items whose key function fails leave as failures.
 
-    So do, if the grouping is on a cycle that may be `endless`, items that have gone round it too often.
+    So do, if the grouping is on a cycle that may be `endless`, items that have passed it too often.
     """
     try:
         if endless and max(map(len, columns.metas), default=0) > META_BYTES_MAX:
@@ -67,17 +67,17 @@ def keyed(
         good, failures = Difference(), Difference()
         keys: list[Any] = []
         for meta, payload, diff in zip(columns.metas, columns.payloads, columns.diffs or [1] * len(columns.metas)):
-            kept = good
+            into = good
             try:
                 if len(meta) > META_BYTES_MAX:
                     raise endless_cycle(group)
                 keys += identities([group.key(payload)])
             except BaseException as error:
                 pass_interrupts(error)
-                kept, meta, payload = failures, meta + rank, failed_step(group, error, payload)
-            kept.metas.append(meta)
-            kept.payloads.append(payload)
-            kept.diffs.append(diff)
+                into, meta, payload = failures, meta + rank, failed_step(group, error, payload)
+            into.metas.append(meta)
+            into.payloads.append(payload)
+            into.diffs.append(diff)
         ports.setdefault(FAILURES, []).append(failures.columns())
         return good.columns(), keys
 
@@ -90,7 +90,7 @@ class GroupStage(InOrder):
         self.suffix = varint(rank)
         self._group = group
         self._window = group.window
-        self._kept = 1 - group.window or 1  # from this index on the next window has the last one's payloads
+        self._tail_start = 1 - group.window or 1  # from this index on the next window has the last one's payloads
         self._windows: dict[Any, tuple[Any, ...]] = {}
         self._plain = True  # so far all windows consisted of plain payloads
         self._log = Log()
@@ -102,7 +102,7 @@ class GroupStage(InOrder):
     def _corrects(self) -> bool:
         return bool(self._buckets)
 
-    def _process(self, columns: Columns, ports: Ports, is_whole: bool) -> Columns:
+    def _process(self, columns: Columns, ports: Ports, is_complete: bool) -> Columns:
         columns, keys = keyed(self._group, self.suffix, columns, ports, endless=self._cyclic)
         metas, payloads, diffs = columns
         if not metas:
@@ -110,7 +110,7 @@ class GroupStage(InOrder):
         self.get(metas, keys)
         self._plain = self._plain and are_plain(payloads)
         batch = Keyed(metas, keys, payloads)
-        if is_whole:
+        if is_complete:
             return Columns(metas, self._windows_of(batch), None)
         if diffs is None and not self._debts:
             changed, rest = self._log.parted(batch, self._buckets)
@@ -130,12 +130,12 @@ class GroupStage(InOrder):
 
     def _windows_of(self, batch: Keyed) -> list[tuple[Any, ...]]:
         _, keys, payloads = batch
-        last, kept = self._windows, self._kept
+        last, tail_start = self._windows, self._tail_start
         find = last.get
         windows: list[tuple[Any, ...]] = Plain() if self._plain else []
         give = windows.append
         for key, payload in zip(keys, payloads):
-            last[key] = window = find(key, ())[kept:] + (payload,)  # noqa: RUF005 - faster
+            last[key] = window = find(key, ())[tail_start:] + (payload,)  # noqa: RUF005 - faster
             give(window)
         return windows
 
@@ -185,15 +185,17 @@ class GroupStage(InOrder):
             bucket.begin(self._windows.get(key, ()))
         settled = bisect_left(bucket.metas, self._log.settled)
         if settled >= self._window:
-            gone = settled - self._window + 1
-            del bucket.metas[:gone], bucket.payloads[:gone]
+            dropped = settled - self._window + 1
+            del bucket.metas[:dropped], bucket.payloads[:dropped]
         return bucket
 
     def _change(self, bucket: _Bucket, changes: list[_Change], difference: Difference) -> None:
         metas, payloads = bucket.metas, bucket.payloads
         first = bisect_left(metas, changes[0][0])
-        keep = max(first - self._window + 1, 0)  # from here on the old bucket is needed, to know the old windows
-        old_metas, old_payloads = metas[keep:], payloads[keep:]
+        retained_from = max(
+            first - self._window + 1, 0
+        )  # from here on the old bucket is needed, to know the old windows
+        old_metas, old_payloads = metas[retained_from:], payloads[retained_from:]
         for meta, payload, diff in changes:
             at = bisect_left(metas, meta)
             if diff == 1:
@@ -207,7 +209,7 @@ class GroupStage(InOrder):
                 del metas[at], payloads[at]
             else:
                 self._debts.owe(meta, payload)
-        self._compare(old_metas, old_payloads, metas, payloads, first, keep, difference)
+        self._compare(old_metas, old_payloads, metas, payloads, first, retained_from, difference)
 
     def _compare(
         self,
@@ -216,20 +218,20 @@ class GroupStage(InOrder):
         metas: list[bytes],
         payloads: list[Any],
         first: int,
-        keep: int,
+        retained_from: int,
         difference: Difference,
     ) -> None:
         """Send the difference between the old windows and the new ones, from index `first` of the bucket on."""
         window = self._window
         old_end, end = len(old_metas), len(metas)
         while (
-            old_end > first - keep
+            old_end > first - retained_from
             and end > first
             and (old_metas[old_end - 1] == metas[end - 1] and old_payloads[old_end - 1] is payloads[end - 1])
         ):  # the tail that no change has touched
             old_end, end = old_end - 1, end - 1
         old_end, end = min(old_end + window - 1, len(old_metas)), min(end + window - 1, len(metas))
-        old_at, at = first - keep, first
+        old_at, at = first - retained_from, first
         while old_at < old_end or at < end:
             old_meta = old_metas[old_at] if old_at < old_end else None
             meta = metas[at] if at < end else None
@@ -254,8 +256,8 @@ class GroupStage(InOrder):
     def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
         """The last `window - 1` payloads of these keys below the cut, or GONE."""
         befores = self._befores(cut) if keys else {}
-        windows, kept = self._windows, self._kept
-        lasts = [window[kept:] for window in map(windows.get, keys, repeat(()))]
+        windows, tail_start = self._windows, self._tail_start
+        lasts = [window[tail_start:] for window in map(windows.get, keys, repeat(()))]
         if befores:
             lasts = [befores.get(key, last) for key, last in zip(keys, lasts)]
         return Entries(keys, lasts) if all(lasts) else Entries.of((key, last or GONE) for key, last in zip(keys, lasts))

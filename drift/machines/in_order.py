@@ -30,15 +30,15 @@ class InOrder(KeyedState):
         metas, payloads, diffs = columns
         if not metas:
             return columns
-        is_whole = metas[-1] < self.whole_below and self._log.is_above(metas[0])
-        is_whole = is_whole and diffs is None and not self._debts and not self._corrects
-        if not is_whole or self.wants_keys:
-            return self._process(columns, ports, is_whole)
+        is_complete = metas[-1] < self.complete_below and self._log.is_above(metas[0])
+        is_complete = is_complete and diffs is None and not self._debts and not self._corrects
+        if not is_complete or self.wants_keys:
+            return self._process(columns, ports, is_complete)
         outputs = self._run_at_once(payloads)
         done = len(outputs)
         if done == len(metas):
             return Columns(metas, outputs, None)
-        rest = self._process(columns.cut(done, len(metas)), ports, is_whole)
+        rest = self._process(columns.cut(done, len(metas)), ports, is_complete)
         return joined([Columns(metas[:done], outputs, None), rest]) if done else rest
 
     @property
@@ -51,7 +51,7 @@ class InOrder(KeyedState):
         """Compute keys and process items in one loop; the outputs up to the item at which it stops."""
 
     @abstractmethod
-    def _process(self, columns: Columns, ports: Ports, is_whole: bool) -> Columns:
+    def _process(self, columns: Columns, ports: Ports, is_complete: bool) -> Columns:
         """The two passes, for one item or more.
 
         Args:

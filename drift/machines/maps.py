@@ -34,7 +34,7 @@ from drift_graph.operators import Border, Map, Operator, Sink, as_sequence
 from drift_graph.unchanged import SAMPLED_MAX, Sampler, check_unchanged
 
 
-class _Piece(NamedTuple):
+class _Batch(NamedTuple):
     """A batch whose metas still lack `suffix`."""
 
     metas: Metas
@@ -70,38 +70,38 @@ class _Port(NamedTuple):
 
     Attributes:
         suffix: the rank that a sink appends to metas; empty for other ports.
-        look: checks for canonical forms, if the grouping has to tell items apart; else None.
+        identifiable: checks for canonical forms, if the grouping has to distinguish items; else None.
         rank: of the grouping, for the metas of failures.
     """
 
     name: str
     suffix: bytes
-    look: Identifiable | None
+    identifiable: Identifiable | None
     rank: bytes
 
-    def take(self, piece: _Piece, ports: Ports) -> None:
-        columns = piece.columns(self.suffix)
-        if self.look is not None and not self.look.are(columns.payloads):
-            columns = _without_formless(columns, self.look, self.rank, ports)
+    def take(self, batch: _Batch, ports: Ports) -> None:
+        columns = batch.columns(self.suffix)
+        if self.identifiable is not None and not self.identifiable.are(columns.payloads):
+            columns = _without_formless(columns, self.identifiable, self.rank, ports)
         ports.setdefault(self.name, []).append(columns)
 
 
-def _without_formless(columns: Columns, look: Identifiable, rank: bytes, ports: Ports) -> Columns:
+def _without_formless(columns: Columns, identifiable: Identifiable, rank: bytes, ports: Ports) -> Columns:
     """The items that have canonical forms; the others leave as failures."""
     failures = Difference()
-    kept = bytearray(b"\x01") * len(columns.metas)
+    selected = bytearray(b"\x01") * len(columns.metas)
     for at, (meta, payload) in enumerate(zip(columns.metas, columns.payloads)):
-        failure = look.failure(payload)
+        failure = identifiable.failure(payload)
         if failure is not None:
-            kept[at] = 0
+            selected[at] = 0
             failures.metas.append(meta + rank)
             failures.payloads.append(failure)
             failures.diffs.append(columns.diffs[at] if columns.diffs is not None else 1)
     if not failures.metas:
         return columns
     ports.setdefault(FAILURES, []).append(failures.columns())
-    diffs = None if columns.diffs is None else list(compress(columns.diffs, kept))
-    return Columns(list(compress(columns.metas, kept)), list(compress(columns.payloads, kept)), diffs)
+    diffs = None if columns.diffs is None else list(compress(columns.diffs, selected))
+    return Columns(list(compress(columns.metas, selected)), list(compress(columns.payloads, selected)), diffs)
 
 
 class _Step:
@@ -125,44 +125,44 @@ class _Step:
         is_one_by_one = not isinstance(operator.function, MapsEach)
         return operator.arity == "one" and is_one_by_one and not operator.later and not operator.timed
 
-    def run(self, piece: _Piece, ports: Ports, ended: bool, origins: Origins | None) -> Sequence[_Piece]:
+    def run(self, batch: _Batch, ports: Ports, ended: bool, origins: Origins | None) -> Sequence[_Batch]:
         """The outputs of this map for a batch; failures go to their port."""
         made = Later.made
-        seen = self.sampler.sample(piece.payloads)
+        samples = self.sampler.sample(batch.payloads)
         try:
-            out = self._run(piece, ended, origins)
-            if seen:
-                check_unchanged(self.operator, seen)
+            out = self._run(batch, ended, origins)
+            if samples:
+                check_unchanged(self.operator, samples)
             if Later.made != made and not self.operator.later:
                 _refuse_later(out.payloads)
-            return (out,) if not self.operator.later else self._apart(out)
+            return (out,) if not self.operator.later else self._split(out)
         except ImpureStep:
             raise
         except BaseException as raised:
             pass_interrupts(raised)
-            return self._run_one_by_one(piece, ports, ended, origins)
+            return self._run_one_by_one(batch, ports, ended, origins)
 
-    def _run(self, piece: _Piece, ended: bool, origins: Origins | None) -> _Piece:
-        metas, suffix, payloads, diffs = piece
+    def _run(self, batch: _Batch, ended: bool, origins: Origins | None) -> _Batch:
+        metas, suffix, payloads, diffs = batch
         arity = self.operator.arity
         if self._moves is not None:
-            return self._moved(piece, self._moves, origins)
+            return self._moved(batch, self._moves, origins)
         results = self._called(metas, payloads)
         if self.operator.later:
             families: list[Sequence[Any]]
             families = [(each,) for each in results] if arity == "one" else list(map(as_sequence, results))
-            return self._placed(piece, families, ended, origins)
+            return self._placed(batch, families, ended, origins)
         if arity == "one":
-            return _Piece(metas, suffix + self.only_child, results, diffs)
+            return _Batch(metas, suffix + self.only_child, results, diffs)
         if arity == "keep":
-            kept = called(bool, results)
-            if all(kept):
-                return _Piece(metas, suffix + self.only_child, payloads, diffs)
-            return _Piece(
-                list(compress(metas, kept)),
+            selected = called(bool, results)
+            if all(selected):
+                return _Batch(metas, suffix + self.only_child, payloads, diffs)
+            return _Batch(
+                list(compress(metas, selected)),
                 suffix + self.only_child,
-                list(compress(payloads, kept)),
-                None if diffs is None else list(compress(diffs, kept)),
+                list(compress(payloads, selected)),
+                None if diffs is None else list(compress(diffs, selected)),
             )
         families = results
         if not set(map(type, families)) <= {list, tuple}:
@@ -177,82 +177,83 @@ class _Step:
             raise RuntimeError("the function raised StopIteration")
         return results
 
-    def _moved(self, piece: _Piece, moves: Moves, origins: Origins | None) -> _Piece:
+    def _moved(self, batch: _Batch, moves: Moves, origins: Origins | None) -> _Batch:
         """The payloads as children, all at one moment."""
-        parents = with_suffix(piece.metas, piece.suffix)
+        parents = with_suffix(batch.metas, batch.suffix)
         metas = moves.metas(parents, self.only_child)
         if origins is not None:
             origins.update(
-                (global_time_of(where), parent) for where, parent in zip(metas, parents) if not where.startswith(parent)
+                (global_time_of(meta), parent) for meta, parent in zip(metas, parents) if not meta.startswith(parent)
             )
-        return _Piece(metas, b"", piece.payloads, piece.diffs)
+        return _Batch(metas, b"", batch.payloads, batch.diffs)
 
-    def _placed(self, piece: _Piece, families: Sequence[Sequence[Any]], ended: bool, origins: Origins | None) -> _Piece:
+    def _placed(self, batch: _Batch, families: Sequence[Sequence[Any]], ended: bool, origins: Origins | None) -> _Batch:
         """Children, some of which may be at later times, each with its complete meta."""
         metas: list[bytes] = []
         payloads: list[Any] = []
-        diffs: list[int] | None = None if piece.diffs is None else []
-        for at, (meta, family) in enumerate(zip(piece.metas, families) if any(families) else ()):
-            parent = meta + piece.suffix
+        diffs: list[int] | None = None if batch.diffs is None else []
+        for at, (meta, family) in enumerate(zip(batch.metas, families) if any(families) else ()):
+            parent = meta + batch.suffix
             for index, child in enumerate(family):
-                where, payload = placed(parent, self._rank + varint(index), child, ended)
-                metas.append(where)
+                child_meta, payload = placed(parent, self._rank + varint(index), child, ended)
+                metas.append(child_meta)
                 payloads.append(payload)
                 if diffs is not None:
-                    diffs.append(piece.diffs[at])  # type: ignore[index]
-                if origins is not None and not where.startswith(parent):
-                    origins[global_time_of(where)] = parent
-        return _Piece(metas, b"", payloads, diffs)
+                    diffs.append(batch.diffs[at])  # type: ignore[index]
+                if origins is not None and not child_meta.startswith(parent):
+                    origins[global_time_of(child_meta)] = parent
+        return _Batch(metas, b"", payloads, diffs)
 
-    def _apart(self, piece: _Piece) -> Sequence[_Piece]:
+    def _split(self, batch: _Batch) -> Sequence[_Batch]:
         """Split ordinary and later children into separate batches."""
         if self._moves is not None and self._moves.rounds:
-            return (piece,)
-        later = list(map(is_later, piece.metas))
+            return (batch,)
+        later = list(map(is_later, batch.metas))
         if not any(later) or all(later):
-            return (piece,)
+            return (batch,)
         ordinary = list(map(not_, later))
         return [
-            _Piece(
-                list(compress(piece.metas, chosen)),
+            _Batch(
+                list(compress(batch.metas, selected)),
                 b"",
-                list(compress(piece.payloads, chosen)),
-                None if piece.diffs is None else list(compress(piece.diffs, chosen)),
+                list(compress(batch.payloads, selected)),
+                None if batch.diffs is None else list(compress(batch.diffs, selected)),
             )
-            for chosen in (ordinary, later)
+            for selected in (ordinary, later)
         ]
 
-    def _flat(self, metas: Metas, suffix: bytes, families: list[Sequence[Any]], diffs: list[int] | None) -> _Piece:
+    def _flat(self, metas: Metas, suffix: bytes, families: list[Sequence[Any]], diffs: list[int] | None) -> _Batch:
         counts = list(map(len, families))
         longest = max(counts, default=0)
         payloads = list(chain.from_iterable(families))
         if longest == 1:
-            chosen = bytes(counts)
-            kept = None if diffs is None else list(compress(diffs, chosen))
-            return _Piece(chosen_metas(metas, chosen), suffix + self.only_child, payloads, kept)
+            selected = bytes(counts)
+            if diffs is not None:
+                diffs = list(compress(diffs, selected))
+            return _Batch(chosen_metas(metas, selected), suffix + self.only_child, payloads, diffs)
         if longest > len(self._children):
             self._children = child_suffixes(self._rank_number, 2 * longest)
         endings = [suffix + child for child in self._children[:longest]]
         made = metas_of_children(metas if diffs is None else list(metas), counts, endings)
         if diffs is not None:
             diffs = [diff for diff, family in zip(diffs, families) for _ in family]
-        return _Piece(made, b"", payloads, diffs)
+        return _Batch(made, b"", payloads, diffs)
 
-    def _run_one_by_one(self, piece: _Piece, ports: Ports, ended: bool, origins: Origins | None) -> Sequence[_Piece]:
+    def _run_one_by_one(self, batch: _Batch, ports: Ports, ended: bool, origins: Origins | None) -> Sequence[_Batch]:
         """Like `run`, if the function raises for some payloads."""
         metas: list[bytes] = []
         payloads: list[Any] = []
         families: list[Sequence[Any]] = []
         diffs: list[int] = []
         failures = Difference()
-        for meta, payload, diff in zip(piece.metas, piece.payloads, piece.diffs or [1] * len(piece.metas)):
+        for meta, payload, diff in zip(batch.metas, batch.payloads, batch.diffs or [1] * len(batch.metas)):
             try:
                 family = self.operator.children(payload, time_of(meta))
                 if self.operator.later:
-                    self._placed(_Piece([meta], piece.suffix, [payload], None), [family], ended, None)
+                    self._placed(_Batch([meta], batch.suffix, [payload], None), [family], ended, None)
             except BaseException as error:
                 pass_interrupts(error)
-                failures.metas.append(meta + piece.suffix + self._rank)
+                failures.metas.append(meta + batch.suffix + self._rank)
                 failures.payloads.append(failed_step(self.operator, error, payload))
                 failures.diffs.append(diff)
             else:
@@ -262,11 +263,11 @@ class _Step:
                 diffs.append(diff)
         if failures.metas:
             ports.setdefault(FAILURES, []).append(failures.columns())
-        known = diffs if piece.diffs is not None else None
+        known_diffs = diffs if batch.diffs is not None else None
         if self.operator.later:
-            placed_ones = self._placed(_Piece(metas, piece.suffix, payloads, known), families, ended, origins)
-            return self._apart(placed_ones)
-        return (self._flat(metas, piece.suffix, families, known),)
+            children = self._placed(_Batch(metas, batch.suffix, payloads, known_diffs), families, ended, origins)
+            return self._split(children)
+        return (self._flat(metas, batch.suffix, families, known_diffs),)
 
 
 class _Row:
@@ -278,13 +279,13 @@ class _Row:
         self._functions = [step.operator.function for step in steps]
         self._suffix = b"".join(step.only_child for step in steps)
 
-    def run(self, piece: _Piece) -> _Piece | None:
+    def run(self, batch: _Batch) -> _Batch | None:
         """The outputs of the last step for a batch; None if a call raised, so the steps have to run separately."""
         made = Later.made
-        payloads: Sequence[Any] = piece.payloads
+        payloads: Sequence[Any] = batch.payloads
         try:
             is_due = any(step.sampler.is_due for step in self._steps)
-            first = self._run_sampled(piece.payloads[:SAMPLED_MAX]) if is_due else []
+            first = self._run_sampled(batch.payloads[:SAMPLED_MAX]) if is_due else []
             results = called_in_a_row(self._functions, payloads[len(first) :] if first else payloads)
         except ImpureStep:
             raise
@@ -295,15 +296,15 @@ class _Row:
             return None
         for step in self._steps:
             step.sampler.pass_by(len(results))
-        return _Piece(piece.metas, piece.suffix + self._suffix, first + results if first else results, piece.diffs)
+        return _Batch(batch.metas, batch.suffix + self._suffix, first + results if first else results, batch.diffs)
 
     def _run_sampled(self, payloads: list[Any]) -> list[Any]:
         """Run the steps one after the other on a few payloads, to sample the payloads between them."""
         for step in self._steps:
-            seen = step.sampler.sample(payloads)
+            samples = step.sampler.sample(payloads)
             payloads = called(step.operator.function, payloads)
-            if seen:
-                check_unchanged(step.operator, seen)
+            if samples:
+                check_unchanged(step.operator, samples)
         return payloads
 
 
@@ -342,10 +343,10 @@ class Program:
             assert isinstance(operator, Map)
             index[name] = len(self._steps)
             self._steps.append(_Step(operator, dataflow.ranks[name]))
-        looks = checked_operators(dataflow)
-        self._start_maps, self._start_ports = _targets(dataflow, start, index, looks)
+        identifiables = checked_operators(dataflow)
+        self._start_maps, self._start_ports = _targets(dataflow, start, index, identifiables)
         for name, at in index.items():
-            self._steps[at].maps, self._steps[at].ports = _targets(dataflow, name, index, looks)
+            self._steps[at].maps, self._steps[at].ports = _targets(dataflow, name, index, identifiables)
         self._rows = _rows(self._steps) if counts is None else {}
         self._counts: list[Count] = []  # of the start, then of each map
         if counts is not None:
@@ -382,32 +383,32 @@ class Program:
             ended: whether all input has ended, so that timers must not go on for ever.
             origins: if not None, gets the origin of each later item that a map makes.
         """
-        waiting: list[list[_Piece]] = [[] for _ in self._steps]
-        start = _Piece(columns.metas, suffix, columns.payloads, columns.diffs)
+        waiting: list[list[_Batch]] = [[] for _ in self._steps]
+        start = _Batch(columns.metas, suffix, columns.payloads, columns.diffs)
         counts = self._counts
         if counts and columns.payloads:
             counts[0].add(columns.payloads, columns.diffs)
         _hand_on(start, self._start_maps, self._start_ports, waiting, ports)
-        for at, (step, pieces) in enumerate(zip(self._steps, waiting), 1):
-            if len(pieces) > 1:  # join branches where they meet, or n diamonds in a row would make 2**n batches
-                pieces = [_joined(pieces)]
-            for piece in pieces:
+        for at, (step, batches) in enumerate(zip(self._steps, waiting), 1):
+            if len(batches) > 1:  # join branches where they meet, or n diamonds in a row would make 2**n batches
+                batches = [_joined(batches)]
+            for batch in batches:
                 row = self._rows.get(at)
-                if row is not None and (out := row.run(piece)) is not None:
+                if row is not None and (out := row.run(batch)) is not None:
                     _hand_on(out, row.last.maps, row.last.ports, waiting, ports)
                     continue
-                for made in step.run(piece, ports, ended, origins):
+                for made in step.run(batch, ports, ended, origins):
                     if counts and made.payloads:
                         counts[at].add(made.payloads, made.diffs)
                     _hand_on(made, step.maps, step.ports, waiting, ports)
 
 
-def _hand_on(piece: _Piece, maps: list[int], targets: list[_Port], waiting: list[list[_Piece]], ports: Ports) -> None:
-    if piece.metas:
+def _hand_on(batch: _Batch, maps: list[int], targets: list[_Port], waiting: list[list[_Batch]], ports: Ports) -> None:
+    if batch.metas:
         for at in maps:
-            waiting[at].append(piece)
+            waiting[at].append(batch)
         for port in targets:
-            port.take(piece, ports)
+            port.take(batch, ports)
 
 
 def _refuse_later(payloads: list[Any]) -> None:
@@ -415,13 +416,13 @@ def _refuse_later(payloads: list[Any]) -> None:
         raise Undeclared
 
 
-def _joined(pieces: list[_Piece]) -> _Piece:
-    metas, payloads, diffs = joined([piece.columns() for piece in pieces])
-    return _Piece(metas, b"", payloads, diffs)
+def _joined(batches: list[_Batch]) -> _Batch:
+    metas, payloads, diffs = joined([batch.columns() for batch in batches])
+    return _Batch(metas, b"", payloads, diffs)
 
 
 def _targets(
-    dataflow: Dataflow, name: str, index: dict[str, int], looks: Mapping[str, Identifiable]
+    dataflow: Dataflow, name: str, index: dict[str, int], identifiables: Mapping[str, Identifiable]
 ) -> tuple[list[int], list[_Port]]:
     maps: list[int] = []
     ports: list[_Port] = []
@@ -431,7 +432,7 @@ def _targets(
             continue
         rank, is_sink = varint(dataflow.ranks[consumer.name]), isinstance(consumer, Sink)
         suffix = rank if is_sink and not isinstance(consumer, Border) else b""
-        ports.append(_Port(consumer.name, suffix, None if is_sink else looks.get(name), rank))
+        ports.append(_Port(consumer.name, suffix, None if is_sink else identifiables.get(name), rank))
     return maps, ports
 
 

@@ -162,8 +162,8 @@ class ProcessStage(KeyedState):
         self, metas: Metas, keys: Sequence[Any], payloads: list[Any], out: Difference, failures: Difference
     ) -> dict[Any, list[tuple[bytes, Any, int]]]:
         """Process the items of a batch that are above all others of their key; returns the rest, by key."""
-        is_whole = bool(metas) and metas[-1] < self.whole_below
-        if is_whole and isinstance(self._process.on_item, TakesEach):
+        is_complete = bool(metas) and metas[-1] < self.complete_below
+        if is_complete and isinstance(self._process.on_item, TakesEach):
             done = self._take_each(self._process.on_item, metas, keys, payloads, out)
             if done == len(metas):
                 return {}
@@ -199,7 +199,7 @@ class ProcessStage(KeyedState):
                 pass_interrupts(error)
                 self._block(key, meta, payload, node, error, failures)
                 continue
-            if node is None or not is_whole:
+            if node is None or not is_complete:
                 node = nodes[key] = [meta, payload, state, outputs, (), heap, node]
                 made += 1
             else:
@@ -314,7 +314,7 @@ class ProcessStage(KeyedState):
         Only allowed if no item will come below it, so that it need not be taken back.
         """
         on_time, state, meta = self._process.on_time, node[_STATE], due.meta
-        if not isinstance(on_time, Postpones) or meta >= self.whole_below or len(node[_HEAP]) > 1:
+        if not isinstance(on_time, Postpones) or meta >= self.complete_below or len(node[_HEAP]) > 1:
             return False
         if self.ended or state is _BLOCKED:
             return False

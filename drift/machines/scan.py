@@ -41,7 +41,7 @@ _BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 
 _COMPARED = frozenset({int, str, bool, type(None)})  # types within which == is the same as `same`
 _NONE = Keyed([], [], [])
-_SETTLED_KEPT_MAX = 32  # settled items that a history may hold before it is cut
+_SETTLED_RETAINED_MAX = 32  # settled items that a history may retain before it is cut
 
 
 class _History:
@@ -84,7 +84,7 @@ class ScanStage(InOrder):
         self._histories: dict[Any, _History] = {}
         self._debts = Debts(group.step)
         self._sampler = Sampler()
-        self._kind: type | None = None  # of a key seen so far
+        self._kind: type | None = None  # of the keys so far
         self._blocked_keys: dict[Any, None] = {}
 
     @property
@@ -95,14 +95,14 @@ class ScanStage(InOrder):
     def _corrects(self) -> bool:
         return bool(self._blocked_keys)
 
-    def _process(self, columns: Columns, ports: Ports, is_whole: bool) -> Columns:
+    def _process(self, columns: Columns, ports: Ports, is_complete: bool) -> Columns:
         columns, keys = keyed(self._keys, self._group_suffix, columns, ports, endless=self._cyclic)
         metas, payloads, diffs = columns
         if not metas:
             return columns
         self.get(metas, keys)
         batch = Keyed(metas, keys, payloads)
-        if is_whole:
+        if is_complete:
             changed, rest = _NONE, batch
         elif diffs is None and not self._debts and not self._blocked_keys:
             changed, rest = self._log.parted(batch, self._histories)
@@ -113,7 +113,7 @@ class ScanStage(InOrder):
         if changed.metas:
             sent.append(self._change(changed, diffs, ports))
         if rest.metas and not self._blocked_keys:
-            outputs = self._run_whole(rest) if is_whole else self._run(rest)
+            outputs = self._run_complete(rest) if is_complete else self._run(rest)
             done = len(outputs)
             sent.append(Columns(rest.metas[:done], outputs, None))
             rest = Keyed(rest.metas[done:], rest.keys[done:], rest.payloads[done:])
@@ -129,7 +129,7 @@ class ScanStage(InOrder):
         befores: list[Any] = []
         outputs: list[Any] = []
         remember, give = befores.append, outputs.append
-        seen = self._sampler.sample(payloads, find(keys[0], initial), initial)
+        samples = self._sampler.sample(payloads, find(keys[0], initial), initial)
         try:
             for key, payload in zip(keys, payloads):
                 state = find(key, initial)
@@ -145,8 +145,8 @@ class ScanStage(InOrder):
             done = len(outputs)
             metas, keys, payloads, befores = metas[:done], keys[:done], payloads[:done], befores[:done]
         else:
-            if seen:
-                check_unchanged(self._state, seen, "a payload or a state")
+            if samples:
+                check_unchanged(self._state, samples, "a payload or a state")
         if outputs:
             self._log.append(metas, keys, payloads, befores, outputs)
         return outputs
@@ -155,7 +155,7 @@ class ScanStage(InOrder):
         states, key_of, step, initial = self._states, self._keys.key, self._step, self._initial
         find = states.get
         kind = self._kind
-        seen: list[Sample] = []
+        samples: list[Sample] = []
         outputs: list[Any] = []
         try:
             if kind is None or self._sampler.is_due:
@@ -164,7 +164,7 @@ class ScanStage(InOrder):
             if not stands_for_itself(kind):
                 return outputs
             if self._sampler.is_due:
-                seen = self._sampler.sample(payloads, find(key, initial), initial)
+                samples = self._sampler.sample(payloads, find(key, initial), initial)
             else:
                 self._sampler.pass_by(len(payloads))
             for payload in payloads:
@@ -179,18 +179,18 @@ class ScanStage(InOrder):
         except BaseException as raised:  # raised again with the rest of the batch, where it is reported
             pass_interrupts(raised)
         else:
-            if seen:
-                check_unchanged(self._state, seen, "a payload or a state")
+            if samples:
+                check_unchanged(self._state, samples, "a payload or a state")
         return outputs
 
-    def _run_whole(self, batch: Keyed) -> list[Any]:
+    def _run_complete(self, batch: Keyed) -> list[Any]:
         """Like `_run`, if no item will come below the batch, so that nothing has to be logged."""
         _, keys, payloads = batch
         states, step, initial = self._states, self._step, self._initial
         find = states.get
         outputs: list[Any] = []
         give = outputs.append
-        seen = self._sampler.sample(payloads, find(keys[0], initial), initial)
+        samples = self._sampler.sample(payloads, find(keys[0], initial), initial)
         try:
             if isinstance(self._step, StepsEach):
                 self._step.each(states, keys, payloads, give)
@@ -204,8 +204,8 @@ class ScanStage(InOrder):
         except BaseException as raised:  # met again in _change, which says what and where
             pass_interrupts(raised)
         else:
-            if seen:
-                check_unchanged(self._state, seen, "a payload or a state")
+            if samples:
+                check_unchanged(self._state, samples, "a payload or a state")
         return outputs
 
     def _change(self, batch: Keyed, diffs: Sequence[int] | None, ports: Ports) -> Columns:
@@ -232,7 +232,7 @@ class ScanStage(InOrder):
         old_befores, old_outputs = history.befores[first:], history.outputs[first:]
         metas, payloads = history.metas[first:], history.payloads[first:]
         olds: list[int] = list(range(len(metas)))  # index of each item among the old ones, or -1
-        gone: dict[bytes, list[Any]] = {}  # outputs of the items that went, by meta
+        removed: dict[bytes, list[Any]] = {}  # outputs of the items that tombstones cancelled, by meta
         changed_end = 0  # from this index of the new items on, none was inserted or removed
         for meta, payload, diff in changes:
             at = bisect_left(metas, meta)
@@ -250,7 +250,7 @@ class ScanStage(InOrder):
                 self._debts.owe(meta, payload)
                 continue
             if olds[at] >= 0:
-                gone.setdefault(meta, []).append(old_outputs[olds[at]])
+                removed.setdefault(meta, []).append(old_outputs[olds[at]])
             del metas[at], payloads[at], olds[at]
             changed_end = max(changed_end - 1, at)
         state = old_befores[0] if old_befores else self._states.get(key, self._initial)
@@ -265,7 +265,7 @@ class ScanStage(InOrder):
             state, output = self._stepped(state, payloads[at])
             new_outputs.append(output)
             meta = metas[at]
-            before = old_outputs[old] if old >= 0 else (gone[meta].pop() if gone.get(meta) else NOTHING)
+            before = old_outputs[old] if old >= 0 else (removed[meta].pop() if removed.get(meta) else NOTHING)
             _replace(meta, before, output, outputs, failures)
         else:
             self._states[key] = state
@@ -273,7 +273,7 @@ class ScanStage(InOrder):
                 self._blocked_keys[key] = None
             else:
                 self._blocked_keys.pop(key, None)
-        for meta, lost in gone.items():
+        for meta, lost in removed.items():
             for output in lost:
                 _replace(meta, output, NOTHING, outputs, failures)
         history.metas[first:], history.payloads[first:] = metas, payloads
@@ -298,7 +298,7 @@ class ScanStage(InOrder):
             history.befores.append(before)
             history.outputs.append(output)
         settled = bisect_left(history.metas, self._log.settled)
-        if settled > _SETTLED_KEPT_MAX:
+        if settled > _SETTLED_RETAINED_MAX:
             del history.metas[:settled], history.payloads[:settled], history.befores[:settled]
             del history.outputs[:settled]
         return history

@@ -15,10 +15,10 @@ class Stage(Protocol):
 
     Attributes:
         suffix: the bytes that the metas of its output still lack.
-        whole_below: all items below it are complete with this call, so nothing below it is ever taken back.
+        complete_below: all items below it have come with this call, so nothing below it is ever taken back.
     """
 
-    whole_below: bytes
+    complete_below: bytes
 
     @property
     def suffix(self) -> bytes: ...

@@ -58,8 +58,8 @@ from drift_graph.unchanged import Sampler, check_unchanged
 _NONE: Any = type("None_", (), {"__repr__": lambda self: "no items"})()
 _BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 
-#: So many items may be stored before settled ones are searched for.
-_ITEMS_KEPT_MIN = 32_768
+#: So many items may be retained before settled ones are searched for.
+_ITEMS_RETAINED_MIN = 32_768
 
 _mark = itemgetter(LATER_MARK_AT)
 
@@ -75,11 +75,11 @@ class _Window:
         timer: the meta of its end, if its first item is settled; before that it depends on the first item.
         metas, payloads: of the unsettled items, and some settled ones.
         accumulators: after the settled items, and after each of these.
-        given: the outputs sent for it, with metas, if it has ended.
+        sent: the outputs sent for it, with metas, if it has ended.
         failure: of a step that raised, with its meta.
     """
 
-    __slots__ = ("note", "timer", "metas", "payloads", "accumulators", "given", "failure")
+    __slots__ = ("note", "timer", "metas", "payloads", "accumulators", "sent", "failure")
 
     def __init__(self, note: Any, timer: bytes | None, accumulator: Any) -> None:
         self.note = note
@@ -87,7 +87,7 @@ class _Window:
         self.metas: list[bytes] = []
         self.payloads: list[Any] = []
         self.accumulators: list[Any] = [accumulator]
-        self.given: list[tuple[bytes, Any]] = []
+        self.sent: list[tuple[bytes, Any]] = []
         self.failure: tuple[bytes, Failure] | None = None
 
     @property
@@ -96,7 +96,7 @@ class _Window:
 
 
 class _End:
-    """The windows with the same end, by key; and whether the end has come.
+    """The windows with the same end, by key; and whether the end has passed.
 
     Attributes:
         settled: accumulators of the windows that have settled items only.
@@ -105,7 +105,7 @@ class _End:
         windows: the other windows.
     """
 
-    __slots__ = ("moment", "settled", "timers", "notes", "windows", "has_come")
+    __slots__ = ("moment", "settled", "timers", "notes", "windows", "has_passed")
 
     def __init__(self, moment: bytes) -> None:
         self.moment = moment
@@ -113,7 +113,7 @@ class _End:
         self.timers: dict[Any, bytes] = {}
         self.notes: dict[Any, Any] = {}
         self.windows: dict[Any, _Window] = {}
-        self.has_come = False
+        self.has_passed = False
 
     @property
     def until(self) -> int:
@@ -152,10 +152,10 @@ class WindowStage(KeyedState):
         self.heartbeat = BEGINNING
         self.ended = False
         self._ends: dict[bytes, _End] = {}
-        self._to_come: list[bytes] = []  # a heap: moments of ends that have not come
-        self._come: list[bytes] = []  # a heap: moments of ends that have come
-        self._kept = 0
-        self._sweep_at = _ITEMS_KEPT_MIN
+        self._upcoming: list[bytes] = []  # a heap: moments of ends that have not passed
+        self._passed: list[bytes] = []  # a heap: moments of ends that have passed
+        self._retained = 0
+        self._sweep_at = _ITEMS_RETAINED_MIN
         self._blocked = 0  # windows with a failure
         self._debts = Debts(group.step)
         self._sampler = Sampler()
@@ -172,21 +172,21 @@ class WindowStage(KeyedState):
         out, failures = Difference(), Difference()
         changes: dict[tuple[bytes, Any], list[tuple[bytes, Any, int]]] = {}
         in_order = diffs is None and not self._debts and not self._blocked
-        is_whole = in_order and metas[-1] < self.whole_below
-        seen = self._sampler.sample(payloads, self._process.initial)
+        is_complete = in_order and metas[-1] < self.complete_below
+        samples = self._sampler.sample(payloads, self._process.initial)
         for start, end, moment in self._stretches(metas):
             known = self._ends.get(moment)
-            if in_order and (known is None or not known.has_come):
+            if in_order and (known is None or not known.has_passed):
                 stretch = metas[start:end], keys[start:end], payloads[start:end]
-                rows = () if is_whole and self._fold(moment, *stretch) else self._append(moment, *stretch)
+                rows = () if is_complete and self._fold(moment, *stretch) else self._append(moment, *stretch)
                 for key, meta, payload in rows:
                     changes.setdefault((moment, key), []).append((meta, payload, 1))
                 continue
             for at in range(start, end):
                 change = (metas[at], payloads[at], 1 if diffs is None else diffs[at])
                 changes.setdefault((moment, keys[at]), []).append(change)
-        if seen:
-            check_unchanged(self._state_map, seen, "a payload or a state")
+        if samples:
+            check_unchanged(self._state_map, samples, "a payload or a state")
         for (moment, key), changed in changes.items():
             self._change(moment, key, changed, out, failures)
         return _leaving(out, failures, ports)
@@ -194,14 +194,14 @@ class WindowStage(KeyedState):
     def fire(self, ports: Ports) -> Columns:
         """End the windows whose ends are below the heartbeat; returns their outputs."""
         out, failures = Difference(), Difference()
-        waiting = self._to_come
+        waiting = self._upcoming
         while waiting and waiting[0] < self.heartbeat:
             moment = heappop(waiting)
             end = self._ends.get(moment)
-            if end is None or end.has_come:
+            if end is None or end.has_passed:
                 continue
-            end.has_come = True
-            heappush(self._come, moment)
+            end.has_passed = True
+            heappush(self._passed, moment)
             self._end(end, out, failures)
         return _leaving(out, failures, ports)
 
@@ -211,32 +211,32 @@ class WindowStage(KeyedState):
         timers = list(map(end.timers.__getitem__, keys))
         try:
             notes = list(map(end.notes.get, keys, keys)) if end.notes else keys
-            given = self._opens.given(notes, list(map(end.settled.__getitem__, keys)), end.until)
-        except BaseException as error:  # raised again in _give, which reports it
+            outputs = self._opens.given(notes, list(map(end.settled.__getitem__, keys)), end.until)
+        except BaseException as error:  # raised again in _send, which reports it
             pass_interrupts(error)
             for key in keys:
                 end.windows[key] = end.pop_settled(key)
         else:
             head = self._output_head + varint(0)
             out.metas += [timer + head for timer in timers]
-            out.payloads += given
-            out.diffs += [1] * len(given)
+            out.payloads += outputs
+            out.diffs += [1] * len(outputs)
             self._touched.note(timers, keys)
         for key, window in end.windows.items():
-            self._give(end, key, window, out, failures)
+            self._send(end, key, window, out, failures)
 
     @property
     def least_timer(self) -> bytes | None:
-        """A meta at or below the first end that has not come."""
-        if not self._to_come:
+        """A meta at or below the first end that has not passed."""
+        if not self._upcoming:
             return None
-        moment = self._to_come[0]
+        moment = self._upcoming[0]
         return moment + _FIRST_OF_MOMENT if moment_of(moment + _FIRST_OF_MOMENT) == moment else moment
 
     @property
     def is_due(self) -> bool:
         """Whether any window ends below the heartbeat."""
-        return bool(self._to_come) and self._to_come[0] < self.heartbeat
+        return bool(self._upcoming) and self._upcoming[0] < self.heartbeat
 
     def _stretches(self, metas: Metas) -> list[tuple[int, int, bytes]]:
         """(start, end, moment) of each stretch of a sorted batch in windows of one end; items may be in no window."""
@@ -290,8 +290,8 @@ class WindowStage(KeyedState):
         notes: dict[Any, Any] = {}
         try:
             if opened:
-                places = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1)))  # the first of each
-                firsts = list(map(places.__getitem__, opened))
+                indices = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1)))  # the first of each
+                firsts = list(map(indices.__getitem__, opened))
                 notes = {key: self._opens.key(payloads[at]) for key, at in zip(opened, firsts) if type(key) is bytes}
             self._opens.aggregate.add_each(known, keys, payloads)
         except BaseException as error:  # raised again in _append
@@ -311,7 +311,7 @@ class WindowStage(KeyedState):
             if window is not None:
                 if window.metas and window.metas[-1] >= bound:
                     return False
-                self._kept -= len(window.metas)
+                self._retained -= len(window.metas)
                 self._settle(end, key, end.windows.pop(key))
         return True
 
@@ -323,7 +323,7 @@ class WindowStage(KeyedState):
         end = self._ends.get(moment)
         if end is None:
             end = self._ends[moment] = _End(moment)
-            heappush(self._to_come, moment)
+            heappush(self._upcoming, moment)
         return end
 
     def _append(
@@ -358,7 +358,7 @@ class WindowStage(KeyedState):
             except BaseException as error:  # raised again in _change, which reports it
                 pass_interrupts(error)
                 rest.append((key, meta, payload))
-        self._kept += len(payloads) - len(rest)
+        self._retained += len(payloads) - len(rest)
         return rest
 
     # Corrections: items below others, and tombstones.
@@ -382,8 +382,8 @@ class WindowStage(KeyedState):
         if window.metas and window.timer is None:
             window.note = self._opens.key(window.payloads[0])
         self._aggregate(window, first, failures)
-        if end.has_come:
-            self._give(end, key, window, out, failures)
+        if end.has_passed:
+            self._send(end, key, window, out, failures)
         if window.is_empty:
             del end.windows[key]
 
@@ -392,8 +392,8 @@ class WindowStage(KeyedState):
         if key not in end.settled:
             return _Window(None, None, _NONE)
         window = end.pop_settled(key)
-        if end.has_come:
-            window.given = self._given(end, key, window)
+        if end.has_passed:
+            window.sent = self._outputs(end, key, window)
         return window
 
     def _apply(self, window: _Window, meta: bytes, payload: Any, diff: int) -> int:
@@ -404,14 +404,14 @@ class WindowStage(KeyedState):
             if not self._debts.settles(meta, payload):
                 metas.insert(at, meta)
                 payloads.insert(at, payload)
-                self._kept += 1
+                self._retained += 1
             return at
         first = at
         while at < len(metas) and metas[at] == meta and not same(payloads[at], payload):
             at += 1
         if at < len(metas) and metas[at] == meta:
             del metas[at], payloads[at]
-            self._kept -= 1
+            self._retained -= 1
         else:
             self._debts.owe(meta, payload)
         return first
@@ -440,13 +440,13 @@ class WindowStage(KeyedState):
         old, new = ([] if each is None else [each] for each in (before, window.failure))
         _replace(old, new, failures)
 
-    def _give(self, end: _End, key: Any, window: _Window, out: Difference, failures: Difference) -> None:
+    def _send(self, end: _End, key: Any, window: _Window, out: Difference, failures: Difference) -> None:
         """Replace the outputs of a window that has ended."""
-        given = self._given(end, key, window)
-        if given:
+        outputs = self._outputs(end, key, window)
+        if outputs:
             self._touched.note_one(self._timer_of(end, window), key)
-        if not window.given:
-            for meta, payload in given:
+        if not window.sent:
+            for meta, payload in outputs:
                 into = failures if type(payload) is Failure else out
                 into.metas.append(meta)
                 into.payloads.append(payload)
@@ -454,12 +454,12 @@ class WindowStage(KeyedState):
         else:
             for kind, into in ((False, out), (True, failures)):
                 old, new = (
-                    [one for one in each if (type(one[1]) is Failure) is kind] for each in (window.given, given)
+                    [one for one in each if (type(one[1]) is Failure) is kind] for each in (window.sent, outputs)
                 )
                 _replace(old, new, into)
-        window.given = given
+        window.sent = outputs
 
-    def _given(self, end: _End, key: Any, window: _Window) -> list[tuple[bytes, Any]]:
+    def _outputs(self, end: _End, key: Any, window: _Window) -> list[tuple[bytes, Any]]:
         """The outputs of a window that has ended, with metas."""
         accumulator = window.accumulators[-1]
         if accumulator is _NONE or accumulator is _BLOCKED:
@@ -482,33 +482,33 @@ class WindowStage(KeyedState):
     def settle(self, minimal_time: bytes) -> None:
         """Drop items below minimal time from time to time, since none will change any more."""
         self._settled = minimal_time
-        while self._come and self._come[0] + END_OF_TIME <= minimal_time:
-            end = self._ends.get(self._come[0])
-            if end is not None and end.has_come:
-                self._kept -= sum(len(window.metas) for window in end.windows.values())
+        while self._passed and self._passed[0] + END_OF_TIME <= minimal_time:
+            end = self._ends.get(self._passed[0])
+            if end is not None and end.has_passed:
+                self._retained -= sum(len(window.metas) for window in end.windows.values())
                 del self._ends[end.moment]
-            heappop(self._come)
-        if self._kept > self._sweep_at or minimal_time == END_OF_TIME:
+            heappop(self._passed)
+        if self._retained > self._sweep_at or minimal_time == END_OF_TIME:
             self._sweep()
         self._touched.settle(minimal_time)
 
     def _sweep(self) -> None:
         """Drop settled items."""
         settled = self._settled
-        kept = windows = 0
+        retained = windows = 0
         for end in self._ends.values():
             for key, window in list(end.windows.items()):
                 at = bisect_left(window.metas, settled)
-                if at == len(window.metas) and window.failure is None and not end.has_come:
+                if at == len(window.metas) and window.failure is None and not end.has_passed:
                     self._settle(end, key, end.windows.pop(key))
                     continue
                 if at:
                     window.timer = self._timer_of(end, window)
                     del window.metas[:at], window.payloads[:at], window.accumulators[:at]
-                kept += len(window.metas)
+                retained += len(window.metas)
                 windows += 1
-        self._kept = kept
-        self._sweep_at = max(_ITEMS_KEPT_MIN, 2 * kept, windows)
+        self._retained = retained
+        self._sweep_at = max(_ITEMS_RETAINED_MIN, 2 * retained, windows)
 
     # As of a cut.
 
@@ -541,25 +541,25 @@ class WindowStage(KeyedState):
                 if window is None:
                     continue
                 at = bisect_left(window.metas, cut)
-                self._kept -= len(window.metas) - at
+                self._retained -= len(window.metas) - at
                 del window.metas[at:], window.payloads[at:], window.accumulators[at + 1 :]
                 if window.failure is not None and window.failure[0] >= cut:
                     window.failure = None
                     self._blocked -= 1
                 if window.is_empty:
                     del end.windows[key]
-            if end.has_come and end.moment + END_OF_TIME > cut:
+            if end.has_passed and end.moment + END_OF_TIME > cut:
                 for key in [key for key, timer in end.timers.items() if timer < cut]:
                     end.windows[key] = self._opened(end, key)  # its outputs stay as they were sent
-                end.has_come = False
-                heappush(self._to_come, end.moment)
+                end.has_passed = False
+                heappush(self._upcoming, end.moment)
                 for window in end.windows.values():
                     if self._timer_of(end, window) >= cut:
-                        window.given = []
+                        window.sent = []
             if not end.windows and not end.settled:
                 del self._ends[end.moment]
-        self._to_come = [moment for moment in self._to_come if moment in self._ends]
-        heapify(self._to_come)
+        self._upcoming = [moment for moment in self._upcoming if moment in self._ends]
+        heapify(self._upcoming)
         self._touched.rewind(cut)
         self._debts.rewind(cut)
         self.heartbeat = cut
@@ -574,7 +574,7 @@ class WindowStage(KeyedState):
         """How many items are unsettled, windows have not ended, and tombstones wait for their items."""
         held = len(self._debts)
         for end in self._ends.values():
-            held += 0 if end.has_come else len(end.windows) + len(end.settled)
+            held += 0 if end.has_passed else len(end.windows) + len(end.settled)
             for window in end.windows.values():
                 held += len(window.metas) - bisect_left(window.metas, self._settled)
         return held
@@ -584,9 +584,9 @@ def _replace(old: Sequence[tuple[bytes, Any]], new: Sequence[tuple[bytes, Any]],
     """Send the difference between `old` and `new`."""
     if not old and not new:
         return
-    given = Difference()
-    given.metas, given.payloads = [meta for meta, _ in new], [payload for _, payload in new]
-    difference(old, given, into)
+    current = Difference()
+    current.metas, current.payloads = [meta for meta, _ in new], [payload for _, payload in new]
+    difference(old, current, into)
 
 
 def _leaving(out: Difference, failures: Difference, ports: Ports) -> Columns:

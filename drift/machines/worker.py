@@ -83,10 +83,10 @@ class Router:
         return sends
 
 
-def _looked_at(part: Part, whole_below: bytes) -> Part:
+def _searchable(part: Part, complete_below: bytes) -> Part:
     """The part with its metas as a list, if they may be searched: items to take back are found by meta."""
     name, columns = part
-    if not are_looked_up_slowly(columns.metas) or columns.metas[-1] < whole_below:
+    if not are_looked_up_slowly(columns.metas) or columns.metas[-1] < complete_below:
         return part
     return name, columns._replace(metas=listed_metas(columns.metas))
 
@@ -96,13 +96,13 @@ def _gathered(parts: list[Part]) -> list[Part]:
     if len(parts) == 1:
         return parts
     batches: Ports = {}
-    apart: list[Part] = []
+    separate: list[Part] = []
     for name, columns in parts:
         if are_computed(columns.metas):
-            apart.append((name, columns))
+            separate.append((name, columns))
         else:
             batches.setdefault(name, []).append(columns)
-    return apart + [(name, joined(each)) for name, each in batches.items()]
+    return separate + [(name, joined(each)) for name, each in batches.items()]
 
 
 def _shares(columns: Columns, owners: list[int]) -> Iterator[tuple[int, Columns]]:
@@ -181,17 +181,17 @@ class Worker:
         self._in_order = [self._stages[name] for names, cyclic in self._cyclic.items() if not cyclic for name in names]
         self.tombstones = 0
 
-    def handle(self, parts: Sequence[Part], whole_below: bytes = BEGINNING) -> dict[int, list[Part]]:
+    def handle(self, parts: Sequence[Part], complete_below: bytes = BEGINNING) -> dict[int, list[Part]]:
         """Process batches for this worker; returns the parts to send, by worker and for the barrier.
 
         Args:
-            whole_below: all items below it have come, with these batches at the latest.
+            complete_below: all items below it have come, with these batches at the latest.
         """
-        if whole_below:
-            whole_below = min(whole_below, self._whole_below())
+        if complete_below:
+            complete_below = min(complete_below, self._complete_below())
             for stage in self._in_order:
-                stage.whole_below = whole_below
-        parts = [_looked_at(part, whole_below) for part in parts]
+                stage.complete_below = complete_below
+        parts = [_searchable(part, complete_below) for part in parts]
         waiting: Ports = {}
         sends: dict[int, list[Part]] = {}
         ports: Ports = {}
@@ -215,7 +215,7 @@ class Worker:
         assert not waiting  # items for an earlier component wait for their round instead
         return {receiver: _gathered(parts) for receiver, parts in sends.items()}
 
-    def _whole_below(self) -> bytes:
+    def _complete_below(self) -> bytes:
         """A bound below which nothing waits or will wait for its time: neither timers nor items of later rounds."""
         if not self.holds_later:
             return END_OF_TIME
@@ -249,7 +249,7 @@ class Worker:
         An engine that calls this first and `handle` later can process older items of other workers in between.
         """
         ports: Ports = {}
-        for name, columns in (_looked_at(part, BEGINNING) for part in parts):
+        for name, columns in (_searchable(part, BEGINNING) for part in parts):
             if name in self._stages:
                 ports.setdefault(name, []).append(columns)
             else:

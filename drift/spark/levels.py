@@ -134,12 +134,12 @@ class LevelWorker:
         """Process pieces that are complete below `settled` and lie above everything processed before."""
         worker = self._worker
         self._kept.restore(worker, self._begin)
-        whole_below = min(settled, self._due_below)
-        worker.settle(self._settled, whole_below)
-        self.leave(worker.handle(parts, whole_below).get(BARRIER, ()), outbox)
-        while (least := worker.least_later) is not None and least < whole_below:
-            worker.settle(least, whole_below)  # nothing below it is in flight: its round is complete
-            self.leave(worker.handle((), whole_below).get(BARRIER, ()), outbox)
+        complete_below = min(settled, self._due_below)
+        worker.settle(self._settled, complete_below)
+        self.leave(worker.handle(parts, complete_below).get(BARRIER, ()), outbox)
+        while (least := worker.least_later) is not None and least < complete_below:
+            worker.settle(least, complete_below)  # nothing below it is in flight: its round is complete
+            self.leave(worker.handle((), complete_below).get(BARRIER, ()), outbox)
         self._settled = settled
         worker.settle(settled)
 

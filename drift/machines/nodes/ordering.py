@@ -42,9 +42,9 @@ class _Run:
     def take(self, bound: bytes) -> Columns:
         """What is below a bound."""
         metas, start = self._columns.metas, self._start
-        is_whole = metas[-1] < bound
-        self._start = end = len(metas) if is_whole else bisect_left(metas, bound, start)
-        if is_whole and not start:
+        takes_all = metas[-1] < bound
+        self._start = end = len(metas) if takes_all else bisect_left(metas, bound, start)
+        if takes_all and not start:
             return self._columns
         taken = self._columns.cut(start, end)
         if 2 * end > len(metas):
@@ -99,10 +99,10 @@ class Ordering:
             bound = self._few_below(runs, bound)
         taken: list[Taken] = []
         for name, runs in self._runs.items():
-            pieces = [run.take(bound) for run in runs if run[0] < bound]
+            parts = [run.take(bound) for run in runs if run[0] < bound]
             runs[:] = [run for run in runs if len(run)]
-            if pieces:
-                taken.append((name, pieces[0] if len(pieces) == 1 else sorted_by_meta(joined(pieces))))
+            if parts:
+                taken.append((name, parts[0] if len(parts) == 1 else sorted_by_meta(joined(parts))))
         return taken
 
     def _few_below(self, runs: list[_Run], bound: bytes) -> bytes:
