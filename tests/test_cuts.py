@@ -32,7 +32,7 @@ seeds = st.integers(0, 2**32)
 @pytest.fixture(autouse=True, scope="module")
 def settled_items_are_looked_for_often() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(windowing, "_ITEMS_KEPT_MIN", 4)
+        patch.setattr(windowing, "_ITEMS_RETAINED_MIN", 4)
         yield
 
 
