@@ -79,12 +79,12 @@ def measured(keys: int, kills: int, rate: int, pause_s: float) -> list[Death]:
     with drift.run(counted(), {"numbers": Numbers(keys, rate)}, engine="zeromq", **settings) as run:
         engine = run._engine
         assert isinstance(engine, ZeromqEngine)
-        pieces = run.pieces()
+        batches = run.batches()
         next_s = killed_s = 0.0
         recoveries = 0
-        for piece in pieces:
+        for batch in batches:
             now_s = time.monotonic()
-            if run.progress.items_out < keys or not piece:
+            if run.progress.items_out < keys or not batch:
                 continue
             next_s = next_s or now_s + pause_s
             if killed_s and run.progress.recoveries > recoveries:

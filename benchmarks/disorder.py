@@ -22,8 +22,8 @@ _CAPTION = (
     f"A share of the inputs comes up to {MOVED_PLACES_MAX} places later, lateness {LATENESS}; payloads are (index, "
     "payload), and a map takes the index off; the numbers are shuffled, so that neighbours may have one key. A batch "
     "is sorted before it is processed (local 4,096 inputs, zeromq 1,024, small batches 100, as a live source gives "
-    "them): only moves from one into another cost tombstones. Output by run.pieces(). items/s: local from start to "
-    "end, zeromq from the first released piece to the last. 'of in order' is within a round, of the same engine in "
+    "them): only moves from one into another cost tombstones. Output by run.batches(). items/s: local from start to "
+    "end, zeromq from the first released batch to the last. 'of in order' is within a round, of the same engine in "
     "event time in order; 'of plain', for reference, of the plain loop without indices. Tombstones are those sent "
     "before release, for each input (wordcount: line, with {words} words). {medians}."
 )

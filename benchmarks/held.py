@@ -95,7 +95,7 @@ def measured(spec: dict[str, Any]) -> dict[str, Any]:
     drift.run(graph(case), {"in": []}).finish()
     cpu, started = cpu_seconds(), time.perf_counter()
     run = drift.run(graph(case), {"in": disordered(case.events(spec["items"]))}, **spec["settings"])
-    for _ in run.pieces():
+    for _ in run.batches():
         pass
     return {
         "items": run.report.items_in,

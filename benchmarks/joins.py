@@ -34,7 +34,7 @@ _RUNS: dict[str, dict[str, Any]] = {
 }
 _CAPTION = (
     f"Two streams of so many items each, {KEYS:,} keys, within={WITHIN}: as many pairs as items of both. The plain "
-    "loop takes both sides in order of time, and consumes one pair after the other; local by run.pieces(). {medians}, "
+    "loop takes both sides in order of time, and consumes one pair after the other; local by run.batches(). {medians}, "
     "ratios within a round."
 )
 
@@ -145,7 +145,7 @@ def join(spec: dict[str, Any]) -> dict[str, Any]:
     drift.run(graph, {"left": [], "right": []}, engine=spec["engine"]).finish()
     cpu, started = cpu_seconds(), time.perf_counter()
     run = drift.run(graph, {"left": left, "right": right}, engine=spec["engine"])
-    count = sum(len(piece.metas) for piece in run.pieces())
+    count = sum(len(batch.metas) for batch in run.batches())
     seconds = time.perf_counter() - started
     return {
         "items": 2 * spec["items"],

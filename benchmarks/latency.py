@@ -28,7 +28,7 @@ def latency(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]
     rounds = interleaved(specs, options.rounds, "latency", options.tell)
     caption = (
         f"Running count of each of {KEYS:,} keys over lines that another process sends over TCP, in arrival time. From "
-        f"when the line is due there to when run.pieces() yields its output; the first second is left out. "
+        f"when the line is due there to when run.batches() yields its output; the first second is left out. "
         f"{medians(options.rounds)}, but 'worst' is the greatest of all."
     )
     title = f"Latency at {options.latency_rate:,} items/s"

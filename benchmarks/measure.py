@@ -73,7 +73,7 @@ def with_drift(spec: dict[str, Any]) -> dict[str, Any]:
     if spec["consume"] == "items":
         first, last, in_first = _iterate(run, items)
     else:
-        first, last, in_first = _take_pieces(run)
+        first, last, in_first = _take_batches(run)
     seconds = time.perf_counter() - started
     report = run.report
     return {
@@ -91,16 +91,16 @@ def with_drift(spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _take_pieces(run: drift.Run) -> tuple[float, float, int]:
-    """When the first and the last piece came, and how many items were in the first."""
+def _take_batches(run: drift.Run) -> tuple[float, float, int]:
+    """When the first and the last batch came, and how many items were in the first."""
     clock = time.perf_counter
     first = last = 0.0
     in_first = 0
-    for piece in run.pieces():
-        if piece.metas:
+    for batch in run.batches():
+        if batch.metas:
             last = clock()
             if not first:
-                first, in_first = last, len(piece.metas)
+                first, in_first = last, len(batch.metas)
     return first, last, in_first
 
 
@@ -124,11 +124,11 @@ def latency(spec: dict[str, Any]) -> dict[str, Any]:
     producer: subprocess.Popen[bytes] | None = None
     came: list[tuple[float, list[Any]]] = []
     with run:
-        for piece in run.pieces():
+        for batch in run.batches():
             now = time.clock_gettime(time.CLOCK_MONOTONIC)
-            if piece.metas:
-                came.append((now, piece.payloads))
-            elif producer is None:  # the first empty piece: the run has started and waits
+            if batch.metas:
+                came.append((now, batch.payloads))
+            elif producer is None:  # the first empty batch: the run has started and waits
                 producer = subprocess.Popen([str(part) for part in command], cwd=ROOT)
     if producer is None or producer.wait() != 0:
         raise RuntimeError("the producer of lines failed")

@@ -31,7 +31,7 @@ _COST_MAX = 1.10
 _AUDIT_MB_PER_S_MIN = 200.0
 _CAPTION = (
     "Words: the running count of each word of Shakespeare, or Hamlet anew; flights: examples/flights.py, a year where "
-    "it lies beside the checkout; long: the words five times over, from a generator. By run.pieces(). Ratios within a "
+    "it lies beside the checkout; long: the words five times over, from a generator. By run.batches(). Ratios within a "
     "round: of wall time, start to end, with the record safe on the disk; of it up to the last item, while the record "
     "is written beside the run; and of CPU time of all processes. After: from the last item to the end. {medians}."
 )
@@ -124,8 +124,8 @@ def run_recorded(spec: dict[str, Any]) -> dict[str, Any]:
         settings = {"record": Path(folder) / "record"} if spec.get("record") else {}
         run = drift.run(graph, {name: payloads}, engine=spec["engine"], workers=spec["workers"], **settings)
         running = started
-        for piece in run.pieces():
-            if piece.metas:
+        for batch in run.batches():
+            if batch.metas:
                 running = time.perf_counter()
         seconds = time.perf_counter() - started
     report = run.report

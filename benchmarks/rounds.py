@@ -105,7 +105,7 @@ def rate(result: Result) -> float:
 
 
 def steady_rate(result: Result) -> float | None:
-    """Items a second from the first released piece to the last; None where that is one piece."""
+    """Items a second from the first released batch to the last; None where that is one batch."""
     return float(result["steady_items"] / result["steady_seconds"]) if result["steady_seconds"] > 0 else None
 
 

@@ -17,8 +17,8 @@ _ENGINES = {"local": ("local", 1), "zeromq 2 workers": ("zeromq", 2)}
 _GROWTH_MAX = 1.25
 _MEMORY_GROWTH_MAX = 1.1
 _CAPTION = (
-    "Keyed running sum, output by run.pieces(), input from a generator. Local: the whole run; zeromq: from the first "
-    "released piece to the last, and with starting and stopping the processes under 'wall'. {medians}."
+    "Keyed running sum, output by run.batches(), input from a generator. Local: the whole run; zeromq: from the first "
+    "released batch to the last, and with starting and stopping the processes under 'wall'. {medians}."
 )
 
 

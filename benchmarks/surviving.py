@@ -56,7 +56,7 @@ def measured(keys: int | None, items: int, settings: dict[str, Any]) -> tuple[fl
     """Seconds of the processors, and by the clock."""
     cpu_s, began_s = _cpu_s(), time.perf_counter()
     run = drift.run(counted(keys), {"numbers": range(items)}, engine="zeromq", workers=2, **settings)
-    for _ in run.pieces():
+    for _ in run.batches():
         pass
     return _cpu_s() - cpu_s, time.perf_counter() - began_s
 
@@ -98,11 +98,11 @@ def delays(rate: int, settings: dict[str, Any], seconds: float = 8.0, warm_up_s:
     found: list[float] = []
     began_s = 0.0
     source = Ticking(rate, seconds)
-    for piece in drift.run(graph, {"ticks": source}, engine="zeromq", workers=2, **settings).pieces():
+    for batch in drift.run(graph, {"ticks": source}, engine="zeromq", workers=2, **settings).batches():
         now_s = time.monotonic()
         began_s = began_s or now_s
         if now_s - began_s > warm_up_s:
-            found += [now_s - tick for tick in piece.payloads]
+            found += [now_s - tick for tick in batch.payloads]
     return found
 
 
@@ -124,8 +124,8 @@ def going_on(keys: int, folder: str, engine: str) -> None:
     state = drift.Cuts(folder, every_s=0.5)
     run = drift.run(counted(keys), {"numbers": range(2 * keys)}, engine=engine, state=state, **settings)
     has_state = run._keeper is not None and run._keeper.cut is not None
-    for piece in run.pieces():
-        if has_state and piece.metas:
+    for batch in run.batches():
+        if has_state and batch.metas:
             print(f"{keys:>12,} {engine:>8} {time.perf_counter() - began_s:>8.2f}", end=" ")
             run.close()
             print(f"{_cpu_s() - cpu_s:>8.2f}", flush=True)
@@ -155,8 +155,8 @@ def _tell_of_bounds(items: int, keys: list[str]) -> None:
         run = drift.run(counted(None if text == "own" else int(text)), numbers, engine="zeromq", workers=2)
         engine, told = run._engine, 0
         assert isinstance(engine, ZeromqEngine)
-        for piece in run.pieces():
-            if piece.position < told:
+        for batch in run.batches():
+            if batch.position < told:
                 continue
             told += max(items // 10, 1)
             sizes = {child.name: _memory_bytes(child.process.pid) for child in engine._children}
@@ -165,7 +165,7 @@ def _tell_of_bounds(items: int, keys: list[str]) -> None:
             sizes["logs"] = keeping.links.kept_bytes if keeping is not None else 0
             sizes["files"] = sum(path.stat().st_size for path in Path(engine._folder).glob("*.piece"))
             shown = "  ".join(f"{name} {size / 1e6:.0f}" for name, size in sizes.items())
-            print(f"{text:>8} {piece.position:>12,}   {shown}", flush=True)
+            print(f"{text:>8} {batch.position:>12,}   {shown}", flush=True)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Throughput in arrival order: the plain loop, drift local, and drift on ZeroMQ with one and two workers.
 
 Ratios compare like with like: the loop consumes one result after the other, and so does "items" (`for item in run`);
-"columns" (`run.pieces()`) takes the output as it is released. Digest and output barrier are part of both.
+"columns" (`run.batches()`) takes the output as it is released. Digest and output barrier are part of both.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _RUNS = {
     "zeromq 2 workers, items": ("zeromq", 2, "items"),
 }
 _CAPTION = (
-    "{medians}, ratios within a round. columns: run.pieces(), no item objects; items: for item in "
+    "{medians}, ratios within a round. columns: run.batches(), no item objects; items: for item in "
     "run; the plain loop is a generator whose results are consumed one by one. items/s: plain and local from start to "
-    "end; zeromq from the first released piece to the last, and 'wall s' is its whole time with starting and stopping "
+    "end; zeromq from the first released batch to the last, and 'wall s' is its whole time with starting and stopping "
     "the processes. CPU time and peak memory are those of all processes of a run; other work on the machine changes "
     "CPU time the least. A process with Python and drift loaded has {bare} MB before it starts."
 )

@@ -113,7 +113,7 @@ def measured(spec: dict[str, Any]) -> dict[str, Any]:
         peak = peak_memory_bytes()
     else:
         run = drift.run(case.graph(), {"in": arriving})
-        windows = sum(len(piece.metas) for piece in run.pieces())
+        windows = sum(len(batch.metas) for batch in run.batches())
         peak = run.report.peak_memory_bytes - own_peak_bytes() + peak_memory_bytes()
     seconds = time.perf_counter() - started
     return {"items": spec["items"], "windows": windows, "seconds": seconds, "memory_bytes": peak - before}

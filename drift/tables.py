@@ -22,13 +22,13 @@ _GATHERED_ITEMS = 1 << 16  # items in one chunk of a column
 
 
 def table_of(
-    pieces: Iterable[Released],
+    batches: Iterable[Released],
     of: str | None,
     columns: Sequence[str] | Mapping[str, pa.DataType] | None,
 ) -> pa.Table:
     """See `Run.to_arrow`."""
     rows = _Rows(Tables(of or "output", columns))
-    for position, metas, payloads, sinks, _ in pieces:
+    for position, metas, payloads, sinks, _ in batches:
         if of is None or sinks == of:
             rows.add(range(position, position + len(payloads)), metas, payloads, sinks)
         elif not isinstance(sinks, str):
@@ -39,7 +39,7 @@ def table_of(
 
 
 class _Rows:
-    """Gathers items of several pieces into one chunk of the table."""
+    """Gathers items of several batches into one chunk of the table."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -57,7 +57,7 @@ class _Rows:
             self._hand_over()
 
     def table(self) -> pa.Table:
-        if self._payloads or not self._tables.pieces:
+        if self._payloads or not self._tables.batches:
             self._hand_over()
         return self._tables.table()
 

@@ -24,7 +24,8 @@ import drift
 {before}
 graph = drift.Graph("endless")
 graph.source("numbers").map(lambda n: n + 1).sink("out")
-for piece in drift.run(graph, {{"numbers": itertools.count()}}, engine="zeromq", workers=2, check_purity=True).pieces():
+run = drift.run(graph, {{"numbers": itertools.count()}}, engine="zeromq", workers=2, check_purity=True)
+for batch in run.batches():
     print("runs", flush=True)
     break
 {after}
@@ -123,7 +124,7 @@ def test_processes_have_titles(tmp_path: Path) -> None:
     graph.source("numbers").map(lambda n: n).sink("out")
     record = tmp_path / "monday"
     run = drift.run(graph, {"numbers": range(9)}, engine="zeromq", workers=2, check_purity=True, record=record)
-    next(run.pieces())
+    next(run.batches())
     engine = run._engine
     assert isinstance(engine, ZeromqEngine)
     lines = {each.name: Path(f"/proc/{each.process.pid}/cmdline").read_bytes() for each in engine._children}

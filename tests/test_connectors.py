@@ -143,11 +143,11 @@ def test_a_sink_holds_every_item_once(place: Place) -> None:
     assert place.content() == content_of(20)
 
 
-@pytest.mark.parametrize("pieces", [1, 2, 3])
-def test_a_run_that_was_broken_off_is_continued_by_the_next(place: Place, pieces: int) -> None:
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_a_run_that_was_broken_off_is_continued_by_the_next(place: Place, batches: int) -> None:
     broken = run(place, 20)
-    released = broken.pieces()
-    for _ in range(pieces):
+    released = broken.batches()
+    for _ in range(batches):
         next(released)
     broken.close()
     there = place.content()
@@ -356,10 +356,10 @@ def test_a_function_that_tells_what_it_has_is_called_with_what_is_behind_it() ->
 def test_a_run_that_is_stopped_before_an_earlier_one_came_leaves_what_is_there(place: Place) -> None:
     run(place, 20).finish()
     stopped = run(place, 20)
-    pieces = stopped.pieces()
-    next(pieces)
+    batches = stopped.batches()
+    next(batches)
     stopped.stop()
-    list(pieces)
+    list(batches)
     assert stopped.report.items_out < 20
     assert place.content() == content_of(20)
 
@@ -402,7 +402,7 @@ def test_values_keep_their_types_in_postgres_and_statements_change_tables(postgr
 def test_two_runs_at_once_into_one_table_do_not_mix(postgres_url: str, tmp_path: Path) -> None:
     for make in (lambda: sinks.postgres(postgres_url, "raced"), lambda: sinks.sqlite(tmp_path / "raced.db", "raced")):
         one, other = (
-            drift.run(echo(), {"rows": rows_of(20)}, sinks={"out": make()}, batch_items=5).pieces() for _ in range(2)
+            drift.run(echo(), {"rows": rows_of(20)}, sinks={"out": make()}, batch_items=5).batches() for _ in range(2)
         )
         next(one), next(other)
         next(one)
@@ -631,11 +631,11 @@ def test_what_is_released_of_a_topic_is_committed_to_the_group_and_no_more(
         assert committed() <= 4
         kafka.send(topic, {0: [b"%d" % n for n in range(20, 30)]})
         assert [next(run).payload for _ in range(10)] == [*range(4, 10), *range(20, 24)]
-        pieces = run.pieces()
-        wait_until(lambda: bool(next(pieces)) and committed() >= 10, "offsets are committed")
+        batches = run.batches()
+        wait_until(lambda: bool(next(batches)) and committed() >= 10, "offsets are committed")
         assert committed() <= 14
         run.stop()
-        for _ in pieces:
+        for _ in batches:
             pass
     assert 10 <= committed() <= 14 if keeps_state else committed() == 20
 

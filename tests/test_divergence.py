@@ -277,9 +277,9 @@ def test_a_file_that_was_changed_is_named_before_anything_else(
 class Changed:
     """A run that gives a recorded output with one thing changed."""
 
-    def __init__(self, items: list[drift.Item[Any]], piece_items: int) -> None:
+    def __init__(self, items: list[drift.Item[Any]], batch_items: int) -> None:
         self._items = [Item(item.payload, position, item.sink, item.meta) for position, item in enumerate(items)]
-        self._piece_items = piece_items
+        self._batch_items = batch_items
 
     def __enter__(self) -> Changed:
         return self
@@ -287,9 +287,9 @@ class Changed:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def pieces(self) -> Iterator[Released]:
-        for at in range(0, len(self._items), self._piece_items):
-            some = self._items[at : at + self._piece_items]
+    def batches(self) -> Iterator[Released]:
+        for at in range(0, len(self._items), self._batch_items):
+            some = self._items[at : at + self._batch_items]
             yield Released(at, [item.meta for item in some], [item.payload for item in some], [i.sink for i in some])
 
 

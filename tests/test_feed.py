@@ -150,7 +150,7 @@ def test_fewer_items_are_read_at_once_where_one_becomes_many() -> None:
         graph = drift.Graph("children")
         graph.source("in").flat_map(lambda number: [number] * children).sink("out")
         run = drift.run(graph, {"in": range(1000)}, batch_items=100)
-        return [len(piece.metas) for piece in run.pieces() if piece.metas]
+        return [len(batch.metas) for batch in run.batches() if batch.metas]
 
     assert sizes(1) == [100] * 10
     assert sizes(10) == [1000] + [180] * 50  # 18 items in and 180 out are 100 on average

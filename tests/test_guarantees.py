@@ -214,7 +214,7 @@ def test_a_run_with_rounds_goes_on_from_each_of_its_cuts(tmp_path: Path) -> None
     whole = drift.run(rounds(), given).finish()
     kept = drift.Cuts(tmp_path / "state", every_s=0.0, keep=1000)
     run = drift.run(rounds(), given, state=kept, batch_items=30)
-    for _ in run.pieces():
+    for _ in run.batches():
         assert run._keeper is not None
         run._keeper._store._wait()  # else no cut is taken while one is being written
     assert run.digest == whole.digest

@@ -28,23 +28,23 @@ from drift_graph.reference import Reference
 
 @dataclass(frozen=True)
 class AtEndSettings(Settings):
-    """Its output comes in pieces of so many items."""
+    """Its output comes in batches of so many items."""
 
-    piece_items: int = setting(10, count, "Items of a piece (at-end).", kind=int)
+    output_items: int = setting(10, count, "Items of a released batch (at-end).", kind=int)
 
 
 class AtEndEngine:
     """Reads all there is, and then computes it."""
 
     needs_items = True
-    pieces: list[int]
+    sizes: list[int]
 
     def __init__(self, dataflow: Dataflow, feed: Feed, settings: AtEndSettings) -> None:
         self.progress = Progress()
-        self._feed, self._piece_items = feed, settings.piece_items
+        self._feed, self._output_items = feed, settings.output_items
         self._reference = Reference(dataflow)
         self._digest = Digest(settings.digest)
-        AtEndEngine.pieces = []
+        AtEndEngine.sizes = []
 
     def released(self) -> Iterator[Released]:
         progress, minimal = self.progress, b""
@@ -55,11 +55,11 @@ class AtEndEngine:
                     self._reference.push(name, meta, payload)
         progress.items_in = self._feed.items_in
         done = list(self._reference.pop(END_OF_TIME))
-        for start in range(0, len(done), self._piece_items):
-            sinks, metas, payloads = map(list, zip(*done[start : start + self._piece_items]))
+        for start in range(0, len(done), self._output_items):
+            sinks, metas, payloads = map(list, zip(*done[start : start + self._output_items]))
             self._digest.add(metas, payloads)
             progress.items_out += len(metas)
-            AtEndEngine.pieces.append(len(metas))
+            AtEndEngine.sizes.append(len(metas))
             yield Released(start, metas, payloads, sinks)  # type: ignore[arg-type]
         progress.minimal_time = END_OF_TIME
 
@@ -96,18 +96,18 @@ def graph_of(folder: Path) -> Any:
 
 def test_it_runs_with_settings_of_its_own_and_gives_what_the_others_give(tmp_path: Path) -> None:
     graph = graph_of(tmp_path)
-    report = drift.run(graph, {"n": range(50)}, engine=AT_END, piece_items=20).finish()
-    assert AtEndEngine.pieces == [20, 20, 10]
+    report = drift.run(graph, {"n": range(50)}, engine=AT_END, output_items=20).finish()
+    assert AtEndEngine.sizes == [20, 20, 10]
     assert report.digest == drift.run(graph, {"n": range(50)}).finish().digest
     assert (report.engine, report.workers, report.items_in, report.items_out) == ("at-end", 1, 50, 50)
 
 
 def test_its_settings_are_checked_and_are_of_it_alone(tmp_path: Path) -> None:
     graph = graph_of(tmp_path)
-    with pytest.raises(drift.SettingsError, match="piece_items=0 is not an int of 1 or more"):
-        drift.run(graph, {"n": []}, engine="at-end", piece_items=0)
-    with pytest.raises(drift.SettingsError, match="piece_items=5 is a setting of engine='at-end', and this run"):
-        drift.run(graph, {"n": []}, piece_items=5)
+    with pytest.raises(drift.SettingsError, match="output_items=0 is not an int of 1 or more"):
+        drift.run(graph, {"n": []}, engine="at-end", output_items=0)
+    with pytest.raises(drift.SettingsError, match="output_items=5 is a setting of engine='at-end', and this run"):
+        drift.run(graph, {"n": []}, output_items=5)
     with pytest.raises(drift.SettingsError, match="keeps no state; leave out state=, or use 'local'"):
         drift.run(graph, {"n": []}, engine="at-end", state=tmp_path / "state")
     with pytest.raises(drift.SettingsError, match="an engine 'local' already"):
@@ -118,8 +118,8 @@ def test_records_name_it_and_are_replayed_and_audited_by_it(tmp_path: Path) -> N
     graph = graph_of(tmp_path)
     digest = drift.run(graph, {"n": range(50)}, engine="at-end", record=tmp_path / "record").finish().digest
     record = drift.Record(tmp_path / "record")
-    assert (record.manifest.engine, record.manifest.settings["piece_items"]) == ("at-end", 10)
-    assert drift.replay(tmp_path / "record", graph, engine="at-end", piece_items=7).finish().digest == digest
+    assert (record.manifest.engine, record.manifest.settings["output_items"]) == ("at-end", 10)
+    assert drift.replay(tmp_path / "record", graph, engine="at-end", output_items=7).finish().digest == digest
     found = drift.audit(tmp_path / "record", graph, engines=["at-end", "local"])
     assert found.ok
     assert [check.what for check in found.checks if check.what.startswith("engine")] == [
@@ -133,7 +133,7 @@ def test_the_command_line_knows_it(tmp_path: Path) -> None:
     (tmp_path / "n.jsonl").write_text("".join(f"{n}\n" for n in range(50)))
     call = ["run", f"{tmp_path / 'running.py'}:graph", "--source", str(tmp_path / "n.jsonl"), "--json"]
     mine = json.loads(CliRunner().invoke(command, [*call, "--engine", "at-end"]).stdout)
-    assert AtEndEngine.pieces == [10] * 5
+    assert AtEndEngine.sizes == [10] * 5
     local = json.loads(CliRunner().invoke(command, call).stdout)
     assert (mine["engine"], mine["digest"]) == ("at-end", local["digest"])
     assert engine_names()[-1] == "at-end"

@@ -331,15 +331,15 @@ def test_a_live_run_is_replayed_by_its_stamps_and_idle_decisions(tmp_path: Path)
 
     path = tmp_path / "record"
     sources = {"trips": drift.sources.live(waiting()), "stamped": drift.sources.live(TRIPS[:40])}
-    items, pieces = [], 0
+    items, batches = [], 0
     with drift.run(graph, sources, record=path) as run:
-        for piece in run.pieces():
+        for batch in run.batches():
             items += [
                 Item(*row)
-                for row in zip(piece.payloads, itertools.count(piece.position), ["counts"] * 999, piece.metas)
+                for row in zip(batch.payloads, itertools.count(batch.position), ["counts"] * 999, batch.metas)
             ]
-            pieces += 1
-            if run.progress.items_in >= 90 and run.progress.minimal_time and pieces > 200:
+            batches += 1
+            if run.progress.items_in >= 90 and run.progress.minimal_time and batches > 200:
                 go_on.set()
     assert run.late
     assert read_manifest(path).sources[0].live

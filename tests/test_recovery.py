@@ -110,7 +110,7 @@ def test_a_run_with_a_live_source_has_a_spare_process_soon(monkeypatch: pytest.M
     graph = drift.Graph("live")
     graph.source("numbers").scan(lambda number: 0, 0, lambda total, number: (total + number, number)).sink("out")
     run = drift.run(graph, {"numbers": drift.sources.live(numbers())}, engine="zeromq", workers=2)
-    for _ in run.pieces():
+    for _ in run.batches():
         if engine_of(run)._spare is not None:
             has_spare.set()
     assert run.report.items_out == 2
@@ -154,7 +154,7 @@ def test_pieces_of_cuts_go_when_a_store_has_them_and_nobody_needs_them(recover: 
     state = drift.Cuts(tmp_path, every_s=0.0)
     run = drift.run(summed(), {"numbers": range(10**9)}, engine="zeromq", state=state, **settings)
     written: set[str] = set()
-    for _ in run.pieces():
+    for _ in run.batches():
         there = {path.name for path in Path(engine_of(run)._folder).glob("*.piece")}
         written |= there
         if len(written) > 16:
@@ -176,20 +176,20 @@ def test_a_state_that_cannot_be_kept_leaves_nothing_to_keep_anything_for() -> No
     run = drift.run(graph, {"numbers": range(10**9)}, engine="zeromq", workers=2, batch_items=256, cut_interval_s=0.01)
     engine = engine_of(run)
     with pytest.warns(UserWarning, match="a state of graph 'unpickled' cannot be stored: .*pickle.* ends the run"):
-        pieces = (piece for piece in run.pieces() if engine._node.keeping is None)
-        next(pieces)
+        batches = (batch for batch in run.batches() if engine._node.keeping is None)
+        next(batches)
     with pytest.raises(drift.ProcessError, match=r"worker 1 .*was killed by SIGKILL"):
         child(run, "worker 1").process.kill()
-        for _ in pieces:
+        for _ in batches:
             pass
 
 
 def test_a_short_run_has_no_process_beside_it_and_writes_no_cut() -> None:
     run = run_of(cut_interval_s=None)
-    for piece in run.pieces():
+    for batch in run.batches():
         engine = engine_of(run)
         assert engine._spare is None and engine._keeper is None
-        assert piece.position > 5000 or not list(Path(engine._folder).glob("*.piece"))
+        assert batch.position > 5000 or not list(Path(engine._folder).glob("*.piece"))
     assert run.report.items_out == ITEMS
 
 
@@ -212,8 +212,8 @@ def test_where_the_disk_is_full_a_run_waits_and_goes_on_when_there_is_room(expec
     run = run_of(cut_interval_s=0.01)
     engine, waited = engine_of(run), False
     with pytest.warns(UserWarning, match=r"no cut of graph 'summed' can be kept now: .*piece cannot be written"):
-        for piece in run.pieces():
-            if piece.position == 0:
+        for batch in run.batches():
+            if batch.position == 0:
                 fill_disk(run, full=True)
             if engine._node.awaits_room and not waited:
                 assert not engine._node.may_read() and run.progress.items_in < ITEMS
@@ -229,7 +229,7 @@ def test_where_there_is_no_room_for_long_a_run_ends_and_says_so(monkeypatch: pyt
     run = run_of(cut_interval_s=0.01)
     error = r"no cut .* could be kept: .*piece cannot be written.* 0 MiB .* 5 times.* TMPDIR .*recover=False"
     with pytest.warns(UserWarning, match="no cut of graph"), pytest.raises(drift.ProcessError, match=error):
-        for piece in run.pieces():
-            if piece.position == 0:
+        for batch in run.batches():
+            if batch.position == 0:
                 fill_disk(run, full=True)
     assert run.progress.items_in < ITEMS

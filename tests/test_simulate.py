@@ -143,7 +143,7 @@ def test_runs_are_given_pieces_of_a_source(tmp_path: Path) -> None:
     told = as_json(
         tmp_path, "words.py:graph", "--source", "lines.txt", "--items-max", "9", "--seeds", "40", "--processes", "1"
     )
-    assert told["inputs"] == {"lines": "pieces of lines.txt (200 items)"}
+    assert told["inputs"] == {"lines": "chunks of lines.txt (200 items)"}
     assert told["step_errors"] == 0 and 40 < told["items"] < 360
     refused = simulate(tmp_path, "words.py:graph")
     assert refused.returncode == 2 and "no generated payloads suit source 'lines'" in refused.stderr

@@ -97,11 +97,11 @@ def test_what_waits_between_a_live_iterable_and_the_engine_is_bounded_by_bytes()
 def test_local_reads_fewer_items_where_large_ones_become_of_them() -> None:
     graph = drift.Graph("large")
     graph.source("numbers").map(lambda n: bytes([n % 256]) * MEGABYTE).sink("out")
-    sizes = [len(piece.metas) for piece in drift.run(graph, {"numbers": range(600)}).pieces() if piece.metas]
+    sizes = [len(each.metas) for each in drift.run(graph, {"numbers": range(600)}).batches() if each.metas]
     assert sum(sizes) == 600 and max(sizes[1:]) <= BATCH_BYTES // MEGABYTE + 1
 
 
-def test_a_large_piece_of_the_output_leaves_the_barrier_in_several() -> None:
+def test_a_large_batch_of_the_output_leaves_the_barrier_in_several() -> None:
     graph = drift.Graph("large")
     graph.source("numbers").sink("out")
     dataflow = graph.build()
@@ -110,19 +110,19 @@ def test_a_large_piece_of_the_output_leaves_the_barrier_in_several() -> None:
     metas: list[bytes] = [global_time(number, 0, 0, 0) + ending for number in range(50)]
     columns = in_forms(Columns(metas, [bytes([number]) * MEGABYTE for number in range(50)], None))
     sends = node.turn([Batch(b"", 1, [("out", columns)]), MinimalTime(END_OF_TIME, END_OF_TIME, -1)], 0.0)
-    pieces = [send.message.released for send in sends if isinstance(send.message, ReleasedMessage)]
-    assert [meta for piece in pieces for meta in piece.metas] == metas
-    assert [piece.position for piece in pieces] == [
-        sum(len(each.metas) for each in pieces[:before]) for before in range(len(pieces))
+    released = [send.message.released for send in sends if isinstance(send.message, ReleasedMessage)]
+    assert [meta for each in released for meta in each.metas] == metas
+    assert [each.position for each in released] == [
+        sum(len(each.metas) for each in released[:before]) for before in range(len(released))
     ]
-    assert all(sum(map(len, piece.payloads)) <= 9 * MEGABYTE for piece in pieces)
+    assert all(sum(map(len, each.payloads)) <= 9 * MEGABYTE for each in released)
     assert isinstance(sends[-1].message, Finished)
 
 
 def test_pieces_in_order_end_where_blocks_of_the_digest_do() -> None:
     graph = drift.Graph("numbers")
     graph.source("numbers").sink("out")
-    ends = [each.position + len(each.metas) for each in drift.run(graph, {"numbers": range(20_000)}).pieces()]
+    ends = [each.position + len(each.metas) for each in drift.run(graph, {"numbers": range(20_000)}).batches()]
     assert sum(end % 4096 == 0 for end in ends) >= 4
 
 

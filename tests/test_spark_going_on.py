@@ -63,9 +63,9 @@ def begun(folder: Path, engine: Any = "local", stop_at: int = 4000, **more: Any)
     given = {"flights": sources.jsonl(folder / "in.jsonl")}
     run = drift.run(flights(), given, engine=engine, state=cuts, batch_items=100, **more)
     assert run._keeper is not None
-    for piece in run.pieces():
+    for batch in run.batches():
         run._keeper._store._wait()  # else no cut is taken while one is being written
-        if piece.position + len(piece.metas) > stop_at and run._keeper.cut is not None:
+        if batch.position + len(batch.metas) > stop_at and run._keeper.cut is not None:
             break
     run.close()
 

@@ -43,19 +43,19 @@ def whole(dataflow: drift.Dataflow, sources: dict[str, Any], **more: Any) -> tup
     return run.report.digest, items
 
 
-def check_goes_on(dataflow: drift.Dataflow, sources: dict[str, Any], pieces: list[int], folder: Path) -> None:
-    """Broken off after some pieces, again and again; then to the end."""
+def check_goes_on(dataflow: drift.Dataflow, sources: dict[str, Any], batches: list[int], folder: Path) -> None:
+    """Broken off after some batches, again and again; then to the end."""
     digest, items = whole(dataflow, sources)
-    cuts = drift.Cuts(folder, every_s=0, keep=1 + len(pieces) % 3, classes=(Noted, Flags))
+    cuts = drift.Cuts(folder, every_s=0, keep=1 + len(batches) % 3, classes=(Noted, Flags))
     seen: dict[int, Any] = {}
-    for count in [*pieces, 10**9]:
+    for count in [*batches, 10**9]:
         run = drift.run(dataflow, sources, state=cuts, batch_items=2)
         begin = run.went_on_from.output.position if run.went_on_from is not None else 0
-        for number, piece in enumerate(run.pieces()):
-            for at, (meta, payload) in enumerate(zip(piece.metas, piece.payloads)):
-                sink = piece.sinks if isinstance(piece.sinks, str) else piece.sinks[at]
-                assert piece.position + at >= begin
-                seen[piece.position + at] = (piece.position + at, sink, meta, repr(payload))
+        for number, batch in enumerate(run.batches()):
+            for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):
+                sink = batch.sinks if isinstance(batch.sinks, str) else batch.sinks[at]
+                assert batch.position + at >= begin
+                seen[batch.position + at] = (batch.position + at, sink, meta, repr(payload))
             if number == count:
                 run.close()
                 break
@@ -70,17 +70,17 @@ breaks = st.lists(st.integers(0, 6), max_size=3)
 @given(cases(items_max=10), breaks)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_a_run_that_is_broken_off_goes_on_as_if_it_had_not_been(
-    tmp_path_factory: pytest.TempPathFactory, case: Any, pieces: list[int]
+    tmp_path_factory: pytest.TempPathFactory, case: Any, batches: list[int]
 ) -> None:
-    check_goes_on(case.dataflow(), case.sources(), pieces, tmp_path_factory.mktemp("state"))
+    check_goes_on(case.dataflow(), case.sources(), batches, tmp_path_factory.mktemp("state"))
 
 
 @given(later_steps, rows(), rows(), breaks)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_a_run_with_later_items_goes_on(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[str], first: Any, second: Any, pieces: list[int]
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], first: Any, second: Any, batches: list[int]
 ) -> None:
-    check_goes_on(with_later(steps), {"in0": first, "in1": second}, pieces, tmp_path_factory.mktemp("state"))
+    check_goes_on(with_later(steps), {"in0": first, "in1": second}, batches, tmp_path_factory.mktemp("state"))
 
 
 # Over processes.
@@ -94,10 +94,10 @@ def check_goes_on_over(engines: list[tuple[str, dict[str, Any]]], graph: Any, gi
         run = drift.run(graph, given, engine=engine, state=drift.Cuts(folder, every_s=0), batch_items=50, **more)  # type: ignore[call-overload]
         keeper = run._keeper
         assert keeper is not None and (run.went_on_from is not None) is (number > 0)
-        for piece in run.pieces():
-            for at, (meta, payload) in enumerate(zip(piece.metas, piece.payloads)):
-                sink = piece.sinks if isinstance(piece.sinks, str) else piece.sinks[at]
-                seen[piece.position + at] = (piece.position + at, sink, meta, repr(payload))
+        for batch in run.batches():
+            for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):
+                sink = batch.sinks if isinstance(batch.sinks, str) else batch.sinks[at]
+                seen[batch.position + at] = (batch.position + at, sink, meta, repr(payload))
             if number < len(engines) - 1 and keeper.cut is not run.went_on_from:
                 assert not keeper.cut.is_last
                 run.close()
@@ -141,8 +141,8 @@ def test_a_worker_that_dies_in_a_run_that_keeps_its_state_is_replaced_and_the_ne
         run = drift.run(graph, given, state=cuts, **settings)  # type: ignore[call-overload]
         assert run._keeper is not None
         killed = False
-        for piece in run.pieces():
-            if piece.metas and not killed:
+        for batch in run.batches():
+            if batch.metas and not killed:
                 worker = next(each for each in run._engine._children if each.role == 0)  # type: ignore[attr-defined]
                 os.kill(worker.process.pid, signal.SIGKILL)
                 killed = True
@@ -159,11 +159,11 @@ CHILD = """
 import os, signal, sys
 import drift
 from test_state import counted, numbers_of
-folder, pieces, place = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+folder, batches, place = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 run = drift.run(counted(), numbers_of(folder), sinks={"out": drift.sinks.jsonl(folder + "/out.jsonl")},
                 state=drift.Cuts(place, every_s=0, keep=2), batch_items=500)
-for number, piece in enumerate(run.pieces()):
-    if number == pieces:
+for number, batch in enumerate(run.batches()):
+    if number == batches:
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -207,8 +207,8 @@ def test_a_run_that_is_stopped_has_not_ended_and_goes_on(tmp_path: Path) -> None
     graph, given = counted(), {"numbers": [{"n": number} for number in range(5000)]}
     digest = drift.run(graph, given).finish().digest
     run = drift.run(graph, given, state=tmp_path, batch_items=100)
-    for piece in run.pieces():
-        if piece.position > 700:
+    for batch in run.batches():
+        if batch.position > 700:
             run.stop()
     assert 700 < run.report.items_out < 2000
     run = drift.run(graph, given, state=tmp_path)
@@ -255,8 +255,8 @@ def test_a_live_run_that_is_stopped_leaves_at_a_new_cut(tmp_path: Path, engine: 
     cuts = drift.Cuts(tmp_path, every_s=1000)
     run = drift.run(counted(), {"numbers": Silent(500)}, engine=engine, state=cuts)
     given = 0
-    for piece in run.pieces():
-        given += len(piece.metas)
+    for batch in run.batches():
+        given += len(batch.metas)
         if given >= 300:
             run.stop()
     run = drift.run(counted(), {"numbers": Silent(0)}, engine=engine, state=cuts)
@@ -287,9 +287,9 @@ def test_a_process_that_is_killed_is_gone_on_from(tmp_path: Path, where: str) ->
     unbroken = tmp_path / "unbroken.jsonl"
     digest = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": drift.sinks.jsonl(unbroken)}).finish().digest
     out = drift.sinks.jsonl(tmp_path / "out.jsonl")
-    for pieces in (7, 15) if "://" not in where else (15,):
+    for batches in (7, 15) if "://" not in where else (15,):
         done = subprocess.run(
-            [sys.executable, "-c", CHILD, str(tmp_path), str(pieces), where], cwd=Path(__file__).parent
+            [sys.executable, "-c", CHILD, str(tmp_path), str(batches), where], cwd=Path(__file__).parent
         )
         assert done.returncode == -signal.SIGKILL
     run = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": out}, state=drift.Cuts(where, keep=2))
@@ -314,10 +314,10 @@ def some_cuts(place: str | Path, graph: drift.Graph | None = None, keep: int = 3
 def take_some_cuts(place: str | Path, graph: drift.Graph | None, keep: int) -> None:
     given = {"numbers": [{"n": number} for number in range(3000)]}
     run = drift.run(graph or counted(), given, state=drift.Cuts(place, every_s=0, keep=keep), batch_items=100)
-    for piece in run.pieces():
+    for batch in run.batches():
         assert run._keeper is not None
         run._keeper._store._wait()
-        if piece.position > 1500:
+        if batch.position > 1500:
             break
     run.close()
 
@@ -363,7 +363,7 @@ def test_a_process_beside_the_run_folds_and_ends_with_it(where: str, nothing_lef
         run = drift.run(counted(), given, state=drift.Cuts(where, every_s=0, keep=1), batch_items=250)
         assert run._keeper is not None
         store = run._keeper._store
-        for _ in run.pieces():
+        for _ in run.batches():
             store._wait()
             folded.append(store._there.folded())
         assert sorted(set(folded))[1:], folded  # nobody else has folded here
@@ -400,10 +400,10 @@ def test_states_timers_and_later_items_come_back_from_any_place(where: str, step
         for count in (9, 5, 10**9):
             run = drift.run(with_later(steps), given, state=cuts, batch_items=10)
             assert run._keeper is not None
-            for number, piece in enumerate(run.pieces()):
-                for at, (meta, payload) in enumerate(zip(piece.metas, piece.payloads)):
-                    sink = piece.sinks if isinstance(piece.sinks, str) else piece.sinks[at]
-                    seen[piece.position + at] = (piece.position + at, sink, meta, repr(payload))
+            for number, batch in enumerate(run.batches()):
+                for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):
+                    sink = batch.sinks if isinstance(batch.sinks, str) else batch.sinks[at]
+                    seen[batch.position + at] = (batch.position + at, sink, meta, repr(payload))
                 run._keeper._store._wait()
                 if number == count:
                     run.close()
@@ -416,7 +416,7 @@ def test_connections_that_are_lost_are_made_anew(server: str) -> None:
     given = {"numbers": [{"n": number} for number in range(5000)]}
     run = drift.run(counted(), given, state=drift.Cuts(server, every_s=0), batch_items=100)
     assert run._keeper is not None
-    for number, _ in enumerate(run.pieces()):
+    for number, _ in enumerate(run.batches()):
         if number % 10 == 5:
             run._keeper._store._wait()
             lose_connections(server)
@@ -441,9 +441,9 @@ def test_a_place_that_was_taken_over_is_refused(server: str) -> None:
     given = {"numbers": [{"n": number} for number in range(5000)]}
     run = drift.run(counted(), given, state=drift.Cuts(server, every_s=0), batch_items=100)
     assert run._keeper is not None
-    pieces = run.pieces()
+    batches = run.batches()
     for _ in range(5):
-        next(pieces)
+        next(batches)
     run._keeper._store._wait()
     lose_connections(server)
     other = store_of(server)
@@ -589,9 +589,9 @@ def test_a_cut_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, wri
     given = {"numbers": [{"n": number} for number in range(5000)]}
     run = drift.run(counted(), given, state=drift.Cuts(tmp_path, every_s=0), batch_items=100)
     assert run._keeper is not None
-    pieces = run.pieces()
+    batches = run.batches()
     for _ in range(4):
-        next(pieces)
+        next(batches)
         run._keeper._store._wait()
     before = run._keeper.cut
     write, half = drift.state.files._write, 0
@@ -607,7 +607,7 @@ def test_a_cut_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, wri
         mock.patch.object(drift.state.files, "_write", fails),
         pytest.raises(drift.SettingsError, match=r"cannot be written to .*: No space left"),
     ):
-        for _ in pieces:
+        for _ in batches:
             pass
     assert half
     run = drift.run(counted(), given, state=drift.Cuts(tmp_path, every_s=0), batch_items=100)
@@ -629,7 +629,7 @@ def test_a_state_that_cannot_be_pickled_is_told_of_where_only_recovery_needs_it(
     with pytest.warns(
         UserWarning, match="a state of graph 'unpickled' cannot be stored: .*it stays where it is"
     ) as told:
-        for _ in run.pieces():
+        for _ in run.batches():
             if len(told):
                 break
     run.close()

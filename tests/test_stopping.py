@@ -345,11 +345,11 @@ def test_what_a_fork_does_with_its_copy_of_a_run_is_nothing_to_the_run(engine: s
         sink = drift.sinks.jsonl({str(tmp_path / "out.jsonl")!r})
         run = drift.run(graph, {{"numbers": range(2000)}}, engine={engine!r}, batch_items=100, sinks={{"out": sink}},
                         record={str(tmp_path / "record")!r})
-        pieces = run.pieces()
-        next(pieces)
+        batches = run.batches()
+        next(batches)
         child = os.fork()
         if not child:
-            del pieces
+            del batches
             try:
                 {how}
                 gc.collect()
@@ -357,7 +357,7 @@ def test_what_a_fork_does_with_its_copy_of_a_run_is_nothing_to_the_run(engine: s
                 assert "belongs to it" in str(error)
             sys.exit(0)
         assert os.waitpid(child, 0)[1] == 0
-        for piece in run.pieces():
+        for batch in run.batches():
             pass
         assert run.report.items_out == 2000
         print(run.digest)

@@ -283,12 +283,12 @@ def test_a_seed_is_one_run_whatever_the_hash_seed() -> None:
     assert len(outputs) == 1
 
 
-def test_values_are_given_in_pieces() -> None:
+def test_values_are_given_in_chunks() -> None:
     pool = [(number, number) for number in range(100)]
     seeds = drift.testing.Seeds(timed, {"in": pool}, items_max=7)
-    pieces = [seeds.case(number).inputs["in"] for number in range(50)]
-    assert all(piece == pool[piece[0][0] : piece[0][0] + len(piece)] for piece in pieces if piece)
-    assert max(map(len, pieces)) == 7 and min(map(len, pieces)) < 2
+    chunks = [seeds.case(number).inputs["in"] for number in range(50)]
+    assert all(chunk == pool[chunk[0][0] : chunk[0][0] + len(chunk)] for chunk in chunks if chunk)
+    assert max(map(len, chunks)) == 7 and min(map(len, chunks)) < 2
     assert drift.testing.simulate_seed(timed, {"in": pool}, 4).failure is None
 
 

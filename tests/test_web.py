@@ -220,7 +220,7 @@ def test_a_failed_run_is_told_as_failed() -> None:
     told: list[str] = []
     status = run._watching.page.status  # type: ignore[union-attr]
     with pytest.raises(drift.StepError):
-        told.extend(status.look()["state"] for _ in run.pieces())
+        told.extend(status.look()["state"] for _ in run.batches())
     assert set(told) == {"running"} and status.look()["state"] == "failed" and "ZeroDivisionError" in status.error
 
 

@@ -150,8 +150,8 @@ def test_a_stopped_process_ends_the_run_as_hung(name: str, monkeypatch: pytest.M
     monkeypatch.setattr("drift.engines.zeromq.child._STOP_S", 0.1)
     run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", recover=False, workers=2, silence_max_s=HANG_S)
     with pytest.raises(drift.ProcessError, match=rf"{name} .* is hung: no sign of life for \d{{3,}}"):
-        for piece in run.pieces():
-            if piece.position >= 50:
+        for batch in run.batches():
+            if batch.position >= 50:
                 stop(child(run, name))
                 silent(child(run, name), HANG_S)
 
@@ -361,8 +361,8 @@ def test_foreign_and_broken_frames_are_refused_and_counted_and_the_run_goes_on()
     run = drift.run(wordcount(), {"lines": drift.sources.live(lines())}, engine="zeromq", workers=2, batch_items=4)
     payloads: list[Any] = []
     sent = 0
-    for piece in run.pieces():
-        payloads += piece.payloads
+    for batch in run.batches():
+        payloads += batch.payloads
         sent = sent or (send_as_strangers(run) if payloads else 0)
         if sent and run.progress.refused_frames >= sent:
             counted_all.set()

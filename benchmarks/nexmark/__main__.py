@@ -47,7 +47,7 @@ def run_query(name: str, arrived: list[Event], settings: dict[str, Any]) -> tupl
             settings = {**settings, "state": drift.Cuts(folder, every_s=_CUTS_EVERY_S)}
         started = time.perf_counter()
         run = drift.run(graph_of(QUERIES[name]), {"events": arrived}, **settings)
-        rows = [payload for piece in run.pieces() for payload in piece.payloads]
+        rows = [payload for batch in run.batches() for payload in batch.payloads]
         seconds = time.perf_counter() - started
         kept = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if folder is not None else 0
         return rows, run.digest, seconds, kept

@@ -56,7 +56,7 @@ def run_case(case: Case, inputs: dict[str, list[Any]], settings: dict[str, Any])
     """The answer, the digest and the seconds of a case on an engine."""
     started = time.perf_counter()
     run = drift.run(case.graph(), inputs, **settings)
-    found = [payload for piece in run.pieces() for payload in piece.payloads]
+    found = [payload for batch in run.batches() for payload in batch.payloads]
     return found, run.digest, time.perf_counter() - started
 
 

@@ -166,17 +166,17 @@ def input_difference(one: Record, other: Record) -> InputDifference:
 def _same_rows(one: Record, other: Record) -> int:
     """A lower bound, by columns, on how many leading rows of the inputs are the same."""
     least = min(one.manifest.items_in, other.manifest.items_in)
-    pieces = [record.input_rows(0, least) for record in (one, other)]
+    batches = [record.input_rows(0, least) for record in (one, other)]
     left: list[Any] = [None, None]
     row = 0
     while row < least:
-        for side, piece in enumerate(left):
-            if not piece:
-                left[side] = next(pieces[side], ())
+        for side, batch in enumerate(left):
+            if not batch:
+                left[side] = next(batches[side], ())
         count = min(map(len, left))
         if not count or not same_rows(left[0].slice(0, count), left[1].slice(0, count)):
             return row
-        left = [piece.slice(count) for piece in left]
+        left = [batch.slice(count) for batch in left]
         row += count
     return row
 

@@ -118,8 +118,8 @@ def compared(record: Record, run: Run) -> Comparison:
     error: DriftError | None = None
     with run:
         try:
-            for piece in run.pieces():
-                if piece.metas and (found := comparing.add(piece)) is not None:
+            for batch in run.batches():
+                if batch.metas and (found := comparing.add(batch)) is not None:
                     return Comparison(comparing.items, found, comparing.digest.hexdigest())
         except RecordError:
             raise
@@ -140,11 +140,11 @@ class _Comparing:
         self._checked = 0  # blocks that are the same
         self._waiting: list[Released] = []  # batches with items of later blocks
 
-    def add(self, piece: Released) -> Divergence | None:
+    def add(self, batch: Released) -> Divergence | None:
         """Add the next items; returns where they differ, once the hash of a block shows that they do."""
-        self.digest.add(piece.metas, piece.payloads)
-        self._waiting.append(piece)
-        self.items += len(piece.metas)
+        self.digest.add(batch.metas, batch.payloads)
+        self._waiting.append(batch)
+        self.items += len(batch.metas)
         while self._checked < len(self.digest.blocks):
             at = self._checked
             goes_on = not self._ends and (at >= len(self._recorded) or self._recorded[at][0] < BLOCK_ITEMS)
@@ -192,8 +192,8 @@ class _Comparing:
         return None
 
 
-def _items_of(pieces: list[Released], start: int) -> Iterator[Item[Any]]:
-    for position, metas, payloads, sinks, _ in pieces:
+def _items_of(batches: list[Released], start: int) -> Iterator[Item[Any]]:
+    for position, metas, payloads, sinks, _ in batches:
         for item in items(payloads, range(position, position + len(payloads)), sinks, metas):
             if item.position >= start:
                 yield item

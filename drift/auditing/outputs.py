@@ -171,7 +171,7 @@ def rows_of_record(record: Record) -> Iterator[Rows]:
 
 def rows_of_run(run: Run) -> Iterator[Rows]:
     """The output of a run, as it comes."""
-    for position, metas, payloads, sinks, _ in run.pieces():
+    for position, metas, payloads, sinks, _ in run.batches():
         if metas:
             named = [sinks] * len(metas) if isinstance(sinks, str) else sinks
             yield Rows(position, list(metas), named, canonical_each(payloads))
@@ -199,30 +199,30 @@ def difference(old: Iterable[Rows], new: Iterable[Rows], key: Callable[[bytes], 
 class _Reader:
     """Reads items of an output in batches; those before `at` are done."""
 
-    def __init__(self, pieces: Iterable[Rows]) -> None:
-        self._pieces = iter(pieces)
-        self.piece: Rows = Rows(0, [], [], [])
+    def __init__(self, batches: Iterable[Rows]) -> None:
+        self._batches = iter(batches)
+        self.rows: Rows = Rows(0, [], [], [])
         self.at = self._size = 0
 
     @property
     def left(self) -> int:
         """Number of items in memory; 0 at the end."""
         while self.at == self._size:
-            following = next(self._pieces, None)
+            following = next(self._batches, None)
             if following is None:
                 return 0
-            self.piece, self.at, self._size = following, 0, len(following)
+            self.rows, self.at, self._size = following, 0, len(following)
         return self._size - self.at
 
     def take(self) -> Row:
         """The next item; there is one."""
         self.at += 1
-        return self.piece.row(self.at - 1)
+        return self.rows.row(self.at - 1)
 
     def take_time(self, global_time: bytes) -> list[Row]:
         """The outputs of one input item."""
         taken: list[Row] = []
-        while self.left and self.piece.metas[self.at].startswith(global_time):
+        while self.left and self.rows.metas[self.at].startswith(global_time):
             taken.append(self.take())
         return taken
 
@@ -237,7 +237,7 @@ class _Walking:
         while old.left and new.left:
             if self._take_equal(old, new):
                 continue
-            one, other = (global_time_of(each.piece.metas[each.at]) for each in (old, new))
+            one, other = (global_time_of(each.rows.metas[each.at]) for each in (old, new))
             least = min(one, other)
             self._compare(old.take_time(least), new.take_time(least))
         while old.left:
@@ -250,7 +250,7 @@ class _Walking:
         count = min(old.left, new.left, self._tried)
         while count:
             if _equal(old, new, count):
-                for sink, rows in old.piece.of_sinks(old.at, old.at + count):
+                for sink, rows in old.rows.of_sinks(old.at, old.at + count):
                     self._same(sink, rows, 0)
                 old.at += count
                 new.at += count
@@ -296,13 +296,13 @@ class _Walking:
 
 
 def _equal(old: _Reader, new: _Reader, count: int) -> bool:
-    if count > _LISTED_MAX and isinstance(old.piece, RecordedRows) and isinstance(new.piece, RecordedRows):
-        return same_rows(old.piece.batch.slice(old.at, count), new.piece.batch.slice(new.at, count))
+    if count > _LISTED_MAX and isinstance(old.rows, RecordedRows) and isinstance(new.rows, RecordedRows):
+        return same_rows(old.rows.batch.slice(old.at, count), new.rows.batch.slice(new.at, count))
     one, other = slice(old.at, old.at + count), slice(new.at, new.at + count)
     return (
-        old.piece.data[one] == new.piece.data[other]
-        and old.piece.metas[one] == new.piece.metas[other]
-        and list(old.piece.sinks[one]) == list(new.piece.sinks[other])
+        old.rows.data[one] == new.rows.data[other]
+        and old.rows.metas[one] == new.rows.metas[other]
+        and list(old.rows.sinks[one]) == list(new.rows.sinks[other])
     )
 
 

@@ -349,7 +349,7 @@ class _Investigation:
         if relevant.all:  # the fastest order
             until = max(item.position for item in self._items) + 1 if self._items else None
             with replayed(self._record, check.dataflow, until=until) as run:
-                for _ in run.pieces():
+                for _ in run.batches():
                     check.check()
         else:
             for _ in traced(check.dataflow, self._given, meta, relevant=relevant, after_batch=check.check):

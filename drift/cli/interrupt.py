@@ -50,7 +50,7 @@ class Interrupts:
             signal.signal(number, before)
 
     def check(self) -> None:
-        """Act on a signal that came during writing; called between two pieces."""
+        """Act on a signal that came during writing; called between two batches."""
         if self.number:
             raise KeyboardInterrupt
 

@@ -176,8 +176,8 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, Noted], printed: Printed
                     click.echo(f"goes on from cut {cut.number} at {at}", err=True)
                 line.follow(running)
                 interrupts.running = running
-                for piece in running.pieces():
-                    position = piece.position + len(piece.metas)
+                for batch in running.batches():
+                    position = batch.position + len(batch.metas)
                     interrupts.check()
             if interrupts.stopped and printed.summary:
                 read = f"after {running.report.items_in:,} items"

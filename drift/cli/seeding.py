@@ -264,7 +264,7 @@ def _inputs(
         name = source.name
         if name in specs:
             inputs[name] = _all_of(specs[name])
-            described[name] = f"pieces of {specs[name]} ({len(inputs[name]):,} items)"
+            described[name] = f"chunks of {specs[name]} ({len(inputs[name]):,} items)"
         elif name in given:
             inputs[name] = given[name]
             described[name] = "the test's strategy"
@@ -315,8 +315,8 @@ def _that_fits(dataflow: Dataflow, name: str) -> tuple[str, Any]:
     for kind, strategy in kinds.items():
         payloads = st.integers(0, ITEMS_MAX).flatmap(_lists_of(strategy))
         comes_out = False
-        for piece in drawn(payloads, 0, 20):
-            inputs = in_order(dataflow, {source.name: [] for source in dataflow.sources} | {name: piece})
+        for sample in drawn(payloads, 0, 20):
+            inputs = in_order(dataflow, {source.name: [] for source in dataflow.sources} | {name: sample})
             output = reference(Case(dataflow, inputs, Schedule()))
             if output.error is not None:
                 if first_error is None and isinstance(output.error, DriftError):

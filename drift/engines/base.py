@@ -68,7 +68,7 @@ class Engine(Protocol):
     """Runs a dataflow; constructed with everything it needs, and always closed.
 
     Attributes:
-        needs_items: set to False before `released` if only the digest is wanted; the engine may then omit pieces.
+        needs_items: set to False before `released` if only the digest is wanted; the engine may then omit batches.
     """
 
     needs_items: bool
@@ -78,7 +78,7 @@ class Engine(Protocol):
         """How far the run has come."""
 
     def released(self) -> Iterator[Released]:
-        """The output, piece by piece; an empty piece if there is nothing new for a while, so that the caller can act.
+        """The output, batch by batch; an empty batch if there is nothing new for a while, so that the caller can act.
 
         Raises:
             DriftError: the run failed; everything released before stands.

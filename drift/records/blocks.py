@@ -72,8 +72,8 @@ class Blocks:
             room = BLOCK_ITEMS - self.rows % BLOCK_ITEMS
             end = min(start + room, count)
             data = metas.slice(start, end).joined().tobytes()
-            piece = Encoded(end - start, data, payloads.slice(start, end).joined().tobytes(), False)
-            self.digest.add_encoded(piece)
+            encoded = Encoded(end - start, data, payloads.slice(start, end).joined().tobytes(), False)
+            self.digest.add_encoded(encoded)
             self._meta_checks.append(of_metas[start:end].tobytes())
             self._payload_checks.append(of_payloads[start:end].tobytes())
             self.rows += end - start

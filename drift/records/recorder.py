@@ -200,7 +200,7 @@ class Recorder:
         else:
             self._heartbeats[arrival.source] = arrival  # sent with the next message: only the last of several matters
 
-    def released(self, piece: Released, encoded: Sequence[Encoded] = ()) -> tuple[Released, PayloadError | None]:
+    def released(self, batch: Released, encoded: Sequence[Encoded] = ()) -> tuple[Released, PayloadError | None]:
         """Output, before the caller gets it; if a payload cannot be recorded, what is before it and an error.
 
         Args:
@@ -208,37 +208,37 @@ class Recorder:
         """
         error: PayloadError | None = None
         if not encoded:
-            encoded = encoded_pieces(piece.metas, piece.payloads, BLOCK_ITEMS - self._open_items)
+            encoded = encoded_pieces(batch.metas, batch.payloads, BLOCK_ITEMS - self._open_items)
         start = 0
         self._flush_heartbeats()
         for block in encoded:
             if not block.plain:
-                bad = self._storable.check(piece.payloads[start : start + block.items], "the output")
+                bad = self._storable.check(batch.payloads[start : start + block.items], "the output")
                 if bad is not None:
                     index, error = bad
-                    piece = piece.before(piece.position + start + index)
-                    kept = piece.metas[start:], piece.payloads[start:]
-                    (block,) = encoded_pieces(*kept) or (Encoded(0, b"", b"", True),)
+                    batch = batch.before(batch.position + start + index)
+                    rest = batch.metas[start:], batch.payloads[start:]
+                    (block,) = encoded_pieces(*rest) or (Encoded(0, b"", b"", True),)
             if block.items:
-                self._send_output(piece, start, block)
+                self._send_output(batch, start, block)
                 start += block.items
             if error is not None:
                 break
-        return piece, error
+        return batch, error
 
-    def _send_output(self, piece: Released, start: int, block: Encoded) -> None:
-        metas = piece.metas
+    def _send_output(self, batch: Released, start: int, block: Encoded) -> None:
+        metas = batch.metas
         sinks: int | list[int]
-        if isinstance(piece.sinks, str):
-            sinks = self._sinks[piece.sinks]
+        if isinstance(batch.sinks, str):
+            sinks = self._sinks[batch.sinks]
         else:
-            sinks = list(map(self._sinks.__getitem__, piece.sinks[start : start + block.items]))
+            sinks = list(map(self._sinks.__getitem__, batch.sinks[start : start + block.items]))
         numbers = numbers_of(metas)
         if numbers is not None:
             first_time, data = numbers[0] + start, numbers[1]
         else:  # an engine does not encode computed metas for it
             first_time, data = None, block.metas or encode_metas(metas[start : start + block.items])
-        self._send(Output(piece.position + start, block.items, first_time, data, block.payloads, sinks))
+        self._send(Output(batch.position + start, block.items, first_time, data, block.payloads, sinks))
         self._open_items = (self._open_items + block.items) % BLOCK_ITEMS
 
     def _flush_heartbeats(self) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from drift.batches import Batches
 from drift.extras import need
-from drift.pieces import Pieces
 from drift.running.checks import check_names
 from drift_graph.graph import Dataflow
 
@@ -24,7 +24,7 @@ class Exports:
     """A run whose output can be exported as a table."""
 
     dataflow: Dataflow
-    _pieces: Pieces
+    _batches: Batches
 
     def to_arrow(
         self, *, of: str | None = None, columns: Sequence[str] | Mapping[str, Any] | None = None
@@ -48,7 +48,7 @@ class Exports:
 
         if of is not None:
             check_names("sink", {sink.name for sink in self.dataflow.sinks}, {of: None}, self.dataflow)
-        return table_of(self._pieces, of, columns)
+        return table_of(self._batches, of, columns)
 
     def to_pandas(
         self, *, of: str | None = None, columns: Sequence[str] | Mapping[str, Any] | None = None

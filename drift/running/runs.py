@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from drift.all_engines import EngineKind, engine_kinds
+from drift.batches import Batches, called_on, taken_in_a_thread
 from drift.engines.base import Engine, Progress
 from drift.engines.feed import Feed, taker_of_late
 from drift.engines.memory import peak_memory_bytes
@@ -24,7 +25,6 @@ from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.engines.settings import Settings
 from drift.extras import need
 from drift.guarantees import Guarantee, guarantee
-from drift.pieces import Pieces, called_on, taken_in_a_thread
 from drift.running.checks import check_names, check_state
 from drift.running.exports import Exports
 from drift.running.report import Report
@@ -154,7 +154,7 @@ class Run(Exports):
         self._looped_over = Sampler()
         self._samples: list[Sample] = []  # of the items handed to the caller
         self._outcome: tuple[str, BaseException | None] = ("stopped", None)
-        self._pieces = Pieces(self._run(), self._end)
+        self._batches = Batches(self._run(), self._end)
         self._digest = ""
         self._begun = False
         self._handed: Iterator[Item[Any]] = iter(())  # the items of the last batch
@@ -168,18 +168,18 @@ class Run(Exports):
 
     def __aiter__(self) -> AsyncIterator[Item[Any]]:
         """The items, for a coroutine; functions, sources and sinks run in a separate thread."""
-        return taken_in_a_thread(self._pieces, self._items_of)
+        return taken_in_a_thread(self._batches, self._items_of)
 
-    def pieces(self) -> Iterator[Released]:
+    def batches(self) -> Iterator[Released]:
         """The output in batches of consecutive items, as columns; empty batches while there is nothing new."""
-        return self._pieces
+        return self._batches
 
     def finish(self) -> Report:
         """Run to the end; only the sinks get the output."""
         takers = self._sinks or self._recorder or self._own_digest or self._watching.page or self._keeper
         if not self._begun and not takers:
             self._engine.needs_items = False
-        for _ in self._pieces:
+        for _ in self._batches:
             pass
         return self.report
 
@@ -267,7 +267,7 @@ class Run(Exports):
 
         It waits for the present batch, or until a source that is not live gives something.
         """
-        self._pieces.close()
+        self._batches.close()
         deque(self._handed, maxlen=0)  # a loop over the run ends here, not at the end of the batch
 
     def __enter__(self) -> Run:
@@ -337,7 +337,7 @@ class Run(Exports):
 
     @undisturbed
     def _end(self) -> None:
-        if self._seconds is None and not self._pieces.is_of_a_fork:
+        if self._seconds is None and not self._batches.is_of_a_fork:
             self._digest = self._engine.hexdigest()
             with ExitStack() as closing:  # each is closed, even if closing another raises
                 for sink in self._sinks.by_name.values():
@@ -368,30 +368,30 @@ class Run(Exports):
             if self._recorder is not None:
                 self._recorder.start()
             self._watching.start()
-            for piece in self._engine.released():
+            for batch in self._engine.released():
                 if self._until is not None:
-                    piece = piece.before(self._until)
+                    batch = batch.before(self._until)
                 if self._own_digest is not None:
-                    self._own_digest.add(piece.metas, piece.payloads)
-                    self._handed_out += len(piece.metas)
+                    self._own_digest.add(batch.metas, batch.payloads)
+                    self._handed_out += len(batch.metas)
                 error: Exception | None = None
-                if self._recorder is not None and piece.metas:
-                    piece, error = self._to_record(piece, self._recorder)
-                if self._sinks and piece.metas:
-                    self._sinks.write(piece)
-                self._watching.take(piece, self._engine.progress)
+                if self._recorder is not None and batch.metas:
+                    batch, error = self._to_record(batch, self._recorder)
+                if self._sinks and batch.metas:
+                    self._sinks.write(batch)
+                self._watching.take(batch, self._engine.progress)
                 self._feed.released(self._engine.progress.released_below)
-                keeper = self._keeper if piece.error is None else None  # minimal time may be past what failed
+                keeper = self._keeper if batch.error is None else None  # minimal time may be past what failed
                 if keeper is not None and keeper.is_due(self._engine.progress.items_in):
                     keeper.take()
-                yield piece
+                yield batch
                 samples, self._samples = self._samples, []
                 check_unchanged(samples, "the loop over the run")
                 if self._is_to_pause and keeper is not None and keeper.pause():
                     return
                 if error is not None:
                     raise error
-                if self._until is not None and piece.position + len(piece.metas) >= self._until:
+                if self._until is not None and batch.position + len(batch.metas) >= self._until:
                     return
             if self._keeper is not None:
                 self._keeper.take()
@@ -409,17 +409,17 @@ class Run(Exports):
             self._end()
 
     @undisturbed
-    def _to_record(self, piece: Released, recorder: Recorder) -> tuple[Released, Exception | None]:
+    def _to_record(self, batch: Released, recorder: Recorder) -> tuple[Released, Exception | None]:
         """The part of a batch that the record can store, and the error to end with after that."""
         of_engine = getattr(self._engine, "encoded", None)  # as bytes, if the digest was made in this process
-        return recorder.released(piece, of_engine() if of_engine is not None else ())
+        return recorder.released(batch, of_engine() if of_engine is not None else ())
 
     def _iterate(self) -> Iterator[Iterator[Item[Any]]]:
-        for piece in self._pieces:
-            yield self._items_of(piece)
+        for batch in self._batches:
+            yield self._items_of(batch)
 
-    def _items_of(self, piece: Released) -> Iterator[Item[Any]]:
-        position, metas, payloads, sinks, _ = piece
+    def _items_of(self, batch: Released) -> Iterator[Item[Any]]:
+        position, metas, payloads, sinks, _ = batch
         self._samples = self._looped_over.sample(payloads)
         self._handed = items(payloads, range(position, position + len(payloads)), sinks, metas)
         return self._handed

@@ -34,11 +34,11 @@ class Sinks:
             sink.open()
 
     @undisturbed
-    def write(self, piece: Released) -> None:
+    def write(self, batch: Released) -> None:
         """Give each sink its items of a batch."""
-        samples = self._written.sample(piece.payloads)
+        samples = self._written.sample(batch.payloads)
         for name, sink in self.by_name.items():
-            _write_to(name, sink, piece)
+            _write_to(name, sink, batch)
             check_unchanged(samples, f"sink {name!r}")
 
     def complete(self, *, stopped: bool) -> None:
@@ -50,17 +50,17 @@ class Sinks:
                 sink.complete()
 
 
-def _write_to(name: str, sink: Sink, piece: Released) -> None:
-    if isinstance(piece.sinks, str):
-        if piece.sinks == name:
-            sink.write(range(piece.position, piece.position + len(piece.metas)), piece.metas, piece.payloads)
+def _write_to(name: str, sink: Sink, batch: Released) -> None:
+    if isinstance(batch.sinks, str):
+        if batch.sinks == name:
+            sink.write(range(batch.position, batch.position + len(batch.metas)), batch.metas, batch.payloads)
     else:
-        at = [index for index, each in enumerate(piece.sinks) if each == name]
+        at = [index for index, each in enumerate(batch.sinks) if each == name]
         if at:
             sink.write(
-                [piece.position + index for index in at],
-                [piece.metas[index] for index in at],
-                [piece.payloads[index] for index in at],
+                [batch.position + index for index in at],
+                [batch.metas[index] for index in at],
+                [batch.payloads[index] for index in at],
             )
 
 

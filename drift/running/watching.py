@@ -48,19 +48,19 @@ class Watching:
         if self._telemetry is not None:
             self._telemetry.start()
 
-    def take(self, piece: Released, progress: Progress) -> None:
+    def take(self, batch: Released, progress: Progress) -> None:
         """Report news: a batch, diverted items, a source that all wait for."""
         if self.page is not None:
-            self.page.status.take(piece)
+            self.page.status.take(batch)
         if progress.late_items:
             self._log.late(progress.late_items)
-        if self._has_errors and piece.metas:
-            sinks = piece.sinks
-            self._set_apart += len(piece.metas) * (sinks == ERRORS) if isinstance(sinks, str) else sinks.count(ERRORS)
+        if self._has_errors and batch.metas:
+            sinks = batch.sinks
+            self._set_apart += len(batch.metas) * (sinks == ERRORS) if isinstance(sinks, str) else sinks.count(ERRORS)
             self._log.diverted(self._set_apart)
         if self._telemetry is not None:
             self._telemetry.take(progress, self._set_apart)
-        if not piece.metas:
+        if not batch.metas:
             silent_s = progress.silent_s
             self._log.silent(progress.held_by if silent_s >= SILENT_S else "", silent_s, progress.unsettled)
 

@@ -171,10 +171,10 @@ class ParquetSink(ResumingSink):
         unfinished = self._path / f".part-{os.getpid()}.unfinished"
         try:
             with self._taking(self._positions or [last.position], PayloadError, OSError):
-                pieces = [table.replace_schema_metadata() for table in before]
+                tables = [table.replace_schema_metadata() for table in before]
                 if self._positions:
-                    pieces.append(self._table())
-                table = pa.concat_tables(pieces, promote_options="permissive")
+                    tables.append(self._table())
+                table = pa.concat_tables(tables, promote_options="permissive")
                 table = table.replace_schema_metadata({_META: last.meta.hex()})
                 pq.write_table(table, unfinished, compression="zstd")
                 with unfinished.open("rb") as written:

@@ -48,21 +48,21 @@ def _array(values: list[Any], field: pa.Field, of: str) -> pa.Array:
 
 
 class Tables:
-    """Makes tables of payloads, piece by piece.
+    """Makes tables of payloads, batch by batch.
 
     Args:
         of: what the payloads are of, for errors.
         wanted: names of the columns, or their types by name; None for what the payloads have.
 
     Attributes:
-        pieces: what has been made.
+        batches: what has been made.
     """
 
     def __init__(self, of: str, wanted: Sequence[str] | Mapping[str, pa.DataType] | None) -> None:
         self._of = of
         self._names = None if wanted is None else list(wanted)
         self._types = dict(wanted) if isinstance(wanted, Mapping) else {}
-        self.pieces: list[pa.Table] = []
+        self.batches: list[pa.Table] = []
 
     def add(self, items: Mapping[str, pa.Array], payloads: list[Any]) -> None:
         """The next items: what is known of them, and their payloads."""
@@ -75,7 +75,7 @@ class Tables:
             kind = self._types.get(name)
             column = _inferred(each, name, self._of) if kind is None else _array(each, pa.field(name, kind), self._of)
             arrays[f"payload.{name}" if name in items else name] = column
-        self.pieces.append(pa.table(arrays))
+        self.batches.append(pa.table(arrays))
 
     def table(self) -> pa.Table:
         """All of them.
@@ -83,10 +83,10 @@ class Tables:
         Raises:
             PayloadError: a field has values of types that no column holds.
         """
-        if not self.pieces:
+        if not self.batches:
             return pa.table({name: pa.array([], pa.null()) for name in self._names or ()})
         try:
-            return pa.concat_tables(self.pieces, promote_options="permissive")
+            return pa.concat_tables(self.batches, promote_options="permissive")
         except pa.ArrowTypeError as error:
             raise PayloadError(f"{self._of!r}: {error}; {DECLARE}", step=self._of) from None
 

@@ -1,7 +1,6 @@
 """A run on Spark: sources into rows, a shuffle and a kernel for each level of the graph, and the output in order.
 
-Invariant: the output equals the reference's, whatever the partitions, and the driver holds only a few pieces of it at a
-time.
+Invariant: the output equals the reference's, whatever the partitions; the driver has only a few batches in memory.
 
 Why: the rows of each task are merged in the order of metas and go through the machines of the other engines, so
 nothing is ever taken back. The last level is cut into ranges of metas, one for each task. Every earlier task reports to
@@ -74,8 +73,7 @@ class SparkEngine:
         return False
 
     def cut(self) -> Taken | None:
-        """The cut at the end of the run, which has no states; None before: a Spark job has no point to take a cut at.
-        """
+        """The cut at the end of the run, which has no states; None before: a Spark job has no moment for a cut."""
         if not self._ended:
             return None
         self._ended = False
@@ -84,7 +82,7 @@ class SparkEngine:
         return Taken(END_OF_TIME, output, {}, blocks, self.progress.tombstones)
 
     def released(self) -> Iterator[Released]:
-        """See `Engine`. If nobody needs the items, all pieces are empty."""
+        """See `Engine`. If nobody needs the items, all batches are empty."""
         if self._begin is not None and self._begin.cut.is_last:
             return
         if self._own:
@@ -118,8 +116,8 @@ class SparkEngine:
             if row.items >= 0:
                 encoded, columns, sinks = pickle.loads(row.body)
                 metas, payloads, _ = unpacked_pieces(encoded, columns)
-                for piece in encoded:
-                    self._digest.add_encoded(piece)
+                for part in encoded:
+                    self._digest.add_encoded(part)
                 self._encoded = encoded if columns is None else self._digest.add(metas, payloads)
                 self.progress.items_out = row.position + row.items
                 self._last = metas[-1]
@@ -164,7 +162,7 @@ class SparkEngine:
         return self._digest.blocks
 
     def encoded(self) -> Sequence[Encoded]:
-        """The items of the last piece as bytes, for a record, so that they are encoded only once."""
+        """The items of the last batch as bytes, for a record, so that they are encoded only once."""
         return self._encoded
 
     def observed(self) -> Observed:

@@ -247,8 +247,7 @@ def _with_places(
 
 
 def number_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Count the rows of each place in rows sorted by place, and run the maps after the source; gives rows of batches.
-    """
+    """Count the rows of each place in rows sorted by place, and run the maps after the source; yields batches."""
     every = numbered(reading, batches)
     new = (columns.cut(bisect_left(columns.metas, work.begin), len(columns.metas)) for columns in every)
     pieces = ((reading.name, columns, columns.metas[0]) for columns in new if columns.metas)

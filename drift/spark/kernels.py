@@ -210,7 +210,7 @@ def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iter
     yield from outbox.rest()
 
 
-#: What `release` gives: pieces of the output in order, and at the end of each range what is left of it.
+#: What `release` gives: batches of the output in order, and at the end of each range what is left of it.
 RELEASED = pa.schema([("target", pa.int32()), ("position", pa.int64()), ("items", pa.int64()), ("body", pa.binary())])
 RELEASED_DDL = "target int, position long, items long, body binary"
 
@@ -235,23 +235,23 @@ class RangeEnd:
 
 
 def run_release(work: Work, batches: Iterable[pa.RecordBatch], *, with_items: bool) -> Iterator[pa.RecordBatch]:
-    """The output barrier of one range: pieces with their items where these are wanted, and a `RangeEnd`."""
-    released = OutputRange(work, batches)
-    for piece in released.pieces():
-        if with_items and piece.payloads:
-            body = pickle.dumps((*packed_pieces(piece.metas, piece.payloads, released.encoded), piece.sinks), 5)
-            yield _released_row(released.target, piece.position, len(piece.metas), body)
-    if released.target >= 0:
-        end = RangeEnd(*released.digest.parts(), released.error, released.items_read, released.tombstones)
-        yield _released_row(released.target, released.position, -1, pickle.dumps(end, 5))
+    """The output barrier of one range: batches with their items where these are wanted, and a `RangeEnd`."""
+    output = OutputRange(work, batches)
+    for batch in output.released():
+        if with_items and batch.payloads:
+            body = pickle.dumps((*packed_pieces(batch.metas, batch.payloads, output.encoded), batch.sinks), 5)
+            yield _released_row(output.target, batch.position, len(batch.metas), body)
+    if output.target >= 0:
+        end = RangeEnd(*output.digest.parts(), output.error, output.items_read, output.tombstones)
+        yield _released_row(output.target, output.position, -1, pickle.dumps(end, 5))
 
 
-def released_pieces(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[Released]:
-    """The items of one range; the last piece holds the error, where there is one."""
-    released = OutputRange(work, batches)
-    yield from released.pieces()
-    if released.error is not None:
-        yield Released(released.position, [], [], "", released.error)
+def released_batches(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[Released]:
+    """The items of one range; the last batch holds the error, where there is one."""
+    output = OutputRange(work, batches)
+    yield from output.released()
+    if output.error is not None:
+        yield Released(output.position, [], [], "", output.error)
 
 
 def _released_row(target: int, position: int, items: int, body: bytes) -> pa.RecordBatch:
@@ -278,10 +278,10 @@ class OutputRange:
 
     @property
     def encoded(self) -> Sequence[Encoded]:
-        """The last piece, as the bytes that went into the digest."""
+        """The last released batch, as the bytes that went into the digest."""
         return self._barrier.encoded
 
-    def pieces(self) -> Iterator[Released]:
+    def released(self) -> Iterator[Released]:
         """The items of the range; ends at an error."""
         barrier, end = self._barrier, self._work.end
         inbox = Inbox(_READY_ITEMS, self._work.repeats)
@@ -334,7 +334,7 @@ class OutputRange:
             return
         for port, columns in parts:
             self._barrier.add(port, columns)
-        piece = self._barrier.release(bound)
-        if piece is not None:
-            self.error = piece.error
-            yield piece
+        batch = self._barrier.release(bound)
+        if batch is not None:
+            self.error = batch.error
+            yield batch

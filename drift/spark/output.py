@@ -17,7 +17,7 @@ from drift.engines.feed import Feed, taker_of_late
 from drift.sinks.typed import payload_arrays
 from drift.sources.arguments import as_source
 from drift.sources.frames import FrameSource
-from drift.spark.kernels import Work, released_pieces
+from drift.spark.kernels import Work, released_batches
 from drift.spark.kind import SPARK
 from drift.spark.prepare import Prepared, check_finite
 from drift.spark.sessions import active
@@ -129,16 +129,16 @@ def run_output(
     work: Work, batches: Iterable[pa.RecordBatch], *, sink: str | None, columns: list[pa.Field] | None
 ) -> Iterator[pa.RecordBatch]:
     """The items of one range as rows."""
-    for piece in released_pieces(work, batches):
-        yield from output_rows(piece, sink, columns)
-        _raise_error(piece)
+    for batch in released_batches(work, batches):
+        yield from output_rows(batch, sink, columns)
+        _raise_error(batch)
 
 
-def output_rows(piece: Released, sink: str | None, columns: list[pa.Field] | None) -> Iterator[pa.RecordBatch]:
-    """The items of a piece as rows, of one sink or of all."""
-    positions: Sequence[int] = range(piece.position, piece.position + len(piece.metas))
-    metas, payloads = list(piece.metas), piece.payloads
-    names = [piece.sinks] * len(metas) if isinstance(piece.sinks, str) else piece.sinks
+def output_rows(batch: Released, sink: str | None, columns: list[pa.Field] | None) -> Iterator[pa.RecordBatch]:
+    """The items of a batch as rows, of one sink or of all."""
+    positions: Sequence[int] = range(batch.position, batch.position + len(batch.metas))
+    metas, payloads = list(batch.metas), batch.payloads
+    names = [batch.sinks] * len(metas) if isinstance(batch.sinks, str) else batch.sinks
     if sink is not None:
         wanted = [index for index, name in enumerate(names) if name == sink]
         positions = [positions[index] for index in wanted]
@@ -149,9 +149,9 @@ def output_rows(piece: Released, sink: str | None, columns: list[pa.Field] | Non
         yield _rows(positions, metas, names, payloads, columns)
 
 
-def _raise_error(piece: Released) -> None:
-    if piece.error is not None:
-        raise piece.error
+def _raise_error(batch: Released) -> None:
+    if batch.error is not None:
+        raise batch.error
 
 
 def _rows(

@@ -111,20 +111,20 @@ def release(
 ) -> Iterator[pa.RecordBatch]:
     """The items of one range of a micro-batch, with positions from `start` on; then states, and a `RangeEnd`."""
     states: list[Row] = []
-    released = OutputRange(work, _without_states(batches, work.opened().last, start, states))
+    output = OutputRange(work, _without_states(batches, work.opened().last, start, states))
     error: DriftError | None = None
     try:
-        for piece in released.pieces():
-            for rows in output_rows(piece, sink, columns):
+        for batch in output.released():
+            for rows in output_rows(batch, sink, columns):
                 yield _widened(schema, rows)
     except DriftError as raised:  # a payload that does not fit its columns
         error = raised
-    if released.target >= 0:
-        end = RangeEnd(*released.digest.parts(), error or released.error)
-        states.append(Row(-1, released.target, BEGINNING, END, released.position, pickle.dumps(end, 5)))
+    if output.target >= 0:
+        end = RangeEnd(*output.digest.parts(), error or output.error)
+        states.append(Row(-1, output.target, BEGINNING, END, output.position, pickle.dumps(end, 5)))
     if states:
-        kept = record_batch(states)
-        yield _widened(schema, pa.RecordBatch.from_arrays(kept.columns, names=KEPT))
+        stored = record_batch(states)
+        yield _widened(schema, pa.RecordBatch.from_arrays(stored.columns, names=KEPT))
 
 
 def _without_states(

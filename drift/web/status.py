@@ -1,9 +1,9 @@
 """The status of a run, as a value that can be encoded as JSON.
 
-Invariant: reading the status costs the run almost nothing, and a piece of output costs it a few additions; nothing here
+Invariant: reading the status costs the run almost nothing, and a batch of output costs it a few additions; nothing here
 waits for the run, nor the run for anything here.
 
-Why: the thread that serves the numbers reads them as they are. Of each piece only a reference is stored; its last items
+Why: the thread that serves the numbers reads them as they are. Of each batch only a reference is stored; its last items
 become text when a viewer asks.
 """
 
@@ -74,7 +74,7 @@ class Status:
         self.error = ""
         self._lock = threading.Lock()
         self._sinks: Counter[str] = Counter({sink.name: 0 for sink in run.dataflow.sinks})
-        self._latest: deque[Released] = deque(maxlen=_ROWS)  # pieces, in which the latest items are
+        self._latest: deque[Released] = deque(maxlen=_ROWS)  # batches, in which the latest items are
         self._looks: deque[_Look] = deque()
         self._history: deque[list[float]] = deque(maxlen=_HISTORY)
         self._bars: deque[tuple[int, list[Any]]] = deque()
@@ -86,9 +86,9 @@ class Status:
         self._began_s = time.monotonic()
         self.state = "running"
 
-    def take(self, piece: Released) -> None:
-        """Take a piece of the output."""
-        count, sinks = len(piece.metas), piece.sinks
+    def take(self, batch: Released) -> None:
+        """Take a batch of the output."""
+        count, sinks = len(batch.metas), batch.sinks
         if not count:
             return
         with self._lock:
@@ -98,7 +98,7 @@ class Status:
                 self._sinks.update(sinks)
             if count >= _ROWS:
                 self._latest.clear()
-            self._latest.append(piece)
+            self._latest.append(batch)
 
     def end(self, state: str, error: BaseException | None) -> None:
         self.state = state
@@ -213,15 +213,15 @@ class Status:
         """The latest items of the output, the last first."""
         with self._lock:
             latest = list(self._latest)
-        found = ((piece, at) for piece in reversed(latest) for at in reversed(range(len(piece.metas))))
+        found = ((batch, at) for batch in reversed(latest) for at in reversed(range(len(batch.metas))))
         return [
             {
-                "position": piece.position + at,
-                "sink": piece.sinks if isinstance(piece.sinks, str) else piece.sinks[at],
-                "time": time_of(piece.metas[at]),
-                "payload": safe_text(repr, piece.payloads[at], _PAYLOAD_CHARACTERS),
+                "position": batch.position + at,
+                "sink": batch.sinks if isinstance(batch.sinks, str) else batch.sinks[at],
+                "time": time_of(batch.metas[at]),
+                "payload": safe_text(repr, batch.payloads[at], _PAYLOAD_CHARACTERS),
             }
-            for piece, at in islice(found, _ROWS)
+            for batch, at in islice(found, _ROWS)
         ]
 
 

@@ -44,7 +44,7 @@ class Telemetry:
         self._span = self._tracer.start_span(f"drift run {self._run.dataflow.name}", attributes=self._attributes)
 
     def take(self, progress: Progress, diverted: int) -> None:
-        """Called after each released piece; updates the counters once a second."""
+        """Called after each released batch; updates the counters once a second."""
         now_s = time.monotonic()
         if now_s >= self._next_s:
             self._next_s = now_s + _EVERY_S

@@ -1,11 +1,11 @@
-"""The pieces of a run, taken by any thread, and means to end a run from outside.
+"""The batches of a run, taken by any thread, and means to end a run from outside.
 
 Invariant: at most one thread at a time is inside the run; after `close` has returned, in any thread, none is and none
 will be, and everything that the run had started is gone.
 
-Why: each piece is taken under a lock, and `close` sets a flag before it takes the lock: so the holder of the lock
-releases it at the next piece, and takes no other. A thread that closes the run from inside, as a sink or a signal
-handler may, cannot wait for itself: then the run ends with the present piece. A fork has only a copy of the run, so
+Why: each batch is taken under a lock, and `close` sets a flag before it takes the lock: so the holder of the lock
+releases it at the next batch, and takes no other. A thread that closes the run from inside, as a sink or a signal
+handler may, cannot wait for itself: then the run ends with the present batch. A fork has only a copy of the run, so
 closing that copy does not touch processes and files.
 """
 
@@ -26,16 +26,16 @@ from drift_graph.errors import ProcessError, SettingsError
 T = TypeVar("T")
 
 
-class Pieces(Iterator[Released]):
+class Batches(Iterator[Released]):
     """See the module.
 
     Args:
-        pieces: of the run; ended by its `close`.
+        batches: of the run; ended by its `close`.
         end: cleans up, also if the run has not begun; may be called twice.
     """
 
-    def __init__(self, pieces: Generator[Released, None, None], end: Callable[[], None]) -> None:
-        self._pieces = pieces
+    def __init__(self, batches: Generator[Released, None, None], end: Callable[[], None]) -> None:
+        self._batches = batches
         self._end = end
         self._lock = threading.RLock()
         self._closing = self._inside = False
@@ -57,21 +57,21 @@ class Pieces(Iterator[Released]):
                 self._close()
             self._inside = True
             try:
-                return next(self._pieces)
+                return next(self._batches)
             finally:
                 self._inside = False
 
     def close(self) -> None:
-        """End the run at the present piece, and wait for that."""
+        """End the run at the present batch, and wait for that."""
         if self.is_of_a_fork:
             return
         self._closing = True
         with self._lock:
-            if not self._inside:  # otherwise this thread is inside, and ends it at the next piece
+            if not self._inside:  # otherwise this thread is inside, and ends it at the next batch
                 self._close()
 
     def _close(self) -> None:
-        self._pieces.close()
+        self._batches.close()
         self._end()
 
 
@@ -104,8 +104,8 @@ def called_on(numbers: tuple[int, ...], stop: Callable[[], None]) -> Iterator[No
         restore()
 
 
-async def taken_in_a_thread(pieces: Pieces, make: Callable[[Released], Iterator[T]]) -> AsyncIterator[T]:
-    """The results of `make` for each piece, for a coroutine. The run has its own thread, so no other task waits.
+async def taken_in_a_thread(batches: Batches, make: Callable[[Released], Iterator[T]]) -> AsyncIterator[T]:
+    """The results of `make` for each batch, for a coroutine. The run has its own thread, so no other task waits.
 
     When the iteration has ended, for whatever reason, so has the run. The thread has the context of the caller.
     """
@@ -116,14 +116,14 @@ async def taken_in_a_thread(pieces: Pieces, make: Callable[[Released], Iterator[
     thread = ThreadPoolExecutor(1, "drift run")
 
     def take() -> Released | None:
-        return context.run(next, pieces, None)
+        return context.run(next, batches, None)
 
     try:
-        while (piece := await loop.run_in_executor(thread, take)) is not None:
-            for each in make(piece):
+        while (batch := await loop.run_in_executor(thread, take)) is not None:
+            for each in make(batch):
                 yield each
     finally:
         try:
-            await asyncio.shield(loop.run_in_executor(thread, pieces.close))
+            await asyncio.shield(loop.run_in_executor(thread, batches.close))
         finally:
             thread.shutdown(wait=False)
