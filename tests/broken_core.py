@@ -150,10 +150,10 @@ BREAKAGES = [
         CANONICAL,
     ),
     one(
-        "places of equal ties are taken for new",
+        "stamps of equal ties are taken for new",
         "graph/drift_graph/metas/event.py",
-        "return all(map(lt, each, islice(each, 1, None)))\n\n    def places_from",
-        "return True\n\n    def places_from",
+        "return all(map(lt, each, islice(each, 1, None)))\n\n    def stamps_from",
+        "return True\n\n    def stamps_from",
         ("tests/test_in_order.py",),
     ),
     one(
@@ -471,8 +471,8 @@ BREAKAGES = [
     one(
         "ordinals not counted in event time",
         _TIMES,
-        "self._places.come(place, ordinal + 1, first)",
-        "self._places.come(place, ordinal, first)",
+        "self._stamp_counts.set_count(stamp, ordinal + 1, first)",
+        "self._stamp_counts.set_count(stamp, ordinal, first)",
     ),
     one(
         "ties by arrival",

@@ -133,8 +133,8 @@ class Laws:
 
 def least_memory() -> None:
     """The machines keep a little more than they need, for speed; the least is the harder case."""
-    scan_module._SETTLED_KEPT_MAX = 0
-    log_module._CUT_ITEMS_MIN, log_module._HISTORIES_KEPT_MIN, log_module._ABOVE_ITEMS_MIN = 1, 0, 0
+    scan_module._SETTLED_RETAINED_MAX = 0
+    log_module._CUT_ITEMS_MIN, log_module._HISTORIES_RETAINED_MIN, log_module._ABOVE_ITEMS_MIN = 1, 0, 0
 
 
 def main(seeds_max: int = SEEDS_MAX, kind: int = -1) -> None:

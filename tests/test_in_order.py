@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drift
-import drift_graph.places
+import drift_graph.stamp_counts
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.ordering import Ordering
 from drift.machines.plan import Plan
@@ -22,7 +22,7 @@ from drift_graph.canonical import encode_metas, encode_plain
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, MetaParts, pack_time, varint
 from drift_graph.metas import EventMetas, NumberedMetas, is_increasing, least_meta, metas_from_on, with_suffix
-from drift_graph.metas.event import packed_ties, places_of
+from drift_graph.metas.event import packed_ties, stamps_of
 from drift_graph.times import Arrived, SourceMachine
 
 TIMES = st.one_of(st.integers(-5, 5), st.integers(2**24 - 3, 2**24 + 3), st.integers(-(2**63), 2**63 - 1))
@@ -30,21 +30,21 @@ TIES = st.one_of(st.integers(0, 300), st.integers(2**32 - 2, 2**32 + 2), st.inte
 PLACES = st.lists(st.tuples(TIMES, TIES), min_size=1, max_size=40, unique=True)
 
 
-def listed(places: list[tuple[int, int]], rank: bytes, ending: bytes) -> list[bytes]:
-    return [pack_time(time) + rank + varint(tie) + ending for time, tie in places]
+def listed(stamps: list[tuple[int, int]], rank: bytes, ending: bytes) -> list[bytes]:
+    return [pack_time(time) + rank + varint(tie) + ending for time, tie in stamps]
 
 
-def event_metas(places: list[tuple[int, int]], rank: bytes = b"\0") -> EventMetas:
-    times, ties = map(list, zip(*places))
-    return EventMetas(places_of(times, packed_ties(ties)), rank, b"\0")
+def event_metas(stamps: list[tuple[int, int]], rank: bytes = b"\0") -> EventMetas:
+    times, ties = map(list, zip(*stamps))
+    return EventMetas(stamps_of(times, packed_ties(ties)), rank, b"\0")
 
 
 @given(PLACES, st.sampled_from([1, 5]), st.sampled_from([0, 300]), st.integers(0, 60))
-def test_metas_in_event_time_are_as_in_a_list(places: list[tuple[int, int]], copies: int, source: int, at: int) -> None:
-    places = [(time, tie) for time, tie in places for _ in range(copies)]  # enough to be written by column
+def test_metas_in_event_time_are_as_in_a_list(stamps: list[tuple[int, int]], copies: int, source: int, at: int) -> None:
+    stamps = [(time, tie) for time, tie in stamps for _ in range(copies)]  # enough to be written by column
     rank, ending = varint(source), b"\0\1\2"
-    metas = event_metas(places, rank)
-    kind, expected = with_suffix(metas, b"\1\2"), listed(places, rank, ending)
+    metas = event_metas(stamps, rank)
+    kind, expected = with_suffix(metas, b"\1\2"), listed(stamps, rank, ending)
     assert list(kind) == expected and [kind[each] for each in range(len(kind))] == expected
     assert list(kind[at : at + 7]) == expected[at : at + 7]
     assert encode_metas(kind) == encode_plain(expected)
@@ -52,7 +52,7 @@ def test_metas_in_event_time_are_as_in_a_list(places: list[tuple[int, int]], cop
     bound = expected[at % len(expected)]
     for each in (bound, bound[:8], BEGINNING, END_OF_TIME):
         assert sorted(metas_from_on(kind, each)) == [meta for meta in sorted(expected) if meta >= each]
-    payloads = list(range(len(places)))
+    payloads = list(range(len(stamps)))
     together = joined([Columns(kind[:at], payloads[:at], None), Columns(kind[at:], payloads[at:], None)])
     assert (list(together.metas), together.payloads) == (expected, payloads)
     if copies == 1:
@@ -77,7 +77,7 @@ def test_items_of_one_place_are_numbered_as_they_come(
 ) -> None:
     came: Counter[tuple[int, int]] = Counter()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drift_graph.places, "_KEPT_MIN", kept)
+        patch.setattr(drift_graph.stamp_counts, "_RETAINED_MIN", kept)
         machine = SourceMachine("in", 0, drift.EventTime(itemgetter(0), tie=tie, lateness=lateness, late="divert"))
         for batch in batches:
             arrived = machine.take(batch)
@@ -88,7 +88,7 @@ def test_items_of_one_place_are_numbered_as_they_come(
     numbered = {(time, number): count for time, number, count, _ in machine.remembered().ordinals}
     least = machine.least_time
     if tie is not None:
-        assert numbered == {place: count for place, count in came.items() if place[0] >= least}
+        assert numbered == {stamp: count for stamp, count in came.items() if stamp[0] >= least}
     assert len(numbered) == sum(time >= least for time, _ in came)
 
 

@@ -141,8 +141,8 @@ def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     if request.param == "least memory":
         if request.node.callspec.params["engine"].name == "zeromq":
             pytest.skip("its machines are in other processes")
-        monkeypatch.setattr(scan_module, "_SETTLED_KEPT_MAX", 0)
-        for name, least in (("_CUT_ITEMS_MIN", 1), ("_HISTORIES_KEPT_MIN", 0), ("_ABOVE_ITEMS_MIN", 0)):
+        monkeypatch.setattr(scan_module, "_SETTLED_RETAINED_MAX", 0)
+        for name, least in (("_CUT_ITEMS_MIN", 1), ("_HISTORIES_RETAINED_MIN", 0), ("_ABOVE_ITEMS_MIN", 0)):
             monkeypatch.setattr(log_module, name, least)
 
 

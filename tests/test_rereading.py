@@ -68,7 +68,7 @@ def test_what_is_read_again_is_what_was_read_from_the_cut_on(
 def check(rows: list[Payload], policy: TimePolicy, unbroken: list[Arrived], cut: bytes, plain: Any) -> None:
     position = from_plain("s", plain)
     again = machine_of(policy)
-    again.go_on(position.judging, position.place)
+    again.resume(position.judging, position.stamp_count)
     intake = Intake([again], batch_items=1, in_flight_max=100)
     intake.go_on(cut)
     taken = [intake.give(0, [row], 0, 0.0) for row in rows[position.reader :]]
@@ -84,7 +84,7 @@ def check(rows: list[Payload], policy: TimePolicy, unbroken: list[Arrived], cut:
         )
 
 
-def test_a_place_that_the_cut_lies_in_goes_on_counting() -> None:
+def test_counting_resumes_at_the_time_and_tie_in_which_the_cut_lies() -> None:
     policy = EventTime(lambda row: row[0], lateness=5)
     machine = machine_of(policy)
     rereading = Rereading(machine)
@@ -96,7 +96,7 @@ def test_a_place_that_the_cut_lies_in_goes_on_counting() -> None:
         every += arrived.metas
     for number, meta in enumerate(every):
         position = rereading.at(meta, rereading.here(5))
-        assert position.reader == number and (position.place.came if position.place else 0) == number
+        assert position.reader == number and (position.stamp_count.items if position.stamp_count else 0) == number
         assert global_time_of(meta) == meta and time_of(meta) == 3
 
 
@@ -113,7 +113,7 @@ def test_a_tie_function_is_held_to_what_it_said_before_the_cut() -> None:
     position = from_plain("s", json.loads(json.dumps(as_plain(rereading.at(metas[1], rereading.here(2))))))
     for row, refused in (((3, "a"), False), ((3, "b"), True)):
         again = machine_of(policy)
-        again.go_on(position.judging, position.place)
+        again.resume(position.judging, position.stamp_count)
         assert (again.take([row]).error is not None) is refused
 
 
@@ -130,14 +130,14 @@ def test_the_stamps_of_a_live_source_go_on() -> None:
     )
     assert position.entry == 1
     again = machine_of(ArrivalTime(), live=True)
-    again.go_on(position.judging, position.place)
+    again.resume(position.judging, position.stamp_count)
     assert again.take(["b", "c"], 150).metas == arrived.metas
     assert again.items_in == 3
 
 
-@pytest.mark.parametrize("damage", [{"v": 99}, {"judging": {}}, {"place": [1]}, None, 7])
+@pytest.mark.parametrize("damage", [{"v": 99}, {"judging": {}}, {"stamp_count": [1]}, None, 7])
 def test_a_position_that_is_none_is_refused(damage: Any) -> None:
     machine = machine_of(ArrivalTime())
     plain = as_plain(Rereading(machine).here(0))
-    with pytest.raises(InputError, match="source 's' cannot go on from"):
+    with pytest.raises(InputError, match="source 's' cannot resume from"):
         from_plain("s", {**plain, **damage} if isinstance(damage, dict) else damage)

@@ -99,7 +99,7 @@ def check_stage(
     if data.draw(st.booleans()):
         check_made_stage(data, make(), naive)
         return
-    with mock.patch.multiple(log_module, _CUT_ITEMS_MIN=1, _HISTORIES_KEPT_MIN=0, _ABOVE_ITEMS_MIN=0):
+    with mock.patch.multiple(log_module, _CUT_ITEMS_MIN=1, _HISTORIES_RETAINED_MIN=0, _ABOVE_ITEMS_MIN=0):
         check_made_stage(data, make(), naive)
 
 
@@ -298,7 +298,7 @@ def test_what_a_tombstone_took_from_a_scan_does_not_come_back(
     monkeypatch: pytest.MonkeyPatch, cut_items_min: int
 ) -> None:
     """Also where the memory of it seems settled while the batch that it came in is not, and is cut or is not."""
-    monkeypatch.setattr(log_module, "_HISTORIES_KEPT_MIN", 0)
+    monkeypatch.setattr(log_module, "_HISTORIES_RETAINED_MIN", 0)
     monkeypatch.setattr(log_module, "_CUT_ITEMS_MIN", cut_items_min)
     stage = stage_of(lambda stream: stream.scan(one_key, 0, STEPS["mixing"][1]))
     stage.process(columns_of([(1, 1, 1), (2, 2, 1), (9, 9, 1)]), {})

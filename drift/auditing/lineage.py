@@ -25,7 +25,7 @@ from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure, Item
 from drift_graph.meta import BEGINNING, MetaParts, root_of, time_of
-from drift_graph.operators import Map, Operator, place_of
+from drift_graph.operators import Map, Operator, location_of
 
 Kind = Literal["input", "item", "window", "state", "timer", "output", "failure"]
 
@@ -257,7 +257,7 @@ class _Numbering:
             kind="timer" if is_timer else _kind(operator, node, is_state),
             step=operator.step or operator.name,
             does=_does(operator),
-            where=place_of(operator),
+            where=location_of(operator),
             meta=node.meta,
             payload=node.payload.value if is_state else node.payload.note if is_timer else node.payload,
             key=node.payload.key if is_state or is_timer else None,

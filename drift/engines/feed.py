@@ -215,7 +215,7 @@ class Feed:
             entry, reader = 0, None
             if machine.name in positions:
                 position = from_plain(machine.name, positions[machine.name])
-                machine.go_on(position.judging, position.place)
+                machine.resume(position.judging, position.stamp_count)
                 entry, reader = position.entry or 0, position.reader
             self._sought[rank] = reader
             if rank in self._logs:

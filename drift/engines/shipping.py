@@ -27,7 +27,7 @@ from drift.engines.surroundings import Surroundings
 from drift_graph.errors import GraphError
 from drift_graph.functions import user_function
 from drift_graph.graph import Dataflow
-from drift_graph.operators import function_of, place_of
+from drift_graph.operators import function_of, location_of
 
 #: Whether this process is importing the user's modules to rebuild the work it was sent.
 importing = False
@@ -61,9 +61,9 @@ def packed(dataflow: Dataflow, work: Any = None) -> bytes:
                 dumps(operator)
             except Exception as reason:
                 raise GraphError(
-                    f"step {operator.step!r} (at {place_of(operator)}) cannot be sent to other processes ({reason}); "
-                    f"its function holds on to something like a lock, a connection or a logger: make that inside the "
-                    f"function, or use engine='local' without check_purity"
+                    f"step {operator.step!r} (at {location_of(operator)}) cannot be sent to other processes "
+                    f"({reason}); its function holds on to something like a lock, a connection or a logger: make that "
+                    f"inside the function, or use engine='local' without check_purity"
                 ) from reason
         raise GraphError(f"the graph cannot be sent to other processes: {error}") from error
 

@@ -64,7 +64,7 @@ class Entries:
         return len(self.identities) + len(self.gone)
 
 
-_ROWS_KEPT_MIN = 4096  # rows that may be stored before settled ones are searched for
+_ROWS_RETAINED_MIN = 4096  # rows that may be stored before settled ones are searched for
 _SETTLED_ROWS_MIN = 1 << 16  # settled rows that may hold duplicate keys, and as many more as there are distinct keys
 
 
@@ -83,7 +83,7 @@ class Touched:
         self._batches: deque[tuple[Metas, Sequence[Any]]] = deque()
         self._ones: list[tuple[bytes, Any]] = []
         self._rows = 0  # of batches
-        self._rows_max = _ROWS_KEPT_MIN
+        self._rows_max = _ROWS_RETAINED_MIN
 
     def note(self, metas: Metas, keys: Sequence[Any]) -> None:
         """Note the keys of a batch, sorted by meta."""
@@ -123,7 +123,7 @@ class Touched:
             self._fold()
         if self._rows + len(self._ones) > self._rows_max:
             self._pass_to(minimal_time, self._settled if self.tracks else None)
-            self._rows_max = max(_ROWS_KEPT_MIN, 2 * (self._rows + len(self._ones)))
+            self._rows_max = max(_ROWS_RETAINED_MIN, 2 * (self._rows + len(self._ones)))
 
     def forget_settled(self) -> None:
         """Stop tracking settled keys, since no cut will be taken."""

@@ -23,7 +23,7 @@ from drift_graph.metas import Metas, count_upto
 
 _CUT_ITEMS_MIN = 16  # a shorter segment is not cut, and small batches are appended to it
 _ABOVE_ITEMS_MIN = 64  # items above a batch that are searched for keys, plus four times as many as it has
-_HISTORIES_KEPT_MIN = 256  # histories that may stay, settled or not, before they are searched for settled ones
+_HISTORIES_RETAINED_MIN = 256  # histories that may stay, settled or not, before they are searched for settled ones
 
 
 class Keyed(NamedTuple):
@@ -134,7 +134,7 @@ class Log:
         self._lasts_gone = 0  # from the front of them
         self._cuts: list[tuple[bytes, int]] = []  # a heap: when to cut a segment
         self._last = BEGINNING
-        self._histories_kept = _HISTORIES_KEPT_MIN
+        self._histories_kept = _HISTORIES_RETAINED_MIN
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -286,7 +286,7 @@ class Log:
         left = {
             key: history for key, history in histories.items() if history.metas and history.metas[-1] >= self.settled
         }
-        self._histories_kept = max(_HISTORIES_KEPT_MIN, 2 * len(left))
+        self._histories_kept = max(_HISTORIES_RETAINED_MIN, 2 * len(left))
         return left
 
     def held(self, histories: Mapping[Any, History]) -> int:

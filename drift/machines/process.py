@@ -45,7 +45,7 @@ _BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 _sequences = frozenset({list, tuple})
 
 #: So many nodes more than there are keys may be stored before settled ones are searched for.
-_NODES_KEPT_MIN = 4096
+_NODES_RETAINED_MIN = 4096
 
 # A node is a list, since one is made for each item:
 _META, _PAYLOAD, _STATE, _OUTPUTS, _TIMERS_SET, _HEAP, _BEFORE = range(7)
@@ -106,7 +106,7 @@ class ProcessStage(KeyedState):
         self.ended = False
         self._nodes: dict[Any, _Node] = {}
         self._nodes_kept = 0
-        self._sweep_at = _NODES_KEPT_MIN
+        self._sweep_at = _NODES_RETAINED_MIN
         self._timers: list[tuple[bytes, int, Any, _Due]] = []  # a heap over all keys
         self._timers_set = 0
         self._debts = Debts(group.step)
@@ -483,7 +483,7 @@ class ProcessStage(KeyedState):
                 del self._nodes[key]
                 kept -= 1
         self._nodes_kept = kept
-        self._sweep_at = max(_NODES_KEPT_MIN, 2 * kept)
+        self._sweep_at = max(_NODES_RETAINED_MIN, 2 * kept)
 
     # As of a cut.
 

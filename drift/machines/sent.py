@@ -23,7 +23,7 @@ from drift_graph.item import Columns, sorted_by_meta
 from drift_graph.meta import global_time_of, is_later
 from drift_graph.metas import Metas
 
-_KEPT_MIN = 1024  # items that may be stored before settled ones are searched for
+_RETAINED_MIN = 1024  # items that may be stored before settled ones are searched for
 
 
 class LaterSent(NamedTuple):
@@ -41,7 +41,7 @@ class SentLater:
 
     def __init__(self) -> None:
         self._sent: list[LaterSent] = []
-        self._kept_max = _KEPT_MIN
+        self._kept_max = _RETAINED_MIN
 
     def note(self, ports: Ports, origins: Origins, given: Metas, suffix: bytes) -> None:
         """Note the later items in a program's output; `given` are the metas of its input, without their suffix."""
@@ -62,7 +62,7 @@ class SentLater:
         """Drop items below minimal time, since they are final."""
         if len(self._sent) > self._kept_max:
             self._sent = [each for each in self._sent if each.meta >= minimal_time]
-            self._kept_max = max(_KEPT_MIN, 2 * len(self._sent))
+            self._kept_max = max(_RETAINED_MIN, 2 * len(self._sent))
 
     def since(self, cut_before: bytes, cut: bytes) -> list[LaterSent]:
         """The later items at or above the second cut whose origins are between the two cuts."""

@@ -25,7 +25,7 @@ from drift.machines.worker import Part
 from drift_graph.errors import DriftError, PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import BEGINNING, place_of, with_ordinal
+from drift_graph.meta import BEGINNING, with_ordinal, without_ordinal
 from drift_graph.metas import is_increasing
 
 #: A row: the level that reads it and the task there, the first meta in it, the port of its items (a source's program, a
@@ -313,7 +313,7 @@ class Inbox:
 
         Items of one place that are counted here must be in one piece.
         """
-        return place_of(first) if self._repeats == "count" else first
+        return without_ordinal(first) if self._repeats == "count" else first
 
     def below(self, bound: bytes) -> list[Part]:
         """Take the items below a bound."""

@@ -13,7 +13,7 @@ from drift_graph.canonical import NoCanonicalForm, canonical
 from drift_graph.functions import safe_text
 from drift_graph.item import Failure
 from drift_graph.meta import END_OF_TIME
-from drift_graph.operators import Sink, place_of
+from drift_graph.operators import Sink, location_of
 from drift_graph.reference import Reference
 
 _SHOWN_CHARACTERS_MAX = 300
@@ -153,7 +153,7 @@ def _chain(result: Result, row: Row) -> list[str]:
             shown = "" if isinstance(operator, Sink) else "(not in the reference)"
         else:
             shown = safe_text(repr, gave, _SHOWN_CHARACTERS_MAX)
-        rows.append((what, short_place(place_of(operator)), shown))
+        rows.append((what, short_place(location_of(operator)), shown))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for what, where, shown in rows:
         lines.append(f"  {what:{widths[0]}}  {where:{widths[1]}}  {shown}".rstrip())

@@ -11,7 +11,7 @@ from drift_graph.errors import DriftError, PayloadError, ProcessError, StepError
 from drift_graph.functions import is_ours, safe_text
 from drift_graph.item import Failure
 from drift_graph.meta import MetaParts
-from drift_graph.operators import Operator, place_of
+from drift_graph.operators import Operator, location_of
 
 #: A meta grows with each operator it passes; a longer one has been round a cycle that does not end.
 META_BYTES_MAX = 65536
@@ -47,7 +47,7 @@ def failed_step(operator: Operator, error: BaseException, payload: Any) -> Failu
     """
     if isinstance(error, DriftError) and error.ends_the_run:
         raise error
-    place = _failing_line(error.__traceback__) or place_of(operator)
+    place = _failing_line(error.__traceback__) or location_of(operator)
     kind = type(error).__qualname__
     show = getattr(getattr(operator, "function", None), "shown", repr)
     shown = safe_text(show, payload, _PAYLOAD_CHARACTERS_MAX)
@@ -72,7 +72,7 @@ def unsendable(operator: Operator, error: Exception, payload: Any) -> Failure:
         f"  payload  {safe_text(repr, payload, _PAYLOAD_CHARACTERS_MAX)}\n"
         f"  help     {getattr(error, 'advice', _PICKLABLE)}"
     )
-    return Failure(operator.step, _UNSENDABLE, message, place_of(operator))
+    return Failure(operator.step, _UNSENDABLE, message, location_of(operator))
 
 
 def without_form(operator: Operator, none: NoCanonicalForm, payload: Any) -> Failure:
@@ -83,7 +83,7 @@ def without_form(operator: Operator, none: NoCanonicalForm, payload: Any) -> Fai
         f"  declared {operator.where}\n"
         f"  payload  {safe_text(repr, payload, _PAYLOAD_CHARACTERS_MAX)}"
     )
-    return Failure(operator.step, NoCanonicalForm.__qualname__, message, place_of(operator))
+    return Failure(operator.step, NoCanonicalForm.__qualname__, message, location_of(operator))
 
 
 def step_error(failure: Failure, meta: bytes) -> DriftError:

@@ -21,7 +21,7 @@ from drift_graph.meta import pack_time
 from drift_graph.times import SourceMachine
 
 #: Heartbeat and rank.
-Place = tuple[bytes, int]
+_Position = tuple[bytes, int]
 
 
 class Inputs:
@@ -34,7 +34,7 @@ class Inputs:
     def __init__(self, machines: Sequence[SourceMachine]) -> None:
         self._machines = machines
         self._errors: dict[int, Exception] = {}
-        self._late: list[tuple[Place, int, Late]] = []  # a heap; the number keeps late items of one position in order
+        self._late: list[tuple[_Position, int, Late]] = []  # a heap; the number orders late items of one position
         self._late_count = 0
         self._held = [0] * len(machines)
 
@@ -46,7 +46,7 @@ class Inputs:
         """Whether a source has not ended and its next items may matter."""
         if self._machines[rank].finished or rank in self._errors:
             return False
-        return not self._errors or self._place(rank) < self._end
+        return not self._errors or self._position(rank) < self._end
 
     @property
     def error(self) -> Exception | None:
@@ -67,24 +67,24 @@ class Inputs:
         late = self._late
         if not late:
             return []
-        reached = min(map(self._place, range(len(self._machines))))
-        given: list[Late] = []
+        reached = min(map(self._position, range(len(self._machines))))
+        due: list[Late] = []
         while late and late[0][0] <= reached:
             (_, rank), _, each = heappop(late)
             self._held[rank] -= 1
-            given.append(each)
-        return given
+            due.append(each)
+        return due
 
     def held(self, rank: int) -> int:
         """How many late items of a source wait to be reported."""
         return self._held[rank]
 
-    def _place(self, rank: int) -> Place:
+    def _position(self, rank: int) -> _Position:
         return self._machines[rank].heartbeat, rank
 
     @property
-    def _end(self) -> Place:
-        return min(map(self._place, self._errors))
+    def _end(self) -> _Position:
+        return min(map(self._position, self._errors))
 
 
 def late_until(late: Iterable[Late], heartbeats: Mapping[str, bytes]) -> list[Late]:
@@ -96,5 +96,5 @@ def late_until(late: Iterable[Late], heartbeats: Mapping[str, bytes]) -> list[La
     """
     ranks = {name: rank for rank, name in enumerate(heartbeats)}
     reached = min(((heartbeat, ranks[name]) for name, heartbeat in heartbeats.items()), default=(b"", 0))
-    places = [((pack_time(each.heartbeat), ranks[each.source]), each) for each in late]
-    return [each for place, each in sorted(places, key=itemgetter(0)) if place <= reached]
+    positions = [((pack_time(each.heartbeat), ranks[each.source]), each) for each in late]
+    return [each for position, each in sorted(positions, key=itemgetter(0)) if position <= reached]

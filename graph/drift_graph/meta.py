@@ -257,7 +257,7 @@ def later_metas(
     return found
 
 
-def place_of(meta: bytes) -> bytes:
+def without_ordinal(meta: bytes) -> bytes:
     """The global time that a meta starts with, without its ordinal."""
     return meta[: _skip_varint(meta, _skip_varint(meta, 8))]
 
@@ -269,7 +269,7 @@ def tie_of(meta: bytes) -> int:
 
 def with_ordinal(meta: bytes, ordinal: int) -> bytes:
     """The meta with another ordinal in its global time."""
-    place = place_of(meta)
+    place = without_ordinal(meta)
     return place + varint(ordinal) + meta[_skip_varint(meta, len(place)) :]
 
 

@@ -218,7 +218,7 @@ def function_of(operator: Operator) -> Callable[..., Any] | None:
     return user_function(function) if function is not None else None
 
 
-def place_of(operator: Operator) -> str:
+def location_of(operator: Operator) -> str:
     """ "file:line" of the user's function, or else of the declaration."""
     function = function_of(operator)
     return (line_of(function) if function is not None else None) or operator.where

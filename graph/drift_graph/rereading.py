@@ -20,7 +20,7 @@ from drift_graph.errors import InputError
 from drift_graph.meta import pack_time, read_varint
 from drift_graph.metas import Metas
 from drift_graph.policies import EventTime
-from drift_graph.times import Arrived, Judging, Place, SourceMachine
+from drift_graph.times import Arrived, Judging, SourceMachine, StampCount
 
 _FORM = 1
 
@@ -30,37 +30,37 @@ class Position(NamedTuple):
     reader: the position of the reader, in the reader's form; None for the beginning.
     entry: for a source that is logged because it cannot be read again: the number of the first log entry to read.
     judging: the state of the source's machine there.
-    place: the pair of time and tie that the cut lies in, and how many of its items came before.
+    stamp_count: how many items had the time and tie in which the cut lies, if it lies in one.
     """
 
     reader: Any
     entry: int | None
     judging: Judging
-    place: Place | None
+    stamp_count: StampCount | None
 
 
 class _Batch(NamedTuple):
     """A batch that was read.
 
     Attributes:
-        before: the position in front of it, without `place`.
+        before: the position in front of it, without `stamp_count`.
         metas: of its items, in the order of arrival.
-        seen: the greatest time so far when it had come, or None if its metas are in order.
+        greatest: the greatest time up to the end of the batch, or None if its metas are in order.
         late: the greatest heartbeat that a late item in it was behind.
     """
 
     before: Position
     metas: Metas
-    seen: bytes | None
+    greatest: bytes | None
     late: bytes
 
     def reaches(self, cut: bytes) -> bool:
         """Whether the batch has something at or above a time; may also be true if only an earlier batch has."""
         if self.late >= cut:
             return True
-        if self.seen is None:
+        if self.greatest is None:
             return bool(self.metas) and self.metas[-1] >= cut
-        return self.seen > cut[:8] or (self.seen == cut[:8] and max(self.metas, default=b"") >= cut)
+        return self.greatest > cut[:8] or (self.greatest == cut[:8] and max(self.metas, default=b"") >= cut)
 
 
 class Rereading:
@@ -80,12 +80,12 @@ class Rereading:
 
     def add(self, before: Position, arrived: Arrived) -> None:
         """A batch was read, behind the position that `here` gave."""
-        seen = None
+        greatest = None
         if isinstance(self._machine.policy, EventTime):
-            greatest = self._machine.judging.greatest
-            seen = b"" if greatest is None else pack_time(greatest)
+            time = self._machine.judging.greatest
+            greatest = b"" if time is None else pack_time(time)
         late = max((pack_time(each.heartbeat) for each in arrived.late), default=b"")
-        self._batches.append(_Batch(before, arrived.metas, seen, late))
+        self._batches.append(_Batch(before, arrived.metas, greatest, late))
 
     def at(self, cut: bytes, here: Position) -> Position:
         """The position to read from for everything at or above a cut; cuts must not decrease between calls.
@@ -97,28 +97,28 @@ class Rereading:
         while batches and not batches[0].reaches(cut):
             batches.popleft()
         before = batches[0].before if batches else here
-        return before._replace(place=self._place(cut))
+        return before._replace(stamp_count=self._stamp_count_at(cut))
 
-    def _place(self, cut: bytes) -> Place | None:
-        place = self._machine.place_in(cut)
-        if place is None:
+    def _stamp_count_at(self, cut: bytes) -> StampCount | None:
+        prefix = self._machine.prefix_in(cut)
+        if prefix is None:
             return None
         for batch in self._batches:
             for meta in batch.metas:
-                if meta.startswith(place):
-                    return self._machine.place_before(place, read_varint(meta, len(place))[0])
-        return self._machine.place_before(place, None)
+                if meta.startswith(prefix):
+                    return self._machine.count_before(prefix, read_varint(meta, len(prefix))[0])
+        return self._machine.count_before(prefix, None)
 
 
 def as_plain(position: Position) -> dict[str, Any]:
     """For JSON."""
-    judging, place = position.judging, position.place
+    judging, counted = position.judging, position.stamp_count
     return {
         "v": _FORM,
         "reader": position.reader,
         "entry": position.entry,
         "judging": {**judging._asdict(), "heartbeat": judging.heartbeat.hex()},
-        "place": None if place is None else [place.first.hex(), place.came, place.payload.hex()],
+        "stamp_count": None if counted is None else [counted.first.hex(), counted.items, counted.payload.hex()],
     }
 
 
@@ -131,15 +131,15 @@ def from_plain(name: str, plain: Any) -> Position:
     try:
         if not isinstance(plain, Mapping) or plain["v"] != _FORM:
             raise ValueError(f"its format is not one of {_FORM}")
-        judging, place = plain["judging"], plain["place"]
+        judging, counted = plain["judging"], plain["stamp_count"]
         return Position(
             plain["reader"],
             plain["entry"],
             Judging(**{**judging, "heartbeat": bytes.fromhex(judging["heartbeat"])}),
-            None if place is None else Place(bytes.fromhex(place[0]), place[1], bytes.fromhex(place[2])),
+            None if counted is None else StampCount(bytes.fromhex(counted[0]), counted[1], bytes.fromhex(counted[2])),
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise InputError(
-            f"source {name!r} cannot go on from {plain!r:.200}: {error}; another version saved it, or it is damaged; "
+            f"source {name!r} cannot resume from {plain!r:.200}: {error}; another version saved it, or it is damaged; "
             f"continue with the version that saved it, or start a new run"
         ) from None

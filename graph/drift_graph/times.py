@@ -25,19 +25,19 @@ from drift_graph.meta import (
     TIME_MIN,
     global_time,
     pack_time,
-    place_of,
     tie_of,
     time_of,
     varint,
+    without_ordinal,
 )
 from drift_graph.metas import (
     EventMetas,
     Metas,
     NumberedMetas,
 )
-from drift_graph.metas.event import listed_places, packed_ties, place_at, places_of, time_and_tie
-from drift_graph.places import Places
+from drift_graph.metas.event import listed_stamps, packed_stamp, packed_ties, stamps_of, time_and_tie
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
+from drift_graph.stamp_counts import StampCounts
 from drift_graph.stamps import ties_of, ties_one_by_one, times_of, times_or_apart
 from drift_graph.unsettled import Unsettled
 
@@ -76,22 +76,22 @@ class Judging(NamedTuple):
     stamp_ordinal: int
 
 
-class Place(NamedTuple):
-    """Items of one time and tie.
+class StampCount(NamedTuple):
+    """How many items had one time and tie.
 
     Attributes:
         first: their first global time.
-        came: how many came.
+        items: how many there were.
         payload: the hash of their payload, if the policy has a tie function; else empty.
     """
 
     first: bytes
-    came: int
+    items: int
     payload: bytes
 
 
 class _Hashed(NamedTuple):
-    """Stands for a payload that came before this machine was made: its hash, or empty if unknown."""
+    """The hash of a payload that an earlier machine took, in place of the payload; empty if unknown."""
 
     payload: bytes
 
@@ -140,7 +140,7 @@ class SourceMachine:
         self._rank = rank
         self._stamp = (TIME_MIN, 0)  # live arrival: time and ordinal of the next item at that time
         self._lateness = Lateness(name)  # in event time
-        self._places = Places()
+        self._stamp_counts = StampCounts()
         self._unsettled = Unsettled()
 
     @property
@@ -159,15 +159,15 @@ class SourceMachine:
                 payloads, times = times_or_apart(payloads, self.policy, self._lateness, clock)
             else:
                 times, error = times_of(payloads, self.policy, self.name, self.items_in + self.late_items)
-            kept, late, too_late = self._lateness.judge(payloads, times, self.policy, clock)
-            if kept is not None:
-                payloads, times = [payloads[index] for index in kept], [times[index] for index in kept]
+            on_time, late, too_late = self._lateness.judge(payloads, times, self.policy, clock)
+            if on_time is not None:
+                payloads, times = [payloads[index] for index in on_time], [times[index] for index in on_time]
             metas, tie_error = self._event_metas(payloads[: len(times)], times, self.policy, before)
-            if tie_error is not None:  # what came after that item counts as not seen, neither its time nor as late
-                bad = len(metas) if kept is None else kept[len(metas)]
+            if tie_error is not None:  # items after that one do not count, neither their times nor as late
+                bad = len(metas) if on_time is None else on_time[len(metas)]
                 late = late[: bad - len(metas)]
-                seen = times[: len(metas)] if before is None else [*times[: len(metas)], before]
-                self._lateness.greatest = max(seen, default=None)
+                accepted = times[: len(metas)] if before is None else [*times[: len(metas)], before]
+                self._lateness.greatest = max(accepted, default=None)
             payloads = payloads[: len(metas)]
             error = tie_error or too_late or error
             self._follow(self.policy)
@@ -187,15 +187,17 @@ class SourceMachine:
     def remembered(self) -> Remembered:
         """The state that `recall` takes; not for live sources."""
         least = pack_time(self._lateness.least)
-        places = sorted(self._places.listed().items())
-        ordinals = [(*time_and_tie(place), *known) for place, known in places if place >= least]
+        stamps = sorted(self._stamp_counts.listed().items())
+        ordinals = [(*time_and_tie(stamp), *known) for stamp, known in stamps if stamp >= least]
         return Remembered(self.heartbeat, self.items_in, self.late_items, *self._lateness.known, ordinals)
 
     def recall(self, remembered: Remembered) -> None:
         """Continue where another machine stopped; called before the first item."""
         self.heartbeat, self.items_in, self.late_items = remembered[:3]
         self._lateness.known, ordinals = (remembered.greatest, remembered.least), remembered.ordinals
-        self._places = Places({place_at(time, tie): (count, payload) for time, tie, count, payload in ordinals})
+        self._stamp_counts = StampCounts(
+            {packed_stamp(time, tie): (count, payload) for time, tie, count, payload in ordinals}
+        )
 
     @property
     def least_time(self) -> int:
@@ -204,38 +206,46 @@ class SourceMachine:
 
     @property
     def judging(self) -> Judging:
-        """The state that judges the next item. Cuts hold it, so its form must stay readable."""
+        """The state that judges the next item. Cuts store it, so its form must stay readable."""
         heartbeat = self._before_end if self.finished else self.heartbeat
         return Judging(heartbeat, self.items_in, self.late_items, *self._lateness.known, *self._stamp)
 
-    def go_on(self, judging: Judging, place: Place | None) -> None:
-        """Continue where another machine stopped; called before the first item. At most one place matters."""
+    def resume(self, judging: Judging, counted: StampCount | None) -> None:
+        """Continue where another machine stopped; called before the first item.
+
+        Args:
+            counted: how many items had the time and tie in which the cut lies; other counts do not matter.
+        """
         self.heartbeat, self.items_in, self.late_items = judging[:3]
         self._lateness.known = judging.greatest, judging.least
         self._stamp = judging.stamp_time, judging.stamp_ordinal
-        if place is not None:
-            hashed = _Hashed(place.payload) if isinstance(self.policy, EventTime) and self.policy.tie else None
-            self._places = Places({_place_of(place.first): (place.came, hashed)})
+        if counted is not None:
+            hashed = _Hashed(counted.payload) if isinstance(self.policy, EventTime) and self.policy.tie else None
+            self._stamp_counts = StampCounts({_stamp_of(counted.first): (counted.items, hashed)})
 
-    def place_in(self, moment: bytes) -> bytes | None:
-        """The place of this source that a global time lies in, without its ordinal; None if it lies between places."""
+    def prefix_in(self, moment: bytes) -> bytes | None:
+        """The start of a global time without the ordinal: what items of this source with its time and tie share.
+
+        Returns:
+            None if the moment is not above the first global time with a time and tie of this source.
+        """
         rank = varint(self._rank)
         if not isinstance(self.policy, EventTime) or not moment[8:].startswith(rank) or len(moment) <= 8 + len(rank):
             return None
-        place = place_of(moment)
-        return place if len(place) < len(moment) else None
+        prefix = without_ordinal(moment)
+        return prefix if len(prefix) < len(moment) else None
 
-    def place_before(self, place: bytes, count: int | None) -> Place | None:
-        """The state of a place after `count` items, or after all so far; None if none came."""
-        first = place + varint(0)
-        now, payload = self._places.listed().get(_place_of(first), (0, None))
+    def count_before(self, prefix: bytes, count: int | None) -> StampCount | None:
+        """The state after `count` items with this prefix, or after all so far; None if there were none."""
+        first = prefix + varint(0)
+        now, payload = self._stamp_counts.listed().get(_stamp_of(first), (0, None))
         count = now if count is None else count
         if not count:
             return None
         if type(payload) is _Hashed:
-            return Place(first, count, payload.payload)
-        told_apart = isinstance(self.policy, EventTime) and self.policy.tie is not None and now
-        return Place(first, count, _hash_of(payload) if told_apart else b"")
+            return StampCount(first, count, payload.payload)
+        has_payload = isinstance(self.policy, EventTime) and self.policy.tie is not None and now
+        return StampCount(first, count, _hash_of(payload) if has_payload else b"")
 
     def stamp_at(self, now_ms: int) -> int:
         """The time given to items that arrive at this clock reading."""
@@ -320,15 +330,15 @@ class SourceMachine:
             ties = packed_ties(numbers)
         count = len(ties) // 8
         times = times if count == len(times) else times[:count]
-        places = places_of(times, ties)
-        every = EventMetas(places, varint(self._rank), _FIRST, increasing=all(map(lt, times, islice(times, 1, None))))
-        told_apart = payloads if policy.tie is not None else None
+        stamps = stamps_of(times, ties)
+        every = EventMetas(stamps, varint(self._rank), _FIRST, increasing=all(map(lt, times, islice(times, 1, None))))
+        compared = payloads if policy.tie is not None else None
         greatest = TIME_MIN if before is None else before
-        if self._places.are_new(every, told_apart, greatest, self._lateness.least_behind(policy.lateness)):
+        if self._stamp_counts.are_new(every, compared, greatest, self._lateness.least_behind(policy.lateness)):
             return every, error
         metas: list[bytes] = []
-        for place, meta, payload in zip(listed_places(places), every, told_apart or repeat(None)):
-            ordinal, first = self._places.came(place)
+        for stamp, meta, payload in zip(listed_stamps(stamps), every, compared or repeat(None)):
+            ordinal, first = self._stamp_counts.count_of(stamp)
             if not ordinal:
                 first = payload
             elif type(first) is _Hashed:
@@ -340,7 +350,7 @@ class SourceMachine:
                     f"the tie function of source {self.name!r} gave one value for two different payloads at time "
                     f"{time_of(meta)}: {short(first)} and {short(payload)}; make it unique, or leave tie out"
                 )
-            self._places.come(place, ordinal + 1, first)
+            self._stamp_counts.set_count(stamp, ordinal + 1, first)
             metas.append(meta[:-1] + varint(ordinal))
         return metas, error
 
@@ -350,12 +360,12 @@ class SourceMachine:
             return
         self._lateness.follow(policy.lateness)
         self.heartbeat = max(self.heartbeat, pack_time(self._lateness.least))
-        self._places.settle(self._lateness.least, self._lateness.greatest)
+        self._stamp_counts.settle(self._lateness.least, self._lateness.greatest)
 
 
-def _place_of(first: bytes) -> bytes:
-    """The place of a global time."""
-    return place_at(time_of(first), tie_of(first))
+def _stamp_of(first: bytes) -> bytes:
+    """The stamp of a global time."""
+    return packed_stamp(time_of(first), tie_of(first))
 
 
 def _hash_of(payload: Any) -> bytes:

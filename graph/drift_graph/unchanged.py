@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from drift_graph.canonical import NoCanonicalForm, are_plain, stored
 from drift_graph.errors import ImpureStep
 from drift_graph.functions import safe_text
-from drift_graph.operators import Operator, place_of
+from drift_graph.operators import Operator, location_of
 
 SAMPLED_MAX = 32  # per batch that is checked
 _BYTES_MAX = 4096  # after this many bytes a check stops
@@ -104,8 +104,8 @@ def check_unchanged(operator: Operator, seen: Sequence[Sample], what: str = "a p
                 f"step {operator.step!r} ({operator.label}) changed {what} in place: {each.difference}; it is kept "
                 f"for later items and for corrections: let the function return a new value, as (*state, x) in place of "
                 f"state.append(x)\n"
-                f"  at       {place_of(operator)}\n"
+                f"  at       {location_of(operator)}\n"
                 f"  declared {operator.where}",
                 step=operator.step,
-                where=place_of(operator),
+                where=location_of(operator),
             )

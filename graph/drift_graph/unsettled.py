@@ -17,7 +17,7 @@ from drift_graph.metas import (
     known_to_increase,
     least_meta,
     metas_from_on,
-    sorted_where_kept,
+    sorted_where_cached,
 )
 
 
@@ -31,7 +31,7 @@ class Unsettled:
 
     def add(self, metas: Metas) -> None:
         """Add accepted metas, one or more."""
-        metas = sorted_where_kept(metas)
+        metas = sorted_where_cached(metas)
         self._batches += 1
         self._count += len(metas)
         heappush(self._sent, (least_meta(metas), self._batches, metas, 0 if known_to_increase(metas) else -1))

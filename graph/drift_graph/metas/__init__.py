@@ -23,7 +23,7 @@ __all__ = [
     "ChildMetas", "ChosenMetas", "ComputedMetas", "EventMetas", "Metas", "NumberedMetas", "are_computed",
     "are_looked_up_slowly", "chosen_metas", "count_upto", "greatest_meta", "have_one_length", "interleaved",
     "is_increasing", "joined_metas", "known_to_increase", "least_meta", "listed_metas", "may_be_later",
-    "metas_from_on", "metas_in_order", "metas_of_children", "numbers_of", "sorted_metas", "sorted_where_kept",
+    "metas_from_on", "metas_in_order", "metas_of_children", "numbers_of", "sorted_metas", "sorted_where_cached",
     "split_out_of", "times_of", "with_suffix",
 ]  # fmt: skip
 
@@ -87,8 +87,8 @@ def with_suffix(metas: Metas, suffix: bytes) -> Metas:
 
 
 def are_computed(metas: Metas) -> TypeGuard[ComputedMetas]:
-    """Whether listing them takes work that was not done yet."""
-    return not isinstance(metas, list)  # ComputedMetas is an abstract class: to ask for it takes ten times as long
+    """Whether they are computed on access, so that listing them takes work."""
+    return not isinstance(metas, list)  # isinstance of the abstract ComputedMetas takes ten times as long
 
 
 def known_to_increase(metas: Metas) -> bool:
@@ -104,15 +104,15 @@ def is_increasing(metas: Metas) -> bool:
 
 
 def sorted_metas(metas: Metas) -> tuple[Sequence[int], Metas]:
-    """The places of metas in their order, where equal ones keep theirs; and the metas in it."""
+    """The indices of the metas in sorted order, equal ones in their present order; and the metas in sorted order."""
     if isinstance(metas, ComputedMetas):
         return metas.sorted()
     order = sorted(range(len(metas)), key=metas.__getitem__)
     return order, list(map(metas.__getitem__, order))
 
 
-def sorted_where_kept(metas: Metas) -> Metas:
-    """The same in their order, where they keep it for who sorts them next; else as they are."""
+def sorted_where_cached(metas: Metas) -> Metas:
+    """Metas in event time in sorted order, which they cache for the next caller; others as they are."""
     return metas.sorted()[1] if isinstance(metas, EventMetas) else metas
 
 

@@ -51,10 +51,10 @@ class ChildMetas(ComputedMetas):
         return self._ends[-1] - self.skipped if self._ends else 0
 
     def _at(self, index: int) -> bytes:
-        family, child = self._place(index)
+        family, child = self._family_and_child(index)
         return self.parents[family] + self.endings[child]
 
-    def _place(self, index: int) -> tuple[int, int]:
+    def _family_and_child(self, index: int) -> tuple[int, int]:
         """For the item at an index, the index of its parent and its index among the parent's children."""
         index += self.skipped
         family = bisect_right(self._ends, index)
@@ -63,8 +63,8 @@ class ChildMetas(ComputedMetas):
     def _cut(self, start: int, stop: int) -> ChildMetas:
         if start == stop:
             return ChildMetas(self.parents[:0], [], self.endings)
-        first, skipped = self._place(start)
-        last, child = self._place(stop - 1)
+        first, skipped = self._family_and_child(start)
+        last, child = self._family_and_child(stop - 1)
         counts = [*self.counts[first:last], child + 1]
         return ChildMetas(self.parents[first : last + 1], counts, self.endings, skipped)
 

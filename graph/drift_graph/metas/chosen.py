@@ -16,13 +16,13 @@ class ChosenMetas(ComputedMetas):
         chosen: a byte for each of them, 1 if it was chosen, else 0.
     """
 
-    __slots__ = ("every", "chosen", "_length", "_places")
+    __slots__ = ("every", "chosen", "_length", "_indices")
 
     def __init__(self, every: ComputedMetas, chosen: bytes) -> None:
         self.every = every
         self.chosen = chosen
         self._length = chosen.count(1)
-        self._places: list[int] | None = None
+        self._indices: list[int] | None = None
         self._list = None
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -39,17 +39,17 @@ class ChosenMetas(ComputedMetas):
             return self.every[self.chosen.index(1)]
         if index == self._length - 1:
             return self.every[self.chosen.rindex(1)]
-        return self.every[self._placed()[index]]
+        return self.every[self._listed_indices()[index]]
 
-    def _placed(self) -> list[int]:
-        if self._places is None:
-            self._places = list(compress(range(len(self.chosen)), self.chosen))
-        return self._places
+    def _listed_indices(self) -> list[int]:
+        if self._indices is None:
+            self._indices = list(compress(range(len(self.chosen)), self.chosen))
+        return self._indices
 
     def _cut(self, start: int, stop: int) -> ChosenMetas:
         if start == stop:
             return ChosenMetas(self.every[:0], b"")
-        first, end = self._placed()[start], self._placed()[stop - 1] + 1
+        first, end = self._listed_indices()[start], self._listed_indices()[stop - 1] + 1
         return ChosenMetas(self.every[first:end], self.chosen[first:end])
 
     def _computed(self) -> list[bytes]:

@@ -90,7 +90,7 @@ class ComputedMetas(Sequence[bytes]):
         return self.increasing or all(map(lt, self.listed(), islice(self.listed(), 1, None)))
 
     def sorted(self) -> tuple[Sequence[int], ComputedMetas | list[bytes]]:
-        """The places of the metas in the order of these, of which no two are equal; and the metas in it."""
+        """The indices of these metas, no two of which are equal, in sorted order; and the metas in sorted order."""
         order = sorted(range(len(self)), key=self.listed().__getitem__)
         return order, self.in_order(order, increasing=True)
 
