@@ -23,73 +23,73 @@ from drift_graph.functions import is_ours
 from drift_graph.graph import Dataflow
 
 
-def load_dataflow(place: str) -> Dataflow:
+def load_dataflow(target: str) -> Dataflow:
     """The graph at "file.py:name" or "package.module:name"; the name may be left out where there is only one.
 
     Raises:
         SettingsError: there is no such file, module or name.
         GraphError: the graph is wrong, or the user's code raised.
     """
-    module_place, name = _parted(place)
-    module = load_module(module_place)
-    found = _only_graph(module, module_place) if name is None else _named(module, name, module_place)
+    module_name, name = _split(target)
+    module = load_module(module_name)
+    found = _only_graph(module, module_name) if name is None else _named(module, name, module_name)
     if callable(found) and not isinstance(found, Graph):
-        found = _called(found, f"{module_place}:{name}")
+        found = _called(found, f"{module_name}:{name}")
     if isinstance(found, Graph):
         found = found.build()
     if not isinstance(found, Dataflow):
-        raise SettingsError(f"{place} is {found!r:.80}, and no drift.Graph; {_candidates_text(module)}")
+        raise SettingsError(f"{target} is {found!r:.80}, and no drift.Graph; {_candidates_text(module)}")
     return found
 
 
-def load_object(place: str) -> Any:
+def load_object(target: str) -> Any:
     """What "file.py:name" or "package.module:name" names; None where the name is left out."""
-    module_place, name = _parted(place)
-    module = load_module(module_place)
-    return None if name is None else _named(module, name, module_place)
+    module_name, name = _split(target)
+    module = load_module(module_name)
+    return None if name is None else _named(module, name, module_name)
 
 
-def full_place(place: str) -> str:
-    """A graph's place that still holds in another folder: an absolute path, and the name where it was left out."""
-    module_place, name = _parted(place)
-    module = load_module(module_place)
+def absolute_target(target: str) -> str:
+    """The FILE:NAME of a graph that holds in any folder: with an absolute path, and the name if it was left out."""
+    module_name, name = _split(target)
+    module = load_module(module_name)
     if name is None:
-        name = _only_name(module, module_place)
-    if Path(module_place).is_file():
-        module_place = str(Path(module_place).resolve())
-    return f"{module_place}:{name}"
+        name = _only_name(module, module_name)
+    if Path(module_name).is_file():
+        module_name = str(Path(module_name).resolve())
+    return f"{module_name}:{name}"
 
 
-def load_function(place: str) -> Callable[[Any], Any]:
+def load_function(target: str) -> Callable[[Any], Any]:
     """The function at "file.py:name" or "package.module:name"."""
-    module_place, name = _parted(place)
+    module_name, name = _split(target)
     if name is None:
-        raise SettingsError(f"{place!r} names no function; write it as FILE:FUNCTION")
-    found = _named(load_module(module_place), name, module_place)
+        raise SettingsError(f"{target!r} names no function; write it as FILE:FUNCTION")
+    found = _named(load_module(module_name), name, module_name)
     if not callable(found):
-        raise SettingsError(f"{place} is {found!r:.80}, and no function")
+        raise SettingsError(f"{target} is {found!r:.80}, and no function")
     function: Callable[[Any], Any] = found
     return function
 
 
-def load_module(place: str) -> ModuleType:
+def load_module(name: str) -> ModuleType:
     """The module of a file, or of a dotted name; loaded once."""
-    if place.endswith(".py") or os.sep in place or Path(place).is_file():
-        return _module_of_file(Path(place))
+    if name.endswith(".py") or os.sep in name or Path(name).is_file():
+        return _module_of_file(Path(name))
     _put_on_path(Path.cwd())
     try:
-        if importlib.util.find_spec(place) is None:
-            raise ModuleNotFoundError(f"No module named {place!r}")
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}")
     except (ImportError, ValueError) as error:
-        raise SettingsError(f"there is no file and no module {place!r} ({error})") from None
-    module: ModuleType = _guarded(lambda: importlib.import_module(place), place)
+        raise SettingsError(f"there is no file and no module {name!r} ({error})") from None
+    module: ModuleType = _guarded(lambda: importlib.import_module(name), name)
     return module
 
 
-def _parted(place: str) -> tuple[str, str | None]:
-    before, colon, name = place.rpartition(":")
+def _split(target: str) -> tuple[str, str | None]:
+    before, colon, name = target.rpartition(":")
     if not colon or not all(part.isidentifier() for part in name.split(".")):
-        return place, None
+        return target, None
     return before, name
 
 
@@ -126,24 +126,24 @@ def _put_on_path(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def _called(function: Callable[..., Any], place: str) -> Any:
+def _called(function: Callable[..., Any], target: str) -> Any:
     try:
         inspect.signature(function).bind()
     except TypeError as error:
-        raise SettingsError(f"{place} takes arguments ({error}); a graph's function takes none") from None
+        raise SettingsError(f"{target} takes arguments ({error}); a graph's function takes none") from None
     except ValueError:
         pass  # a function in C that has no signature
-    return _guarded(function, place)
+    return _guarded(function, target)
 
 
-def _guarded(code: Callable[[], Any], place: str) -> Any:
+def _guarded(code: Callable[[], Any], target: str) -> Any:
     """Run the user's code; what it raises becomes a GraphError that shows the user's own frames."""
     try:
         return code()
     except DriftError:
         raise
     except (Exception, SystemExit) as error:
-        failed = GraphError(f"{place} raised {type(error).__name__}: {error}")
+        failed = GraphError(f"{target} raised {type(error).__name__}: {error}")
         if trace := users_trace(error):
             failed.add_note(trace)
         raise failed from error
@@ -162,23 +162,23 @@ def users_trace(error: BaseException) -> str:
     return "".join(lines).rstrip()
 
 
-def _named(module: ModuleType, name: str, place: str) -> Any:
+def _named(module: ModuleType, name: str, module_name: str) -> Any:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            raise SettingsError(f"{place} has no {name!r}; {_candidates_text(module)}")
+            raise SettingsError(f"{module_name} has no {name!r}; {_candidates_text(module)}")
         found = getattr(found, part)
     return found
 
 
-def _only_graph(module: ModuleType, place: str) -> Any:
-    return getattr(module, _only_name(module, place))
+def _only_graph(module: ModuleType, module_name: str) -> Any:
+    return getattr(module, _only_name(module, module_name))
 
 
-def _only_name(module: ModuleType, place: str) -> str:
+def _only_name(module: ModuleType, module_name: str) -> str:
     graphs = _graphs(module)
     if len(graphs) != 1:
-        raise SettingsError(f"say which graph of {place}, as {place}:NAME; {_candidates_text(module)}")
+        raise SettingsError(f"say which graph of {module_name}, as {module_name}:NAME; {_candidates_text(module)}")
     return graphs[0]
 
 

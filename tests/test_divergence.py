@@ -165,8 +165,8 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
 
 def test_a_changed_function_is_named_with_the_difference_of_its_source(tmp_path: Path, record: Record) -> None:
     changed = modules.module_of(tmp_path, edited(('f"{word}: {count}"', 'f"{word}: {min(count, 600)}"')))
-    place = f"{changed.__file__}:graph"
-    found = found_out(record, changed.graph, cases=tmp_path, place=place)
+    target = f"{changed.__file__}:graph"
+    found = found_out(record, changed.graph, cases=tmp_path, target=target)
     assert (found.verdict.kind, found.verdict.step) == ("function", "told")
     (change,) = found.verdict.changes
     assert change.text.startswith("the function of step 'told' changed: told at ")
@@ -245,7 +245,7 @@ def test_an_engine_at_odds_with_the_reference_is_made_small(
         return made._replace(payloads=["wrong" if each == "item3: 2" else each for each in made.payloads])
 
     monkeypatch.setattr(maps._Step, "_run", broken)
-    found = found_out(record, load_module(record.manifest.place.rpartition(":")[0]).graph, cases=tmp_path)
+    found = found_out(record, load_module(record.manifest.target.rpartition(":")[0]).graph, cases=tmp_path)
     assert found.verdict.kind == "bug" and "gives 'item3: 2' where the engine gives 'wrong'" in found.verdict.text
     assert found.case is not None and found.case.path is not None and found.case.items == 2
     result = run_case(found.case.path)

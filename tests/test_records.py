@@ -140,7 +140,7 @@ def test_payloads_come_back_equal_with_their_types_and_the_order_of_their_dicts(
 def test_a_payload_that_would_not_come_back_is_an_error_at_its_first_item(number: int, tmp_path: Path) -> None:
     things: list[Any] = [*range(number), picky(), 1]
     items = []
-    with pytest.raises(drift.PayloadError, match=r"cannot keep: .*ValueError: not this one"):
+    with pytest.raises(drift.PayloadError, match=r"cannot store: .*ValueError: not this one"):
         items.extend(drift.run(echo(), {"things": things}, record=tmp_path / "record"))
     assert [item.payload for item in items] == list(range(number))
     record = Record(tmp_path / "record")
@@ -436,7 +436,7 @@ def test_a_replay_loads_the_graph_from_where_it_was(tmp_path: Path) -> None:
     code = "import drift, mygraph; drift.run(mygraph.graph, {'n': range(5)}, record='record').finish()"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=HANG_S)
     assert [item.payload for item in drift.replay(tmp_path / "record")] == [1, 2, 3, 4, 5]
-    assert Record(tmp_path / "record").manifest.place == f"{tmp_path / 'mygraph.py'}:graph"
+    assert Record(tmp_path / "record").manifest.target == f"{tmp_path / 'mygraph.py'}:graph"
 
 
 def test_what_is_no_record_is_said(tmp_path: Path) -> None:
@@ -461,7 +461,7 @@ def test_a_payload_without_canonical_form_ends_a_recorded_run_at_its_place(
     run = drift.run(graph, {"n": [1, 2, bad, 4]}, record=tmp_path / "r", engine=engine, batch_items=batch_items)
     released: list[int] = []
     with pytest.raises(
-        drift.PayloadError, match=r"source 'n' has a payload that a record cannot keep: a .*\n  payload"
+        drift.PayloadError, match=r"source 'n' has a payload that a record cannot store: a .*\n  payload"
     ):
         released.extend(item.payload for item in run)
     assert released == [1, 1]
@@ -477,7 +477,7 @@ def test_a_late_payload_without_canonical_form_is_an_error_of_its_source(engine:
     graph.source("n", time=by_time).map(lambda payload: payload[0]).sink("out")
     arrived = [(1, 1), (5, 2), (2, Opaque()), (7, 1)]
     run = drift.run(graph, {"n": arrived}, record=tmp_path / "r", engine=engine, batch_items=1)
-    with pytest.raises(drift.PayloadError, match=r"source 'n' has a payload that a record cannot keep"):
+    with pytest.raises(drift.PayloadError, match=r"source 'n' has a payload that a record cannot store"):
         run.finish()
     assert drift.Record(tmp_path / "r").counts["output"] >= 1
     assert drift.audit(tmp_path / "r", graph).ok

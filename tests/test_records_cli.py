@@ -40,7 +40,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_recorded_run_is_replayed_and_audited(recorded: Path, tmp_path: Path) -> None:
-    assert read_manifest(recorded).place == f"{EXAMPLES / 'wordcount.py'}:graph"
+    assert read_manifest(recorded).target == f"{EXAMPLES / 'wordcount.py'}:graph"
     assert call("replay", recorded, "--digest", "-q").stdout == f"{DIGEST}\n"
     report = json.loads(call("replay", recorded, "--until", 100, "--json").stdout)
     assert (report["items_out"], report["graph"]) == (100, "wordcount")

@@ -117,7 +117,7 @@ def first_file(**fields: Any) -> Callable[[dict[str, Any]], object]:
         (lambda manifest: manifest.update(items_out=-1), "items_out is -1"),
         (lambda manifest: manifest.update(codec="pickle"), "payloads as 'pickle'"),
         (lambda manifest: manifest.update(format=0), "is of format 0, and this drift reads"),
-        (lambda manifest: manifest.update(place="a\0.py:graph"), "place is"),
+        (lambda manifest: manifest.update(place="a\0.py:graph"), "target is"),
         (lambda manifest: manifest.update(fingerprint={}), "missing required field"),
         (lambda manifest: manifest["fingerprint"]["operators"][0].update(functions=3), "functions"),
     ],
@@ -290,11 +290,11 @@ def test_arrivals_that_no_source_gives_are_refused_however_well_the_hashes_fit(t
 
 
 def manifest_of(graph: drift.Graph) -> bytes:
-    """What a run of the graph tells before it begins."""
+    """The manifest of a run of the graph, before it begins."""
     dataflow = graph.build()
     live = {source.name: False for source in dataflow.sources}
-    told: Any = {"place": "", "engine": "local", "workers": 1, "settings": Settings(), "times": {}, "live": live}
-    return msgspec.json.encode(describe(dataflow, algorithm="xxh3_128", **told))
+    fields: Any = {"target": "", "engine": "local", "workers": 1, "settings": Settings(), "times": {}, "live": live}
+    return msgspec.json.encode(describe(dataflow, algorithm="xxh3_128", **fields))
 
 
 @pytest.mark.parametrize("count", [-1, 2**62])

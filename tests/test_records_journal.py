@@ -33,8 +33,15 @@ def graph() -> drift.Graph:
 
 def begun(folder: Path) -> RecordWriter:
     dataflow = graph().build()
-    told: Any = {"place": "", "engine": "local", "workers": 1, "settings": Settings(), "times": {}, "live": {"n": True}}
-    manifest = msgspec.json.encode(describe(dataflow, algorithm="xxh3_128", **told))
+    fields: Any = {
+        "target": "",
+        "engine": "local",
+        "workers": 1,
+        "settings": Settings(),
+        "times": {},
+        "live": {"n": True},
+    }
+    manifest = msgspec.json.encode(describe(dataflow, algorithm="xxh3_128", **fields))
     return RecordWriter(Begin(str(folder), manifest, 1 << 20, 1 << 28, 30.0))
 
 

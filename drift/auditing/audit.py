@@ -50,7 +50,7 @@ def audit(
 
     Args:
         path: the record.
-        graph: the graph to run; by default the one at the place that the record names. If it is not the recorded graph,
+        graph: the graph to run; by default that at the target that the record names. If it is not the recorded graph,
             `versions` of the result says what it would have changed.
         reproduce: False checks the files only, and runs nothing.
         engines: that run it again.
@@ -203,7 +203,7 @@ def _is_needed(trouble: Trouble) -> bool:
 def summary_of(manifest: Manifest) -> dict[str, Any]:
     """The head of a report on a record."""
     names = (
-        "graph", "place", "engine", "workers", "drift", "python", "platform", "started", "ended", "items_in",
+        "graph", "target", "engine", "workers", "drift", "python", "platform", "started", "ended", "items_in",
         "late_items", "items_out", "algorithm", "digest", "input_digest",
     )  # fmt: skip
     outcome = manifest.outcome

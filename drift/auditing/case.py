@@ -53,16 +53,16 @@ class SmallCase:
 
 
 def case_file(
-    dataflow: Dataflow, given: Input, divergence: Divergence, kind: str, step: str, folder: Path | str, place: str
+    dataflow: Dataflow, given: Input, divergence: Divergence, kind: str, step: str, folder: Path | str, target: str
 ) -> SmallCase:
     """Write the case of a divergence into a folder.
 
     Args:
         kind, step: of the verdict.
-        place: "file.py:name" of the graph.
+        target: "file.py:name" of the graph.
     """
     tried = 0
-    for case in _cases(dataflow, given, divergence, place):
+    for case in _cases(dataflow, given, divergence, target):
         tried = case.item_count
         try:
             result = (
@@ -79,13 +79,13 @@ def case_file(
                 path = save_case(result, folder)
             except (SettingsError, OSError) as error:
                 return SmallCase(None, 0, f"no case file: {error}")
-            return SmallCase(path, result.case.item_count, line_again(path, place))
+            return SmallCase(path, result.case.item_count, line_again(path, target))
     if not tried:
         return SmallCase(None, 0, "no case file: the graph makes no such item now, so its input is not known")
     return SmallCase(None, 0, f"no case file: {tried:,} input items behind the item do not show it")
 
 
-def _cases(dataflow: Dataflow, given: Input, divergence: Divergence, place: str) -> Iterator[Case]:
+def _cases(dataflow: Dataflow, given: Input, divergence: Divergence, target: str) -> Iterator[Case]:
     """Cases with more and more of the past."""
     one, other = divergence.pair
     item = other or one
@@ -101,13 +101,13 @@ def _cases(dataflow: Dataflow, given: Input, divergence: Divergence, place: str)
         if count > _ITEMS_MAX:
             return
         if count > before:
-            yield Case(dataflow, inputs, Schedule(), place)
+            yield Case(dataflow, inputs, Schedule(), target)
         before = count
         if lineage.complete:
             break
     everything = _everything(dataflow, given, meta)
     if everything is not None and sum(map(len, everything.values())) > before:
-        yield Case(dataflow, everything, Schedule(), place)
+        yield Case(dataflow, everything, Schedule(), target)
 
 
 def _everything(dataflow: Dataflow, given: Input, meta: bytes) -> dict[str, list[Any]] | None:

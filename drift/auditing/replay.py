@@ -55,7 +55,7 @@ def replay(
 
     Args:
         path: the record.
-        graph: to compute with; by default it is loaded from the place that the record names, and that file runs. A
+        graph: to compute with; by default it is loaded from the target that the record names, and that file runs. A
             graph other than the recorded one causes a GraphDiffers warning.
         engine, workers, sinks, on_late, more: as in `drift.run`.
         until: end before this position of the output.
@@ -143,39 +143,39 @@ def end_of(manifest: Manifest) -> Exception | None:
 
 
 def dataflow_of(record: Record, graph: Graph | Dataflow | str | None = None) -> Dataflow:
-    """The given graph, or the one at the place that the record names.
+    """The given graph, or the one at the target that the record names.
 
     Raises:
-        SettingsError: no place is recorded, or nothing is there.
+        SettingsError: no target is recorded, or nothing is there.
     """
     if isinstance(graph, Graph):
         return graph.build()
     if isinstance(graph, Dataflow):
         return graph
-    place = graph or record.manifest.place
-    if not isinstance(place, str):
+    target = graph or record.manifest.target
+    if not isinstance(target, str):
         raise SettingsError(f"graph={graph!r:.80} is no drift.Graph, and no text like 'file.py:name'")
-    if not place:
+    if not target:
         raise SettingsError(
             f"the record {record.path} does not say where graph {record.manifest.graph!r} is defined (it was in no "
             f"module's variable); give it: drift.replay(PATH, graph), or --graph FILE:NAME"
         )
-    found = _in_main(place)
+    found = _in_main(target)
     if isinstance(found, Graph):
         return found.build()
-    if found is None and place.partition(":")[0] == MAIN:
+    if found is None and target.partition(":")[0] == MAIN:
         raise SettingsError(
             f"graph {record.manifest.graph!r} of the record {record.path} was made in a notebook, at a prompt or by "
-            f"`python -c`, as {place.partition(':')[2]!r}, and is not there in this process; run the cell that makes "
+            f"`python -c`, as {target.partition(':')[2]!r}, and is not there in this process; run the cell that makes "
             f"it, or give the graph: drift.audit(PATH, graph), or --graph FILE:NAME"
         )
-    return found if found is not None else load_dataflow(place)
+    return found if found is not None else load_dataflow(target)
 
 
-def _in_main(place: str) -> Graph | Dataflow | None:
+def _in_main(target: str) -> Graph | Dataflow | None:
     """The graph of the running script, which must not run again."""
     main = sys.modules["__main__"]
-    file, _, name = place.rpartition(":")
+    file, _, name = target.rpartition(":")
     if file != MAIN and Path(getattr(main, "__file__", None) or "").resolve() != Path(file).resolve():
         return None
     found = getattr(main, name, None)

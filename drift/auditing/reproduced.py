@@ -37,12 +37,12 @@ class Inquiry(NamedTuple):
 
     Attributes:
         cases: folder for case files, if any.
-        place: of the graph, for them.
+        target: of the graph, for them.
         was: the graph that the record was made with, if it is another one and available.
     """
 
     cases: str | os.PathLike[str] | None = None
-    place: str = ""
+    target: str = ""
     was: Dataflow | None = None
 
 

@@ -14,7 +14,7 @@ from rich.tree import Tree
 from drift.auditing.lineage import Lineage, Made
 from drift.flow.windows import Window
 from drift.show.mermaid import escaped
-from drift.show.steps import short_place
+from drift.show.steps import short_location
 from drift_graph.functions import safe_text
 from drift_graph.item import Failure
 from drift_graph.meta import END, is_later
@@ -120,7 +120,7 @@ def words_of(lineage: Lineage, made: Made) -> str:
         at = f", position {lineage.position:,}" if lineage.position is not None else ""
         return f"sink {made.step!r}{at}, time {made.time}"
     does = "" if made.does == made.step else f": {made.does}"
-    words = f"step {made.step!r}{does} ({short_place(made.where, full=True)})"
+    words = f"step {made.step!r}{does} ({short_location(made.where, full=True)})"
     if made.child:
         words += f", its payload {made.child + 1}"
     if is_later(made.meta) and made.kind != "timer":

@@ -153,7 +153,7 @@ def find_out(
     *,
     states: int = 3,
     cases: str | os.PathLike[str] | None = None,
-    place: str = "",
+    target: str = "",
     was: Dataflow | None = None,
 ) -> Finding:
     """The verdict on a divergence of a replay of `record` with `dataflow`, and the lineages of both items.
@@ -161,7 +161,7 @@ def find_out(
     Args:
         states: of a scan to go back at least; more if the lineages diverge earlier.
         cases: a folder for a small case file of the divergence.
-        place: "file.py:name" of the graph, for that; the record's place if "".
+        target: "file.py:name" of the graph, for that; that of the record if "".
         was: the graph that the record was made with, if it is available.
     """
     investigation = _Investigation(record, dataflow, divergence, states)
@@ -184,7 +184,7 @@ def find_out(
         recorded, more = investigation.lineage(one)
     elif one is not None and lineage is not None and verdict.kind in ("function", "impure"):
         both = paired_with_recorded(one, lineage, {verdict.step, *(change.step for change in verdict.changes)})
-    case = investigation.case(verdict, Path(cases), place) if cases is not None else None
+    case = investigation.case(verdict, Path(cases), target) if cases is not None else None
     return Finding(divergence, verdict, lineage, recorded, was is not None, both, (*notes, *more), case)
 
 
@@ -413,9 +413,9 @@ class _Investigation:
             details=tuple(differences),
         )
 
-    def case(self, verdict: Verdict, folder: Path, place: str) -> SmallCase:
-        place = place or self._record.manifest.place
-        return case_file(self._dataflow, self._given, self._divergence, verdict.kind, verdict.step, folder, place)
+    def case(self, verdict: Verdict, folder: Path, target: str) -> SmallCase:
+        target = target or self._record.manifest.target
+        return case_file(self._dataflow, self._given, self._divergence, verdict.kind, verdict.step, folder, target)
 
     def lineage(self, item: Item[Any] | None) -> tuple[Lineage | None, tuple[str, ...]]:
         """The lineage of an item now, or why there is none."""

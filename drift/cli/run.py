@@ -15,7 +15,7 @@ from drift.cli.late import LateOutput
 from drift.cli.options import Output, Printed, engine_options, only_given, output_options, print_options
 from drift.cli.progress import ProgressLine
 from drift.cli.specs import TimeOptions, by_name, policies, source_of
-from drift.load import full_place, load_dataflow
+from drift.load import absolute_target, load_dataflow
 from drift.running import Report, Run, made_run
 from drift.state.keeping import Cuts
 from drift_graph.errors import SettingsError
@@ -120,7 +120,7 @@ def run_command(
             state, every_s=cut_every, keep=keep_cuts, from_cut=from_cut, logs=state_logs, accept=accept_changed_code
         ),
         "otel": otel,
-        "place": full_place(graph),
+        "target": absolute_target(graph),
         **settings,
         **only_given(more),
     }

@@ -71,7 +71,7 @@ class Entries:
             new: list[str] = []
             entry = [_FORM, *fields]
             if payloads is not None:
-                new = sorted(set(self._storable.places.values()) - self._named)
+                new = sorted(set(self._storable.targets.values()) - self._named)
                 entry += [new, payloads]
             body: bytes = msgpack.packb(entry)
             rest = memoryview(_HEAD.pack(len(body), zlib.crc32(body)) + body)
@@ -188,7 +188,7 @@ class Entries:
             )
         if type(fields[-1]) is bytes:  # payloads, and before them their new classes
             self._storable.classes.update(classes_at(fields[-2]))
-            self._storable.places.update({place.partition(":")[2]: place for place in fields[-2]})
+            self._storable.targets.update({target.partition(":")[2]: target for target in fields[-2]})
         return fields
 
     def _files(self) -> list[Path]:

@@ -55,7 +55,7 @@ class Appender:
 
     Args:
         folder: of the record; it is created if missing.
-        place: "file.py:name" of the graph, for a replay.
+        target: "file.py:name" of the graph, for a replay.
         writer: identifies the writer; another one may not continue the record.
         whole: whether the batch is the complete input, so that nothing in it is late.
 
@@ -66,7 +66,7 @@ class Appender:
         SettingsError: the folder holds something else, or a record that has ended.
     """
 
-    def __init__(self, folder: Path, dataflow: Dataflow, place: str, writer: str, *, whole: bool = False) -> None:
+    def __init__(self, folder: Path, dataflow: Dataflow, target: str, writer: str, *, whole: bool = False) -> None:
         self._folder = folder
         policies = [replace(source.time, lateness=_LATENESS_MAX) if whole and isinstance(source.time, EventTime) else
                     source.time for source in dataflow.sources]  # fmt: skip
@@ -76,7 +76,7 @@ class Appender:
         }
         fresh = describe(
             dataflow,
-            place=place,
+            target=target,
             engine="spark",
             workers=1,
             settings={},

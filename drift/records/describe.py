@@ -25,7 +25,7 @@ MAIN = "__main__"
 def describe(
     dataflow: Dataflow,
     *,
-    place: str,
+    target: str,
     engine: str,
     workers: int,
     settings: Any,
@@ -43,7 +43,7 @@ def describe(
     """
     return Manifest(
         graph=dataflow.name,
-        place=place,
+        target=target,
         graph_text=as_text(dataflow),
         graph_mermaid=as_mermaid(dataflow),
         fingerprint=fingerprint(dataflow, times),
@@ -82,11 +82,11 @@ def _policy(policy: TimePolicy, frame: FrameSource | None) -> dict[str, Any]:
 
 
 def _said(function: Any) -> str:
-    place = line_of(function)
-    return f"{name_of(function)} ({place})" if place else name_of(function)
+    location = line_of(function)
+    return f"{name_of(function)} ({location})" if location else name_of(function)
 
 
-def place_of_graph(graph: Any, dataflow: Dataflow) -> str:
+def target_of_graph(graph: Any, dataflow: Dataflow) -> str:
     """ "file.py:name" of a graph that is a global of a loaded module; "" if there is none.
 
     In a notebook, where the main module has no file, it is "__main__:name". Modules whose files declare its steps are

@@ -45,7 +45,7 @@ SIGNATURE = "manifest.sig"
 TABLES = ("arrivals", "input", "late", "output", "blocks")
 
 #: In the error about a payload that a run can carry but a record cannot.
-NOT_KEPT = "that a record cannot keep"
+NOT_STORABLE = "that a record cannot store"
 
 _GROWING = (
     "classes", "settings", "ended", "outcome", "items_in", "late_items", "items_out", "digest", "input_digest"
@@ -108,7 +108,7 @@ class Outcome(msgspec.Struct, frozen=True):
     @property
     def comes_again(self) -> bool:
         """Whether a replay ends with the same error: the graph or the input was at fault, not the environment."""
-        of_graph = self.kind in ("StepError", "ImpureStep", "PayloadError") and NOT_KEPT not in self.error
+        of_graph = self.kind in ("StepError", "ImpureStep", "PayloadError") and NOT_STORABLE not in self.error
         return self.state == "failed" and (self.by_input or of_graph)
 
 
@@ -116,7 +116,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     """What a record holds besides its items.
 
     Attributes:
-        place: "file.py:name" or "module:name" of the graph, "" if unknown.
+        target: "file.py:name" or "module:name" of the graph, "" if unknown.
         graph_text: as `drift show` prints it.
         fingerprint: of the graph's structure and of each function's code; see `drift.records.fingerprint`.
         classes: of payloads, by qualified name: "module:qualified name".
@@ -131,7 +131,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     format: int = VERSION
     codec: str = CODEC
     graph: str
-    place: str = ""
+    target: str = msgspec.field(default="", name="place")
     graph_text: str = ""
     graph_mermaid: str = ""
     fingerprint: Any = None
@@ -282,8 +282,8 @@ def _wrong_in(manifest: Manifest) -> str:
     """What no writer of records says; most of all, a file that is not in the record's own folder."""
     if manifest.codec != CODEC:
         return f"it has payloads as {manifest.codec!r}; this drift writes {CODEC!r}"
-    if "\0" in manifest.place:
-        return f"the graph's place is {manifest.place!r}"
+    if "\0" in manifest.target:
+        return f"the graph's target is {manifest.target!r}"
     for name, number in (
         ("items_in", manifest.items_in), ("late_items", manifest.late_items), ("items_out", manifest.items_out)
     ):  # fmt: skip
@@ -349,7 +349,7 @@ class _Fingerprint(msgspec.Struct):
 
 
 def write_safely(path: Path, data: bytes) -> None:
-    """Put a file in the place of another in one step: after a crash there is the old one or the new one, whole."""
+    """Replace a file in one step: after a crash the old file or the new one is there, complete."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:

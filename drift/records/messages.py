@@ -99,7 +99,7 @@ class Learned(msgspec.Struct, array_like=True, tag=5):
     """A class of payloads: "module:qualified name"."""
 
     name: str
-    place: str
+    target: str
 
 
 Message = Begin | Arrival | Output | Finish | Learned

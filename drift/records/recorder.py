@@ -254,12 +254,12 @@ class Recorder:
     # The pipe.
 
     def _send(self, message: Message) -> None:
-        places = self._storable.places
-        if len(places) > self._sent_classes:
-            new = list(places.items())[self._sent_classes :]
-            self._sent_classes = len(places)
-            for name, place in new:
-                self._send(Learned(name, place))
+        targets = self._storable.targets
+        if len(targets) > self._sent_classes:
+            new = list(targets.items())[self._sent_classes :]
+            self._sent_classes = len(targets)
+            for name, target in new:
+                self._send(Learned(name, target))
         if self._torn:
             return
         self._torn = True  # a torn frame cannot be continued, so nothing follows it

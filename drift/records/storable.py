@@ -1,7 +1,7 @@
 """Checks that payloads can be restored from a record exactly.
 
 Invariant: for a payload that passes, `restored` makes an equal value of the same types from its bytes, given the
-classes named in `places`.
+classes named in `targets`.
 
 Why: a value without users' classes can always be restored; a class is tried on the first payload that has it, and must
 be importable by module and name. Scalars and tuples need no check.
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from drift.records.format import NOT_KEPT
+from drift.records.format import NOT_STORABLE
 from drift_graph.canonical import NoCanonicalForm, stored, stored_each
 from drift_graph.content import shape_of
 from drift_graph.errors import PayloadError
@@ -30,12 +30,12 @@ class Storable:
 
     Attributes:
         classes: by qualified name.
-        places: "module:qualified name" of each.
+        targets: "module:qualified name" of each.
     """
 
     def __init__(self) -> None:
         self.classes: dict[str, type] = {}
-        self.places: dict[str, str] = {}
+        self.targets: dict[str, str] = {}
 
     def check(self, payloads: Sequence[Any], what: str) -> tuple[int, PayloadError] | None:
         """The index of the first payload that cannot be restored, and why; `what` names their origin."""
@@ -83,7 +83,7 @@ class Storable:
             if known is not None:
                 raise CannotRestore(
                     f"two classes are named {name!r}, of {known.__module__} and of {kind.__module__}, which a record "
-                    f"cannot tell apart; rename one"
+                    f"cannot distinguish; rename one"
                 )
             if _found(kind.__module__, name) is not kind:
                 why = "is defined inside a function" if "<locals>" in name else "is not found under its name"
@@ -92,7 +92,7 @@ class Storable:
                     f"a module"
                 )
             self.classes[name] = kind
-            self.places[name] = f"{kind.__module__}:{name}"
+            self.targets[name] = f"{kind.__module__}:{name}"
 
 
 def _before_formless(payloads: Sequence[Any], what: str) -> tuple[bytes, tuple[int, PayloadError] | None]:
@@ -112,7 +112,7 @@ def _too_deep(payload: Any) -> NoCanonicalForm:
 
 
 def _error(what: str, payload: Any, reason: Exception) -> PayloadError:
-    return PayloadError(f"{what} has a payload {NOT_KEPT}: {reason}\n  payload  {safe_text(repr, payload, 500)}")
+    return PayloadError(f"{what} has a payload {NOT_STORABLE}: {reason}\n  payload  {safe_text(repr, payload, 500)}")
 
 
 def _is_restored(payload: Any, classes: dict[str, type]) -> bool:
@@ -128,9 +128,9 @@ def _found(module: str, name: str) -> Any:
     return found
 
 
-def classes_at(places: Iterable[str]) -> dict[str, type]:
+def classes_at(targets: Iterable[str]) -> dict[str, type]:
     """The classes at "module:qualified name" whose modules are loaded: nothing is imported."""
-    found = {place.partition(":")[2]: _found(*place.partition(":")[::2]) for place in places}
+    found = {target.partition(":")[2]: _found(*target.partition(":")[::2]) for target in targets}
     return {name: kind for name, kind in found.items() if isinstance(kind, type)}
 
 

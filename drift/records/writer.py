@@ -221,7 +221,7 @@ class RecordWriter:
             if self._outputs.add(message):
                 self._release()
         elif isinstance(message, Learned):
-            self.manifest.classes[message.name] = message.place
+            self.manifest.classes[message.name] = message.target
         elif isinstance(message, Finish):
             self._finish(message)
         else:

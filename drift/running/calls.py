@@ -77,7 +77,7 @@ def run(
         web=web,
         state=state,
         otel=otel,
-        place=_place(graph, dataflow) if record is not None else "",
+        target=_target_of(graph, dataflow) if record is not None else "",
         **more,
     )
 
@@ -91,7 +91,7 @@ def made_run(
     sinks: Mapping[str, Any] | None = None,
     on_late: Callable[[Late], None] | None = None,
     record: Any = None,
-    place: str = "",
+    target: str = "",
     feed: MakeFeed | None = None,
     until: int | None = None,
     web: int | str | None = None,
@@ -99,10 +99,10 @@ def made_run(
     otel: bool = False,
     **settings: Any,
 ) -> Run:
-    """`run` for a built graph, whose place is known, or whose input does not come from sources.
+    """`run` for a built graph, whose FILE:NAME is known, or whose input does not come from sources.
 
     Args:
-        place: "file.py:name" of the graph, for the record.
+        target: "file.py:name" of the graph, for the record.
         feed: makes the input of the engine, in place of `sources`, from the handler of late items and batch_items.
         until: end before this position.
         web: address of the page.
@@ -121,7 +121,7 @@ def made_run(
         sinks=sinks or {},
         on_late=on_late,
         record=record,
-        place=place,
+        target=target,
         make_feed=feed,
         until=until,
         web=web,
@@ -130,7 +130,7 @@ def made_run(
     )
 
 
-def _place(graph: Graph | Dataflow, dataflow: Dataflow) -> str:
-    from drift.records.describe import place_of_graph
+def _target_of(graph: Graph | Dataflow, dataflow: Dataflow) -> str:
+    from drift.records.describe import target_of_graph
 
-    return place_of_graph(graph, dataflow)
+    return target_of_graph(graph, dataflow)

@@ -75,7 +75,7 @@ class Run(Exports):
         sinks: Mapping[str, Any],
         on_late: Callable[[Late], None] | None,
         record: Any = None,
-        place: str = "",
+        target: str = "",
         make_feed: MakeFeed | None = None,
         until: int | None = None,
         web: int | str | None = None,
@@ -107,7 +107,7 @@ class Run(Exports):
             watched, watched_times = self._purity.dataflow, self._purity.times
         self._recorder: Recorder | None = None
         if record is not None:
-            self._recorder = self._make_recorder(record, place, times, opened)
+            self._recorder = self._make_recorder(record, target, times, opened)
         self._until = until
         self.guarantee: Guarantee | None = None
         if make_feed is None:
@@ -279,7 +279,7 @@ class Run(Exports):
         self.close()
 
     def _make_recorder(
-        self, record: Any, place: str, times: Mapping[str, TimePolicy], sources: Mapping[str, Source]
+        self, record: Any, target: str, times: Mapping[str, TimePolicy], sources: Mapping[str, Source]
     ) -> Recorder:
         need("records", "a record")
         from drift.records.describe import describe
@@ -287,7 +287,7 @@ class Run(Exports):
 
         manifest = describe(
             self.dataflow,
-            place=place,
+            target=target,
             engine=self.engine,
             workers=self.settings.workers_in_all,
             settings=self.settings,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from drift.show.layout import Box, Frame, Layout, Line, Point, Rectangle, lay_out
-from drift.show.steps import Step, columns_of, rank_label, short_place, steps_of, what_it_does
+from drift.show.steps import Step, columns_of, rank_label, short_location, steps_of, what_it_does
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Edge, Operator, Sink, Source
 
@@ -48,7 +48,7 @@ class PlacedLine(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Placed:
+class Drawing:
     """All of a picture."""
 
     layout: Layout
@@ -57,7 +57,7 @@ class Placed:
     lines: list[PlacedLine]
 
 
-def place(dataflow: Dataflow, *, label: tuple[float, float] | None = None) -> Placed:
+def drawing_of(dataflow: Dataflow, *, label: tuple[float, float] | None = None) -> Drawing:
     """The positions of all parts, from sources at the top to sinks at the bottom.
 
     Args:
@@ -78,7 +78,7 @@ def place(dataflow: Dataflow, *, label: tuple[float, float] | None = None) -> Pl
     frames = [Frame(name, _width(title) - 2 * PADDING, 28.0) for name, title in titles.items()]
     lines = [Line(edge.origin, edge.target, edge.feedback, label) for edge in dataflow.edges]
     layout = lay_out(boxes, frames, lines)
-    return Placed(
+    return Drawing(
         layout,
         [
             PlacedBox(each, layout.boxes[each.name], texts[each.name], _tooltip(each))
@@ -91,21 +91,21 @@ def place(dataflow: Dataflow, *, label: tuple[float, float] | None = None) -> Pl
 
 
 def _texts(dataflow: Dataflow, step: Step, operator: Operator) -> list[str]:
-    """Three lines: name, what it does, rank and place."""
+    """Three lines: name, what it does, rank and location."""
     rank = rank_label(dataflow, operator)
     if step.is_sugar:
         lines = [step.short_name(operator), what_it_does(operator), rank]
     else:
-        lines = [step.name, what_it_does(operator), f"{rank}, {short_place(step.where)}"]
+        lines = [step.name, what_it_does(operator), f"{rank}, {short_location(step.where)}"]
     return [cut(line, _CHARACTERS_MAX) for line in lines]
 
 
 def _tooltip(operator: Operator) -> str:
-    return "\n".join([operator.name, what_it_does(operator), short_place(operator.where, full=True)])
+    return "\n".join([operator.name, what_it_does(operator), short_location(operator.where, full=True)])
 
 
 def _frame_title(step: Step) -> list[str]:
-    return [cut(step.name, _CHARACTERS_MAX), cut(short_place(step.where), _CHARACTERS_MAX)]
+    return [cut(step.name, _CHARACTERS_MAX), cut(short_location(step.where), _CHARACTERS_MAX)]
 
 
 def _around_loops(name: str, layout: Layout, boxes: Sequence[Box], lines: Sequence[Line]) -> Rectangle:

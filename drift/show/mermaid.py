@@ -5,7 +5,7 @@ Invariant: names of the user's never appear outside a quoted label, so no name c
 
 from __future__ import annotations
 
-from drift.show.steps import rank_label, short_place, steps_of, what_it_does
+from drift.show.steps import rank_label, short_location, steps_of, what_it_does
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Operator
 
@@ -20,9 +20,9 @@ def as_mermaid(dataflow: Dataflow) -> str:
     for index, step in enumerate(steps_of(dataflow)):
         if not step.is_sugar:
             operator = step.operators[0]
-            lines.append(f"    {_node(dataflow, ids, operator, step.name, short_place(step.where))}")
+            lines.append(f"    {_node(dataflow, ids, operator, step.name, short_location(step.where))}")
             continue
-        lines.append(f'    subgraph s{index}["{escaped(f"{step.name} ({short_place(step.where)})")}"]')
+        lines.append(f'    subgraph s{index}["{escaped(f"{step.name} ({short_location(step.where)})")}"]')
         lines += [f"        {_node(dataflow, ids, each, step.short_name(each), '')}" for each in step.operators]
         lines.append("    end")
     for edge in dataflow.edges:
@@ -31,9 +31,9 @@ def as_mermaid(dataflow: Dataflow) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _node(dataflow: Dataflow, ids: dict[str, str], operator: Operator, title: str, place: str) -> str:
+def _node(dataflow: Dataflow, ids: dict[str, str], operator: Operator, title: str, location: str) -> str:
     before, after = _SHAPES[operator.kind]
-    lines = [title, what_it_does(operator), ", ".join(filter(None, (rank_label(dataflow, operator), place)))]
+    lines = [title, what_it_does(operator), ", ".join(filter(None, (rank_label(dataflow, operator), location)))]
     label = "<br>".join(escaped(line) for line in lines)
     return f'{ids[operator.name]}{before}"{label}"{after}'
 

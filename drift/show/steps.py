@@ -83,7 +83,7 @@ def columns_of(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
 
 
-def short_place(where: str, *, full: bool = False) -> str:
+def short_location(where: str, *, full: bool = False) -> str:
     """ "file:line", shortened: relative to the working folder if inside it; or only the file's name."""
     file, colon, line = where.rpartition(":")
     if not colon:

@@ -1,6 +1,6 @@
 """A graph as SVG: boxes for operators, frames around the operators of one step, dotted lines for feedback edges.
 
-Invariant: all positions are those of `place`; this module only adds colours.
+Invariant: all positions are those of `drawing_of`; this module only adds colours.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from drift.show.boxes import CHARACTER, DETAIL, PADDING, TITLE, PlacedBox, cut, place
+from drift.show.boxes import CHARACTER, DETAIL, PADDING, TITLE, PlacedBox, cut, drawing_of
 from drift.show.layout import Layout, Point, Rectangle
 from drift.show.steps import columns_of
 from drift_graph.graph import Dataflow
@@ -32,12 +32,12 @@ def as_svg(dataflow: Dataflow) -> str:
     Raises:
         SettingsError: where the extra `picture` is not installed.
     """
-    placed = place(dataflow)
-    parts = [_head(dataflow, placed.layout)]
-    parts += [_rect(frame.at, "#f4f6f8", "#b9c2cc", 8) for frame in placed.frames]
-    parts += [_drawn_line(line.points, line.tip, line.edge.feedback) for line in placed.lines]
-    parts += [_drawn_title(frame.at, frame.texts) for frame in placed.frames]
-    parts += [_drawn_box(box) for box in placed.boxes]
+    drawing = drawing_of(dataflow)
+    parts = [_head(dataflow, drawing.layout)]
+    parts += [_rect(frame.at, "#f4f6f8", "#b9c2cc", 8) for frame in drawing.frames]
+    parts += [_drawn_line(line.points, line.tip, line.edge.feedback) for line in drawing.lines]
+    parts += [_drawn_title(frame.at, frame.texts) for frame in drawing.frames]
+    parts += [_drawn_box(box) for box in drawing.boxes]
     return "\n".join([*parts, "</g>", "</svg>", ""])
 
 
@@ -59,12 +59,12 @@ def _head(dataflow: Dataflow, layout: Layout) -> str:
 def _drawn_title(at: Rectangle, title: Sequence[str]) -> str:
     """A frame's title; a line that happens to pass behind it stops short of the letters."""
     halo = 'stroke="#f4f6f8" stroke-width="6" stroke-linejoin="round" paint-order="stroke"'
-    name, place = title
+    name, location = title
     return "\n".join(
         [
             f"<g {halo}>",
             _text(at.left + PADDING, at.top + 20, name, TITLE, _INK),
-            _text(at.left + PADDING, at.top + 34, place, DETAIL, _GREY),
+            _text(at.left + PADDING, at.top + 34, location, DETAIL, _GREY),
             "</g>",
         ]
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drift.show.steps import Step, columns_of, short_place, steps_of, what_it_does
+from drift.show.steps import Step, columns_of, short_location, steps_of, what_it_does
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Operator
 
@@ -14,12 +14,12 @@ def as_text(dataflow: Dataflow) -> str:
     rows: list[tuple[str, ...]] = []
     steps = steps_of(dataflow)
     for step in steps:
-        place = short_place(step.where, full=True)
+        location = short_location(step.where, full=True)
         if step.is_sugar:
-            rows.append((step.name, f"{len(step.operators)} operators:", "", place, ""))
+            rows.append((step.name, f"{len(step.operators)} operators:", "", location, ""))
             rows += [(f"  {step.short_name(each)}", *_cells(dataflow, step, each, "")) for each in step.operators]
         else:
-            rows.append((step.name, *_cells(dataflow, step, step.operators[0], place)))
+            rows.append((step.name, *_cells(dataflow, step, step.operators[0], location)))
     counts = [
         _count(len(dataflow.sources), "source"),
         _count(len(steps) - len(dataflow.sources) - len(dataflow.sinks), "step"),
@@ -31,9 +31,9 @@ def as_text(dataflow: Dataflow) -> str:
     return "\n".join([f"graph {dataflow.name!r}: {', '.join(counts)}", "", *_table([_HEADINGS, *rows])])
 
 
-def _cells(dataflow: Dataflow, step: Step, operator: Operator, place: str) -> tuple[str, str, str, str]:
+def _cells(dataflow: Dataflow, step: Step, operator: Operator, location: str) -> tuple[str, str, str, str]:
     rank = dataflow.ranks.get(operator.name)
-    return what_it_does(operator), "" if rank is None else str(rank), place, _origins(dataflow, step, operator)
+    return what_it_does(operator), "" if rank is None else str(rank), location, _origins(dataflow, step, operator)
 
 
 def _origins(dataflow: Dataflow, step: Step, operator: Operator) -> str:

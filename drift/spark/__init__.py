@@ -97,7 +97,7 @@ def end_record(path: str | Path) -> None:
 
     manifest = read_manifest(Path(path))
     by, *_ = manifest.settings.get("written") or [""]
-    Appender(Path(path).absolute(), load_dataflow(manifest.place), manifest.place, by).end()
+    Appender(Path(path).absolute(), load_dataflow(manifest.target), manifest.target, by).end()
 
 
 def stream(

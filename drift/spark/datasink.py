@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import xxhash
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from drift.load import full_place, load_dataflow
+from drift.load import absolute_target, load_dataflow
 from drift.records.appending import Appender, Batch
 from drift.records.columns import of_arrow
 from drift.records.reader import restored_many
@@ -88,7 +88,7 @@ class Target:
                 f"payload={payload!r} does not fit; it is 'dict' or 'tuple' of the columns, or 'value' of the only one"
             )
         path = Path(path.removeprefix("file:")).absolute()
-        return Target(path, full_place(graph), source, column, payload, options.get("checkpointLocation", ""))
+        return Target(path, absolute_target(graph), source, column, payload, options.get("checkpointLocation", ""))
 
 
 @dataclass

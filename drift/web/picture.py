@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drift.show.boxes import place
+from drift.show.boxes import drawing_of
 from drift.show.layout import Point, Rectangle
 from drift_graph.graph import Dataflow
 
@@ -14,10 +14,10 @@ _LABEL = (128.0, 30.0)
 
 def as_data(dataflow: Dataflow) -> dict[str, Any]:
     """Boxes, frames and lines, in points of 1/72 inch, y downwards."""
-    placed = place(dataflow, label=_LABEL)
-    layout = placed.layout
-    rights = [frame.at.left + frame.at.width for frame in placed.frames]
-    rights += [point.x for line in placed.lines for point in line.points]
+    drawing = drawing_of(dataflow, label=_LABEL)
+    layout = drawing.layout
+    rights = [frame.at.left + frame.at.width for frame in drawing.frames]
+    rights += [point.x for line in drawing.lines for point in line.points]
     return {
         "name": dataflow.name,
         "width": round(max([layout.width, *rights]), 1),
@@ -30,9 +30,9 @@ def as_data(dataflow: Dataflow) -> dict[str, Any]:
                 "texts": list(box.texts),
                 "tooltip": box.tooltip,
             }
-            for box in placed.boxes
+            for box in drawing.boxes
         ],
-        "frames": [{"at": _numbers(frame.at), "texts": list(frame.texts)} for frame in placed.frames],
+        "frames": [{"at": _numbers(frame.at), "texts": list(frame.texts)} for frame in drawing.frames],
         "lines": [
             {
                 "origin": line.edge.origin,
@@ -42,10 +42,10 @@ def as_data(dataflow: Dataflow) -> dict[str, Any]:
                 "tip": _numbers(line.tip),
                 "label": _numbers(line.label) if line.label is not None else None,
             }
-            for line in placed.lines
+            for line in drawing.lines
         ],
     }
 
 
-def _numbers(place: Point | Rectangle) -> list[float]:
-    return [round(number, 1) for number in place]
+def _numbers(shape: Point | Rectangle) -> list[float]:
+    return [round(number, 1) for number in shape]
