@@ -27,7 +27,7 @@ _LEVELS: dict[tuple[bool, bool], Level] = {  # whether sources can be read again
 }
 
 
-class SourcePromise(NamedTuple):
+class SourceGuarantee(NamedTuple):
     """Attributes:
     rereads: from where a later run can read the same items again.
     because: the reason.
@@ -37,7 +37,7 @@ class SourcePromise(NamedTuple):
     because: str
 
 
-class SinkPromise(NamedTuple):
+class SinkGuarantee(NamedTuple):
     """Attributes:
     delivers: how often an item is in the sink after runs that were aborted and repeated.
     because: the reason.
@@ -81,10 +81,10 @@ def guarantee(
 
 def why_not_again(source: Any, policy: TimePolicy) -> str:
     """Why a later run could not read the source from the start to the same effect; "" if it can."""
-    promise = getattr(source, "promise", None)
-    if not isinstance(promise, SourcePromise):
+    stated = getattr(source, "guarantee", None)
+    if not isinstance(stated, SourceGuarantee):
         return "it does not say that it can be read again"
-    return promise.because if promise.rereads == "not at all" else why_otherwise(source, policy)
+    return stated.because if stated.rereads == "not at all" else why_otherwise(source, policy)
 
 
 def why_otherwise(source: Any, policy: TimePolicy) -> str:
@@ -99,7 +99,7 @@ def why_otherwise(source: Any, policy: TimePolicy) -> str:
 
 
 def _why_twice(sink: Any) -> str:
-    promise = getattr(sink, "promise", None)
-    if not isinstance(promise, SinkPromise):
+    stated = getattr(sink, "guarantee", None)
+    if not isinstance(stated, SinkGuarantee):
         return "it does not say what it has"
-    return "" if promise.delivers == "exactly once" else promise.because
+    return "" if stated.delivers == "exactly once" else stated.because

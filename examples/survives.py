@@ -24,7 +24,7 @@ import psycopg
 from flights import LATENESS_MINUTES, NINE_DAYS, Flight, airport, departures, scheduled
 
 import drift
-from drift.guarantees import SourcePromise
+from drift.guarantees import SourceGuarantee
 
 TABLE = "delays"
 KILLS = 10
@@ -50,7 +50,7 @@ class Departing:
     """A live source: some flights depart every few milliseconds. It can be read again from any of them."""
 
     live = True
-    promise = SourcePromise("from a position", "the number of a flight")
+    guarantee = SourceGuarantee("from a position", "the number of a flight")
 
     def __init__(self) -> None:
         self.flights = departures()

@@ -205,8 +205,8 @@ def test_what_a_sink_and_a_source_promise_is_data_on_the_class() -> None:
         for name in module.__all__:
             made = getattr(module, name)
             if name[0].islower() and not name.startswith("as_"):
-                kinds = [each for each in vars(sys.modules[made.__module__]).values() if hasattr(each, "promise")]
-                assert kinds, f"{name} promises nothing"
+                kinds = [each for each in vars(sys.modules[made.__module__]).values() if hasattr(each, "guarantee")]
+                assert kinds, f"{name} states no guarantee"
 
 
 def write(sink: Sink, start: int, end: int) -> None:
@@ -349,8 +349,8 @@ def test_a_function_that_tells_what_it_has_is_called_with_what_is_behind_it() ->
     for length in (5, 8, 8):
         drift.run(echo(), {"rows": range(length)}, sinks={"out": store}, batch_items=3).finish()
         assert store.rows == [(n, n) for n in range(length)]
-    assert as_sink("out", store).promise.delivers == "exactly once"  # type: ignore[attr-defined]
-    assert as_sink("out", print).promise.delivers == "at least once"  # type: ignore[attr-defined]
+    assert as_sink("out", store).guarantee.delivers == "exactly once"  # type: ignore[attr-defined]
+    assert as_sink("out", print).guarantee.delivers == "at least once"  # type: ignore[attr-defined]
 
 
 def test_a_run_that_is_stopped_before_an_earlier_one_came_leaves_what_is_there(place: Place) -> None:
@@ -563,7 +563,7 @@ def test_a_stream_of_redis_is_read_to_its_end_and_live(redis_url: str) -> None:
         behind.close()
         client.xdel("in", client.xrevrange("in", count=1)[0][0])
         lost: Any = ended.open()
-        with pytest.raises(InputError, match=r"was read up to entry .* are deleted; bring back what was there"):
+        with pytest.raises(InputError, match=r"was read up to entry .* are deleted; bring back the data"):
             lost.seek({**position, "behind": "1-1"})
         lost.close()
         live = drift.run(echo(), {"rows": sources.redis(redis_url, "in", decode="json")})

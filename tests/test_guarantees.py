@@ -117,10 +117,10 @@ def test_the_command_tells_it_before_a_run_and_without_one(tmp_path: Path) -> No
     assert json.loads(kept.stdout)["guarantee"] == "exactly once"
     state = str(tmp_path / "state")
     anew = command("check", graph, "--state", state)
-    assert anew.stdout.splitlines()[-1] == f"{state} has no cut: it begins at the beginning"
+    assert anew.stdout.splitlines()[-1] == f"{state} has no cut: a run starts from the beginning"
     assert command("run", graph, "--source", words, "--state", state).returncode == 0
     goes_on = command("check", graph, "--state", state)
-    assert goes_on.stdout.splitlines()[-1] == "it goes on from cut 1 at the end, position 3"
+    assert goes_on.stdout.splitlines()[-1] == "it resumes from cut 1 at the end, position 3"
     other = command("check", "examples/flights.py:graph", "--state", state)
     assert other.returncode == 3 and "'flights'" in other.stderr + other.stdout
     assert command("check", graph).stdout == "graph 'wordcount' is sound\n"

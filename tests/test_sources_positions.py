@@ -108,15 +108,15 @@ def test_text_is_read_from_any_line_on_in_any_encoding(
     ),
     chunk_bytes=st.integers(1, 20),
     items_max=st.integers(1, 4),
-    apart=st.booleans(),
+    diverts=st.booleans(),
 )
 @settings(deadline=None, max_examples=40)
 def test_json_lines_are_read_from_any_value_on(
-    lines: list[bytes], chunk_bytes: int, items_max: int, apart: bool
+    lines: list[bytes], chunk_bytes: int, items_max: int, diverts: bool
 ) -> None:
     def make() -> Source:
         source: Any = sources.jsonl(path)
-        made: Source = source.setting_apart("s") if apart else source
+        made: Source = source.diverting("s") if diverts else source
         return made
 
     with chunks(chunk_bytes), temporary(b"\n".join(lines)) as path:
@@ -132,12 +132,12 @@ rows_of_text = st.lists(st.lists(st.text(st.sampled_from('aé,"\n\r '), max_size
     header=st.booleans(),
     chunk_bytes=st.integers(1, 20),
     items_max=st.integers(1, 4),
-    apart=st.booleans(),
+    diverts=st.booleans(),
     zipped=st.booleans(),
 )
 @settings(deadline=None, max_examples=40)
 def test_csv_is_read_from_any_row_on_with_its_header(
-    rows: list[list[str]], bad: bytes, header: bool, chunk_bytes: int, items_max: int, apart: bool, zipped: bool
+    rows: list[list[str]], bad: bytes, header: bool, chunk_bytes: int, items_max: int, diverts: bool, zipped: bool
 ) -> None:
     written = io.StringIO()
     csv.writer(written).writerows([["x", "y"], *rows] if header else rows)
@@ -145,7 +145,7 @@ def test_csv_is_read_from_any_row_on_with_its_header(
 
     def make() -> Source:
         source: Any = sources.csv(path, columns=None if header else ["x", "y"])
-        made: Source = source.setting_apart("s") if apart else source
+        made: Source = source.diverting("s") if diverts else source
         return made
 
     with chunks(chunk_bytes), temporary(gzip.compress(data) if zipped else data) as path:
@@ -164,7 +164,7 @@ def test_text_with_lines_set_apart_is_read_from_any_line_on(
 ) -> None:
     def make() -> Source:
         source: Any = sources.text(path)
-        made: Source = source.setting_apart("s")
+        made: Source = source.diverting("s")
         return made
 
     with chunks(chunk_bytes), temporary(content.encode() + bad + content.encode()) as path:
@@ -203,7 +203,7 @@ def test_folders_and_patterns_are_read_from_any_file_on_also_when_files_have_com
     (tmp_path / "d.txt").write_text("d0\n")
     assert drained(Sought(sources.text(tmp_path / "*.txt"), position))[0] == ["b2", "c0", "c1", "c2", "d0"]
     (tmp_path / "aa.txt").write_text("too late\n")
-    with pytest.raises(InputError, match=r"'b\.txt', before which there were 1 when the state was saved"):
+    with pytest.raises(InputError, match=r"'b\.txt', before which there were 1 when the state of this run was saved"):
         drained(Sought(sources.text(tmp_path / "*.txt"), position))
     (tmp_path / "aa.txt").unlink()
     (tmp_path / "b.txt").unlink()
@@ -221,15 +221,15 @@ class Again:
 def test_what_can_be_iterated_again_is_read_from_any_item_on_and_a_generator_is_not() -> None:
     for payloads in (list("abcdefg"), tuple("ab"), range(3, 1_000, 7), Again(), []):
         check(lambda payloads=payloads: as_source("s", payloads), 3, every=20 if len(str(payloads)) < 50 else 1)
-        assert as_source("s", payloads).promise.rereads == "from a position"  # type: ignore[attr-defined]
+        assert as_source("s", payloads).guarantee.rereads == "from a position"  # type: ignore[attr-defined]
     once = as_source("s", (n for n in range(3)))
     reader: Any = once.open()
-    assert reader.position() is None and once.promise.rereads == "not at all"  # type: ignore[attr-defined]
+    assert reader.position() is None and once.guarantee.rereads == "not at all"  # type: ignore[attr-defined]
     shorter: Any = as_source("s", [1, 2]).open()
     long: Any = as_source("s", [1, 2, 3, 4]).open()
     long.read(3)
     with pytest.raises(
-        InputError, match="read up to item 3 when the state was saved that the run goes on from, and now it has 2"
+        InputError, match="read up to item 3 when the state of this run was saved, and now it has 2"
     ):
         shorter.seek(long.position())
 
@@ -246,7 +246,7 @@ def test_a_file_that_is_another_or_shorter_is_refused(tmp_path: Path) -> None:
         path.write_bytes(whole + b"100\n")
         assert (given + drained(Sought(sources.text(path), position))[0])[-2:] == ["99", "100"]
         path.write_bytes(whole[:30])
-        with pytest.raises(InputError, match=r"was read up to byte 64 when the state was saved .* now it is shorter"):
+        with pytest.raises(InputError, match=r"was read up to byte 64 when .* was saved, and now it is shorter"):
             drained(Sought(sources.text(path), position))
         path.write_bytes(whole.replace(b"20", b"02"))
         with pytest.raises(InputError, match="it has something else before that: it is another file"):
@@ -254,7 +254,7 @@ def test_a_file_that_is_another_or_shorter_is_refused(tmp_path: Path) -> None:
         path.write_bytes(whole)
         with pytest.raises(InputError, match="that is no position of this kind of source"):
             drained(Sought(sources.jsonl(path), position))
-        with pytest.raises(InputError, match="in a form that this version knows"):
+        with pytest.raises(InputError, match="in a form that this version reads"):
             drained(Sought(sources.text(path), {**position, "v": 2}))
 
 
@@ -262,6 +262,6 @@ def test_a_pipe_has_no_position(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     source: Any = sources.text(path)
-    assert source.promise.rereads == "not at all"
-    assert sources.text("-").promise.rereads == "not at all"
-    assert sources.text(tmp_path / "file").promise.rereads == "from a position"
+    assert source.guarantee.rereads == "not at all"
+    assert sources.text("-").guarantee.rereads == "not at all"
+    assert sources.text(tmp_path / "file").guarantee.rereads == "from a position"

@@ -120,7 +120,7 @@ def reusing() -> Iterator[dict[str, int]]:
 def test_a_source_that_gives_one_object_again_and_again_is_found(batch_items: int) -> None:
     graph = drift.Graph("rows")
     graph.source("in").sink("out")
-    with pytest.raises(drift.InputError, match=r"changed a payload in place after it had given it: it was {'n': 0}"):
+    with pytest.raises(drift.InputError, match=r"changed a payload in place after yielding it: it was {'n': 0}"):
         drift.run(graph, {"in": reusing()}, batch_items=batch_items).finish()
     same = {"n": 1}
     assert len(list(drift.run(graph, {"in": iter([same] * 9)}, batch_items=batch_items))) == 9

@@ -9,7 +9,7 @@ import click
 
 from drift.cli.errors import to_json
 from drift.cli.specs import by_name, sink_of, source_of
-from drift.guarantees import SinkPromise, SourcePromise, guarantee
+from drift.guarantees import SinkGuarantee, SourceGuarantee, guarantee
 from drift.load import load_dataflow
 from drift.records.fingerprint import fingerprint
 from drift.segments.chain import cuts_of
@@ -28,57 +28,60 @@ from drift_graph.segments import segments_of
     is_flag=False,
     flag_value="",
     metavar="[WHERE]",
-    help="For a run that keeps its state, and from which cut it would go on there.",
+    help="For a run that keeps its state, and from which cut there it would resume.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check_command(
     graph: str, source_specs: Sequence[str], sink_specs: Sequence[str], state: str | None, as_json: bool
 ) -> None:
-    """Check a graph without running it, and say what its sources and sinks guarantee for a run that is broken off.
+    """Check a graph without running it, and say what its sources and sinks guarantee for a run that is aborted.
 
     \b
     drift check wordcount.py:graph
     drift check wordcount.py:graph --source hamlet.txt --sink counts.jsonl
     drift check flights.py:graph --source tcp://127.0.0.1:7000 --sink text:- --state
-    drift check flights.py:graph --state kept
+    drift check flights.py:graph --state folder
     """
     dataflow = load_dataflow(graph)
     specs = by_name("--source", source_specs, "source", [source.name for source in dataflow.sources])
-    given = {name: source_of(spec, name) for name, spec in specs.items()}
+    opened = {name: source_of(spec, name) for name, spec in specs.items()}
     try:
         kinds = by_name("--sink", sink_specs, "sink", [sink.name for sink in dataflow.sinks])
         sinks = {name: sink_of(spec, "continue", name) for name, spec in kinds.items()}
         policies = {source.name: source.time for source in dataflow.sources}
-        sources = {name: (source, policies[name]) for name, source in given.items()}
-        promised = guarantee(sources, sinks, with_state=state is not None)
+        sources = {name: (source, policies[name]) for name, source in opened.items()}
+        guaranteed = guarantee(sources, sinks, with_state=state is not None)
     finally:
-        for source in given.values():
+        for source in opened.values():
             if hasattr(source, "close"):  # it listens
                 source.close()
-    lines = [f"source {name!r}: {_of_source(source)}" for name, source in given.items()]
+    lines = [f"source {name!r}: {_of_source(source)}" for name, source in opened.items()]
     lines += [f"sink {name!r}: {_of_sink(sink)}" for name, sink in sinks.items()]
-    cut = _cut_to_go_on_from(dataflow, state) if state else None
+    cut = _cut_to_resume_from(dataflow, state) if state else None
     if as_json:
-        goes_on = None if cut is None else {"cut": cut.number, "reached": cut.reached, "position": cut.output.position}
-        plain = {"graph": dataflow.name, "guarantee": promised.level, "because": promised.because, "of_each": lines}
-        click.echo(to_json({**plain, "goes_on_from": goes_on} if state else plain))
+        plain: dict[str, object] = {"graph": dataflow.name, **guaranteed._asdict()}
+        plain["guarantee"] = plain.pop("level")
+        plain |= {"sources_and_sinks": lines}
+        if state:
+            plain["resumes_from"] = cut and {"cut": cut.number, "reached": cut.reached, "position": cut.output.position}
+        click.echo(to_json(plain))
         return
     click.echo(f"graph {dataflow.name!r} is sound")
     for line in lines:
         click.echo(line)
-    if given or sinks:
-        click.echo(f"a run {'that keeps its state ' if state is not None else ''}has each item {promised}")
+    if opened or sinks:
+        click.echo(f"a run {'that keeps its state ' if state is not None else ''}has each item {guaranteed}")
     if cut is not None:
-        click.echo(f"it goes on from cut {cut.number} at {cut.reached}, position {cut.output.position:,}")
+        click.echo(f"it resumes from cut {cut.number} at {cut.reached}, position {cut.output.position:,}")
     elif state:
-        click.echo(f"{state} has no cut: it begins at the beginning")
+        click.echo(f"{state} has no cut: a run starts from the beginning")
 
 
-def _cut_to_go_on_from(dataflow: Dataflow, where: str) -> Cut | None:
-    """The last cut there; of the last segment, where steps are durable.
+def _cut_to_resume_from(dataflow: Dataflow, where: str) -> Cut | None:
+    """The newest cut in the store `where`; with durable steps, that of the last segment.
 
     Raises:
-        GraphError: this graph cannot go on from it.
+        GraphError: this graph cannot resume from it.
     """
     *others, last = segments_of(dataflow)
     for number, segment in enumerate(others, 1):
@@ -104,10 +107,10 @@ def _cut_in(dataflow: Dataflow, where: str) -> Cut | None:
 
 
 def _of_source(source: object) -> str:
-    promise = getattr(source, "promise", None)
-    return f"read again {promise.rereads}: {promise.because}" if isinstance(promise, SourcePromise) else "says nothing"
+    stated = getattr(source, "guarantee", None)
+    return f"read again {stated.rereads}: {stated.because}" if isinstance(stated, SourceGuarantee) else "says nothing"
 
 
 def _of_sink(sink: object) -> str:
-    promise = getattr(sink, "promise", None)
-    return f"{promise.delivers}: {promise.because}" if isinstance(promise, SinkPromise) else "says nothing"
+    stated = getattr(sink, "guarantee", None)
+    return f"{stated.delivers}: {stated.because}" if isinstance(stated, SinkGuarantee) else "says nothing"

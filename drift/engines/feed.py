@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from drift.engines.logged import ArrivalLog, Entry, why_logged
 from drift.engines.observed import SourceState
 from drift.machines.nodes.intake import Fed, Intake
-from drift.sources.base import Acknowledging, Positioned, Reader, SetsApart, Source
+from drift.sources.base import Acknowledging, Diverts, Positioned, Reader, Source
 from drift.undisturbed import undisturbed
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
@@ -91,7 +91,7 @@ class Feed:
             for rank, source in enumerate(dataflow.sources):
                 given = sources[source.name]
                 if source.sets_apart:
-                    given = given.setting_apart(source.name) if isinstance(given, SetsApart) else given
+                    given = given.diverting(source.name) if isinstance(given, Diverts) else given
                 policy = times.get(source.name, source.time)
                 machines.append(SourceMachine(source.name, rank, policy, live=given.live, sets_apart=source.sets_apart))
                 self._readers.append(given.open())

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from drift.guarantees import SinkPromise
+from drift.guarantees import SinkGuarantee
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.functions import line_of, name_of
 from drift_graph.item import Item, items
@@ -72,7 +72,7 @@ class CallableSink:
     it has each item exactly once.
     """
 
-    promise = SinkPromise("at least once", "a rerun calls it with every item; each has its position")
+    guarantee = SinkGuarantee("at least once", "a rerun calls it with every item; each has its position")
 
     def __init__(self, name: str, function: Callable[[Item[Any]], object]) -> None:
         self._name = name
@@ -80,7 +80,7 @@ class CallableSink:
         self._committed: Callable[[], int | None] | None = getattr(function, "committed_position", None)
         self._before = -1  # position of the last item stored before the run
         if self._committed is not None:
-            self.promise = SinkPromise("exactly once", f"{name_of(function)} reports the position that it has reached")
+            self.guarantee = SinkGuarantee("exactly once", f"{name_of(function)} reports its position")
 
     def open(self) -> None:
         if self._committed is not None:
@@ -111,7 +111,7 @@ class CallableSink:
 class ListSink:
     """Appends each item to a list."""
 
-    promise: ClassVar = SinkPromise("at least once", "a rerun appends every item; each has its position")
+    guarantee: ClassVar = SinkGuarantee("at least once", "a rerun appends every item; each has its position")
 
     def __init__(self, name: str, taken: list[Item[Any]]) -> None:
         self._name = name

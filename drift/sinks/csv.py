@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from drift.guarantees import SinkPromise
+from drift.guarantees import SinkGuarantee
 from drift.sinks.lines import JsonLinesSink, as_json
 from drift.sinks.resuming import check_resume
 from drift.sinks.rows import Rows
@@ -53,7 +53,7 @@ def csv(
 class CsvSink(JsonLinesSink):
     """See `csv`."""
 
-    promise: ClassVar = SinkPromise("exactly once", "a rerun compares the file and writes what is missing")
+    guarantee: ClassVar = SinkGuarantee("exactly once", "a rerun compares the file and writes what is missing")
     _end = b"\r\n"
 
     def __init__(self, path: str, columns: Sequence[str] | None, resume: str) -> None:

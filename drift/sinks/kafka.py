@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from drift.extras import need
-from drift.guarantees import SinkPromise
+from drift.guarantees import SinkGuarantee
 from drift.sinks.lines import as_json
 from drift.sinks.resuming import (
     Last,
@@ -71,7 +71,7 @@ def kafka(
 class KafkaSink:
     """See `kafka`."""
 
-    promise: ClassVar = SinkPromise("exactly once", "each message has its position, in the order of positions")
+    guarantee: ClassVar = SinkGuarantee("exactly once", "each message has its position, in the order of positions")
 
     def __init__(
         self,

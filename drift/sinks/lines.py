@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from drift.guarantees import SinkPromise
+from drift.guarantees import SinkGuarantee
 from drift.sinks.base import Sink
 from drift.sinks.resuming import as_committed, check_committed
 from drift_graph.errors import SettingsError, SinkError
@@ -65,7 +65,7 @@ def stdout(format: Literal["jsonl", "text"] = "jsonl") -> Sink:
 class JsonLinesSink:
     """See `jsonl`."""
 
-    promise: ClassVar = SinkPromise("exactly once", "a rerun compares the file and writes what is missing")
+    guarantee: ClassVar = SinkGuarantee("exactly once", "a rerun compares the file and writes what is missing")
     _end = b"\n"  # of a line
 
     def __init__(self, path: str, resume: str) -> None:
@@ -261,7 +261,7 @@ class JsonLinesSink:
 class StdoutSink:
     """See `stdout`."""
 
-    promise: ClassVar = SinkPromise("at least once", "nobody can ask what was printed: a rerun prints it all")
+    guarantee: ClassVar = SinkGuarantee("at least once", "nobody can ask what was printed: a rerun prints it all")
 
     def __init__(self, format: str) -> None:
         self._format = format

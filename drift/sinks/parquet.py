@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
-from drift.guarantees import SinkPromise
+from drift.guarantees import SinkGuarantee
 from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift.sinks.rows import OF_ITEMS
 from drift_graph.errors import PayloadError, SettingsError, SinkError
@@ -69,7 +69,7 @@ def parquet(
 class ParquetSink(ResumingSink):
     """See `parquet`."""
 
-    promise: ClassVar = SinkPromise("exactly once", "the name of each part has the positions in it")
+    guarantee: ClassVar = SinkGuarantee("exactly once", "the name of each part has the positions in it")
 
     def __init__(
         self, path: Path, columns: Sequence[str] | Mapping[str, Any] | None, part_items: int, resume: str

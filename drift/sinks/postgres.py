@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from drift.extras import need
-from drift.guarantees import SinkPromise
+from drift.guarantees import SinkGuarantee
 from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift.sinks.rows import Rows
 from drift.urls import without_secrets
@@ -78,7 +78,7 @@ def postgres(
 class PostgresSink(ResumingSink):
     """See `postgres`."""
 
-    promise: ClassVar = SinkPromise("exactly once", "the position is committed with the rows")
+    guarantee: ClassVar = SinkGuarantee("exactly once", "the position is committed with the rows")
 
     def __init__(
         self,

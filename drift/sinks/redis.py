@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from drift.extras import need
-from drift.guarantees import SinkPromise
+from drift.guarantees import SinkGuarantee
 from drift.sinks.lines import as_json
 from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift_graph.errors import SettingsError, SinkError
@@ -49,7 +49,7 @@ def redis(
 class RedisSink(ResumingSink):
     """See `redis`."""
 
-    promise: ClassVar = SinkPromise("exactly once", "the ID of an entry is its position")
+    guarantee: ClassVar = SinkGuarantee("exactly once", "the ID of an entry is its position")
 
     def __init__(self, url: str, stream: str, maxlen: int | None, resume: str) -> None:
         super().__init__(f"stream {stream!r} of Redis", resume)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from drift.guarantees import SinkPromise
+from drift.guarantees import SinkGuarantee
 from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
 from drift.sinks.rows import Rows
 from drift_graph.errors import SettingsError, SinkError
@@ -56,7 +56,7 @@ def sqlite(
 class SqliteSink(ResumingSink):
     """See `sqlite`."""
 
-    promise: ClassVar = SinkPromise("exactly once", "the position is committed with the rows")
+    guarantee: ClassVar = SinkGuarantee("exactly once", "the position is committed with the rows")
 
     def __init__(
         self, path: str, table: str, columns: Sequence[str] | None, statement: str | None, resume: str

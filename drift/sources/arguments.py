@@ -12,36 +12,36 @@ from drift.sources.iterables import IterableSource
 from drift_graph.errors import SettingsError
 
 
-def as_source(name: str, given: Any) -> Source:
+def as_source(name: str, value: Any) -> Source:
     """A source from the user's argument for a name."""
-    if hasattr(type(given), "mapInArrow"):  # a Spark DataFrame; over Connect it seems to have any attribute
-        return FrameSource(given)
-    if isinstance(given, Source):
-        return given
-    if isinstance(given, (str, bytes)):
+    if hasattr(type(value), "mapInArrow"):  # a Spark DataFrame; over Connect it seems to have any attribute
+        return FrameSource(value)
+    if isinstance(value, Source):
+        return value
+    if isinstance(value, (str, bytes)):
         raise SettingsError(
-            f"source {name!r} is given the text {given!r:.80}; to read a file use drift.sources.text(path), and to "
+            f"source {name!r} is given the text {value!r:.80}; to read a file use drift.sources.text(path), and to "
             f"stream its characters list(...)"
         )
-    if isinstance(given, os.PathLike):
+    if isinstance(value, os.PathLike):
         raise SettingsError(
-            f"source {name!r} is given the path {given!r:.80}; say what is in the file: drift.sources.text, jsonl or "
+            f"source {name!r} is given the path {value!r:.80}; say what is in the file: drift.sources.text, jsonl or "
             f"csv(path)"
         )
-    if isinstance(given, Mapping):
+    if isinstance(value, Mapping):
         raise SettingsError(f"source {name!r} is given a dict, which would be its keys only; use .items() or .values()")
-    if isinstance(given, (set, frozenset)):
+    if isinstance(value, (set, frozenset)):
         raise SettingsError(f"source {name!r} is given a set, whose order changes from run to run; use sorted(...)")
-    if any(hasattr(type(given), of_tables) for of_tables in ("itertuples", "iter_rows", "__arrow_c_stream__")):
+    if any(hasattr(type(value), attribute) for attribute in ("itertuples", "iter_rows", "__arrow_c_stream__")):
         from drift.sources.tables import is_table, table
 
-        if is_table(given):
-            return table(given)
-    if isinstance(given, (list, tuple)) and given and all(isinstance(each, Source) for each in given):
+        if is_table(value):
+            return table(value)
+    if isinstance(value, (list, tuple)) and value and all(isinstance(each, Source) for each in value):
         raise SettingsError(
-            f"source {name!r} is given a {type(given).__name__} of {len(given)} sources; give each of them a source of "
+            f"source {name!r} is given a {type(value).__name__} of {len(value)} sources; give each of them a source of "
             f"the graph, and merge the streams: graph.source('a').merge(graph.source('b'))"
         )
-    if isinstance(given, Iterable):
-        return IterableSource(given)
-    raise SettingsError(f"source {name!r} is given {given!r:.80}, which is neither an iterable nor a drift source")
+    if isinstance(value, Iterable):
+        return IterableSource(value)
+    raise SettingsError(f"source {name!r} is given {value!r:.80}, which is neither an iterable nor a drift source")

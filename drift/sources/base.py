@@ -48,10 +48,10 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class SetsApart(Protocol):
+class Diverts(Protocol):
     """A source that can continue behind input that it cannot read."""
 
-    def setting_apart(self, name: str) -> Source:
+    def diverting(self, name: str) -> Source:
         """The same source, which returns `drift_graph.diverted` in place of what it cannot read, under this name."""
 
 

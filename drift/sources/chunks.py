@@ -1,7 +1,7 @@
-"""The bytes of a file in chunks, unzipped if they are gzip, and places in it.
+"""The bytes of a file in chunks, unzipped if they are gzip, and starts of lines in it.
 
-Invariant: a fault in the bytes (truncated gzip, a failing disk) is reported after the bytes before it. A place is
-refused if the file there is another one, or shorter.
+Invariant: a fault in the bytes (truncated gzip, a failing disk) is reported after the bytes before it. The start of a
+line is refused if the file has other bytes before it, or is shorter.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drift.sources.base import NothingYet
-from drift.sources.positions import gone
+from drift.sources.positions import position_lost
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError
 
 _CHUNK_BYTES = 1 << 18
-CHECK_BYTES = 64  # bytes before a place that identify the file
+CHECK_BYTES = 64  # bytes before the start of a line that identify the file
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -42,9 +42,9 @@ class File:
         self.is_gzip = False
         self._begun = False
         # behind the lines returned so far; set by the code that returns them
-        self.place = Place(0, 0, None, 0, 0, 0, None)
+        self.line_start = LineStart(0, 0, None, 0, 0, 0, None)
         self.before = b""  # the last bytes before it
-        self.apart = ""  # the source's name, if lines that cannot be read are diverted
+        self.diverts_as = ""  # the source's name, if lines that cannot be read are diverted
         self.grows = False
         self.ended_at = 0
         self._size, self.pipe = _size_or_pipe(opened)
@@ -82,13 +82,13 @@ class File:
             self.ended_at = self._raw.tell()
         return data, ""
 
-    def go_to(self, place: Place) -> None:
-        """Called before the first chunk: start at a place.
+    def start_at(self, line_start: LineStart) -> None:
+        """Called before the first chunk: start there.
 
         Raises:
-            InputError: the file is shorter, or has other bytes before the place.
+            InputError: the file is shorter, or has other bytes before it.
         """
-        self.place, offset = place, place.offset
+        self.line_start, offset = line_start, line_start.offset
         if self.pipe is not None:
             raise InputError(f"{self.name} is a pipe, which nobody can read again from byte {offset}")
         start = max(offset - CHECK_BYTES, 0)
@@ -98,13 +98,13 @@ class File:
         except (EOFError, zlib.error, OSError) as error:
             raise InputError(f"{self.name} cannot be read up to byte {offset:,}: {error}; get the file again") from None
         if len(self.before) < offset - start:
-            raise gone(self.name, f"byte {offset:,}", "it is shorter")
-        if zlib.crc32(self.before) != place.check:
-            raise gone(self.name, f"byte {offset:,}", "it has something else before that: it is another file")
+            raise position_lost(self.name, f"byte {offset:,}", "it is shorter")
+        if zlib.crc32(self.before) != line_start.check:
+            raise position_lost(self.name, f"byte {offset:,}", "it has something else before that: it is another file")
 
-    def set_apart(self, line: int, error: str, payload: Any) -> Any:
+    def divert(self, line: int, error: str, payload: Any) -> Any:
         """The diverted item for a line. It does not contain the file's name, which may differ on another day."""
-        return diverted(f"{self.apart}, line {line}", error, payload)
+        return diverted(f"{self.diverts_as}, line {line}", error, payload)
 
     def close(self) -> None:
         if self._bytes is not self._raw:
@@ -113,16 +113,16 @@ class File:
             self._raw.close()
 
 
-class Place(NamedTuple):
-    """A place in a file, in front of a line.
+class LineStart(NamedTuple):
+    """The start of a line in a file.
 
     Attributes:
         offset: of a chunk, in unzipped bytes.
         check: CRC of up to `CHECK_BYTES` bytes before it.
         state: of the decoder before the chunk: bytes in hexadecimal and a number; None for a new one.
-        skip: lines that end between the offset and the place.
-        lines: that end before the place.
-        counted: lines before the place, if lines that cannot be decoded are diverted.
+        skip: lines that end between the offset and this line.
+        lines: that end before this one.
+        counted: lines before this one, if lines that cannot be decoded are diverted.
         header: of a CSV file, once known.
     """
 

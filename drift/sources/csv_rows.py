@@ -1,6 +1,6 @@
 """Lines as rows of CSV.
 
-Invariant: the rows before a bad one are returned before it is refused, or it is diverted at its place.
+Invariant: the rows before a bad one are returned before it is refused, or it is diverted in its position.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def rows_of(
 ) -> Iterator[list[dict[str, Any]]]:
     """The rows of a CSV file in batches: those whose lines are available, so that a pipe is not waited for."""
     lines_read = 0
-    lines_passed = file.place.lines
+    lines_passed = file.line_start.lines
 
     def lines() -> Iterator[Iterator[str]]:
         nonlocal lines_read
@@ -35,7 +35,7 @@ def rows_of(
             yield (line + "\n" for line in batch)
 
     reader = csv_module.reader(chain.from_iterable(lines()), **parameters)
-    header = file.place.header if columns is None else list(columns)
+    header = file.line_start.header if columns is None else list(columns)
     fault: InputError | None = None
     more = True
     while more and fault is None:
@@ -63,7 +63,7 @@ def rows_of(
             header = rows.pop(0)
             where = f"{file.name}, line {lines_before.pop(0) + 1}"
             check_columns(where, header, convert, InputError)
-            file.place = file.place._replace(header=header)
+            file.line_start = file.line_start._replace(header=header)
         if header is not None:
             payloads, bad = _dicts(file.name, header, rows, lines_before, convert)
             fault = bad or fault
@@ -85,10 +85,10 @@ def rows_or_errors(
     """As `rows_of`, with lines that cannot be decoded and rows that do not fit or cannot be converted diverted."""
     waiting: deque[tuple[int, str]] = deque()  # numbers and text of the lines of an incomplete row
     undecoded: deque[tuple[int, Any]] = deque()
-    number, given = file.place.lines, 0
+    number, parsed = file.line_start.lines, 0
 
     def lines() -> Iterator[list[str]]:
-        nonlocal number, given
+        nonlocal number, parsed
         for batch in lines_or_errors(file, encoding, translate=False):
             good: list[str] = []
             for line in batch:
@@ -98,11 +98,11 @@ def rows_or_errors(
                 else:
                     good.append(line + "\n")
                     waiting.append((number, line))
-            given += len(good)
+            parsed += len(good)
             yield good
 
     reader = csv_module.reader(chain.from_iterable(lines()), **parameters)
-    header = file.place.header if columns is None else list(columns)
+    header = file.line_start.header if columns is None else list(columns)
     row: list[str] | csv_module.Error | None = []
     while row is not None:
         payloads: list[Any] = []
@@ -118,16 +118,16 @@ def rows_or_errors(
                 payloads.append(undecoded.popleft()[1])
             if isinstance(row, csv_module.Error):
                 text = "\n".join(line for _, line in taken)
-                payloads.append(file.set_apart(start, f"the row that starts here is no CSV: {row}", text))
+                payloads.append(file.divert(start, f"the row that starts here is no CSV: {row}", text))
             elif row and header is None:
                 header = row
                 check_columns(f"{file.name}, line {start}", header, convert, InputError)
-                file.place = file.place._replace(header=header)
+                file.line_start = file.line_start._replace(header=header)
             elif row and header is not None:
                 good_row, fault = _dicts(file.name, header, [row], [start - 1], convert)
                 reason = str(fault).removeprefix(f"{file.name}, line {start}: ")
-                payloads += good_row or [file.set_apart(start, reason, row)]
-            if reader.line_num == given:
+                payloads += good_row or [file.divert(start, reason, row)]
+            if reader.line_num == parsed:
                 break
         payloads += (line for _, line in undecoded)
         undecoded.clear()

@@ -6,9 +6,9 @@ line. The payloads do not depend on how the file was cut into chunks.
 Why: chunks are cut into complete lines before they are parsed, and a fault in the bytes (undecodable, or truncated
 gzip) is held back until the lines before it are returned.
 
-A position is a place before some payload, and the number of payloads since. A place is the offset of a chunk, the
+A position is the start of a line and the number of payloads since. The start of a line is the offset of a chunk, the
 decoder's state there, and the number of lines that end in the chunk before it: so a position is small, whatever the
-encoding and however long the lines. To reach a place in a gzip file, it is unzipped again.
+encoding and however long the lines. A gzip file is unzipped again up to there.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 
 import msgspec
 
-from drift.guarantees import SourcePromise
+from drift.guarantees import SourceGuarantee
 from drift.sources.base import NothingYet, Reader
-from drift.sources.chunks import File, Place, is_pipe
+from drift.sources.chunks import File, LineStart, is_pipe
 from drift.sources.csv_rows import check_columns, rows_of, rows_or_errors
 from drift.sources.json_lines import values_of
 from drift.sources.lines import TextDecoder, lines_of, lines_or_errors
-from drift.sources.positions import gone, position_of, where_in
+from drift.sources.positions import position_fields, position_lost, position_of
 from drift_graph.errors import InputError, SettingsError
 
 
@@ -44,7 +44,7 @@ def text(path: str | os.PathLike[str], encoding: str = "utf-8-sig", *, follow: b
     _check_follow(path, follow)
 
     def batches(file: File) -> Iterator[list[Any]]:
-        if file.apart:
+        if file.diverts_as:
             return lines_or_errors(file, encoding, translate=True)
         return lines_of(file, TextDecoder(encoding, translate=True), "\n")
 
@@ -100,7 +100,7 @@ def csv(
         check_columns("csv", columns, convert or {}, SettingsError)
 
     def batches(file: File) -> Iterator[list[Any]]:
-        rows = rows_or_errors if file.apart else rows_of
+        rows = rows_or_errors if file.diverts_as else rows_of
         return rows(file, encoding, parameters, columns, convert or {})
 
     return FileSource("csv", path, batches)
@@ -109,7 +109,7 @@ def csv(
 class FileSource:
     """A file that is read in batches; it can be opened repeatedly."""
 
-    promise = SourcePromise("from a position", "a place in the file, as long as it is there")
+    guarantee = SourceGuarantee("from a position", "a line of the file, as long as it is there")
     live = False
 
     def __init__(self, kind: str, path: str | os.PathLike[str], batches: Callable[[File], Iterator[list[Any]]]) -> None:
@@ -119,15 +119,15 @@ class FileSource:
             raise SettingsError(f"{kind}({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
         self._kind = kind
         self._batches = batches
-        self._apart = ""
+        self._diverts_as = ""
         self._grows = False
         if self._path == "-" or is_pipe(self._path):
-            self.promise = SourcePromise("not at all", "a pipe gives each byte once")
+            self.guarantee = SourceGuarantee("not at all", "a pipe gives each byte once")
 
-    def setting_apart(self, name: str) -> FileSource:
-        """See `SetsApart`."""
+    def diverting(self, name: str) -> FileSource:
+        """See `Diverts`."""
         source = copy.copy(self)
-        source._apart = name
+        source._diverts_as = name
         return source
 
     def growing(self) -> FileSource:
@@ -138,7 +138,7 @@ class FileSource:
 
     def open(self) -> Reader:
         file = File(self._path)
-        file.apart = self._apart
+        file.diverts_as = self._diverts_as
         file.grows = self._grows and not file.is_gzip
         return _FileReader(self._kind, file, self._batches(file))
 
@@ -155,9 +155,9 @@ class _FileReader:
         self._batches = batches
         self._batch: list[Any] = []
         self._at = 0
-        self._before = file.place
-        self._given = 0  # payloads since that place
-        self._to_pass = 0  # payloads to skip
+        self._before = file.line_start
+        self._returned = 0  # payloads since `_before`
+        self._to_skip = 0  # payloads to skip
         self._error: Exception | None = None
 
     def read(self, items_max: int) -> list[Any] | None:
@@ -166,43 +166,44 @@ class _FileReader:
         while self._at >= len(self._batch):
             if not self._file.is_ready():
                 return []
-            place = self._file.place
+            line_start = self._file.line_start
             try:
                 batch = next(self._batches, None)
             except NothingYet:
-                if self._to_pass:
-                    raise self._gone() from None
+                if self._to_skip:
+                    raise self._position_lost() from None
                 raise
-            except Exception as error:  # the fault may lie before that place: the next reader meets it again
+            except Exception as error:  # the fault may lie before that line: the next reader meets it again
                 self._error = error
                 raise
-            if not self._to_pass:
-                self._before, self._given = place, 0
-            if batch is None and self._to_pass:
-                raise self._gone()
+            if not self._to_skip:
+                self._before, self._returned = line_start, 0
+            if batch is None and self._to_skip:
+                raise self._position_lost()
             if batch is None:
                 return None
-            self._batch, self._at = batch, min(self._to_pass, len(batch))
-            self._to_pass -= self._at
-        given = self._batch[self._at : self._at + items_max]
-        self._at += len(given)
-        self._given += len(given)
-        return given
+            self._batch, self._at = batch, min(self._to_skip, len(batch))
+            self._to_skip -= self._at
+        batch = self._batch[self._at : self._at + items_max]
+        self._at += len(batch)
+        self._returned += len(batch)
+        return batch
 
     def position(self) -> Any:
         """See `Positioned`."""
         if self._file.pipe is not None:
             return None
-        return position_of(self._kind, **self._before._asdict(), items=self._given)
+        return position_of(self._kind, **self._before._asdict(), items=self._returned)
 
     def seek(self, position: Any) -> None:
         """See `Positioned`."""
-        *place, items = where_in(position, self._kind, self._file.name, *Place._fields, "items")
-        self._file.go_to(Place(*place))
-        self._before, self._given, self._to_pass = self._file.place, items, items
+        *line_start, items = position_fields(position, self._kind, self._file.name, *LineStart._fields, "items")
+        self._file.start_at(LineStart(*line_start))
+        self._before, self._returned, self._to_skip = self._file.line_start, items, items
 
-    def _gone(self) -> InputError:
-        return gone(self._file.name, f"item {self._given} from a place on", f"it has {self._to_pass} fewer")
+    def _position_lost(self) -> InputError:
+        reached = f"item {self._returned} after the start of a line"
+        return position_lost(self._file.name, reached, f"it has {self._to_skip} fewer")
 
     @property
     def ended_at(self) -> int:

@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from drift.guarantees import SourcePromise
-from drift.sources.base import NothingYet, Positioned, Reader, SetsApart, Source
+from drift.guarantees import SourceGuarantee
+from drift.sources.base import Diverts, NothingYet, Positioned, Reader, Source
 from drift.sources.many import Make1, files_in, folder_of
-from drift.sources.positions import gone, position_of, where_in
+from drift.sources.positions import position_fields, position_lost, position_of
 from drift.sources.wake import Wake
 from drift_graph.errors import InputError
 
-_LOOK_S = 0.1
-_LOOK_SHARE = 0.02  # of the time, at most, is spent on listing a large folder
+_LIST_S = 0.1
+_LIST_SHARE = 0.02  # of the time, at most, is spent on listing a large folder
 _JOIN_S = 5.0
 
 
@@ -55,26 +55,26 @@ class FollowedSource:
     """
 
     live = True
-    promise: ClassVar = SourcePromise("from a position", "in one of its files, as long as they are there")
+    guarantee: ClassVar = SourceGuarantee("from a position", "in one of its files, as long as they are there")
 
-    def __init__(self, path: str, one: Source, make: Make1, apart: str = "") -> None:
+    def __init__(self, path: str, one: Source, make: Make1, diverts_as: str = "") -> None:
         self._path = path
         self._one = one
         self._make = make
-        self._apart = apart
+        self._diverts_as = diverts_as
 
     def open(self) -> Reader:
         return _FollowedReader(_Files(self._path), self)
 
-    def setting_apart(self, name: str) -> Source:
-        """See `SetsApart`."""
+    def diverting(self, name: str) -> Source:
+        """See `Diverts`."""
         return FollowedSource(self._path, self._one, self._make, name)
 
     def open_one(self, path: str, name: str, *, grows: bool) -> Reader:
         """The source of one of the files, by its name."""
         source = self._make(path)
-        if self._apart and isinstance(source, SetsApart):
-            source = source.setting_apart(self._apart if path == self._path else f"{self._apart}, {name}")
+        if self._diverts_as and isinstance(source, Diverts):
+            source = source.diverting(self._diverts_as if path == self._path else f"{self._diverts_as}, {name}")
         return (source.growing() if grows and isinstance(source, Growing) else source).open()
 
     def __repr__(self) -> str:
@@ -99,11 +99,11 @@ class _Files:
         self._many = Path(path).is_dir() or glob.has_magic(path)
         self.folder = folder_of(path) if self._many else Path(path).parent
         if not self.folder.is_dir():
-            raise InputError(f"{self.folder} is no folder, which {path} is to be followed in; check the path")
+            raise InputError(f"{self.folder} is not a folder, so {path} cannot be followed in it; check the path")
         if not self._many and not Path(path).is_file():
-            raise InputError(f"{path} is not there; check the path, or follow a pattern, '{path}*', which may be late")
+            raise InputError(f"{path} does not exist; check the path, or follow a pattern, as '{path}*'")
 
-    def look(self, file: str) -> _Listing:
+    def list(self, file: str) -> _Listing:
         found = files_in(self._path) if self._many else [self._path]
         return _Listing(sorted(Path(each).relative_to(self.folder).as_posix() for each in found), self.size(file))
 
@@ -125,13 +125,13 @@ class _FollowedReader:
         self._source = source
         self._reader: Reader | None = None
         self._file = ""  # that is read, or was read last
-        self._within: Any = None  # position to continue at, while there is no reader
+        self._position_in_file: Any = None  # position to continue at, while there is no reader
         self._size = 0  # of it, when it was opened
         self._before = 0  # files before it
         self._at_end = True
-        self._done: tuple[str, int] | None = None  # the last file that was read to its end, and its size
-        self._seen: _Listing | None = None  # all of this is read, or will be by the reader
-        self._lock = threading.Lock()  # for what follows, and for `_seen`
+        self._completed: tuple[str, int] | None = None  # the last file that was read to its end, and its size
+        self._listed: _Listing | None = None  # all of this is read, or will be by the reader
+        self._lock = threading.Lock()  # for what follows, and for `_listed`
         self._idle = False
         self._wake = Wake()
         self._wake.set()
@@ -146,67 +146,68 @@ class _FollowedReader:
             try:
                 payloads = self._reader.read(items_max)
             except NothingYet:
-                self._within = self._position_within()
+                self._position_in_file = self._reader_position()
             else:
                 if payloads is not None:
                     return payloads
-                self._at_end, self._within = True, None
-                self._done = self._file, self._reader.ended_at if isinstance(self._reader, _Measuring) else self._size
+                self._at_end, self._position_in_file = True, None
+                size = self._reader.ended_at if isinstance(self._reader, _Measuring) else self._size
+                self._completed = self._file, size
             self._close_file()
 
     def _open_next(self) -> bool:
         """Open the next file; False if there is nothing new."""
         with self._lock:
-            look = self._files.look(self._file)
-            self._check(look)
-            behind = [file for file in look.files if file > self._file]
-            if not behind if self._at_end else look == self._seen:
-                self._seen = look
-                self._rest()
+            listing = self._files.list(self._file)
+            self._check(listing)
+            behind = [file for file in listing.files if file > self._file]
+            if not behind if self._at_end else listing == self._listed:
+                self._listed = listing
+                self._wait_for_more()
                 return False
             if self._at_end:
                 self._file, self._at_end = behind.pop(0), False
-                look = look._replace(size=self._files.size(self._file))
-            self._seen, self._before = look, bisect_left(look.files, self._file)
-            self._size = look.size or 0
+                listing = listing._replace(size=self._files.size(self._file))
+            self._listed, self._before = listing, bisect_left(listing.files, self._file)
+            self._size = listing.size or 0
             self._idle = False
             self._wake.set()
         reader = self._source.open_one(str(self._files.path(self._file)), self._file, grows=not behind)
         self._reader = reader
-        if self._within:
+        if self._position_in_file:
             assert isinstance(reader, Positioned)
-            reader.seek(self._within)
+            reader.seek(self._position_in_file)
         return True
 
-    def _check(self, look: _Listing) -> None:
+    def _check(self, listing: _Listing) -> None:
         """Raises:
         InputError: something has appeared that should have been read before.
         """
         folder = self._files.folder
-        new = set(look.files) - set(self._seen.files if self._seen is not None else look.files)
+        new = set(listing.files) - set(self._listed.files if self._listed is not None else listing.files)
         early = min(new, default=self._file)
         if early < self._file:
             raise InputError(
-                f"the file {early!r} has come to {folder} when {self._file!r} was read already, and a later run would "
-                f"read it before that; name files so that new ones come last, as by a date or a number, or give each "
-                f"who writes a source of its own, by pattern, and merge them"
+                f"the file {early!r} appeared in {folder} after {self._file!r} was read, and a later run would read it "
+                f"before that one; name files so that new ones sort last, as by a date or a number, or give each "
+                f"writer a source of its own, by pattern, and merge them"
             )
-        if not self._at_end and (look.size is None or look.size < self._size):
-            now = "has gone" if look.size is None else f"has {look.size:,} bytes where it had {self._size:,},"
+        if not self._at_end and (listing.size is None or listing.size < self._size):
+            found = "was deleted" if listing.size is None else f"has {listing.size:,} bytes where it had {self._size:,}"
             raise InputError(
-                f"{folder / self._file} {now} while it was read; begin a new file in place of emptying one that is read"
+                f"{folder / self._file} {found} while it was read; start a new file, and leave this one as it is"
             )
-        if self._done is not None:
-            file, size = self._done
-            there = self._files.size(file)
-            if there is not None and there != size:
+        if self._completed is not None:
+            file, size = self._completed
+            bytes_now = self._files.size(file)
+            if bytes_now is not None and bytes_now != size:
                 raise InputError(
-                    f"{folder / file} has {there:,} bytes, and had {size:,} when it was read to its end; a file ends "
-                    f"when one behind it comes, and one of Parquet or gzip is whole when it comes: write it elsewhere, "
-                    f"and move it there"
+                    f"{folder / file} has {bytes_now:,} bytes, and had {size:,} when it was read to its end; a file "
+                    f"ends when a later one appears, and a file of Parquet or gzip must be complete when it appears: "
+                    f"write it elsewhere, and move it there"
                 )
 
-    def _rest(self) -> None:
+    def _wait_for_more(self) -> None:
         self._idle = True
         self._wake.set(False)
         if self._thread is None:
@@ -214,43 +215,44 @@ class _FollowedReader:
             self._thread.start()
 
     def _watch(self) -> None:
-        every_s = _LOOK_S
+        every_s = _LIST_S
         while not self._closed.wait(every_s):
             with self._lock:
                 if not self._idle:
                     continue
                 began_s = time.monotonic()
                 try:
-                    same = self._files.look(self._file) == self._seen
+                    same = self._files.list(self._file) == self._listed
                 except OSError:
                     same = False  # `read` meets it as well, and says so
-                every_s = max(_LOOK_S, (time.monotonic() - began_s) / _LOOK_SHARE)
+                every_s = max(_LIST_S, (time.monotonic() - began_s) / _LIST_SHARE)
                 if not same:
                     self._idle = False
                     self._wake.set()
 
     def position(self) -> Any:
         """See `Positioned`: as of the files of a folder; `done` is the last file that was read to its end."""
-        within = None if self._at_end else self._position_within() or {}
-        done = None if self._done is None else list(self._done)
-        return position_of("files", file=self._file, before=self._before, within=within, done=done)
+        position_in_file = None if self._at_end else self._reader_position() or {}
+        done = None if self._completed is None else list(self._completed)
+        return position_of("files", file=self._file, before=self._before, within=position_in_file, done=done)
 
-    def _position_within(self) -> Any:
-        return self._reader.position() if isinstance(self._reader, Positioned) else self._within
+    def _reader_position(self) -> Any:
+        return self._reader.position() if isinstance(self._reader, Positioned) else self._position_in_file
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`. Files that were read may have gone since."""
+        """See `Positioned`. Files that were read may have been deleted since."""
         folder = str(self._files.folder)
-        file, before, within = where_in(position, "files", folder, "file", "before", "within")
+        file, before, position_in_file = position_fields(position, "files", folder, "file", "before", "within")
         done = position.get("done")
-        look = self._files.look(file)
-        now = bisect_left(look.files, file)
-        if now > before:
-            raise gone(folder, f"file {file!r}, before which there were {before}", f"there are {now} before it")
-        if within is not None and file and look.size is None:
-            raise gone(folder, f"file {file!r}", "it is not there")
-        self._file, self._before, self._within, self._at_end = file, before, within, within is None or not file
-        self._done = None if done is None else (done[0], done[1])
+        listing = self._files.list(file)
+        at = bisect_left(listing.files, file)
+        if at > before:
+            raise position_lost(folder, f"file {file!r}, before which there were {before}", f"there are {at} before it")
+        if position_in_file is not None and file and listing.size is None:
+            raise position_lost(folder, f"file {file!r}", "it is not there")
+        self._file, self._before, self._position_in_file = file, before, position_in_file
+        self._at_end = position_in_file is None or not file
+        self._completed = None if done is None else (done[0], done[1])
 
     def filenos(self) -> Sequence[int]:
         return (self._wake.fileno(),)

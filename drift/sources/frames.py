@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from drift.guarantees import SourcePromise
+from drift.guarantees import SourceGuarantee
 from drift.sources.positions import position_of
 from drift_graph.errors import SettingsError
 
@@ -21,7 +21,7 @@ class FrameSource:
     payload: Payload = "dict"
     time: Any = None
     order_by: tuple[Any, ...] = ()
-    promise: ClassVar = SourcePromise("from the start", "Spark reads it as often as it likes")
+    guarantee: ClassVar = SourceGuarantee("from the start", "Spark reads it as often as it likes")
     live = False
     in_spark = False
 

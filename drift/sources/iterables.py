@@ -6,27 +6,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from drift.guarantees import SourcePromise
+from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
-from drift.sources.positions import gone, position_of, where_in
+from drift.sources.positions import position_fields, position_lost, position_of
 from drift_graph.errors import InputError
 from drift_graph.sizes import BATCH_BYTES, about_bytes
 from drift_graph.unchanged import Sample, Sampler
 
 #: Items that are taken before their size is checked: if they are in memory anyway, and if reading creates them.
-_KEPT_AT_ONCE_MAX, _AT_ONCE_MAX = 4096, 128
+_SEQUENCE_AT_ONCE_MAX, _AT_ONCE_MAX = 4096, 128
 
 
 class IterableSource:
     """Any iterable or generator: read to its end, in the engine's own thread."""
 
     live = False
-    promise = SourcePromise("not at all", "an iterator is read once")
+    guarantee = SourceGuarantee("not at all", "an iterator is read once")
 
     def __init__(self, payloads: Iterable[Any]) -> None:
         self._payloads = payloads
         if not isinstance(payloads, Iterator):
-            self.promise = SourcePromise("from a position", "it can be iterated again, to the same items")
+            self.guarantee = SourceGuarantee("from a position", "it can be iterated again, to the same items")
 
     def open(self) -> Reader:
         return IterableReader(self._payloads)
@@ -38,66 +38,66 @@ class IterableReader:
     def __init__(self, payloads: Iterable[Any]) -> None:
         self._iterator = iter(payloads)
         self._payloads = payloads
-        self._again = not isinstance(payloads, Iterator)
-        self._given = 0
+        self._repeatable = not isinstance(payloads, Iterator)
+        self._returned = 0
         self._error: Exception | None = None
-        is_kept = isinstance(payloads, (list, tuple, range))
+        is_sequence = isinstance(payloads, (list, tuple, range))
         self._at_once = 1  # items that are taken before their size is checked
-        self._at_once_max = _KEPT_AT_ONCE_MAX if is_kept else _AT_ONCE_MAX
-        self._sampler = None if is_kept else Sampler()
+        self._at_once_max = _SEQUENCE_AT_ONCE_MAX if is_sequence else _AT_ONCE_MAX
+        self._sampler = None if is_sequence else Sampler()
         self._last: list[Sample] = []  # of the last batch
 
     def read(self, items_max: int) -> list[Any] | None:
         if self._error is not None:
             raise self._error
         batch: list[Any] = []
-        seen = self._last
+        sampled = self._last
         room_bytes = BATCH_BYTES
         try:
             if self._sampler is not None:
                 batch.extend(islice(self._iterator, 1))
                 self._last = self._sampler.sample(batch)
-                seen = [*seen, *self._last]
-            while room_bytes > 0 and (wanted := min(self._at_once, items_max - len(batch))) > 0:
+                sampled = [*sampled, *self._last]
+            while room_bytes > 0 and (requested := min(self._at_once, items_max - len(batch))) > 0:
                 before = len(batch)
-                batch.extend(islice(self._iterator, wanted))
-                came = len(batch) - before
-                if came < wanted:
+                batch.extend(islice(self._iterator, requested))
+                received = len(batch) - before
+                if received < requested:
                     break
                 size = about_bytes(batch[before:])
                 room_bytes -= size
-                self._at_once = min(BATCH_BYTES * came // (4 * size + 1) + 1, 2 * self._at_once, self._at_once_max)
+                self._at_once = min(BATCH_BYTES * received // (4 * size + 1) + 1, 2 * self._at_once, self._at_once_max)
         except Exception as error:
             self._error = error
             if not batch:
                 raise
             # The items before it are returned first.
-        for each in seen:
+        for each in sampled:
             if each.is_changed:
                 self._error = InputError(
-                    f"a source changed a payload in place after it had given it: {each.difference}; give a new one "
-                    f"each time, as dict(row) in place of row"
+                    f"a source changed a payload in place after yielding it: {each.difference}; yield a new "
+                    f"payload each time, dict(row) in place of row"
                 )
                 raise self._error
-        self._given += len(batch)
+        self._returned += len(batch)
         return batch or None
 
     def position(self) -> Any:
         """See `Positioned`: how many items were returned; None for an iterator."""
-        return position_of("items", item=self._given) if self._again else None
+        return position_of("items", item=self._returned) if self._repeatable else None
 
     def seek(self, position: Any) -> None:
         """See `Positioned`; an iterable that is not a sequence is iterated up to there."""
-        (item,) = where_in(position, "items", "an iterable", "item")
+        (item,) = position_fields(position, "items", "an iterable", "item")
         payloads = self._payloads
         if isinstance(payloads, (range, list, tuple)):
-            there = min(item, len(payloads))
+            available = min(item, len(payloads))
             self._iterator = iter(payloads[item:]) if isinstance(payloads, range) else islice(payloads, item, None)
         else:
-            there = sum(1 for _ in islice(self._iterator, item))
-        if there < item:
-            raise gone("an iterable", f"item {item}", f"it has {there}")
-        self._given = item
+            available = sum(1 for _ in islice(self._iterator, item))
+        if available < item:
+            raise position_lost("an iterable", f"item {item}", f"it has {available}")
+        self._returned = item
 
     def filenos(self) -> Sequence[int]:
         return ()

@@ -1,6 +1,6 @@
 """Lines as JSON values.
 
-Invariant: the values before a bad line are returned before it is refused, or it is diverted at its place.
+Invariant: the values before a bad line are returned before it is refused, or it is diverted in its position.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from drift_graph.errors import InputError
 
 def values_of(file: File, decode: Callable[[bytes], Any], *, typed: bool) -> Iterator[list[Any]]:
     """The JSON values of a file, in batches."""
-    lines_before = file.place.lines
+    lines_before = file.line_start.lines
     for lines in lines_of(file, BytesDecoder(), b"\n"):
         if not lines_before:
             lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
@@ -52,12 +52,12 @@ def _values_one_by_one(
         except _NOT_JSON as error:
             if not line.strip():
                 continue
-            if not file.apart:
+            if not file.diverts_as:
                 return values, InputError(
                     f"{file.name}, line {number}: cannot be decoded as JSON: {error}; the line is {line!r:.80}; "
                     f"correct it or take it out"
                 )
-            value = file.set_apart(number, f"cannot be decoded as JSON: {error}", line)
+            value = file.divert(number, f"cannot be decoded as JSON: {error}", line)
         values.append(value)
     return values, None
 

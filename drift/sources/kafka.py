@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
-from drift.guarantees import SourcePromise
+from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
 from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, decoder
-from drift.sources.positions import gone, position_of, where_in
+from drift.sources.positions import position_fields, position_lost, position_of
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def kafka(
 class KafkaSource:
     """See `kafka`."""
 
-    promise: ClassVar = SourcePromise("from a position", "the offsets of its partitions, as long as Kafka keeps them")
+    guarantee: ClassVar = SourceGuarantee("from a position", "the offsets of its partitions, while Kafka has them")
 
     def __init__(
         self,
@@ -132,11 +132,11 @@ class _Offsets:
             self.ends[partition], self.firsts[partition] = end, first
             self.next[partition] = end if start == "latest" else first
         if isinstance(start, Mapping):
-            given = {int(partition): offset for partition, offset in start.items()}
-            unknown = sorted(given.keys() - self.next.keys())
+            requested = {int(partition): offset for partition, offset in start.items()}
+            unknown = sorted(requested.keys() - self.next.keys())
             if unknown:
                 raise InputError(f"topic {topic!r} of Kafka has no partition {unknown[0]}; it has {len(self.next)}")
-            self.next |= given
+            self.next |= requested
 
     def behind(self, marks: Sequence[Any]) -> None:
         for partition, offset in dict(marks).items():  # the last of each partition
@@ -185,21 +185,21 @@ class _Poller:
 
     def position(self) -> Any:
         offsets = self._offsets
-        of_each = {str(partition): [offset, offsets.ends[partition]] for partition, offset in offsets.next.items()}
-        return position_of("kafka", offsets=of_each)
+        by_partition = {str(partition): [offset, offsets.ends[partition]] for partition, offset in offsets.next.items()}
+        return position_of("kafka", offsets=by_partition)
 
     def seek(self, position: Any) -> None:
         """A reading that ends does so where it would have ended."""
-        what = f"topic {self._offsets.topic!r} of Kafka"
-        (of_each,) = where_in(position, "kafka", what, "offsets")
-        for name, (offset, end) in of_each.items():
+        topic = f"topic {self._offsets.topic!r} of Kafka"
+        (by_partition,) = position_fields(position, "kafka", topic, "offsets")
+        for name, (offset, end) in by_partition.items():
             partition = int(name)
             first = self._offsets.firsts.get(partition)
             if first is None or offset < first:
                 now = "there is no such partition" if first is None else f"it begins at {first}"
-                raise gone(what, f"offset {offset} of partition {partition}", now)
+                raise position_lost(topic, f"offset {offset} of partition {partition}", now)
             self._offsets.next[partition], self._offsets.ends[partition] = offset, end
-        for partition in self._offsets.next.keys() - set(map(int, of_each)):  # partitions added since
+        for partition in self._offsets.next.keys() - set(map(int, by_partition)):  # partitions added since
             self._offsets.next[partition] = self._offsets.firsts[partition]
             self._offsets.ends[partition] = self._offsets.next[partition]
         self._begin()
@@ -208,7 +208,7 @@ class _Poller:
         """Start reading at the offsets."""
         raise NotImplementedError
 
-    def place(self, mark: Any) -> str:
+    def location(self, mark: Any) -> str:
         return f"topic {self._offsets.topic!r}, partition {mark[0]}, offset {mark[1]}"
 
     def close(self) -> None:
@@ -261,20 +261,20 @@ class _FinitePoller(_Poller):
 
     def _begin(self) -> None:
         offsets = self._offsets
-        self._left = [each for each, end in offsets.ends.items() if offsets.next[each] < end]
-        if self._left:
-            self._assign(self._left[:1])
+        self._partitions_left = [each for each, end in offsets.ends.items() if offsets.next[each] < end]
+        if self._partitions_left:
+            self._assign(self._partitions_left[:1])
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
-        if not self._left:
+        if not self._partitions_left:
             return None
-        partition = self._left[0]
+        partition = self._partitions_left[0]
         end = self._offsets.ends[partition]
         messages, at_end = self._messages(items_max, wait_s)
         fitting = [each for each in messages if each.offset() < end]
         if at_end or len(fitting) < len(messages) or (fitting and fitting[-1].offset() + 1 == end):
-            self._left.pop(0)
+            self._partitions_left.pop(0)
             self._consumer.unassign()
-            if self._left:
-                self._assign(self._left[:1])
+            if self._partitions_left:
+                self._assign(self._partitions_left[:1])
         return Fetched([each.value() for each in fitting], [(partition, each.offset()) for each in fitting])

@@ -2,7 +2,7 @@
 
 Invariant: the lines do not depend on how the file was cut into chunks, and lines before a fault come before it.
 
-Why: chunks are cut into complete lines before any other step; bytes that a decoder holds back are part of the place.
+Why: chunks are cut into complete lines before any other step; a `LineStart` has the bytes that a decoder holds back.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Decoded = TypeVar("Decoded", str, bytes, covariant=True)
 
 
 def lines_of(file: File, decode: _Decoder[Chars], newline: Chars) -> Iterator[list[Chars]]:
-    """The lines of a file without their newlines, in batches, from its place on; the place is updated."""
+    """The lines of a file without their newlines, in batches, from `file.line_start` on, which is updated."""
     nothing = newline[:0]
     unended: list[Chars] = []  # the parts of an incomplete line
-    begins = file.place  # the place of its beginning
-    offset, skip, given = begins.offset, begins.skip, begins.lines
-    decode.go_to(begins.state)
+    begins = file.line_start
+    offset, skip, lines_before = begins.offset, begins.skip, begins.lines
+    decode.start_at(begins.state)
     while True:
         chunk = begins._replace(offset=offset, check=zlib.crc32(file.before), state=decode.state())
         data, fault = file.chunk()
@@ -55,11 +55,12 @@ def lines_of(file: File, decode: _Decoder[Chars], newline: Chars) -> Iterator[li
             lines.append(last)
             begins = chunk._replace(state=None, skip=0)
         if lines:
-            given += len(lines)
-            file.place = begins._replace(lines=given, counted=file.place.counted, header=file.place.header)
+            lines_before += len(lines)
+            counted, header = file.line_start.counted, file.line_start.header
+            file.line_start = begins._replace(lines=lines_before, counted=counted, header=header)
             yield lines
         if fault:
-            raise InputError(f"{file.name}, line {given + 1}: {fault}")
+            raise InputError(f"{file.name}, line {lines_before + 1}: {fault}")
         if not data:
             return
 
@@ -72,12 +73,12 @@ def lines_or_errors(file: File, encoding: str, *, translate: bool) -> Iterator[l
     """
     if "\r\n".encode(encoding.removesuffix("-sig")) != b"\r\n":
         raise SettingsError(
-            f"source {file.apart!r} is to set lines apart that are not {encoding}, but in that encoding a line's end "
+            f"source {file.diverts_as!r} is to divert lines that are not {encoding}, but in that encoding a line's end "
             f"cannot be seen before it is decoded; leave on_error='error'"
         )
-    given = file.place.counted
+    lines_before = file.line_start.counted
     for chunk in lines_of(file, BytesDecoder(), b"\n"):
-        if not given and encoding.endswith("-sig"):
+        if not lines_before and encoding.endswith("-sig"):
             chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
         data = b"\n".join(line.removesuffix(b"\r") for line in chunk) if translate else b"\n".join(chunk)
         data = data.replace(b"\r", b"\n") if translate else data
@@ -85,9 +86,9 @@ def lines_or_errors(file: File, encoding: str, *, translate: bool) -> Iterator[l
         try:
             lines = data.decode(encoding.removesuffix("-sig")).split("\n")
         except UnicodeDecodeError:
-            lines = [_decoded(file, given + at, line, encoding) for at, line in enumerate(data.split(b"\n"), 1)]
-        given += len(lines)
-        file.place = file.place._replace(counted=given)
+            lines = [_decoded(file, lines_before + at, line, encoding) for at, line in enumerate(data.split(b"\n"), 1)]
+        lines_before += len(lines)
+        file.line_start = file.line_start._replace(counted=lines_before)
         yield lines
 
 
@@ -96,7 +97,7 @@ def _decoded(file: File, number: int, line: bytes, encoding: str) -> Any:
         return line.decode(encoding.removesuffix("-sig"))
     except UnicodeDecodeError as error:
         bad = error.object[error.start : error.end]
-        return file.set_apart(number, f"{bad!r:.40} is not {error.encoding} ({error.reason})", line)
+        return file.divert(number, f"{bad!r:.40} is not {error.encoding} ({error.reason})", line)
 
 
 class _Decoder(Protocol[Decoded]):
@@ -107,7 +108,7 @@ class _Decoder(Protocol[Decoded]):
 
     def state(self) -> list[Any]: ...
 
-    def go_to(self, state: list[Any] | None) -> None: ...
+    def start_at(self, state: list[Any] | None) -> None: ...
 
 
 class BytesDecoder:
@@ -119,7 +120,7 @@ class BytesDecoder:
     def state(self) -> list[Any]:
         return []
 
-    def go_to(self, state: list[Any] | None) -> None:
+    def start_at(self, state: list[Any] | None) -> None:
         pass
 
 
@@ -138,6 +139,6 @@ class TextDecoder:
         held, number = self._newlines.getstate()
         return [held.hex(), number]
 
-    def go_to(self, state: list[Any] | None) -> None:
+    def start_at(self, state: list[Any] | None) -> None:
         if state is not None:
             self._newlines.setstate((bytes.fromhex(state[0]), state[1]))

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from drift.guarantees import SourcePromise
+from drift.guarantees import SourceGuarantee
 from drift.sources.base import Positioned, Reader, Source
-from drift.sources.positions import gone, position_of, where_in
+from drift.sources.positions import position_fields, position_lost, position_of
 from drift_graph.errors import InputError
 
 Make1 = Callable[[str], Source]
@@ -28,7 +28,7 @@ class ManySource:
     """
 
     live = False
-    promise: ClassVar = SourcePromise("from a position", "in one of its files, as long as they are there")
+    guarantee: ClassVar = SourceGuarantee("from a position", "in one of its files, as long as they are there")
 
     def __init__(self, path: str, one: Source, make: Make1) -> None:
         self._path = path
@@ -38,14 +38,14 @@ class ManySource:
     def open(self) -> Reader:
         return reader_of(self._path, lambda path: self._make(path).open())
 
-    def setting_apart(self, name: str) -> Source:
+    def diverting(self, name: str) -> Source:
         """The same source, which diverts what it cannot read, under this name and that of the file."""
         folder = folder_of(self._path)
 
         def make(path: str) -> Source:
             one: Any = self._make(path)
-            apart: Source = one.setting_apart(f"{name}, {Path(path).relative_to(folder).as_posix()}")
-            return apart
+            diverting_reader: Source = one.diverting(f"{name}, {Path(path).relative_to(folder).as_posix()}")
+            return diverting_reader
 
         return ManySource(self._path, self._one, make)
 
@@ -129,11 +129,11 @@ class ManyReader:
 
     def seek(self, position: Any) -> None:
         """See `Positioned`. Files may have been added that sort behind the present file."""
-        file, before, within = where_in(position, "files", str(self._folder), "file", "before", "within")
+        file, before, within = position_fields(position, "files", str(self._folder), "file", "before", "within")
         names = list(map(self._name, range(len(self._paths))))
         at = names.index(file) if file in names else -1
         if at != before:
-            raise gone(
+            raise position_lost(
                 str(self._folder),
                 f"file {file!r}, before which there were {before}",
                 f"there are {at} before it" if at >= 0 else "it is not there",

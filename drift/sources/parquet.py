@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
-from drift.guarantees import SourcePromise
+from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
 from drift.sources.followed import FollowedSource
 from drift.sources.frames import Payload
@@ -59,7 +59,7 @@ class ParquetSource:
     """See `parquet`."""
 
     live = False
-    promise: ClassVar = SourcePromise("from a position", "the number of a row, as long as the files are there")
+    guarantee: ClassVar = SourceGuarantee("from a position", "the number of a row, as long as the files are there")
 
     def __init__(self, path: str, columns: Sequence[str] | None, payload: Payload, kind: Any) -> None:
         self._path = path

@@ -47,8 +47,8 @@ class Poller(Protocol):
     def seek(self, position: Any) -> None:
         """Begin there; called before the first `fetch`."""
 
-    def place(self, mark: Any) -> str:
-        """The place of a message, for errors."""
+    def location(self, mark: Any) -> str:
+        """The location of a message, for errors."""
 
     def close(self) -> None: ...
 
@@ -82,7 +82,7 @@ def decoded(poller: Poller, fetched: Fetched, decode: Decode) -> tuple[list[Any]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
         at = len(payloads)
         return payloads, InputError(
-            f"{poller.place(fetched.marks[at])}: the message {fetched.values[at]!r:.80} cannot be decoded: {error}; "
+            f"{poller.location(fetched.marks[at])}: the message {fetched.values[at]!r:.80} cannot be decoded: {error}; "
             f"correct the sender, or pass decode= or type="
         )
     return payloads, None

@@ -15,7 +15,7 @@ def position_of(kind: str, **where: Any) -> dict[str, Any]:
     return {"v": _FORM, "kind": kind, **where}
 
 
-def where_in(position: Any, kind: str, what: str, *names: str) -> list[Any]:
+def position_fields(position: Any, kind: str, what: str, *names: str) -> list[Any]:
     """The entries of a position of the given kind.
 
     Args:
@@ -31,14 +31,14 @@ def where_in(position: Any, kind: str, what: str, *names: str) -> list[Any]:
     ):
         raise InputError(
             f"{what} cannot be read from {position!r:.200}: that is no position of this kind of source ({kind!r}) in a "
-            f"form that this version knows; pass the source that was read, or continue with the version that wrote it"
+            f"form that this version reads; pass the source that was read, or continue with the version that wrote it"
         )
     return [position[name] for name in names]
 
 
-def gone(what: str, was: str, now: str) -> InputError:
+def position_lost(what: str, reached: str, found: str) -> InputError:
     """The error for data that a position refers to and that no longer exists."""
     return InputError(
-        f"{what} was read up to {was} when the state was saved that the run goes on from, and now {now}; bring back "
-        f"what was there, or begin anew with another state"
+        f"{what} was read up to {reached} when the state of this run was saved, and now {found}; bring back the data "
+        f"that was there, or start anew with another state"
     )

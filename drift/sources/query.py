@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 from drift.extras import need
-from drift.guarantees import SourcePromise
+from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
 from drift.sources.frames import Payload
-from drift.sources.positions import position_of, where_in
+from drift.sources.positions import position_fields, position_of
 from drift.urls import without_secrets
 from drift_graph.errors import InputError, SettingsError
 
@@ -54,15 +54,15 @@ class QuerySource:
     """See `postgres` and `sqlite`."""
 
     live = False
-    promise: ClassVar = SourcePromise("from a position", "a key, as long as the rows are there")
+    guarantee: ClassVar = SourceGuarantee("from a position", "a key, as long as the rows are there")
 
-    def __init__(self, kind: str, place: str, query: str, key: str, payload: Payload, rows_at_once: int) -> None:
+    def __init__(self, kind: str, database: str, query: str, key: str, payload: Payload, rows_at_once: int) -> None:
         if payload not in ("dict", "tuple"):
             raise SettingsError(f"{kind} payload={payload!r:.80} is neither 'dict' nor 'tuple'")
         if type(rows_at_once) is not int or rows_at_once < 1:
             raise SettingsError(f"{kind} rows_at_once={rows_at_once!r} is not an int of 1 or more")
         self._kind = kind
-        self._place = str(place)
+        self._database = str(database)
         words = query.split(None, 1)
         self._query = query.rstrip("; \n") if words and words[0].lower() in ("select", "with", "values") else None
         self._table = query
@@ -72,9 +72,9 @@ class QuerySource:
 
     def open(self) -> Reader:
         opening = _open_postgres if self._kind == "postgres" else _open_sqlite
-        given = f"({self._query})" if self._query else ".".join(map(_quoted, self._table.split(".")))
-        rows = f"{given} as rows_of_query"
-        fetch, close = opening(repr(self), self._place, rows, _quoted(self._key))
+        source_rows = f"({self._query})" if self._query else ".".join(map(_quoted, self._table.split(".")))
+        rows = f"{source_rows} as rows_of_query"
+        fetch, close = opening(repr(self), self._database, rows, _quoted(self._key))
         return _QueryReader(repr(self), fetch, close, self._key, self._payload, self._rows_at_once)
 
     def __repr__(self) -> str:
@@ -83,9 +83,9 @@ class QuerySource:
 
 class _QueryReader:
     def __init__(
-        self, what: str, fetch: Fetch, close: Callable[[], None], key: str, payload: str, rows_at_once: int
+        self, source: str, fetch: Fetch, close: Callable[[], None], key: str, payload: str, rows_at_once: int
     ) -> None:
-        self._what = what
+        self._source = source
         self._fetch = fetch
         self._close = close
         self._key = key
@@ -106,8 +106,8 @@ class _QueryReader:
             key = row[at]
             if type(key) not in (int, str) or (self._last is not None and not _above(key, self._last)):
                 self._error = InputError(
-                    f"{self._what}: a row has {key!r:.80} as its {self._key!r}, behind {self._last!r:.80}; a key is an "
-                    f"int or a text, differs in each row, and is of one type"
+                    f"{self._source}: a row has {key!r:.80} as its {self._key!r}, behind {self._last!r:.80}; a key is "
+                    f"an int or a text, differs in each row, and is of one type"
                 )
                 rows = rows[:number]
                 break
@@ -127,7 +127,7 @@ class _QueryReader:
 
     def seek(self, position: Any) -> None:
         """See `Positioned`."""
-        (self._last,) = where_in(position, "query", self._what, "behind")
+        (self._last,) = position_fields(position, "query", self._source, "behind")
 
     def close(self) -> None:
         self._close()
@@ -139,7 +139,7 @@ def _above(key: Any, last: Any) -> bool:
     return bool(key.encode() > last.encode() if isinstance(key, str) else key > last)
 
 
-def _open_postgres(what: str, url: str, rows: str, key: str) -> tuple[Fetch, Callable[[], None]]:
+def _open_postgres(source: str, url: str, rows: str, key: str) -> tuple[Fetch, Callable[[], None]]:
     import psycopg
 
     try:
@@ -148,9 +148,9 @@ def _open_postgres(what: str, url: str, rows: str, key: str) -> tuple[Fetch, Cal
         null = connection.execute(f"select 1 from {rows} where {key} is null limit 1".encode()).fetchone()
     except psycopg.Error as error:
         raise InputError(
-            f"{what} cannot be read: {without_secrets(str(error).strip())}; check the URL, the query and the key"
+            f"{source} cannot be read: {without_secrets(str(error).strip())}; check the URL, the query and the key"
         ) from None
-    _refuse_null(what, key, null, connection.close)
+    _refuse_null(source, key, null, connection.close)
     by = f'{key} collate "C"' if found is not None and found[0] in ("text", "character varying", "character") else key
 
     def fetch(last: Any, count: int) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -161,20 +161,20 @@ def _open_postgres(what: str, url: str, rows: str, key: str) -> tuple[Fetch, Cal
             )
             return [column.name for column in cursor.description or ()], cursor.fetchall()
         except psycopg.Error as error:
-            raise InputError(f"{what} cannot be read behind {last!r:.80}: {str(error).strip()}") from None
+            raise InputError(f"{source} cannot be read behind {last!r:.80}: {str(error).strip()}") from None
 
     return fetch, connection.close
 
 
-def _open_sqlite(what: str, path: str, rows: str, key: str) -> tuple[Fetch, Callable[[], None]]:
+def _open_sqlite(source: str, path: str, rows: str, key: str) -> tuple[Fetch, Callable[[], None]]:
     import sqlite3
 
     try:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
         null = connection.execute(f"select 1 from {rows} where rows_of_query.{key} is null limit 1").fetchone()
     except sqlite3.Error as error:
-        raise InputError(f"{what} cannot be read: {error}; check the path, the query and the key") from None
-    _refuse_null(what, key, null, connection.close)
+        raise InputError(f"{source} cannot be read: {error}; check the path, the query and the key") from None
+    _refuse_null(source, key, null, connection.close)
 
     def fetch(last: Any, count: int) -> tuple[list[str], list[tuple[Any, ...]]]:
         behind = "" if last is None else f"where {key} >= ?"
@@ -184,16 +184,16 @@ def _open_sqlite(what: str, path: str, rows: str, key: str) -> tuple[Fetch, Call
             )
             return [column[0] for column in cursor.description], cursor.fetchall()
         except sqlite3.Error as error:
-            raise InputError(f"{what} cannot be read behind {last!r:.80}: {error}") from None
+            raise InputError(f"{source} cannot be read behind {last!r:.80}: {error}") from None
 
     return fetch, connection.close
 
 
-def _refuse_null(what: str, key: str, null: object, close: Callable[[], None]) -> None:
+def _refuse_null(source: str, key: str, null: object, close: Callable[[], None]) -> None:
     if null is not None:
         close()
         raise InputError(
-            f"{what} has a row without {key}, which would come nowhere; leave it out: where {key} is not null"
+            f"{source} has a row without {key}, which would come nowhere; leave it out: where {key} is not null"
         )
 
 

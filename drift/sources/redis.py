@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
-from drift.guarantees import SourcePromise
+from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
 from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, decoder
-from drift.sources.positions import gone, position_of, where_in
+from drift.sources.positions import position_fields, position_lost, position_of
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def redis(
 class RedisSource:
     """See `redis`."""
 
-    promise: ClassVar = SourcePromise("from a position", "the ID of an entry, as long as the stream keeps it")
+    guarantee: ClassVar = SourceGuarantee("from a position", "the ID of an entry, as long as the stream keeps it")
 
     def __init__(self, url: str, stream: str, decode: Decode, field: bytes | None, start: str, until_end: bool) -> None:
         self.live = not until_end
@@ -87,7 +87,7 @@ class _Poller:
         self._client = client
         self._stream = stream
         self._field = field
-        self._fetched = self._given = start
+        self._fetched = self._returned = start
         self._end = end
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
@@ -131,22 +131,22 @@ class _Poller:
 
     def behind(self, marks: Sequence[Any]) -> None:
         if marks:
-            self._given = marks[-1]
+            self._returned = marks[-1]
 
     def position(self) -> Any:
-        return position_of("redis", behind=self._given, end=self._end)
+        return position_of("redis", behind=self._returned, end=self._end)
 
     def seek(self, position: Any) -> None:
         """A reading that ends does so where it would have ended."""
-        behind, end = where_in(position, "redis", f"stream {self._stream!r} of Redis", "behind", "end")
+        behind, end = position_fields(position, "redis", f"stream {self._stream!r} of Redis", "behind", "end")
         deleted = self._deleted()
         if behind != "0" and (deleted is None or _number(deleted) > _number(behind)):
             now = "there is no such stream" if deleted is None else f"entries up to {deleted} are deleted"
-            raise gone(f"stream {self._stream!r} of Redis", f"entry {behind}", now)
-        self._fetched = self._given = behind
+            raise position_lost(f"stream {self._stream!r} of Redis", f"entry {behind}", now)
+        self._fetched = self._returned = behind
         self._end = end if self._end is not None else None
 
-    def place(self, mark: Any) -> str:
+    def location(self, mark: Any) -> str:
         return f"stream {self._stream!r}, entry {mark}"
 
     def close(self) -> None:

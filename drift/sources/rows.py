@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from drift.sources.frames import Payload
-from drift.sources.positions import gone, position_of, where_in
+from drift.sources.positions import position_fields, position_lost, position_of
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.functions import safe_text
 
@@ -51,7 +51,7 @@ class RowsReader:
         self._close = close
         self._batch: pa.RecordBatch | None = None
         self._at = 0
-        self._given = 0
+        self._returned = 0
         self._error: Exception | None = None
 
     def read(self, items_max: int) -> list[Any] | None:
@@ -61,47 +61,47 @@ class RowsReader:
             self._batch, self._at = next(self._batches, None), 0
             if self._batch is None:
                 return None
-        piece = self._batch.slice(self._at, items_max)
+        rows = self._batch.slice(self._at, items_max)
         try:
-            payloads = self._make(piece)
+            payloads = self._make(rows)
         except InputError:
-            payloads = self._up_to_the_fault(piece)
+            payloads = self._up_to_the_fault(rows)
             if not payloads and self._error is not None:
                 raise self._error from None
         self._at += len(payloads)
-        self._given += len(payloads)
+        self._returned += len(payloads)
         return payloads
 
-    def _up_to_the_fault(self, piece: pa.RecordBatch) -> list[Any]:
+    def _up_to_the_fault(self, rows: pa.RecordBatch) -> list[Any]:
         payloads: list[Any] = []
-        for at in range(piece.num_rows):
+        for at in range(rows.num_rows):
             try:
-                payloads += self._make(piece.slice(at, 1))
+                payloads += self._make(rows.slice(at, 1))
             except InputError as error:
-                self._error = InputError(f"{self._name}, row {self._given + at + 1}: {error}")
+                self._error = InputError(f"{self._name}, row {self._returned + at + 1}: {error}")
                 self._error.__cause__ = error.__cause__
                 break
         return payloads
 
     def position(self) -> Any:
-        """See `Positioned`: how many rows were given."""
-        return None if self._behind is None else position_of("rows", row=self._given)
+        """See `Positioned`: how many rows were returned."""
+        return None if self._behind is None else position_of("rows", row=self._returned)
 
     def seek(self, position: Any) -> None:
         """See `Positioned`."""
-        (row,) = where_in(position, "rows", self._name, "row")
+        (row,) = position_fields(position, "rows", self._name, "row")
         if self._behind is None:
             raise InputError(f"{self._name} can be read once only, and not from row {row}; give a table")
         if self._rows is not None and row > self._rows:
-            raise gone(self._name, f"row {row}", f"it has {self._rows}")
-        self._batches, self._given = self._behind(row), row
+            raise position_lost(self._name, f"row {row}", f"it has {self._rows}")
+        self._batches, self._returned = self._behind(row), row
 
     def filenos(self) -> Sequence[int]:
         return ()
 
     def fraction(self) -> float | None:
         """How much of the table has been read, 0 to 1."""
-        return self._given / self._rows if self._rows else None
+        return self._returned / self._rows if self._rows else None
 
     def close(self) -> None:
         self._batch = None

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from drift.guarantees import SourcePromise
+from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
 from drift.sources.wake import Wake
 from drift_graph.diverted import diverted
@@ -63,7 +63,7 @@ class TcpLines:
     """
 
     live = True
-    promise: ClassVar = SourcePromise("not at all", "a connection gives each line once")
+    guarantee: ClassVar = SourceGuarantee("not at all", "a connection gives each line once")
 
     def __init__(
         self, host: str, port: int, connect: bool, until_closed: bool, line_bytes_max: int, connections_max: int
@@ -71,7 +71,7 @@ class TcpLines:
         self._settings = (until_closed or connect, line_bytes_max, connections_max)
         self._listener: socket.socket | None = None
         self._used = False
-        self._apart = ""
+        self._diverts_as = ""
         self.address = (host, port)
         if not connect:
             try:
@@ -89,11 +89,11 @@ class TcpLines:
     def port(self) -> int:
         return self.address[1]
 
-    def setting_apart(self, name: str) -> TcpLines:
-        """See `SetsApart`. Lines that cannot be decoded, and connections that end within a line, leave others
+    def diverting(self, name: str) -> TcpLines:
+        """See `Diverts`. Lines that cannot be decoded, and connections that end within a line, leave others
         unaffected.
         """
-        self._apart = name
+        self._diverts_as = name
         return self
 
     def open(self) -> Reader:
@@ -101,7 +101,7 @@ class TcpLines:
             raise SettingsError(f"{self!r} has served its run; make a new one for another")
         self._used = True
         if self._listener is not None:
-            return _TcpReader(self._listener, None, *self._settings, self._apart)
+            return _TcpReader(self._listener, None, *self._settings, self._diverts_as)
         try:
             connection = socket.create_connection(self.address, timeout=10)
         except (OSError, OverflowError) as error:
@@ -109,7 +109,7 @@ class TcpLines:
                 f"tcp_lines cannot connect to {self.address[0]}:{self.address[1]}: {error}; see that the sender "
                 f"listens there"
             ) from None
-        return _TcpReader(None, connection, *self._settings, self._apart)
+        return _TcpReader(None, connection, *self._settings, self._diverts_as)
 
     def close(self) -> None:
         """Stop listening."""
@@ -143,9 +143,9 @@ class _TcpReader:
         until_closed: bool,
         line_bytes_max: int,
         connections_max: int,
-        apart: str,
+        diverts_as: str,
     ) -> None:
-        self._apart = apart
+        self._diverts_as = diverts_as
         self._listener = listener
         self._until_closed = until_closed
         self._line_bytes_max = line_bytes_max
@@ -262,7 +262,7 @@ class _TcpReader:
         peer.unended_bytes += len(peer.unended[-1])
         if peer.unended_bytes > self._line_bytes_max:
             self._fail(peer, self._too_long(), b"".join(peer.unended)[: self._line_bytes_max])
-            if self._apart:
+            if self._diverts_as:
                 self._remove(peer)
 
     def _take(self, peer: _Peer, lines: list[bytes]) -> None:
@@ -300,8 +300,8 @@ class _TcpReader:
     def _fail(self, peer: _Peer, fault: str, data: bytes) -> None:
         """A bad line ends the run, or is diverted."""
         fault = f"connection from {peer.name}, line {peer.lines + 1}: {fault}"
-        if self._apart:
+        if self._diverts_as:
             peer.lines += 1
-            self._lines.append(diverted(self._apart, fault, data))
+            self._lines.append(diverted(self._diverts_as, fault, data))
             return
         self._error = self._error or InputError(fault)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from drift.extras import need
-from drift.guarantees import SourcePromise
+from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
 from drift.sources.frames import Payload
 from drift.sources.rows import RowsReader, check_payload, maker, without
@@ -43,9 +43,9 @@ def table(frame: Any, *, payload: Literal["dict", "tuple", "value"] = "dict", ty
     return TableSource(frame, payload, type)
 
 
-def is_table(given: Any) -> bool:
+def is_table(values: Any) -> bool:
     """Whether it has rows that Arrow can read."""
-    kind = type(given)
+    kind = type(values)
     has_columns = hasattr(kind, "columns") or hasattr(kind, "schema")
     return has_columns and any(hasattr(kind, name) for name in ("__arrow_c_stream__", "__arrow_c_array__"))
 
@@ -54,11 +54,11 @@ class TableSource:
     """See `table`."""
 
     live = False
-    promise = SourcePromise("from a position", "the number of a row, as long as the table is there")
+    guarantee = SourceGuarantee("from a position", "the number of a row, as long as the table is there")
 
     def __init__(self, frame: Any, payload: Payload, kind: Any) -> None:
         if _is_read_once(frame):
-            self.promise = SourcePromise("not at all", f"a {type(frame).__name__} is read once")
+            self.guarantee = SourceGuarantee("not at all", f"a {type(frame).__name__} is read once")
         self._frame = frame
         self._payload = payload
         self._kind = kind

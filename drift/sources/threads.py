@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from drift.guarantees import SourcePromise
+from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
 from drift.sources.wake import Buffered
 from drift_graph.errors import SettingsError
 from drift_graph.sizes import BATCH_BYTES, size_of
 
-_LOOK_EVERY = 16  # one item in so many is measured
+_SAMPLE_EVERY = 16  # one item in so many is measured
 
 
 def live(iterable: Iterable[Any], *, buffer_items_max: int = 8192, close_max_s: float = 1.0) -> LiveSource:
@@ -41,7 +41,7 @@ class LiveSource:
     """See `live`."""
 
     live = True
-    promise: ClassVar = SourcePromise("not at all", "what an iterable gives in its own time it gives once")
+    guarantee: ClassVar = SourceGuarantee("not at all", "what an iterable gives in its own time it gives once")
 
     def __init__(self, iterable: Iterable[Any], buffer_items_max: int, close_max_s: float) -> None:
         self._iterable = iterable
@@ -65,7 +65,7 @@ class _LiveReader(Buffered):
         most = self._buffer_items_max  # or fewer, where they are large
         self._iterator = iter(self._iterable)
         for number, payload in enumerate(self._iterator):
-            if number % _LOOK_EVERY == 0:
+            if number % _SAMPLE_EVERY == 0:
                 most = max(min(self._buffer_items_max, BATCH_BYTES // size_of(payload)), 1)
             if not self._put(payload, most):
                 break

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from drift.guarantees import SourcePromise
+from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
 from drift.sources.wake import Wake
 from drift_graph.diverted import diverted
@@ -57,7 +57,7 @@ class ZmqPull:
     """
 
     live = True
-    promise: ClassVar = SourcePromise("not at all", "a socket gives each message once")
+    guarantee: ClassVar = SourceGuarantee("not at all", "a socket gives each message once")
 
     def __init__(
         self, address: str, decode: str, connect: bool, subscribe: str | bytes | None, until_empty: bool
@@ -67,7 +67,7 @@ class ZmqPull:
         self._decode = decode
         self._until_empty = until_empty
         self._used = False
-        self.apart = ""  # the source's name, if messages that cannot be decoded are diverted
+        self.diverts_as = ""  # the source's name, if messages that cannot be decoded are diverted
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PULL if subscribe is None else zmq.SUB)
         try:
@@ -83,9 +83,9 @@ class ZmqPull:
             ) from None
         self.address: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT) or address
 
-    def setting_apart(self, name: str) -> ZmqPull:
-        """See `SetsApart`."""
-        self.apart = name
+    def diverting(self, name: str) -> ZmqPull:
+        """See `Diverts`."""
+        self.diverts_as = name
         return self
 
     def open(self) -> Reader:
@@ -116,7 +116,7 @@ class _ZmqReader:
         self._source = source
         self._socket = socket
         self._wait = zmq.NOBLOCK
-        self._nothing_there = zmq.Again
+        self._queue_empty = zmq.Again
         self._broken = zmq.ZMQError
         self._fileno: int = socket.getsockopt(zmq.FD)
         self._decode = {"bytes": None, "text": bytes.decode, "json": _json_decoder()}[decode]
@@ -135,7 +135,7 @@ class _ZmqReader:
         while len(batch) < items_max and room_bytes > 0 and not self._ended and self._error is None:
             try:
                 frames = self._socket.recv_multipart(self._wait)
-            except self._nothing_there:
+            except self._queue_empty:
                 emptied = True
                 break
             except self._broken as error:
@@ -157,8 +157,8 @@ class _ZmqReader:
         self._taken += 1
         where = f"{self._source!r}, message {self._taken}"
         if len(frames) != 1:
-            if self._source.apart:
-                batch.append(diverted(self._source.apart, f"it has {len(frames)} parts", tuple(frames)))
+            if self._source.diverts_as:
+                batch.append(diverted(self._source.diverts_as, f"it has {len(frames)} parts", tuple(frames)))
                 return
             self._error = InputError(
                 f"{where}: it has {len(frames)} parts; send one part, or receive them with pyzmq yourself in a "
@@ -171,8 +171,8 @@ class _ZmqReader:
         try:
             batch.append(self._decode(frames[0]))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            if self._source.apart:
-                batch.append(diverted(self._source.apart, f"it is not {self._kind}: {error}", frames[0]))
+            if self._source.diverts_as:
+                batch.append(diverted(self._source.diverts_as, f"it is not {self._kind}: {error}", frames[0]))
                 return
             self._error = InputError(
                 f"{where}: it is not {self._kind}: {error}; the message is {frames[0]!r:.80}; correct the sender, or "
