@@ -9,7 +9,6 @@ which one following map passes on and another drops.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
 
 from drift.operators import _ByValue, pair_of
@@ -33,8 +32,7 @@ def diverts(on_error: object, kind: str, where: str) -> TypeGuard[Literal["diver
     return on_error == "divert"
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Tried(_ByValue):
+class Tried(_ByValue, frozen=True):
     """A user's function of a payload, or of a payload and its time; the map's arity is "one" for "one", else "many"."""
 
     step: str
@@ -58,8 +56,7 @@ class Tried(_ByValue):
             return apart if self.of == "one" else (apart,)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class TriedStep(_ByValue):
+class TriedStep(_ByValue, frozen=True):
     """A user's step of a scan; if it raises, the state stays the same."""
 
     name: str
@@ -76,16 +73,14 @@ class TriedStep(_ByValue):
             return state, diverted_by(self.name, error, payload)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class WithoutErrors(_ByValue):
+class WithoutErrors(_ByValue, frozen=True):
     """A filter that drops diverted items."""
 
     def __call__(self, payload: Any) -> bool:
         return not is_diverted(payload)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ErrorsOnly(_ByValue):
+class ErrorsOnly(_ByValue, frozen=True):
     """The diverted items only, as reports."""
 
     def __call__(self, payload: Any) -> tuple[dict[str, Any], ...]:

@@ -7,7 +7,6 @@ drawn, printed, watched for impurity and explained like those of the library.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inputs import Given
+from msgspec.structs import replace
 from strategies import Case, inputs, recipes
 from test_laws import ENGINES, Engine, reference
 
@@ -34,8 +34,7 @@ from drift_graph.operators import Group, Map
 # The operator.
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Nth(LoopFunction):
+class _Nth(LoopFunction, frozen=True):
     """What both functions know: the key, and of how many items one goes on."""
 
     loop: ClassVar[str] = "every nth"
@@ -58,8 +57,7 @@ class _Nth(LoopFunction):
         return replace(self, key=watch("key", self.key, "one", None))
 
 
-class NthState(_Nth):
-    __slots__ = ()
+class NthState(_Nth, frozen=True):
     gives: ClassVar[Literal["state"]] = "state"
     carries_state: ClassVar[bool] = True
 
@@ -68,8 +66,7 @@ class NthState(_Nth):
         return () if count is None else (State(self.key(window[-1]), (count + 1) % self.n),)
 
 
-class NthOutput(_Nth):
-    __slots__ = ()
+class NthOutput(_Nth, frozen=True):
     gives: ClassVar[Literal["output"]] = "output"
 
     def __call__(self, window: tuple[Any, ...]) -> tuple[Any, ...]:

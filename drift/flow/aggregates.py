@@ -16,7 +16,6 @@ import functools
 import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Generic, TypeVar, overload
 
@@ -84,8 +83,7 @@ def itself(payload: Any) -> Any:
     return payload
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Then(_ByValue, Aggregate[Any, Any]):
+class _Then(_ByValue, Aggregate[Any, Any], frozen=True):
     before: Aggregate[Any, Any]
     user_function: Callable[[Any], Any]
 
@@ -114,8 +112,7 @@ class _Then(_ByValue, Aggregate[Any, Any]):
         return self.user_function(self.before.result(accumulator))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Count(_ByValue, Aggregate[Any, int]):
+class Count(_ByValue, Aggregate[Any, int], frozen=True):
     """The number of payloads."""
 
     def begin(self, payload: Any) -> int:
@@ -145,8 +142,7 @@ def _number(value: Any) -> Any:
     return int(value) if value is True or value is False else value
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _OfValues(_ByValue, Aggregate[Any, Any]):
+class _OfValues(_ByValue, Aggregate[Any, Any], frozen=True):
     """An aggregate of the results of the user's function."""
 
     user_function: Callable[[Any], Any]
@@ -161,8 +157,7 @@ class _OfValues(_ByValue, Aggregate[Any, Any]):
         return _each(self.user_function, payloads)
 
 
-class _Sum(_OfValues):
-    __slots__ = ()
+class _Sum(_OfValues, frozen=True):
     begin_value = staticmethod(_number)
     add_value = merge = staticmethod(operator.add)  # type: ignore[assignment]
 
@@ -170,9 +165,7 @@ class _Sum(_OfValues):
         return accumulator + self.user_function(payload)
 
 
-class _Mean(_OfValues):
-    __slots__ = ()
-
+class _Mean(_OfValues, frozen=True):
     def add(self, accumulator: tuple[int, Any], payload: Any) -> tuple[int, Any]:  # as it would be, without a call
         return accumulator[0] + 1, accumulator[1] + self.user_function(payload)
 
@@ -189,8 +182,7 @@ class _Mean(_OfValues):
         return accumulator[1] / accumulator[0]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Extreme(_OfValues):
+class _Extreme(_OfValues, frozen=True):
     """The least value, or the greatest; the first of equal values."""
 
     greatest: bool
@@ -203,8 +195,7 @@ class _Extreme(_OfValues):
     add_value = merge
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _OfPairs(_OfValues):
+class _OfPairs(_OfValues, frozen=True):
     """An aggregate of pairs: the result of the user's function, and the payload."""
 
     def begin(self, payload: Any) -> Any:
@@ -217,8 +208,7 @@ class _OfPairs(_OfValues):
         return list(zip(_each(self.user_function, payloads), payloads))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _ExtremeBy(_OfPairs):
+class _ExtremeBy(_OfPairs, frozen=True):
     """The pair of the first payload whose value is least, or greatest."""
 
     greatest: bool
@@ -234,8 +224,7 @@ class _ExtremeBy(_OfPairs):
         return accumulator[1]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _First(_ByValue, Aggregate[Any, Any]):
+class _First(_ByValue, Aggregate[Any, Any], frozen=True):
     def begin(self, payload: Any) -> Any:
         return payload
 
@@ -246,8 +235,7 @@ class _First(_ByValue, Aggregate[Any, Any]):
         return left
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Last(_First):
+class _Last(_First, frozen=True):
     def add(self, accumulator: Any, payload: Any) -> Any:
         return payload
 
@@ -255,8 +243,7 @@ class _Last(_First):
         return right
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Nth(_ByValue, Aggregate[Any, Any]):
+class _Nth(_ByValue, Aggregate[Any, Any], frozen=True):
     """The first n + 1 payloads: a few, since slices are merged."""
 
     n: int
@@ -278,8 +265,7 @@ def _side_of(value: Any) -> Side:
     return ((value,),)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Kept(_OfValues):
+class _Kept(_OfValues, frozen=True):
     """Stores every value, for results that need all of them."""
 
     begin_value = staticmethod(_side_of)
@@ -290,8 +276,7 @@ class _Kept(_OfValues):
         return tuple(chain.from_iterable(accumulator))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Fold(_Kept):
+class _Fold(_Kept, frozen=True):
     """A fold over stored payloads: for a fold without a merge function, if slices have to be merged."""
 
     initial: Any
@@ -301,8 +286,7 @@ class _Fold(_Kept):
         return functools.reduce(self.step, chain.from_iterable(accumulator), self.initial)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class FoldStep(_ByValue, Aggregate[Any, Any]):
+class FoldStep(_ByValue, Aggregate[Any, Any], frozen=True):
     """A fold, step by step; `kept` is the form of it that can be merged."""
 
     initial: Any
@@ -324,8 +308,7 @@ class FoldStep(_ByValue, Aggregate[Any, Any]):
         return self.merged(left, right)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Reduce(_First):
+class _Reduce(_First, frozen=True):
     user_function: Callable[[Any, Any], Any]
 
     def add(self, accumulator: Any, payload: Any) -> Any:
@@ -335,8 +318,7 @@ class _Reduce(_First):
         return self.user_function(left, right)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Top(_OfPairs):
+class _Top(_OfPairs, frozen=True):
     """The n greatest payloads, the greatest first; the first in order of equal ones."""
 
     n: int
@@ -360,16 +342,14 @@ class _Top(_OfPairs):
         return tuple(payload for _, payload in accumulator)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Sort(_Kept):
+class _Sort(_Kept, frozen=True):
     by: Callable[[Any], Any]
 
     def result(self, accumulator: Side) -> Any:
         return tuple(builtins.sorted(chain.from_iterable(accumulator), key=self.by))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Quantile(_Kept):
+class _Quantile(_Kept, frozen=True):
     q: float
 
     def result(self, accumulator: Side) -> Any:
@@ -385,8 +365,7 @@ class _Quantile(_Kept):
 _Seen = tuple[frozenset[bytes], ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Distinct(_OfValues):
+class _Distinct(_OfValues, frozen=True):
     """Values with different canonical bytes, in the order of their first payloads: (keys seen, values)."""
 
     counted: bool  # whether the result is only their number
@@ -418,8 +397,7 @@ class _Distinct(_OfValues):
         return tuple(chain.from_iterable(accumulator[1]))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Several(_ByValue, Aggregate[Any, dict[str, Any]]):
+class _Several(_ByValue, Aggregate[Any, dict[str, Any]], frozen=True):
     names: tuple[str, ...]
     parts: tuple[Aggregate[Any, Any], ...]
 

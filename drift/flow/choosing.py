@@ -33,8 +33,7 @@ def value_of(pair: tuple[Any, Any]) -> Any:
     return value
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Unless(_ByValue):
+class Unless(_ByValue, frozen=True):
     """The negation of a predicate."""
 
     user_function: Callable[[Any], object]
@@ -43,8 +42,7 @@ class Unless(_ByValue):
         return not self.user_function(payload)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Inspect(_ByValue):
+class Inspect(_ByValue, frozen=True):
     """Calls a function with each payload, and returns the payload."""
 
     user_function: Callable[[Any], object]
@@ -54,8 +52,7 @@ class Inspect(_ByValue):
         return payload
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class LimitStep(_ByValue):
+class LimitStep(_ByValue, frozen=True):
     """The step of `limit`: its state counts a key's items, up to the last one that passes."""
 
     count: int
@@ -72,8 +69,7 @@ def first_of_key(seen: bool, payload: Any) -> tuple[bool, tuple[Any, ...]]:
     return True, () if seen else (payload,)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class FirstWithin(_ByValue):
+class FirstWithin(_ByValue, frozen=True):
     """`dedup` within a duration, as a process: its state is whether the key's item has passed and still counts."""
 
     within: int
@@ -122,8 +118,7 @@ def zipped(queue: Queue | None, tagged: tuple[int, Any]) -> tuple[Queue | None, 
     return (Queue(queue.side, rest, 0) if rest else None), (pair,)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class OnSide(_ByValue):
+class OnSide(_ByValue, frozen=True):
     """A payload with the side of a zip that it is on."""
 
     side: int

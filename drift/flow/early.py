@@ -14,7 +14,7 @@ slices do not hold the number of items of each window.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from drift.flow.aggregates import Aggregate
@@ -31,8 +31,7 @@ def _marked(window: Window[Any, Any]) -> Window[Any, Any]:
 # Windows that a timer ends.
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Early(_ByValue):
+class _Early(_ByValue, frozen=True):
     """An item of a window with early results.
 
     Args:
@@ -47,8 +46,7 @@ class _Early(_ByValue):
         return self.item.user_function  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class EarlyItem(_Early):
+class EarlyItem(_Early, frozen=True):
     """An item of a window that a timer ends, see `drift.flow.windows.TumblingItem`; the state is (items since the last
     early result, the window's state).
     """
@@ -70,8 +68,7 @@ class EarlyItem(_Early):
         return _marked(self.item.result(inside, key, time))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class EarlyEnd(_ByValue):
+class EarlyEnd(_ByValue, frozen=True):
     """A timer of a window with early results: for its end, or for an early result.
 
     Args:
@@ -116,8 +113,7 @@ def key_of_window(item: InWindow) -> tuple[Any, int]:
     return item.key, item.start
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class EachWindow(_ByValue):
+class EachWindow(_ByValue, frozen=True):
     """A map: one copy of an item for each sliding window that it is in, the earliest first."""
 
     user_function: Callable[[Any], Any]
@@ -132,8 +128,7 @@ class EachWindow(_ByValue):
         return [InWindow(key, start, payload) for start in range(first, last + 1, self.every)]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class OneWindow(_ByValue):
+class OneWindow(_ByValue, frozen=True):
     """An item of one sliding window; the state is (its start, the accumulator)."""
 
     aggregate: Aggregate[Any, Any]
@@ -166,8 +161,7 @@ class OneWindow(_ByValue):
         return state[0] + self.size  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class OneWindowEnd(_ByValue):
+class OneWindowEnd(_ByValue, frozen=True):
     """Timer: the window ends; the note is the key."""
 
     item: OneWindow
@@ -194,8 +188,7 @@ class Open(NamedTuple):
     accumulator: Any
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Counted(OfAggregate):
+class Counted(OfAggregate, frozen=True):
     """An item of windows by number; the state is (number of items of the key so far, its open windows)."""
 
     size: int
@@ -230,8 +223,7 @@ class Counted(OfAggregate):
         return Window(key, window.start, place, self.aggregate.result(window.accumulator))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class CountedEnd(_ByValue):
+class CountedEnd(_ByValue, frozen=True):
     """A timer of windows by number: for an early result; or at the end, for the first window that is not full."""
 
     item: Counted
@@ -251,8 +243,7 @@ class CountedEnd(_ByValue):
 # Windows by a rule.
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class RuledEarly(_Early):
+class RuledEarly(_Early, frozen=True):
     """An item of windows by a rule, see `drift.flow.windows.RuledItem`; the state is (items since the last early
     result, whether a timer is set, the window's state).
     """
@@ -278,8 +269,7 @@ class RuledEarly(_Early):
         return (count, is_timed, inside), outputs
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class RuledEarlyEnd(_ByValue):
+class RuledEarlyEnd(_ByValue, frozen=True):
     """A timer of a window by a rule: for an early result, or at the end."""
 
     item: RuledEarly

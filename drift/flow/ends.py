@@ -12,7 +12,6 @@ items are merged in their order, so any aggregate works.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from drift.flow.aggregates import Aggregate, mergeable
@@ -24,8 +23,7 @@ from drift_graph.later import at
 from drift_graph.meta import END
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class EndItem(OfAggregate, OpensWindows):
+class EndItem(OfAggregate, OpensWindows, frozen=True):
     """An item; the state is the accumulator."""
 
     def until(self, time: int) -> int:
@@ -40,10 +38,8 @@ class EndItem(OfAggregate, OpensWindows):
         return self.aggregate.add(state, payload), ()
 
 
-class KeyedEndItem(EndItem):
+class KeyedEndItem(EndItem, frozen=True):
     """Like `EndItem`, with pairs (key, value) as results."""
-
-    __slots__ = ()
 
     def given(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
         return list(zip(notes, map(self.aggregate.result, accumulators)))
@@ -61,8 +57,7 @@ def key_of_part(part: PartOfEnd) -> Any:
     return part.key
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _OfItems(_ByValue, Aggregate[InWindow, Any]):
+class _OfItems(_ByValue, Aggregate[InWindow, Any], frozen=True):
     """The aggregate over the items of a range."""
 
     aggregate: Aggregate[Any, Any]
@@ -78,8 +73,7 @@ class _OfItems(_ByValue, Aggregate[InWindow, Any]):
         return self.aggregate.add(accumulator, payload.payload)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _OfParts(_ByValue, Aggregate[PartOfEnd, Any]):
+class _OfParts(_ByValue, Aggregate[PartOfEnd, Any], frozen=True):
     """The aggregate over the results of ranges."""
 
     aggregate: Aggregate[Any, Any]
@@ -98,10 +92,8 @@ class _OfParts(_ByValue, Aggregate[PartOfEnd, Any]):
         return self.aggregate.result(accumulator)
 
 
-class _PartItem(TumblingItem):
+class _PartItem(TumblingItem, frozen=True):
     """An item of a range; the note of its timer is (key, start)."""
-
-    __slots__ = ()
 
     def given(self, notes: Sequence[tuple[Any, int]], accumulators: Sequence[Any], time: int) -> list[Any]:
         return [PartOfEnd(key, accumulator) for (key, _), accumulator in zip(notes, accumulators)]

@@ -14,7 +14,6 @@ the items that have not matched yet, if unmatched ones are wanted; and the time 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, takewhile
 from typing import Any, Literal
 
@@ -42,8 +41,7 @@ _PATIENCE = 8
 _nothing: State = ((), (), (), (), None)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class OfSide(_ByValue, MapsEach):
+class OfSide(_ByValue, MapsEach, frozen=True):
     """A payload as (side, key, payload); side 0 is the left."""
 
     side: int
@@ -62,8 +60,7 @@ def key_of(item: tuple[int, Any, Any]) -> Any:
     return item[1]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class PairJoin(_ByValue):
+class PairJoin(_ByValue, frozen=True):
     """Pairs of the left item at t and the right ones in [t - before, t + after], and unmatched items.
 
     Args:
@@ -136,10 +133,8 @@ class PairJoin(_ByValue):
         return (left, right, open_left, open_right, timer), outputs
 
 
-class InnerJoin(PairJoin):
+class InnerJoin(PairJoin, frozen=True):
     """A PairJoin with bounds of 0 or more and without unmatched items: the common case, and simpler."""
-
-    __slots__ = ()
 
     def __call__(self, state: State, item: tuple[int, Any, Any], time: int) -> Result:
         """An item of either side comes."""
@@ -161,8 +156,7 @@ class InnerJoin(PairJoin):
         return (left, right, (), (), timer), outputs
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ExistsJoin(_ByValue):
+class ExistsJoin(_ByValue, frozen=True):
     """The left items that have a right one in [t - before, t + after], or those that have none; each once.
 
     The state holds the left items without a match so far. Of the right, a left item can only find the latest one
@@ -223,8 +217,7 @@ class ExistsJoin(_ByValue):
         return wanted
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class WindowJoin(_ByValue, Aggregate[Any, Any]):
+class WindowJoin(_ByValue, Aggregate[Any, Any], frozen=True):
     """The join of one window as an aggregate of the items of both sides: all pairs, in the order of the left items.
 
     An accumulator is (payloads of the left, payloads of the right).
@@ -259,8 +252,7 @@ def value_of(window: Window[Any, Any]) -> Any:
     return window.value
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class AsOfJoin(_ByValue):
+class AsOfJoin(_ByValue, frozen=True):
     """Each left item at t with the last right one at or before t, and at t - within or after.
 
     A left item waits for all items of its time. A state is () or (the last right entry, left entries that wait, time of
@@ -307,8 +299,7 @@ class TableOrder(ValueError):
     """An item that is joined with a table came before the end of the table."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class TableJoin(_ByValue, TakesEach):
+class TableJoin(_ByValue, TakesEach, frozen=True):
     """Each left item with every row of its key, of a table that comes before all items. A state is the rows, a side.
 
     `of_loop`: the items are in an iteration and the table is from outside: all of it comes before the rounds.
@@ -357,8 +348,7 @@ class TableJoin(_ByValue, TakesEach):
         return state, ()
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Lookup(_ByValue):
+class Lookup(_ByValue, frozen=True):
     """Each payload with every row of its key, of a table in memory; a map's function.
 
     Args:

@@ -85,8 +85,7 @@ class EarlyNote:
     start: int
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class OfAggregate(_ByValue):
+class OfAggregate(_ByValue, frozen=True):
     """The function for items of a process for windows, or for aggregates at the end."""
 
     key: Callable[[Any], Any]
@@ -97,8 +96,7 @@ class OfAggregate(_ByValue):
         return getattr(self.aggregate, "user_function", self.key)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Ended(_ByValue):
+class Ended(_ByValue, frozen=True):
     """Timer: the end of a window has come; the note is the key."""
 
     item: OpensWindows

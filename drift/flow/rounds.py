@@ -41,8 +41,7 @@ _digest = xxhash.xxh32_intdigest
 _packed = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ShareOf(_ByValue, MapsEach):
+class ShareOf(_ByValue, MapsEach, frozen=True):
     """The share of an item, by its bytes: those of msgpack, or the canonical ones if msgpack has none."""
 
     def __call__(self, payload: Any) -> int:
@@ -116,8 +115,7 @@ BEGUN = First(None)
 _to_gate = frozenset({RoundState, Forget})
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class GateKey(_ByValue, MapsEach):
+class GateKey(_ByValue, MapsEach, frozen=True):
     """The share of the gate that an item or a message to the gate goes to."""
 
     def __call__(self, payload: Any) -> int:
@@ -130,8 +128,7 @@ class GateKey(_ByValue, MapsEach):
 gate_key = GateKey()
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Enter(_ByValue):
+class Enter(_ByValue, frozen=True):
     """Puts items that enter the loop at its beginning, after all input."""
 
     phase: int
@@ -144,8 +141,7 @@ class Enter(_ByValue):
         return self.moves.child(payload)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Gate(_ByValue, StepsEach):
+class Gate(_ByValue, StepsEach, frozen=True):
     """The gate of `iterate`, as a scan: its state is None, or the one of the round and whether the rounds are over.
 
     Attributes:
@@ -175,8 +171,7 @@ class Gate(_ByValue, StepsEach):
                 give((current.state, payload))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class IsBegun(_ByValue, MapsEach):
+class IsBegun(_ByValue, MapsEach, frozen=True):
     """For a gate's output: whether it is the first of its share."""
 
     def __call__(self, given: Any) -> bool:
@@ -186,8 +181,7 @@ class IsBegun(_ByValue, MapsEach):
         return [type(given) is First for given in payloads]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Pairs(_ByValue, MapsEach):
+class Pairs(_ByValue, MapsEach, frozen=True):
     """For a gate's output: the pair (state, item) that goes into the body, if it is such a pair."""
 
     def __call__(self, given: Any) -> Sequence[Any]:
@@ -199,8 +193,7 @@ class Pairs(_ByValue, MapsEach):
         return [(given,) if type(given) is tuple else self(given) for given in payloads]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class LeaveLoop(_ByValue, MapsEach):
+class LeaveLoop(_ByValue, MapsEach, frozen=True):
     """For a gate's output, or folded states: the items that leave the loop, at a time after it."""
 
     is_in_loop: ClassVar[bool] = True
@@ -218,11 +211,9 @@ class LeaveLoop(_ByValue, MapsEach):
         return list(map(self, payloads)) if Leaves in kinds or Folded in kinds else [()] * len(payloads)
 
 
-class Again(_ByValue):
+class Again(_ByValue, frozen=True):
     """Puts the output of the body into the next round, where it comes to the gate."""
 
-    __slots__ = ()
-    __dataclass_fields__: ClassVar[dict[str, Any]] = {}
     turns_round: ClassVar[bool] = True
     is_in_loop: ClassVar[bool] = True
     moves: ClassVar[Moves] = Moves(None, PHASE_ITEMS, 1, 0)
@@ -231,8 +222,7 @@ class Again(_ByValue):
         return self.moves.child(payload)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Broadcast(_ByValue):
+class Broadcast(_ByValue, frozen=True):
     """Sends a folded state to every share of the gate, before the next round's items; after the last, a `Forget`."""
 
     turns_round: ClassVar[bool] = True
@@ -247,8 +237,7 @@ class Broadcast(_ByValue):
         return children
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Replayed(_ByValue):
+class Replayed(_ByValue, frozen=True):
     """An item at the gate of `replay`: it is stored, in the order of the first round."""
 
     initial: Any
@@ -268,8 +257,7 @@ class Replayed(_ByValue):
         return kept, [BEGUN, *[(state, each) for each in chain.from_iterable(kept)]]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ReplayedBegin(_ByValue):
+class ReplayedBegin(_ByValue, frozen=True):
     """See `Replayed.begin`."""
 
     gate: Replayed
@@ -278,10 +266,8 @@ class ReplayedBegin(_ByValue):
         return self.gate.begin(kept, note, time)
 
 
-class ShareItem(EndItem):
+class ShareItem(EndItem, frozen=True):
     """An item of a round in its share, if shares are aggregated first."""
-
-    __slots__ = ()
 
     def given(self, notes: Sequence[int], accumulators: Sequence[Any], time: int) -> list[Part]:
         return list(map(Part, notes, accumulators))
@@ -303,8 +289,7 @@ class Round(NamedTuple):
     is_empty: bool
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Folding(_ByValue, TakesEach):
+class Folding(_ByValue, TakesEach, frozen=True):
     """An output item of the body, in a process over all of them; the state is that of the round."""
 
     initial: Any
@@ -354,8 +339,7 @@ class Folding(_ByValue, TakesEach):
         return self.user_function(state.state, self.aggregate.result(whole))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class RoundEnd(_ByValue):
+class RoundEnd(_ByValue, frozen=True):
     """Timer: a round is complete; the state is folded, and the next round begins or the rounds are over."""
 
     folding: Folding

@@ -109,8 +109,7 @@ class _Numbered(Windows):
         return [Step(key, item, _NumberedEnd(item))]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Ruled(_ByValue, Windows):
+class _Ruled(_ByValue, Windows, frozen=True):
     rule: Callable[[Any], str | None]
     partial: bool
 
@@ -125,8 +124,7 @@ class _Ruled(_ByValue, Windows):
 # Windows of time whose results a timer gives.
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class TumblingItem(OfAggregate, OpensWindows):
+class TumblingItem(OfAggregate, OpensWindows, frozen=True):
     """An item of a tumbling window; the state is the accumulator."""
 
     size: int
@@ -160,8 +158,7 @@ class TumblingItem(OfAggregate, OpensWindows):
         return self.start(state, time) + self.size
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class SessionItem(OfAggregate):
+class SessionItem(OfAggregate, frozen=True):
     """An item of a session; the state is (time of its first item, time of its last one, accumulator)."""
 
     gap: int
@@ -184,8 +181,7 @@ class SessionItem(OfAggregate):
         return state[1] + self.gap  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Closing(_ByValue, Postpones):
+class Closing(_ByValue, Postpones, frozen=True):
     """Timer of a session, whose note is the key: the session ends, or later items have moved its end."""
 
     item: SessionItem
@@ -224,8 +220,7 @@ def key_of_slice(part: Slice) -> Any:
     return part.key
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class SliceItem(OfAggregate, OpensWindows):
+class SliceItem(OfAggregate, OpensWindows, frozen=True):
     """An item of a slice: two slices for each `every`, cut where windows start and where they end."""
 
     size: int
@@ -256,8 +251,7 @@ class SliceItem(OfAggregate, OpensWindows):
         return self.aggregate.begin(payload), (due(self.bounds(time)[1], self.key(payload)),)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Merged(_ByValue):
+class _Merged(_ByValue, frozen=True):
     """A slice has ended; the state is the slices that future windows need, ((start, accumulator), ...)."""
 
     aggregate: Aggregate[Any, Any]
@@ -280,8 +274,7 @@ class _Merged(_ByValue):
         return bound + (self.offset + self.size - bound) % self.every
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _MergedEnd(_ByValue):
+class _MergedEnd(_ByValue, frozen=True):
     """Timer: a window ends; sets the timer of the next one, `every` later, if a slice is left for it."""
 
     item: _Merged
@@ -306,8 +299,7 @@ _Places = tuple[int, tuple[Any, ...], Any]
 _NO_ITEMS: _Places = (0, (), EMPTY)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class NumberedStep(OfAggregate, StepsEach):
+class NumberedStep(OfAggregate, StepsEach, frozen=True):
     """The step of windows by number, as a scan: without results for unfinished windows no timer is needed."""
 
     size: int
@@ -367,8 +359,7 @@ class NumberedStep(OfAggregate, StepsEach):
         return Window(key, start, end, self.aggregate.result(functools.reduce(self.aggregate.merge, slices)))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class NumberedItem(OfAggregate):
+class NumberedItem(OfAggregate, frozen=True):
     """An item of windows by number with results for unfinished windows at the end."""
 
     size: int
@@ -383,8 +374,7 @@ class NumberedItem(OfAggregate):
         return places, outputs if state is not EMPTY else (at(END, self.key(payload)), *outputs)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _NumberedEnd(_ByValue):
+class _NumberedEnd(_ByValue, frozen=True):
     """Timer at the end: outputs the first window that is not full, if it has items. Later ones are contained in it."""
 
     item: NumberedItem
@@ -399,8 +389,7 @@ class _NumberedEnd(_ByValue):
         return EMPTY, (self.item.step.window(key, start, min(place, start + size), slices),)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class RuledItem(OfAggregate):
+class RuledItem(OfAggregate, frozen=True):
     """An item of windows by a rule; the state is (time of the first item, time of the last, accumulator)."""
 
     rule: Callable[[Any], str | None]
@@ -441,8 +430,7 @@ class RuledItem(OfAggregate):
 _SAID = ("open", "go on", "close", "skip")
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _RuledEnd(_ByValue):
+class _RuledEnd(_ByValue, frozen=True):
     item: RuledItem
 
     def __call__(self, state: Any, key: Any, time: int) -> Stepped:

@@ -90,7 +90,8 @@ class _Walk:
 
     def value(self, value: Any) -> dict[str, Any]:
         """A function, class or other value: {"part": index} if it is inspected, else {"hash", "shown"}."""
-        kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+        of = type if isinstance(value, type) else type(value)  # whatever its metaclass
+        kind = f"{of.__module__}.{of.__qualname__}".removeprefix("builtins.")
         if _is_walked(value):
             return {"part": self._part(value), "type": kind}
         name = _global_name(value)
@@ -309,6 +310,8 @@ def _object_body(value: Any) -> Iterator[tuple[str, Any]]:
     yield "class", kind
     if is_dataclass(kind):
         names = [field.name for field in fields(kind)]
+    elif issubclass(kind, msgspec.Struct):
+        names = [*kind.__struct_fields__]
     else:
         slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
         names = sorted({*slots, *getattr(value, "__dict__", ())})
