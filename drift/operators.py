@@ -320,7 +320,7 @@ class OpensWindows:
         """
         raise NotImplementedError
 
-    def given(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
+    def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
         """The outputs of windows that all end at this time: for each the one output of `on_time`."""
         raise NotImplementedError
 

@@ -228,7 +228,7 @@ def test_a_sink_goes_on_from_a_cut_whatever_was_written_after_it(place: Place, r
         write(sink, 9, written)
         sink.close()
         again: Any = place.sink(resume="error")  # what a sink does with what it finds is no matter here
-        again.go_on(9, committed)
+        again.resume_at(9, committed)
         again.open()
         assert again.committed_position() == written - 1 or by_key
         write(again, 9, 20)
@@ -244,7 +244,7 @@ def test_a_sink_that_has_all_below_a_cut_is_complete_where_nothing_comes_after_i
     committed = sink.commit()
     sink.close()
     again: Any = place.sink()
-    again.go_on(50, committed)  # what is between is of other sinks
+    again.resume_at(50, committed)  # what is between is of other sinks
     again.open()
     again.complete()
     again.close()
@@ -265,19 +265,19 @@ def test_a_sink_that_has_lost_items_since_a_cut_refuses_to_go_on(place: Place, r
         write(again, 0, 3)
         again.close()
         lost: Any = place.sink()
-        lost.go_on(12, committed)
+        lost.resume_at(12, committed)
         with pytest.raises(SinkError, match="what is missing is not computed again: bring"):
             lost.open()
         lost.close()
         assert place.content() == content_of(3)
         return
     other: Any = place.sink()
-    other.go_on(15, early)  # of another run: there is more below the cut than it says
+    other.resume_at(15, early)  # of another run: there is more below the cut than it says
     with pytest.raises(SinkError, match="that this run does not give"):
         other.open()
     other.close()
     with pytest.raises(SinkError, match="which is of another sink or version"):
-        other.go_on(12, {"v": 99})
+        other.resume_at(12, {"v": 99})
         other.open()
 
 
@@ -292,7 +292,7 @@ def test_items_that_no_part_has_are_safe_once_committed(tmp_path: Path) -> None:
     os.close(sink._lock)  # it dies here
     assert sorted(path.name for path in folder.iterdir() if path.name[0] != ".") == []
     again: Any = sinks.parquet(folder, part_items=8)
-    again.go_on(8, committed)
+    again.resume_at(8, committed)
     again.open()
     assert again.committed_position() == 7
     write(again, 8, 12)

@@ -242,7 +242,7 @@ def row_id(row: dict[str, Any]) -> int:
 
 def test_a_table_that_comes_among_the_items_is_refused() -> None:
     graph = flows.flow(lambda items, rows: items.join_table(rows, number_itself, row_id), "in", "rows")
-    with pytest.raises(drift.StepError, match=r"came at time 0; a table is whole before"):
+    with pytest.raises(drift.StepError, match=r"came at time 0; a table must be complete before"):
         drift.run(graph, {"in": [1], "rows": [{"id": 1}]}).finish()
 
 

@@ -173,7 +173,7 @@ def test_a_last_line_that_the_disk_has_garbled_is_cut_off(tmp_path: Path) -> Non
 def test_replace_starts_anew_and_error_refuses(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_bytes(b"something long that was there before\n" * 100)
-    with pytest.raises(SinkError, match="is there already, with 3700 bytes; take it away, or pass resume='continue'"):
+    with pytest.raises(SinkError, match="exists already, with 3700 bytes; move it away, or pass resume='continue'"):
         written(sinks.jsonl(path, resume="error"), [1])
     assert path.stat().st_size == 3700
     written(sinks.jsonl(path, resume="replace"), [1])

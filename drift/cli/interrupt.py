@@ -109,8 +109,8 @@ class NotedCommitting(Noted):
     def commit(self) -> Any:
         return self._committing.commit()
 
-    def go_on(self, position: int, committed: Any) -> None:
-        self._committing.go_on(position, committed)
+    def resume_at(self, position: int, committed: Any) -> None:
+        self._committing.resume_at(position, committed)
 
 
 def noted(sink: Sink) -> Noted:

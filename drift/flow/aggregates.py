@@ -265,7 +265,7 @@ def _side_of(value: Any) -> Side:
     return ((value,),)
 
 
-class _Kept(_OfValues, frozen=True):
+class _Collect(_OfValues, frozen=True):
     """Stores every value, for results that need all of them."""
 
     begin_value = staticmethod(_side_of)
@@ -276,7 +276,7 @@ class _Kept(_OfValues, frozen=True):
         return tuple(chain.from_iterable(accumulator))
 
 
-class _Fold(_Kept, frozen=True):
+class _Fold(_Collect, frozen=True):
     """A fold over stored payloads: for a fold without a merge function, if slices have to be merged."""
 
     initial: Any
@@ -287,7 +287,7 @@ class _Fold(_Kept, frozen=True):
 
 
 class FoldStep(_ByValue, Aggregate[Any, Any], frozen=True):
-    """A fold, step by step; `kept` is the form of it that can be merged."""
+    """A fold, step by step; `mergeable` is the form of it that can be merged."""
 
     initial: Any
     user_function: Callable[[Any, Any], Any]
@@ -342,27 +342,27 @@ class _Top(_OfPairs, frozen=True):
         return tuple(payload for _, payload in accumulator)
 
 
-class _Sort(_Kept, frozen=True):
+class _Sort(_Collect, frozen=True):
     by: Callable[[Any], Any]
 
     def result(self, accumulator: Side) -> Any:
         return tuple(builtins.sorted(chain.from_iterable(accumulator), key=self.by))
 
 
-class _Quantile(_Kept, frozen=True):
+class _Quantile(_Collect, frozen=True):
     q: float
 
     def result(self, accumulator: Side) -> Any:
         values = builtins.sorted(chain.from_iterable(accumulator))
-        place = self.q * (len(values) - 1)
-        below = int(place)
-        if below == place:
+        index = self.q * (len(values) - 1)
+        below = int(index)
+        if below == index:
             return values[below]
-        return values[below] + (values[below + 1] - values[below]) * (place - below)
+        return values[below] + (values[below + 1] - values[below]) * (index - below)
 
 
 #: The keys seen so far in chunks, each about half as large as the one before it or less.
-_Seen = tuple[frozenset[bytes], ...]
+_ChunksOfKeys = tuple[frozenset[bytes], ...]
 
 
 class _Distinct(_OfValues, frozen=True):
@@ -370,28 +370,28 @@ class _Distinct(_OfValues, frozen=True):
 
     counted: bool  # whether the result is only their number
 
-    def begin_value(self, value: Any) -> tuple[_Seen, Side]:
+    def begin_value(self, value: Any) -> tuple[_ChunksOfKeys, Side]:
         return (frozenset((canonical(value),)),), () if self.counted else ((value,),)
 
-    def add_value(self, accumulator: tuple[_Seen, Side], value: Any) -> tuple[_Seen, Side]:
+    def add_value(self, accumulator: tuple[_ChunksOfKeys, Side], value: Any) -> tuple[_ChunksOfKeys, Side]:
         form = canonical(value)
-        seen, values = accumulator
-        for chunk in seen:
+        chunks, values = accumulator
+        for chunk in chunks:
             if form in chunk:
                 return accumulator
         last = frozenset((form,))
-        while seen and len(seen[-1]) <= len(last):
-            seen, last = seen[:-1], seen[-1] | last
-        return (*seen, last), () if self.counted else appended(values, value)
+        while chunks and len(chunks[-1]) <= len(last):
+            chunks, last = chunks[:-1], chunks[-1] | last
+        return (*chunks, last), () if self.counted else appended(values, value)
 
-    def merge(self, left: tuple[_Seen, Side], right: tuple[_Seen, Side]) -> tuple[_Seen, Side]:
+    def merge(self, left: tuple[_ChunksOfKeys, Side], right: tuple[_ChunksOfKeys, Side]) -> tuple[_ChunksOfKeys, Side]:
         if self.counted:
             return (frozenset().union(*left[0], *right[0]),), ()
         for value in chain.from_iterable(right[1]):
             left = self.add_value(left, value)
         return left
 
-    def result(self, accumulator: tuple[_Seen, Side]) -> Any:
+    def result(self, accumulator: tuple[_ChunksOfKeys, Side]) -> Any:
         if self.counted:
             return builtins.sum(map(len, accumulator[0]))
         return tuple(chain.from_iterable(accumulator[1]))
@@ -489,7 +489,7 @@ def last() -> Aggregate[T, T]:
 
 def nth(n: int) -> Aggregate[T, T | None]:
     """The payload at index `n` in order, 0 for the first; None if there are fewer."""
-    return _Nth(_whole("nth", n, 0))
+    return _Nth(_whole_number("nth", n, 0))
 
 
 @overload
@@ -498,7 +498,7 @@ def collect() -> Aggregate[T, tuple[T, ...]]: ...
 def collect(of: Callable[[T], V]) -> Aggregate[T, tuple[V, ...]]: ...
 def collect(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
     """All `of(payload)` in order, as a tuple."""
-    return _Kept(_checked("collect", of))
+    return _Collect(_checked("collect", of))
 
 
 def sort(by: Callable[[T], Any] = itself) -> Aggregate[T, tuple[T, ...]]:
@@ -508,7 +508,7 @@ def sort(by: Callable[[T], Any] = itself) -> Aggregate[T, tuple[T, ...]]:
 
 def top(n: int, by: Callable[[T], Any] = itself) -> Aggregate[T, tuple[T, ...]]:
     """The `n` payloads with the greatest `by(payload)`, the greatest first; of equal ones the first in order."""
-    return _Top(_checked("top", by), _whole("top", n, 1))
+    return _Top(_checked("top", by), _whole_number("top", n, 1))
 
 
 @overload
@@ -580,16 +580,16 @@ def mergeable(aggregate: Aggregate[Any, Any]) -> Aggregate[Any, Any]:
     return aggregate
 
 
-def check_aggregate(given: object, what: str) -> None:
+def check_aggregate(value: object, what: str) -> None:
     """Check that an argument is an aggregate.
 
     Raises:
         GraphError: it is not; for example `drift.agg.count` without parentheses.
     """
-    if isinstance(given, Aggregate):
+    if isinstance(value, Aggregate):
         return
     raise GraphError(
-        f"{what} {given!r:.80} is no aggregate (at {caller()}); pass one of drift.agg, such as drift.agg.count() or "
+        f"{what} {value!r:.80} is no aggregate (at {caller()}); pass one of drift.agg, such as drift.agg.count() or "
         f"drift.agg.sum(function)"
     )
 
@@ -604,7 +604,7 @@ def _check_function(what: str, function: object) -> None:
         raise GraphError(f"drift.agg.{what} takes a function, not {function!r:.80} (at {caller()})")
 
 
-def _whole(what: str, n: int, least: int) -> int:
+def _whole_number(what: str, n: int, least: int) -> int:
     if type(n) is not int or n < least:
         raise GraphError(f"drift.agg.{what} takes an int of {least} or more, not {n!r:.80} (at {caller()})")
     return n

@@ -58,15 +58,15 @@ class LimitStep(_ByValue, frozen=True):
     count: int
     offset: int
 
-    def __call__(self, seen: int, payload: Any) -> tuple[int, tuple[Any, ...]]:
-        if seen < self.offset:
-            return seen + 1, ()
-        return (seen + 1, (payload,)) if seen < self.offset + self.count else (seen, ())
+    def __call__(self, passed: int, payload: Any) -> tuple[int, tuple[Any, ...]]:
+        if passed < self.offset:
+            return passed + 1, ()
+        return (passed + 1, (payload,)) if passed < self.offset + self.count else (passed, ())
 
 
-def first_of_key(seen: bool, payload: Any) -> tuple[bool, tuple[Any, ...]]:
+def first_of_key(has_passed: bool, payload: Any) -> tuple[bool, tuple[Any, ...]]:
     """The step of `dedup` without a time limit."""
-    return True, () if seen else (payload,)
+    return True, () if has_passed else (payload,)
 
 
 class FirstWithin(_ByValue, frozen=True):
@@ -75,8 +75,8 @@ class FirstWithin(_ByValue, frozen=True):
     within: int
     user_function: Callable[[Any], Any]
 
-    def __call__(self, given: bool, payload: Any, time: int) -> tuple[bool, tuple[Any, ...]]:
-        if given:
+    def __call__(self, has_passed: bool, payload: Any, time: int) -> tuple[bool, tuple[Any, ...]]:
+        if has_passed:
             return True, ()
         forgotten: Later[None] = at(min(time + self.within, END), None)
         return True, (payload, forgotten)
@@ -94,12 +94,12 @@ class Queue:
     Attributes:
         side: whose payloads wait, 0 for the left.
         waiting: these payloads, in order.
-        gone: how many of the first chunk have been paired.
+        paired: how many of the first chunk have been paired.
     """
 
     side: int
     waiting: Side
-    gone: int
+    paired: int
 
 
 def zipped(queue: Queue | None, tagged: tuple[int, Any]) -> tuple[Queue | None, tuple[Any, ...]]:
@@ -108,12 +108,12 @@ def zipped(queue: Queue | None, tagged: tuple[int, Any]) -> tuple[Queue | None, 
     if queue is None:
         return Queue(side, ((payload,),), 0), ()
     if queue.side == side:
-        return Queue(side, appended(queue.waiting, payload), queue.gone), ()
+        return Queue(side, appended(queue.waiting, payload), queue.paired), ()
     chunk = queue.waiting[0]
-    other = chunk[queue.gone]
+    other = chunk[queue.paired]
     pair = (other, payload) if side else (payload, other)
-    if queue.gone + 1 < len(chunk):
-        return Queue(queue.side, queue.waiting, queue.gone + 1), (pair,)
+    if queue.paired + 1 < len(chunk):
+        return Queue(queue.side, queue.waiting, queue.paired + 1), (pair,)
     rest = queue.waiting[1:]
     return (Queue(queue.side, rest, 0) if rest else None), (pair,)
 

@@ -198,29 +198,29 @@ class Counted(OfAggregate, frozen=True):
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         key = self.key(payload)
-        place, windows = (0, ()) if state is EMPTY else state
+        position, windows = (0, ()) if state is EMPTY else state
         outputs: list[Any] = [at(END, key)] if state is EMPTY and self.partial else []
         known = [window._replace(accumulator=self.aggregate.add(window.accumulator, payload)) for window in windows]
-        if place % self.every == 0:
-            known.append(Open(place, time, False, self.aggregate.begin(payload)))
-        place += 1
+        if position % self.every == 0:
+            known.append(Open(position, time, False, self.aggregate.begin(payload)))
+        position += 1
         left: list[Open] = []
         for window in known:
-            count = place - window.start
+            count = position - window.start
             if count == self.size:
-                outputs.append(self.result(key, window, place))
+                outputs.append(self.result(key, window, position))
                 continue
             if self.early.items is not None and count % self.early.items == 0:
-                outputs.append(_marked(self.result(key, window, place)))
+                outputs.append(_marked(self.result(key, window, position)))
             if self.early.time is not None and not window.is_timed:
                 outputs.append(due(_next(window.begun, self.early.time, time), EarlyNote(key, window.start)))
                 window = window._replace(is_timed=True)
             left.append(window)
-        return (place, tuple(left)), outputs
+        return (position, tuple(left)), outputs
 
-    def result(self, key: Any, window: Open, place: int) -> Window[Any, Any]:
+    def result(self, key: Any, window: Open, position: int) -> Window[Any, Any]:
         """The window as it is."""
-        return Window(key, window.start, place, self.aggregate.result(window.accumulator))
+        return Window(key, window.start, position, self.aggregate.result(window.accumulator))
 
 
 class CountedEnd(_ByValue, frozen=True):
@@ -234,10 +234,10 @@ class CountedEnd(_ByValue, frozen=True):
             return EMPTY, [self.item.result(note, window, state[0]) for window in windows]
         if state is EMPTY or time == END:
             return state, ()
-        place, windows = state
-        results = [_marked(self.item.result(note.key, each, place)) for each in windows if each.start == note.start]
+        position, windows = state
+        results = [_marked(self.item.result(note.key, each, position)) for each in windows if each.start == note.start]
         rest = [each._replace(is_timed=False) if each.start == note.start else each for each in windows]
-        return (place, tuple(rest)), results
+        return (position, tuple(rest)), results
 
 
 # Windows by a rule.
@@ -250,13 +250,13 @@ class RuledEarly(_Early, frozen=True):
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         count, is_timed, before = (0, False, EMPTY) if state is EMPTY else state
-        inside, given = self.item(before, payload, time)
+        inside, outputs_of_item = self.item(before, payload, time)
         if inside is before:
-            return state, given  # the rule skips it
+            return state, outputs_of_item  # the rule skips it
         if type(inside) is not tuple:
-            return (EMPTY if inside is EMPTY else (0, False, inside)), given
-        outputs: list[Any] = list(given)
-        if type(before) is not tuple or Window in set(map(type, given)):  # it opens a window
+            return (EMPTY if inside is EMPTY else (0, False, inside)), outputs_of_item
+        outputs: list[Any] = list(outputs_of_item)
+        if type(before) is not tuple or Window in set(map(type, outputs_of_item)):  # it opens a window
             count, is_timed = 0, False
         count += 1
         key = self.item.key(payload)

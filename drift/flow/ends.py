@@ -29,7 +29,7 @@ class EndItem(OfAggregate, OpensWindows, frozen=True):
     def until(self, time: int) -> int:
         return END
 
-    def given(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
+    def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
         return list(map(self.aggregate.result, accumulators))
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
@@ -41,7 +41,7 @@ class EndItem(OfAggregate, OpensWindows, frozen=True):
 class KeyedEndItem(EndItem, frozen=True):
     """Like `EndItem`, with pairs (key, value) as results."""
 
-    def given(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
+    def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
         return list(zip(notes, map(self.aggregate.result, accumulators)))
 
 
@@ -95,7 +95,7 @@ class _OfParts(_ByValue, Aggregate[PartOfEnd, Any], frozen=True):
 class _PartItem(TumblingItem, frozen=True):
     """An item of a range; the note of its timer is (key, start)."""
 
-    def given(self, notes: Sequence[tuple[Any, int]], accumulators: Sequence[Any], time: int) -> list[Any]:
+    def outputs(self, notes: Sequence[tuple[Any, int]], accumulators: Sequence[Any], time: int) -> list[Any]:
         return [PartOfEnd(key, accumulator) for (key, _), accumulator in zip(notes, accumulators)]
 
 
@@ -110,8 +110,8 @@ def at_end(
     """
     item = KeyedEndItem if keyed else EndItem
     if parts is None:
-        whole = item(key, aggregate)
-        return [Step(key, whole, Ended(whole))]
+        item_of_end = item(key, aggregate)
+        return [Step(key, item_of_end, Ended(item_of_end))]
     aggregate = mergeable(aggregate)
     part = _PartItem(key_of_window, _OfItems(aggregate), parts, 0)
     merged = item(key_of_part, _OfParts(aggregate))

@@ -315,7 +315,7 @@ class TableJoin(_ByValue, TakesEach, frozen=True):
         if not self.of_loop and (time == TIME_MIN) != (side == 1):
             what = f"a row with key {key!r:.200} came at time {time}" if side else "an item came before every time"
             raise TableOrder(
-                f"{what}; a table is whole before what is joined with it begins: its rows are to come from "
+                f"{what}; a table must be complete before the items joined with it begin: its rows are to come from "
                 f"graph.table(name), through maps if need be, and nothing else is"
             )
         if side:

@@ -102,7 +102,7 @@ class Ended(_ByValue, frozen=True):
     item: OpensWindows
 
     def __call__(self, state: Any, key: Any, time: int) -> Stepped:
-        return EMPTY, self.item.given((key,), (state,), time)
+        return EMPTY, self.item.outputs((key,), (state,), time)
 
 
 def due(end: int, note: Any) -> Later[Any]:

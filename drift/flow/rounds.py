@@ -165,8 +165,8 @@ class Gate(_ByValue, StepsEach, frozen=True):
         for key, payload in zip(keys, payloads):
             current = states.get(key)
             if current is None or current.over or type(payload) in _to_gate:
-                states[key], given = self(current, payload)
-                give(given)
+                states[key], output = self(current, payload)
+                give(output)
             else:
                 give((current.state, payload))
 
@@ -174,23 +174,23 @@ class Gate(_ByValue, StepsEach, frozen=True):
 class IsBegun(_ByValue, MapsEach, frozen=True):
     """For a gate's output: whether it is the first of its share."""
 
-    def __call__(self, given: Any) -> bool:
-        return type(given) is First
+    def __call__(self, output: Any) -> bool:
+        return type(output) is First
 
     def each(self, payloads: Sequence[Any]) -> list[bool]:
-        return [type(given) is First for given in payloads]
+        return [type(output) is First for output in payloads]
 
 
 class Pairs(_ByValue, MapsEach, frozen=True):
     """For a gate's output: the pair (state, item) that goes into the body, if it is such a pair."""
 
-    def __call__(self, given: Any) -> Sequence[Any]:
-        if type(given) is tuple:
-            return (given,)
-        return (given.pair,) if type(given) is First and given is not BEGUN else ()
+    def __call__(self, output: Any) -> Sequence[Any]:
+        if type(output) is tuple:
+            return (output,)
+        return (output.pair,) if type(output) is First and output is not BEGUN else ()
 
     def each(self, payloads: Sequence[Any]) -> list[Sequence[Any]]:
-        return [(given,) if type(given) is tuple else self(given) for given in payloads]
+        return [(output,) if type(output) is tuple else self(output) for output in payloads]
 
 
 class LeaveLoop(_ByValue, MapsEach, frozen=True):
@@ -199,11 +199,11 @@ class LeaveLoop(_ByValue, MapsEach, frozen=True):
     is_in_loop: ClassVar[bool] = True
     phase: int
 
-    def __call__(self, given: Any) -> Sequence[Later[Any]]:
-        if type(given) is Leaves:
-            return (Later(None, given.payload, self.phase, 0, -1),)
-        if type(given) is Folded and given.over:
-            return (Later(None, given.state, self.phase, 0, -1),)
+    def __call__(self, output: Any) -> Sequence[Later[Any]]:
+        if type(output) is Leaves:
+            return (Later(None, output.payload, self.phase, 0, -1),)
+        if type(output) is Folded and output.over:
+            return (Later(None, output.state, self.phase, 0, -1),)
         return ()
 
     def each(self, payloads: Sequence[Any]) -> list[Sequence[Later[Any]]]:
@@ -243,18 +243,18 @@ class Replayed(_ByValue, frozen=True):
     initial: Any
     user_function: Callable[..., Any]
 
-    def __call__(self, kept: Side, payload: Any, time: int) -> Stepped:
+    def __call__(self, stored: Side, payload: Any, time: int) -> Stepped:
         if type(payload) is RoundState:
             if payload.over:
                 return (), ()
             state = payload.state
-            return kept, [(state, each) for each in chain.from_iterable(kept)]
-        return appended(kept, payload), () if kept else (at(END, None),)
+            return stored, [(state, each) for each in chain.from_iterable(stored)]
+        return appended(stored, payload), () if stored else (at(END, None),)
 
-    def begin(self, kept: Side, note: None, time: int) -> Stepped:
+    def begin(self, stored: Side, note: None, time: int) -> Stepped:
         """All items of the first round have come."""
         state = self.initial
-        return kept, [BEGUN, *[(state, each) for each in chain.from_iterable(kept)]]
+        return stored, [BEGUN, *[(state, each) for each in chain.from_iterable(stored)]]
 
 
 class ReplayedBegin(_ByValue, frozen=True):
@@ -262,14 +262,14 @@ class ReplayedBegin(_ByValue, frozen=True):
 
     gate: Replayed
 
-    def __call__(self, kept: Side, note: None, time: int) -> Stepped:
-        return self.gate.begin(kept, note, time)
+    def __call__(self, stored: Side, note: None, time: int) -> Stepped:
+        return self.gate.begin(stored, note, time)
 
 
 class ShareItem(EndItem, frozen=True):
     """An item of a round in its share, if shares are aggregated first."""
 
-    def given(self, notes: Sequence[int], accumulators: Sequence[Any], time: int) -> list[Part]:
+    def outputs(self, notes: Sequence[int], accumulators: Sequence[Any], time: int) -> list[Part]:
         return list(map(Part, notes, accumulators))
 
 
@@ -335,8 +335,8 @@ class Folding(_ByValue, TakesEach, frozen=True):
         if self.aggregate is None or not state.parts:
             return state.state
         parts = [each.accumulator for each in sorted(state.parts, key=lambda part: part.share)]
-        whole = functools.reduce(self.aggregate.merge, parts)
-        return self.user_function(state.state, self.aggregate.result(whole))
+        merged = functools.reduce(self.aggregate.merge, parts)
+        return self.user_function(state.state, self.aggregate.result(merged))
 
 
 class RoundEnd(_ByValue, frozen=True):
@@ -345,13 +345,13 @@ class RoundEnd(_ByValue, frozen=True):
     folding: Folding
     max_rounds: int
     until: Callable[[Any], object] | None
-    goes_on_empty: bool
+    continues_empty: bool
 
     def __call__(self, state: Round, note: None, time: int) -> Stepped:
         folded = self.folding.ended(state)
         over = (
             state.number >= self.max_rounds
-            or (state.is_empty and not self.goes_on_empty)
+            or (state.is_empty and not self.continues_empty)
             or (self.until is not None and bool(self.until(folded)))
         )
         if over:

@@ -139,7 +139,7 @@ class TumblingItem(OfAggregate, OpensWindows, frozen=True):
             return self.aggregate.begin(payload), (due(end, self.key(payload)),)
         return self.aggregate.add(state, payload), ()
 
-    def given(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
+    def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
         start = self.start(None, time)
         end = start + self.size
         return [Window(key, start, end, value) for key, value in zip(notes, map(self.aggregate.result, accumulators))]
@@ -234,7 +234,7 @@ class SliceItem(OfAggregate, OpensWindows, frozen=True):
         begin = time - into
         return (begin, begin + cut) if into < cut else (begin + cut, begin + self.every)
 
-    def given(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Slice]:
+    def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Slice]:
         start, end = self.bounds(time)
         return [Slice(key, start, end, accumulator) for key, accumulator in zip(notes, accumulators)]
 
@@ -295,8 +295,8 @@ class _MergedEnd(_ByValue, frozen=True):
 
 #: The number of items of a key so far; the accumulators of full slices, from the first window that is not full on; and
 #: the accumulator of the open slice, or EMPTY.
-_Places = tuple[int, tuple[Any, ...], Any]
-_NO_ITEMS: _Places = (0, (), EMPTY)
+_NumberedState = tuple[int, tuple[Any, ...], Any]
+_NO_ITEMS: _NumberedState = (0, (), EMPTY)
 
 
 class NumberedStep(OfAggregate, StepsEach, frozen=True):
@@ -310,21 +310,21 @@ class NumberedStep(OfAggregate, StepsEach, frozen=True):
         """Offset within each `every` at which a second slice begins; 0 if there is only the one that begins at 0."""
         return self.size % self.every if self.size > self.every else 0
 
-    def __call__(self, state: Any, payload: Any) -> tuple[_Places, tuple[Any, ...]]:
-        place, full, last = _NO_ITEMS if state is EMPTY else state
-        into = place % self.every
+    def __call__(self, state: Any, payload: Any) -> tuple[_NumberedState, tuple[Any, ...]]:
+        position, full, last = _NO_ITEMS if state is EMPTY else state
+        into = position % self.every
         if into == 0 or into == self.cut:
             if last is not EMPTY:
                 full = (*full, last)
             last = self.aggregate.begin(payload)
         elif into < self.size:
             last = self.aggregate.add(last, payload)
-        place += 1
-        if place < self.size or (place - self.size) % self.every:
-            return (place, full, last), ()
-        window = self.window(self.key(payload), place - self.size, place, (*full, last))
-        gone = 2 if self.cut else 1
-        return ((place, full[gone:], last) if len(full) >= gone else (place, (), EMPTY)), (window,)
+        position += 1
+        if position < self.size or (position - self.size) % self.every:
+            return (position, full, last), ()
+        window = self.window(self.key(payload), position - self.size, position, (*full, last))
+        skipped = 2 if self.cut else 1
+        return ((position, full[skipped:], last) if len(full) >= skipped else (position, (), EMPTY)), (window,)
 
     def each(
         self, states: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any], give: Callable[[Any], None]
@@ -333,26 +333,26 @@ class NumberedStep(OfAggregate, StepsEach, frozen=True):
             self.size, self.every, self.cut, self.key, states.get, self.aggregate,
         )  # fmt: skip
         begin, add, merge, result = aggregate.begin_value, aggregate.add_value, aggregate.merge, aggregate.result
-        gone = 2 if cut else 1  # slices of an `every`
+        skipped = 2 if cut else 1  # slices of an `every`
         end = (size - 1) % every  # into each `every`: where a window has its last item
         for key, payload, value in zip(keys, payloads, aggregate.values_of(payloads)):
             state = find(key, EMPTY)
-            place, full, last = _NO_ITEMS if state is EMPTY else state
-            into = place % every
+            position, full, last = _NO_ITEMS if state is EMPTY else state
+            into = position % every
             if into == 0 or into == cut:
                 if last is not EMPTY:
                     full = (*full, last)
                 last = begin(value)
             elif into < size:
                 last = add(last, value)
-            place += 1
-            if into != end or place < size:
-                states[key] = place, full, last
+            position += 1
+            if into != end or position < size:
+                states[key] = position, full, last
                 give(())
             else:
-                whole = functools.reduce(merge, (*full, last)) if full else last
-                states[key] = (place, full[gone:], last) if len(full) >= gone else (place, (), EMPTY)
-                give((Window(key_of(payload), place - size, place, result(whole)),))
+                merged = functools.reduce(merge, (*full, last)) if full else last
+                states[key] = (position, full[skipped:], last) if len(full) >= skipped else (position, (), EMPTY)
+                give((Window(key_of(payload), position - size, position, result(merged)),))
 
     def window(self, key: Any, start: int, end: int, slices: Sequence[Any]) -> Window[Any, Any]:
         """The window made of the accumulators of its slices."""
@@ -370,8 +370,8 @@ class NumberedItem(OfAggregate, frozen=True):
         return NumberedStep(self.key, self.aggregate, self.size, self.every)
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
-        places, outputs = self.step(state, payload)
-        return places, outputs if state is not EMPTY else (at(END, self.key(payload)), *outputs)
+        state_after, outputs = self.step(state, payload)
+        return state_after, outputs if state is not EMPTY else (at(END, self.key(payload)), *outputs)
 
 
 class _NumberedEnd(_ByValue, frozen=True):
@@ -379,14 +379,14 @@ class _NumberedEnd(_ByValue, frozen=True):
 
     item: NumberedItem
 
-    def __call__(self, state: _Places, key: Any, time: int) -> Stepped:
-        place, full, last = state
+    def __call__(self, state: _NumberedState, key: Any, time: int) -> Stepped:
+        position, full, last = state
         slices = full if last is EMPTY else (*full, last)
         if not slices:
             return EMPTY, ()
         size, every = self.item.size, self.item.every
-        start = max((place - size) // every + 1, 0) * every
-        return EMPTY, (self.item.step.window(key, start, min(place, start + size), slices),)
+        start = max((position - size) // every + 1, 0) * every
+        return EMPTY, (self.item.step.window(key, start, min(position, start + size), slices),)
 
 
 class RuledItem(OfAggregate, frozen=True):
@@ -400,24 +400,24 @@ class RuledItem(OfAggregate, frozen=True):
         return self.rule
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
-        said = self.rule(payload)
-        if said not in _SAID:
+        answer = self.rule(payload)
+        if answer not in _ANSWERS:
             raise TypeError(
-                f"the rule of windows returned {brief(said, 80)}; it must return 'open', 'go on', 'close' or 'skip'"
+                f"the rule of windows returned {brief(answer, 80)}; it must return 'open', 'go on', 'close' or 'skip'"
             )
-        if said == "skip":
+        if answer == "skip":
             return state, ()
         outputs: list[Any] = []
         if state is EMPTY and self.partial:
             outputs.append(at(END, self.key(payload)))
-        if said == "open" and type(state) is tuple:
+        if answer == "open" and type(state) is tuple:
             outputs.append(self.window(self.key(payload), state))
             state = CLOSED
         if type(state) is tuple:
             state = state[0], time, self.aggregate.add(state[2], payload)
         else:
             state = time, time, self.aggregate.begin(payload)
-        if said == "close":
+        if answer == "close":
             outputs.append(self.window(self.key(payload), state))
             state = CLOSED if self.partial else EMPTY
         return state, outputs
@@ -427,7 +427,7 @@ class RuledItem(OfAggregate, frozen=True):
         return Window(key, state[0], state[1] + 1, self.aggregate.result(state[2]))
 
 
-_SAID = ("open", "go on", "close", "skip")
+_ANSWERS = ("open", "go on", "close", "skip")
 
 
 class _RuledEnd(_ByValue, frozen=True):
@@ -485,7 +485,7 @@ def count(size: int, every: int | None = None, *, partial: bool = False) -> Wind
         partial: whether, at the end of the input, each key gives its first window that is not full.
     """
     every = size if every is None else every
-    return _Numbered(_whole("count", "size", size, 1), _whole("count", "every", every, 1), bool(partial))
+    return _Numbered(_whole_number("count", "size", size, 1), _whole_number("count", "every", every, 1), bool(partial))
 
 
 def by_rule(rule: Callable[[Any], Literal["open", "go on", "close", "skip"]], *, partial: bool = False) -> Windows:
@@ -513,37 +513,37 @@ def every(*, items: int | None = None, time: Span | None = None) -> Early:
     if (items is None) == (time is None):
         raise GraphError(f"drift.windows.every takes items= or time= (at {caller()})")
     if items is not None:
-        _whole("every", "items", items, 1)
+        _whole_number("every", "items", items, 1)
     return Early(items, None if time is None else _span("every", "time", time, 1))
 
 
-def check_windows(given: object) -> None:
+def check_windows(value: object) -> None:
     """Check that an argument is a kind of windows.
 
     Raises:
         GraphError: it is not; for example a number.
     """
-    if not isinstance(given, Windows):
+    if not isinstance(value, Windows):
         raise GraphError(
-            f"window takes one of drift.windows, such as drift.windows.tumbling(60), not {given!r:.80} (at {caller()})"
+            f"window takes one of drift.windows, such as drift.windows.tumbling(60), not {value!r:.80} (at {caller()})"
         )
 
 
-def _span(what: str, argument: str, given: object, least: int | None) -> int:
-    found = span_from(given)
+def _span(what: str, argument: str, value: object, least: int | None) -> int:
+    found = span_from(value)
     if found is None or (least is not None and found < least):
         bound = "" if least is None else f" of {least} or more"
         raise GraphError(
             f"drift.windows.{what} takes {argument}= an int{bound} in the unit of the items' time, or where that is "
-            f"milliseconds a timedelta or a text such as '10s', not {given!r:.80} (at {caller()})"
+            f"milliseconds a timedelta or a text such as '10s', not {value!r:.80} (at {caller()})"
         )
     return found
 
 
-def _whole(what: str, argument: str, given: object, least: int | None) -> int:
-    if type(given) is not int or (least is not None and given < least):
+def _whole_number(what: str, argument: str, value: object, least: int | None) -> int:
+    if type(value) is not int or (least is not None and value < least):
         bound = "" if least is None else f" of {least} or more"
         raise GraphError(
-            f"drift.windows.{what} takes {argument}= an int{bound}, in items, not {given!r:.80} (at {caller()})"
+            f"drift.windows.{what} takes {argument}= an int{bound}, in items, not {value!r:.80} (at {caller()})"
         )
-    return given
+    return value

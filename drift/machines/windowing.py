@@ -211,7 +211,7 @@ class WindowStage(KeyedState):
         timers = list(map(end.timers.__getitem__, keys))
         try:
             notes = list(map(end.notes.get, keys, keys)) if end.notes else keys
-            outputs = self._opens.given(notes, list(map(end.settled.__getitem__, keys)), end.until)
+            outputs = self._opens.outputs(notes, list(map(end.settled.__getitem__, keys)), end.until)
         except BaseException as error:  # raised again in _send, which reports it
             pass_interrupts(error)
             for key in keys:

@@ -46,7 +46,7 @@ class Sinks:
         open.
         """
         for sink in self.by_name.values():
-            if not (stopped and getattr(sink, "goes_on", False)):  # an earlier run has written more
+            if not (stopped and getattr(sink, "has_more_stored", False)):  # an earlier run has written more
                 sink.complete()
 
 

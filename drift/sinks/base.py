@@ -50,13 +50,13 @@ class Committing(Protocol):
         """Make what was written durable, as far as the system can guarantee it, and return the position.
 
         Returns:
-            Numbers, texts, lists and dicts of them, for `go_on`.
+            Numbers, texts, lists and dicts of them, for `resume_at`.
 
         Raises:
             SinkError: as for `write`.
         """
 
-    def go_on(self, position: int, committed: Any) -> None:
+    def resume_at(self, position: int, committed: Any) -> None:
         """Called before `open` if a run resumes from a cut: nothing below a position is written again.
 
         `open` then continues the existing data, whatever `resume` says, and raises a SinkError if there is less than
@@ -89,8 +89,8 @@ class CallableSink:
 
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
         function = self._function
-        known = bisect_right(positions, self._before)
-        for item in items(payloads[known:], positions[known:], self._name, metas[known:]):
+        stored = bisect_right(positions, self._before)
+        for item in items(payloads[stored:], positions[stored:], self._name, metas[stored:]):
             try:
                 function(item)
             except SinkError:
@@ -130,13 +130,13 @@ class ListSink:
         pass
 
 
-def as_sink(name: str, given: Any) -> Sink:
+def as_sink(name: str, value: Any) -> Sink:
     """A sink from the user's argument for a name."""
-    if isinstance(given, Sink):
-        return given
-    if isinstance(given, list):
-        return ListSink(name, given)
-    if callable(given):
-        return CallableSink(name, given)
-    hint = "; to write a file use drift.sinks.jsonl(path)" if isinstance(given, (str, os.PathLike)) else ""
-    raise SettingsError(f"sink {name!r} is given {given!r:.80}, which is no drift sink, no list and not callable{hint}")
+    if isinstance(value, Sink):
+        return value
+    if isinstance(value, list):
+        return ListSink(name, value)
+    if callable(value):
+        return CallableSink(name, value)
+    hint = "; to write a file use drift.sinks.jsonl(path)" if isinstance(value, (str, os.PathLike)) else ""
+    raise SettingsError(f"sink {name!r} is given {value!r:.80}, which is no drift sink, no list and not callable{hint}")

@@ -73,14 +73,14 @@ class CsvSink(JsonLinesSink):
         """See `Committing`."""
         return {**super().commit(), "columns": self._rows.names}
 
-    def _last_there(self, fileno: int, length: int) -> int | None:
+    def _last_stored(self, fileno: int, length: int) -> int | None:
         starts = range(0, length, _BLOCK_BYTES)
         counts = (os.pread(fileno, _BLOCK_BYTES, at).count(b'"') for at in starts)
         quotes = list(accumulate(counts, initial=0))  # before each block
         tail = b""
         for at, before in zip(reversed(starts), reversed(quotes[:-1])):
             tail = os.pread(fileno, _BLOCK_BYTES, at) + tail
-            rows = _whole_rows(tail, within_quotes=before % 2 == 1)
+            rows = _complete_rows(tail, within_quotes=before % 2 == 1)
             if len(rows) > 1 or (rows and at == 0):
                 cells = rows[-1].partition(b",")[0]
                 return int(cells) if cells.isdigit() else None
@@ -115,7 +115,7 @@ class CsvSink(JsonLinesSink):
         return cells, written.getvalue().encode(), fault
 
 
-def _whole_rows(data: bytes, *, within_quotes: bool) -> list[bytes]:
+def _complete_rows(data: bytes, *, within_quotes: bool) -> list[bytes]:
     """What of the data is before an end of a row, cut there; the first may have begun before."""
     rows: list[bytes] = []
     row: list[bytes] = []

@@ -23,7 +23,7 @@ from drift.sinks.resuming import (
     Resuming,
     as_committed,
     check_resume,
-    of_committed,
+    from_committed,
     refuse_existing,
 )
 from drift_graph.errors import SettingsError, SinkError
@@ -86,7 +86,7 @@ class KafkaSink:
         self._encode = encode
         self._key = key
         self._resume = resume
-        self._place = f"topic {topic!r} of Kafka"
+        self._target = f"topic {topic!r} of Kafka"
         self._config = {"bootstrap.servers": servers, **config}
         self._cut: tuple[int, Any] | None = None
         self._producer: Producer | None = None
@@ -113,26 +113,26 @@ class KafkaSink:
             self._producer = Producer({**writing, **self._config}, logger=_SILENT)
         except KafkaException as error:
             raise SinkError(
-                f"{self._place} cannot be opened: {error.args[0].str()}; nothing was written; check servers and topic"
+                f"{self._target} cannot be opened: {error.args[0].str()}; nothing was written; check servers and topic"
             ) from None
         if self._resume == "error" and self._cut is None:
-            refuse_existing(self._place, [last for last in self._lasts if last])
+            refuse_existing(self._target, [last for last in self._lasts if last])
         self._failed = []
-        self._partitions = [Resuming(f"partition {index} of {self._place}") for index in range(len(self._lasts))]
+        self._partitions = [Resuming(f"partition {index} of {self._target}") for index in range(len(self._lasts))]
         for resuming, last in zip(self._partitions, self._lasts):
             resuming.begin(last)
         if self._cut is not None:
             position, committed = self._cut
-            lasts = of_committed(self._place, committed)
+            lasts = from_committed(self._target, committed)
             if len(lasts) != len(self._partitions):
                 raise SinkError(
-                    f"{self._place} had {len(lasts)} partitions when the state was saved that the run goes on from, "
+                    f"{self._target} had {len(lasts)} partitions when the state of this run was saved, "
                     f"and now it has {len(self._partitions)}: keys would go elsewhere; begin anew with another topic"
                 )
             for resuming, last in zip(self._partitions, lasts):
-                resuming.go_on(position, last)
+                resuming.resume_at(position, last)
 
-    def go_on(self, position: int, committed: Any) -> None:
+    def resume_at(self, position: int, committed: Any) -> None:
         """See `Committing`."""
         self._cut = position, committed
 
@@ -146,8 +146,8 @@ class KafkaSink:
         if self._producer is not None:
             self._wait()
         lasts = self._lasts if self._key is not None else self._lasts[:1]
-        known = [last.position for last in lasts if last is not None]
-        return min(known) if known and len(known) == len(lasts) else None
+        stored = [last.position for last in lasts if last is not None]
+        return min(stored) if stored and len(stored) == len(lasts) else None
 
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
         if self._key is None:
@@ -171,9 +171,9 @@ class KafkaSink:
         self._check()
 
     @property
-    def goes_on(self) -> bool:
+    def has_more_stored(self) -> bool:
         """Whether an earlier run has written more than this one so far."""
-        return any(resuming.goes_on for resuming in self._partitions)
+        return any(resuming.has_more_stored for resuming in self._partitions)
 
     def complete(self) -> None:
         self._wait()
@@ -198,7 +198,7 @@ class KafkaSink:
         if self._failed:
             failed, self._failed = self._failed, []
             raise SinkError(
-                f"{self._place} has not taken all items: {failed[0]}; run again, and what is missing is written"
+                f"{self._target} has not taken all items: {failed[0]}; run again, and what is missing is written"
             )
 
     def _write_to(
@@ -219,7 +219,7 @@ class KafkaSink:
                 value = encode(payload)
             except (msgspec.MsgspecError, TypeError, ValueError) as error:
                 raise SinkError(
-                    f"{self._place}: the payload at position {position}, a {type(payload).__qualname__}, cannot be "
+                    f"{self._target}: the payload at position {position}, a {type(payload).__qualname__}, cannot be "
                     f"written: {error}; map it before the sink; the items before it are safe"
                 ) from error
             headers: list[tuple[str, str | bytes | None]] = [(_POSITION, b"%d" % position), (_META, meta)]
@@ -246,7 +246,7 @@ class KafkaSink:
                 keys.append(key.encode() if isinstance(key, str) else bytes(key))
             except Exception as error:
                 raise SinkError(
-                    f"{self._place}: {name_of(self._key)} gave no key for the payload at position {position}: "
+                    f"{self._target}: {name_of(self._key)} gave no key for the payload at position {position}: "
                     f"{type(error).__name__}: {error}; a key is a text or bytes"
                 ) from error
         return keys
@@ -268,10 +268,10 @@ class KafkaSink:
             (message,) = consumer.consume(1, _ANSWER_MAX_S) or (None,)
             if message is None or message.error() is not None:
                 reason = "no answer" if message is None else message.error().str()
-                raise SinkError(f"partition {partition} of {self._place}: its last message cannot be read: {reason}")
+                raise SinkError(f"partition {partition} of {self._target}: its last message cannot be read: {reason}")
             headers = dict(message.headers() or ())
             if _POSITION not in headers or _META not in headers:
-                raise SinkError(f"{self._place} has messages that no run wrote; give the sink a topic of its own")
+                raise SinkError(f"{self._target} has messages that no run wrote; give the sink a topic of its own")
             lasts.append(Last(int(headers[_POSITION]), headers[_META]))
         return lasts
 

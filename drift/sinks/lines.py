@@ -94,7 +94,7 @@ class JsonLinesSink:
             length = file.seek(0, os.SEEK_END)
             if length and resume == "error":
                 raise SinkError(
-                    f"{self._path} is there already, with {length} bytes; take it away, or pass resume='continue' or "
+                    f"{self._path} exists already, with {length} bytes; move it away, or pass resume='continue' or "
                     f"resume='replace'"
                 )
             if resume == "replace":
@@ -112,7 +112,7 @@ class JsonLinesSink:
                 f"and who may write there"
             ) from error
 
-    def go_on(self, position: int, committed: Any) -> None:
+    def resume_at(self, position: int, committed: Any) -> None:
         """See `Committing`."""
         check_committed(self._path, committed, "bytes")
         self._cut = committed
@@ -122,9 +122,9 @@ class JsonLinesSink:
         start: int = self._cut["bytes"]
         if length < start:
             raise SinkError(
-                f"{self._path} had {start:,} bytes when the state was saved that the run goes on from, and now it has "
-                f"{length:,}; what is missing is not computed again: bring the file back, go on from an earlier cut, "
-                f"or begin anew with another state"
+                f"{self._path} had {start:,} bytes when the state of this run was saved, and now it has {length:,}; "
+                f"what is missing is not computed again: bring the file back, resume from an earlier cut, or start "
+                f"anew with another state"
             )
         self._lines, self._position = self._cut["lines"], self._cut["position"]
         return start
@@ -142,10 +142,10 @@ class JsonLinesSink:
         if not self._comparing or self._file is None:
             return self._position
         length = os.fstat(self._file.fileno()).st_size
-        found = self._last_there(self._file.fileno(), length)
+        found = self._last_stored(self._file.fileno(), length)
         return found if self._position is None or found is None else max(found, self._position)
 
-    def _last_there(self, fileno: int, length: int) -> int | None:
+    def _last_stored(self, fileno: int, length: int) -> int | None:
         """The position in the last complete line of a file; None if no run wrote it."""
         tail = b""
         while length and tail.count(b"\n") < 2:
@@ -156,7 +156,7 @@ class JsonLinesSink:
         if len(lines) < 2:
             return None
         try:
-            return msgspec.json.decode(lines[-2], type=_Told).position
+            return msgspec.json.decode(lines[-2], type=_LineHead).position
         except msgspec.MsgspecError:
             return None
 
@@ -173,7 +173,7 @@ class JsonLinesSink:
             raise SinkError(f"{fault}; {self._safe}") from fault.__cause__
 
     @property
-    def goes_on(self) -> bool:
+    def has_more_stored(self) -> bool:
         """Whether an earlier run has written more than this one has compared."""
         return self._bytes_behind() > 0
 
@@ -220,36 +220,37 @@ class JsonLinesSink:
     def _append(self, block: bytes, positions: Sequence[int]) -> None:
         """Append the last part of the lines of these positions; all of it, or an error that knows how far."""
         assert self._file is not None
-        rest = memoryview(block)
+        unwritten = memoryview(block)
         try:
-            while rest:
-                rest = rest[self._file.write(rest) or 0 :]
+            while unwritten:
+                unwritten = unwritten[self._file.write(unwritten) or 0 :]
         finally:
-            whole = len(positions) - rest.tobytes().count(self._end)
-            if whole > 0:
-                self._position = positions[whole - 1]
+            lines = len(positions) - unwritten.tobytes().count(self._end)
+            if lines > 0:
+                self._position = positions[lines - 1]
                 self._safe = f"the lines up to position {self._position} are complete"
-            self._lines += whole
+            self._lines += lines
 
     def _compare(self, block: bytes, positions: Sequence[int]) -> bytes:
         """The part of the block that is not in the file; if there is one, it belongs at the end of the file."""
         assert self._file is not None
         start = self._file.tell()
-        there = self._file.read(len(block)) or b""
-        if there == block:
+        found_bytes = self._file.read(len(block)) or b""
+        if found_bytes == block:
             return b""
-        whole = there.rfind(self._end) + len(self._end) if self._end in there else 0
-        at_end = start + len(there) == os.fstat(self._file.fileno()).st_size
-        if at_end and block.startswith(there):
+        complete_bytes = found_bytes.rfind(self._end) + len(self._end) if self._end in found_bytes else 0
+        at_end = start + len(found_bytes) == os.fstat(self._file.fileno()).st_size
+        if at_end and block.startswith(found_bytes):
             self._comparing = False
-            return block[len(there) :]
-        if at_end and block.startswith(there[:whole]) and start + whole:  # the last line is torn, and not by a run
+            return block[len(found_bytes) :]
+        torn = at_end and block.startswith(found_bytes[:complete_bytes])  # in the last line
+        if torn and start + complete_bytes:
             self._comparing = False
-            self._file.truncate(start + whole)
-            self._file.seek(start + whole)
-            return block[whole:]
-        pairs = zip(block.split(self._end), there.split(self._end))
-        same = min(next(at for at, (ours, theirs) in enumerate(pairs) if ours != theirs), len(positions) - 1)
+            self._file.truncate(start + complete_bytes)
+            self._file.seek(start + complete_bytes)
+            return block[complete_bytes:]
+        pairs = zip(block.split(self._end), found_bytes.split(self._end))
+        same = min(next(at for at, (new, old) in enumerate(pairs) if new != old), len(positions) - 1)
         raise SinkError(
             f"{self._path}, line {self._lines + same + 1}: it is not what this run gives at position "
             f"{positions[same]}; another graph, input or version wrote the file, and it is left as it was; take "
@@ -303,7 +304,7 @@ def drop_stdout() -> None:
     os.close(nowhere)
 
 
-class _Told(msgspec.Struct):
+class _LineHead(msgspec.Struct):
     position: int
 
 
@@ -315,7 +316,7 @@ class _Line(msgspec.Struct):
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_encoder_as_it_comes = msgspec.json.Encoder()
+_encoder_in_order = msgspec.json.Encoder()
 
 
 def encoded(
@@ -328,7 +329,7 @@ def encoded(
     good: list[bytes] = []
     for row in rows:
         try:
-            good.append(_encoded_one(row))
+            good.append(_encoded_row(row))
         except Exception as error:
             fault = SinkError(
                 f"{name}: the payload at position {row.position}, a {type(row.payload).__qualname__}, cannot be "
@@ -339,11 +340,11 @@ def encoded(
     return b"".join(good), None
 
 
-def _encoded_one(row: _Line) -> bytes:
+def _encoded_row(row: _Line) -> bytes:
     try:
         return _encoder.encode(row) + b"\n"
     except TypeError:  # possibly for a dict with numbers as keys, which this encoder cannot sort
-        plain = _encoder_as_it_comes.encode(row)
+        plain = _encoder_in_order.encode(row)
         row.payload = msgspec.to_builtins(row.payload, str_keys=True, order="deterministic")
         line = _encoder.encode(row)
         if len(line) != len(plain):

@@ -88,9 +88,9 @@ class PostgresSink(ResumingSink):
         statement: str | None,
         resume: str,
     ) -> None:
-        place = f"table {table!r} of Postgres"
-        self._rows = Rows(place, None if columns is None else list(columns))
-        super().__init__(place, resume, self._rows)
+        target = f"table {table!r} of Postgres"
+        self._rows = Rows(target, None if columns is None else list(columns))
+        super().__init__(target, resume, self._rows)
         self._url = url
         self._table = table
         self._types = dict(columns) if isinstance(columns, Mapping) else {}
@@ -108,7 +108,7 @@ class PostgresSink(ResumingSink):
                 connection.execute(_POSITIONS)
                 last = self._stored(connection)
                 if resume == "error":
-                    refuse_existing(self._place, last or self._is_there(connection))
+                    refuse_existing(self._target, last or self._exists(connection))
                 if resume == "replace":
                     connection.execute("delete from drift_positions where sink = %s", (self._table,))
                     if self._statement is None:
@@ -116,7 +116,7 @@ class PostgresSink(ResumingSink):
                     last = None
         except psycopg.Error as error:
             raise SinkError(
-                f"{self._place} cannot be opened: {without_secrets(str(error).strip())}; nothing was written; check "
+                f"{self._target} cannot be opened: {without_secrets(str(error).strip())}; nothing was written; check "
                 f"the URL, and what the user may do there"
             ) from None
         return last
@@ -131,7 +131,7 @@ class PostgresSink(ResumingSink):
         with self._taking(positions, psycopg.Error), connection.transaction():
             connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, %s))", (self._table, _LOCK))
             if self._stored(connection) != self._last:
-                raise SinkError(f"another run writes to {self._place}; wait for its end, or give each its own")
+                raise SinkError(f"another run writes to {self._target}; wait for its end, or give each its own")
             self._insert(connection, rows)
             connection.execute(
                 "insert into drift_positions values (%s, %s, %s) on conflict (sink) do update "
@@ -177,7 +177,7 @@ class PostgresSink(ResumingSink):
         found = connection.execute(sql, (self._table,)).fetchone()
         return None if found is None else Last(found[0], bytes(found[1]))
 
-    def _is_there(self, connection: psycopg.Connection[Any]) -> bool:
+    def _exists(self, connection: psycopg.Connection[Any]) -> bool:
         found = connection.execute("select to_regclass(%s)", (_quoted(self._table),)).fetchone()
         return self._statement is None and found is not None and found[0] is not None
 

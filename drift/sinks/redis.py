@@ -67,14 +67,14 @@ class RedisSink(ResumingSink):
                 self._client.delete(self._stream)
             found: Any = self._client.xrevrange(self._stream, count=1)
         except (redis.RedisError, ValueError) as error:
-            raise SinkError(f"{self._place} cannot be opened: {error}; nothing was written; check the URL") from error
+            raise SinkError(f"{self._target} cannot be opened: {error}; nothing was written; check the URL") from error
         last = None
         for entry, fields in found:
             if b"meta" not in fields or not entry.endswith(b"-0"):
-                raise SinkError(f"{self._place} has entries that no run wrote; give the sink a stream of its own")
+                raise SinkError(f"{self._target} has entries that no run wrote; give the sink a stream of its own")
             last = Last(int(entry.partition(b"-")[0]) - 1, bytes.fromhex(fields[b"meta"].decode()))
         if resume == "error":
-            refuse_existing(self._place, last)
+            refuse_existing(self._target, last)
         return last
 
     def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last:

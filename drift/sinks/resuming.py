@@ -32,11 +32,11 @@ class Last(NamedTuple):
 
 class Resuming:
     """Args:
-    place: the target, for errors.
+    target: what is written to, for errors.
     """
 
-    def __init__(self, place: str) -> None:
-        self._place = place
+    def __init__(self, target: str) -> None:
+        self._target = target
         self._before: Last | None = None
         self._reached = True
 
@@ -44,24 +44,24 @@ class Resuming:
         """Set what earlier runs have written."""
         self._before, self._reached = before, before is None
 
-    def go_on(self, position: int, committed: Last | None) -> None:
+    def resume_at(self, position: int, committed: Last | None) -> None:
         """After `begin`: nothing below a position is produced again, and this was the last item stored as of the cut.
 
         Raises:
-            SinkError: there is less now, or something else.
+            SinkError: less is stored now, or other items.
         """
         before = self._before
         if committed is not None and (before is None or before.position < committed.position):
-            there = "is empty" if before is None else f"ends at position {before.position}"
+            found = "is empty" if before is None else f"ends at position {before.position}"
             raise SinkError(
-                f"{self._place} had the items up to position {committed.position} when the state was saved that the "
-                f"run goes on from, and now it {there}; what is missing is not computed again: bring it back, go on "
-                f"from an earlier cut, or begin anew with another state"
+                f"{self._target} had the items up to position {committed.position} when the state of this run "
+                f"was saved, and now it {found}; what is missing is not computed again: bring it "
+                f"back, resume from an earlier cut, or start anew with another state"
             )
         if before is not None and before.position < position:
             self._reached = True
             if before != committed:
-                raise self._of_another(before.position)
+                raise self._foreign_item(before.position)
 
     def new(
         self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
@@ -74,22 +74,22 @@ class Resuming:
         if self._reached or self._before is None:
             return positions, metas, payloads
         position, meta = self._before
-        known = bisect_right(positions, position)
+        stored = bisect_right(positions, position)
         self._reached = positions[-1] >= position
-        if known and self._reached and (positions[known - 1], metas[known - 1]) != (position, meta):
-            raise self._of_another(position)
-        return positions[known:], metas[known:], payloads[known:]
+        if stored and self._reached and (positions[stored - 1], metas[stored - 1]) != (position, meta):
+            raise self._foreign_item(position)
+        return positions[stored:], metas[stored:], payloads[stored:]
 
-    def _of_another(self, position: int) -> SinkError:
+    def _foreign_item(self, position: int) -> SinkError:
         return SinkError(
-            f"{self._place} has an item at position {position} that this run does not give; another graph, input "
-            f"or version wrote it, and it is left as it was; take another place, or pass resume='replace' "
+            f"{self._target} has an item at position {position} that this run does not give; another graph, input "
+            f"or version wrote it, and it is left as it was; take another target, or pass resume='replace' "
             f"(--on-existing replace). Live items in arrival time are stamped by the clock, so that no rerun gives "
             f"them again: use event time, or keep the state of the run"
         )
 
     @property
-    def goes_on(self) -> bool:
+    def has_more_stored(self) -> bool:
         """Whether more is stored than was produced so far."""
         return not self._reached
 
@@ -99,9 +99,9 @@ class Resuming:
         """
         if not self._reached and self._before is not None:
             raise SinkError(
-                f"{self._place} goes on up to position {self._before.position}, and the output of this run ends "
+                f"{self._target} goes on up to position {self._before.position}, and the output of this run ends "
                 f"before; a run with more input, or another graph, wrote it, and it is left as it was; take another "
-                f"place, or pass resume='replace' (--on-existing replace)"
+                f"target, or pass resume='replace' (--on-existing replace)"
             )
 
 
@@ -112,18 +112,18 @@ class ResumingSink:
     (`_end`).
 
     Args:
-        place: the target, for errors.
+        target: what is written to, for errors.
         resume: what to do if runs have written before; a run that resumes from a cut always continues.
         rows: makes rows of items, if they are written as rows.
     """
 
-    def __init__(self, place: str, resume: str, rows: Rows | None = None) -> None:
-        self._place = place
+    def __init__(self, target: str, resume: str, rows: Rows | None = None) -> None:
+        self._target = target
         self._resume = resume
         self._rows_of_items = rows
         self._cut: tuple[int, Any] | None = None
         self._last: Last | None = None
-        self._resuming = Resuming(place)
+        self._resuming = Resuming(target)
 
     def _begin(self, resume: str) -> Last | None:
         """Open the target; returns the last stored item.
@@ -140,7 +140,7 @@ class ResumingSink:
     def _end(self) -> None:
         """Close the target, whether it was opened or not."""
 
-    def go_on(self, position: int, committed: Any) -> None:
+    def resume_at(self, position: int, committed: Any) -> None:
         """See `Committing`."""
         self._cut = position, committed
 
@@ -149,7 +149,7 @@ class ResumingSink:
         self._resuming.begin(self._last)
         if self._cut is not None:
             position, committed = self._cut
-            self._resuming.go_on(position, *of_committed(self._place, committed))
+            self._resuming.resume_at(position, *from_committed(self._target, committed))
             if self._rows_of_items is not None and committed.get("columns") is not None:
                 self._rows_of_items.names = committed["columns"]
 
@@ -168,9 +168,9 @@ class ResumingSink:
             self._last = self._store(positions, metas, payloads)
 
     @property
-    def goes_on(self) -> bool:
+    def has_more_stored(self) -> bool:
         """Whether an earlier run has written more than this one so far."""
-        return self._resuming.goes_on
+        return self._resuming.has_more_stored
 
     def complete(self) -> None:
         self._resuming.complete()
@@ -186,7 +186,7 @@ class ResumingSink:
         except refusals as error:
             safe = "nothing was written" if self._last is None else f"the items up to {self._last.position} are safe"
             raise SinkError(
-                f"{self._place} does not take the items at positions {positions[0]} to {positions[-1]}: "
+                f"{self._target} does not take the items at positions {positions[0]} to {positions[-1]}: "
                 f"{str(error).strip()}; {safe}; {perhaps}clear that up, and run again"
             ) from error
 
@@ -196,24 +196,24 @@ def as_committed(lasts: Sequence[Last | None]) -> dict[str, Any]:
     return {"v": _FORM, "lasts": [None if last is None else [last.position, last.meta.hex()] for last in lasts]}
 
 
-def of_committed(place: str, committed: Any) -> list[Last | None]:
+def from_committed(target: str, committed: Any) -> list[Last | None]:
     """The inverse of `as_committed`.
 
     Raises:
         SinkError: it is from another version or another sink.
     """
-    check_committed(place, committed, "lasts")
+    check_committed(target, committed, "lasts")
     return [None if last is None else Last(last[0], bytes.fromhex(last[1])) for last in committed["lasts"]]
 
 
-def check_committed(place: str, committed: Any, has: str) -> None:
+def check_committed(target: str, committed: Any, entry: str) -> None:
     """Raises:
     SinkError: what `commit` returned is from another version or another sink.
     """
-    if not isinstance(committed, dict) or committed.get("v") != _FORM or has not in committed:
+    if not isinstance(committed, dict) or committed.get("v") != _FORM or entry not in committed:
         raise SinkError(
-            f"{place}: the state that the run goes on from has what was there as {committed!r:.80}, which is of "
-            f"another sink or version; go on with the sinks and the version that saved it"
+            f"{target}: the saved state of this run describes its content as {committed!r:.80}, which is of another "
+            f"sink or version; resume with the sinks and the version that saved it"
         )
 
 
@@ -225,11 +225,11 @@ def check_resume(resume: str) -> None:
         raise SettingsError(f"resume={resume!r} is neither 'continue' nor 'replace' nor 'error'")
 
 
-def refuse_existing(place: str, before: object) -> None:
+def refuse_existing(target: str, before: object) -> None:
     """Raises:
     SinkError: the target has data, and the sink is not to continue it.
     """
     if before:
         raise SinkError(
-            f"{place} has items already; take them away, or pass resume='continue' or resume='replace' (--on-existing)"
+            f"{target} has items already; take them away, or pass resume='continue' or resume='replace' (--on-existing)"
         )

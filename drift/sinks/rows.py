@@ -22,18 +22,18 @@ class Rows:
     """Makes rows of items.
 
     Args:
-        place: where they are written, for errors.
+        target: where they are written, for errors.
         columns: names of the fields, of tuples in their order; None for those of the first payloads.
 
     Attributes:
         names: of the fields, once they are known.
     """
 
-    def __init__(self, place: str, columns: Sequence[str] | None) -> None:
+    def __init__(self, target: str, columns: Sequence[str] | None) -> None:
         if columns is not None and (isinstance(columns, str) or len(set(columns)) < len(list(columns))):
             raise SettingsError(f"columns={columns!r:.80} is no list of names that differ")
-        self._place = place
-        self._given = columns is not None
+        self._target = target
+        self._fixed = columns is not None
         self.names = None if columns is None else list(columns)
 
     @property
@@ -51,22 +51,22 @@ class Rows:
         found = names_in(listed)
         if self.names is None:
             self.names = found
-        if not self._given and set(found) - set(self.names):
-            at, more = next((at, more) for at, each in enumerate(listed) if (more := self._unknown(each)))
+        if not self._fixed and set(found) - set(self.names):
+            at, more = next((at, more) for at, each in enumerate(listed) if (more := self._further_fields(each)))
             raise SinkError(
-                f"{self._place}: the payload at position {positions[at]} has a field {more[0]!r}, and the columns are "
+                f"{self._target}: the payload at position {positions[at]} has a field {more[0]!r}, and the columns are "
                 f"those of the first payloads: {', '.join(self.names)}; name all of them: columns=[...]"
             )
         if found == self.names == [VALUE]:
             return [listed]
         try:
-            return values_of(listed, self.names, self._place)
+            return values_of(listed, self.names, self._target)
         except PayloadError as error:
-            raise SinkError(f"{self._place}: {error}") from error
+            raise SinkError(f"{self._target}: {error}") from error
 
     def rows(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> list[tuple[Any, ...]]:
         """A tuple for each item, of the values of `columns`."""
         return list(zip(positions, map(time_of, metas), *self.fields(positions, payloads)))
 
-    def _unknown(self, payload: Any) -> list[str]:
+    def _further_fields(self, payload: Any) -> list[str]:
         return [name for name in names_in([payload]) if name not in (self.names or ())]

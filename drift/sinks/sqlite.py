@@ -77,7 +77,7 @@ class SqliteSink(ResumingSink):
             connection.execute(_POSITIONS)
             last = self._stored(connection)
             if resume == "error":
-                refuse_existing(self._place, last or self._is_there(connection))
+                refuse_existing(self._target, last or self._exists(connection))
             if resume == "replace":
                 connection.execute("delete from drift_positions where sink = ?", (self._table,))
                 if self._statement is None:
@@ -100,7 +100,7 @@ class SqliteSink(ResumingSink):
             connection.execute("begin immediate")
             try:
                 if self._stored(connection) != self._last:
-                    raise SinkError(f"another run writes to {self._place}; wait for its end, or give each its own")
+                    raise SinkError(f"another run writes to {self._target}; wait for its end, or give each its own")
                 self._insert(connection, rows)
                 connection.execute("insert or replace into drift_positions values (?, ?, ?)", (self._table, *last))
                 connection.execute("commit")
@@ -131,7 +131,7 @@ class SqliteSink(ResumingSink):
         found = connection.execute(sql, (self._table,)).fetchone()
         return None if found is None else Last(*found)
 
-    def _is_there(self, connection: sqlite3.Connection) -> bool:
+    def _exists(self, connection: sqlite3.Connection) -> bool:
         sql = "select 1 from sqlite_master where type = 'table' and name = ?"
         return self._statement is None and connection.execute(sql, (self._table,)).fetchone() is not None
 

@@ -324,7 +324,7 @@ class Keeper:
         feed.go_on(cut.sources, cut.at)
         for name, sink in sinks.items():
             if isinstance(sink, Committing):
-                sink.go_on(cut.output.position, cut.sinks.get(name))
+                sink.resume_at(cut.output.position, cut.sinks.get(name))
 
     def _begin(self, cut: Cut) -> Begin:
         cuts = self._cuts

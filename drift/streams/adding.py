@@ -57,7 +57,7 @@ class Steps(Generic[T]):
         """A stream of other operators: by default in the same loop, behind as many steps with timers."""
         raise NotImplementedError
 
-    def _go_into(self, depth: int) -> None:
+    def _check_depth(self, depth: int) -> None:
         """Check that items of this stream can enter a loop at this depth of nesting."""
         loops = self._graph._loops
         if depth > len(loops):
@@ -70,7 +70,7 @@ class Steps(Generic[T]):
         if self._depth < depth:
             loops[self._depth] = max(loops[self._depth], self._timed_steps)
 
-    def _kept(self, durable: bool) -> Stream[Any]:
+    def _durable_if(self, durable: bool) -> Stream[Any]:
         """The same stream; its operators are durable if requested."""
         if type(durable) is not bool:
             raise GraphError(f"durable={durable!r:.80} (at {caller()}) is neither True nor False")
@@ -98,7 +98,7 @@ class Steps(Generic[T]):
         self, key: Callable[[T], Any], initial: Any, step: Callable[..., Any], name: str, shown: Callable[..., Any]
     ) -> Stream[Any]:
         """A scan whose outputs are tuples, followed by their members."""
-        return self._scan(key, initial, step, name, shown)._part(name, "given", payloads_of, "many")
+        return self._scan(key, initial, step, name, shown)._part(name, "results", payloads_of, "many")
 
     def _scan(
         self,
@@ -130,12 +130,12 @@ class Steps(Generic[T]):
         phase = phase_of_timers(self._timed_steps)
         return self._process(Process(step.key, EMPTY, step.on_item, step.on_time, phase), name)
 
-    def _steps(self, steps: Sequence[Step], whole: str, part: str) -> Stream[Any]:
-        """Several steps in a row; the last has the name of the whole."""
+    def _steps(self, steps: Sequence[Step], name: str, part: str) -> Stream[Any]:
+        """Several steps in a row; the last has `name`."""
         stream: Steps[Any] = self
         for step in steps[:-1]:
-            stream = stream._step(step, f"{whole}.{'items' if step.key is None else part}")
-        return stream._step(steps[-1], whole)
+            stream = stream._step(step, f"{name}.{'items' if step.key is None else part}")
+        return stream._step(steps[-1], name)
 
     def _process(self, process: Process, name: str) -> Stream[Any]:
         draft, where = self._graph._draft, caller()
@@ -168,10 +168,10 @@ class Steps(Generic[T]):
         where, named = caller(), self._name(name, kind, function)
         if not diverts(on_error, f"{kind} {named!r}", where):
             return self._add(Map(named, "", where, function, arity, later, with_time))
-        tried = Map(
+        map_or_divert = Map(
             named, "", where, Tried(named, function, arity), "one" if arity == "one" else "many", later, with_time
         )
-        return self._add(tried)._without_errors(named, where)
+        return self._add(map_or_divert)._without_errors(named, where)
 
     def _without_errors(self, step: str, where: str) -> Stream[T]:
         """The stream without diverted items, which go to the sink of errors."""
@@ -228,11 +228,11 @@ def parts_of(aggregate: object, parts: Span | None) -> int | None:
     return span
 
 
-def span_of(what: str, given: object, where: str) -> int:
-    span = span_from(given)
+def span_of(what: str, value: object, where: str) -> int:
+    span = span_from(value)
     if span is None or span < 0:
         raise GraphError(
-            f"{what}={given!r:.80} (at {where}) is not an int of 0 or more, in the unit of the items' time, nor where "
+            f"{what}={value!r:.80} (at {where}) is not an int of 0 or more, in the unit of the items' time, nor where "
             f"that is milliseconds a timedelta or a text such as '10s'"
         )
     return span

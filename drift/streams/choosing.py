@@ -83,9 +83,9 @@ class Choosing(Steps[T]):
             offset: 0 or more.
             key: pure; see `group`.
         """
-        for what, given in (("count", count), ("offset", offset)):
-            if type(given) is not int or given < 0:
-                raise GraphError(f"limit takes {what}= an int of 0 or more, not {given!r:.80} (at {caller()})")
+        for what, number in (("count", count), ("offset", offset)):
+            if type(number) is not int or number < 0:
+                raise GraphError(f"limit takes {what}= an int of 0 or more, not {number!r:.80} (at {caller()})")
         return self._chosen(key, 0, LimitStep(count, offset), self._named(name, "limit", key), key)
 
     def dedup(

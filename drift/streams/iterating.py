@@ -104,8 +104,8 @@ class Iterating(Steps[T]):
         returning = draft.open_loop(f"{step}.again", loop.where)
         before = self._entering(loop, returning)
         gate = before._scan(gate_key, None, Gate(state, fold), f"{step}.gate", fold)
-        given, folded = self._turned(loop, gate, 0, goes_on_empty=False)
-        draft.close_loop(returning, given._part(step, "again", Again(), "one", later=True)._origins)
+        output, folded = self._turned(loop, gate, 0, continues_empty=False)
+        draft.close_loop(returning, output._part(step, "again", Again(), "one", later=True)._origins)
         return self._left(loop, folded, "state"), self._left(loop, gate, "items")
 
     def replay(
@@ -127,7 +127,7 @@ class Iterating(Steps[T]):
         replayed = Replayed(state, fold)
         process = Process(gate_key, (), replayed, ReplayedBegin(replayed), PHASE_TIMERS)
         gate = self._entering(loop)._process(process, f"{loop.step}.gate")
-        _, folded = self._turned(loop, gate, 1, goes_on_empty=True)
+        _, folded = self._turned(loop, gate, 1, continues_empty=True)
         return self._left(loop, folded, "state")
 
     def _loop(
@@ -158,7 +158,7 @@ class Iterating(Steps[T]):
         return self._behind((*entering._origins, *more, loop.broadcast), 0, self._depth + 1)
 
     def _turned(
-        self, loop: _Loop, gate: Stream[Any], timed_steps: int, *, goes_on_empty: bool
+        self, loop: _Loop, gate: Stream[Any], timed_steps: int, *, continues_empty: bool
     ) -> tuple[Stream[Any], Stream[Any]]:
         """The output of the body, and the states after each round."""
         graph, draft, step = self._graph, self._graph._draft, loop.step
@@ -166,9 +166,9 @@ class Iterating(Steps[T]):
         inside = gate._part(step, "round", Pairs(), "many")
         graph._loops.append(self._timed_steps)
         try:
-            given = loop.body(inside._behind(inside._origins, timed_steps))
-            self._check_graph(given)
-            given._go_into(self._depth + 1)
+            output = loop.body(inside._behind(inside._origins, timed_steps))
+            self._check_graph(output)
+            output._check_depth(self._depth + 1)
         finally:
             loop.timed_steps = graph._loops.pop()
         phase = phase_of_loop(loop.timed_steps)
@@ -179,25 +179,25 @@ class Iterating(Steps[T]):
             )
         draft.replace_function(f"{step}.enter", Enter(phase))
         folding = Folding(loop.initial, loop.fold, loop.aggregate)
-        deltas = given
+        deltas = output
         if loop.aggregate is not None:
             item = ShareItem(share_of, loop.aggregate)
-            process = Process(share_of, EMPTY, item, Ended(item), phase_of_timers(given._timed_steps))
-            deltas = given._process(process, f"{step}.shares")
+            process = Process(share_of, EMPTY, item, Ended(item), phase_of_timers(output._timed_steps))
+            deltas = output._process(process, f"{step}.shares")
         process = Process(
             all_items,
             None,
             folding,
-            RoundEnd(folding, loop.max_rounds, loop.until, goes_on_empty),
+            RoundEnd(folding, loop.max_rounds, loop.until, continues_empty),
             PHASE_ROUND_END,
         )
         folded = begun.merge(deltas)._process(process, f"{step}.fold")
-        broadcast = folded._part(step, "broadcast", Broadcast(not goes_on_empty), "many", later=True)
+        broadcast = folded._part(step, "broadcast", Broadcast(not continues_empty), "many", later=True)
         draft.close_loop(loop.broadcast, broadcast._origins)
-        return given, folded
+        return output, folded
 
-    def _left(self, loop: _Loop, given: Stream[Any], what: str) -> Stream[Any]:
+    def _left(self, loop: _Loop, output: Stream[Any], what: str) -> Stream[Any]:
         """The part of a stream that leaves the loop."""
         leave = LeaveLoop(phase_of_loop(loop.timed_steps) + 1)
-        leaving = given._part(loop.step, what, leave, "many", optional=True, later=True)
+        leaving = output._part(loop.step, what, leave, "many", optional=True, later=True)
         return self._behind(leaving._origins, loop.timed_steps + 2)

@@ -182,8 +182,8 @@ class Joining(Steps[T]):
         if how not in ("left", "inner"):
             raise GraphError(f"join_table takes how= left or inner, not {how!r:.80} (at {where})")
         if isinstance(table, Steps):
-            whole = table._depth < self._depth  # of a side input
-            return self._joined(table, key, table_key, TableJoin(how == "left", whole, key), (), name, "join_table")
+            join = TableJoin(how == "left", table._depth < self._depth, key)
+            return self._joined(table, key, table_key, join, (), name, "join_table")
         step = self._name(name, "join_table", key)
         try:
             rows = rows_of(table, on)

@@ -94,7 +94,9 @@ class KeyedStream(Generic[K, T]):
             parts: aggregate in two steps, see `Stream.at_end`: for few keys with many items each.
         """
         steps = at_end(self._key, aggregate, keyed=True, parts=parts_of(aggregate, parts))
-        return self._stream._steps(steps, self._stream._named(name, "at end by", self._key), "parts")._kept(durable)
+        return self._stream._steps(steps, self._stream._named(name, "at end by", self._key), "parts")._durable_if(
+            durable
+        )
 
     # fmt: off
     @overload

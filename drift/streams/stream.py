@@ -62,7 +62,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
                 it, the steps behind it resume from the log, and nothing before it is computed again. The output is the
                 same. Not for a step on a loop.
         """
-        return self._map(function, "many", name, "flat_map", with_time, later, on_error)._kept(durable)
+        return self._map(function, "many", name, "flat_map", with_time, later, on_error)._durable_if(durable)
 
     def group(
         self, key: Callable[[T], Any], window: int, *, name: str | None = None, durable: bool = False
@@ -77,7 +77,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         """
         where = caller()
         group = Group(self._name(name, "group", key), "", where, key, window)
-        return self._add(group)._kept(durable)
+        return self._add(group)._durable_if(durable)
 
     def key_by(self, key: Callable[[T], K]) -> KeyedStream[K, T]:
         """The same items with a key each: the operators that follow take no `key=`.
@@ -95,7 +95,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
             self._check_graph(other)
         depth = max(stream._depth for stream in (self, *others))
         for stream in (self, *others):
-            stream._go_into(depth)
+            stream._check_depth(depth)
         timed_steps = max(stream._timed_steps for stream in (self, *others) if stream._depth == depth)
         return Stream(self._graph, sum((other._origins for other in others), self._origins), timed_steps, depth)
 
@@ -125,7 +125,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         durable: bool = False,
     ) -> Stream[U]:
         """Each payload becomes one: a core map with one child. Other arguments as for `flat_map`."""
-        return self._map(function, "one", name, "map", with_time, later, on_error)._kept(durable)
+        return self._map(function, "one", name, "map", with_time, later, on_error)._durable_if(durable)
 
     @overload
     def filter(
@@ -172,7 +172,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         """Payloads for which `predicate` is true: a core map with one child or none. Other arguments as for
         `flat_map`.
         """
-        return self._map(predicate, "keep", name, "filter", with_time, on_error=on_error)._kept(durable)
+        return self._map(predicate, "keep", name, "filter", with_time, on_error=on_error)._durable_if(durable)
 
     def scan(
         self,
@@ -195,9 +195,9 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         """
         named, where = self._name(name, "scan", step), caller()
         if not diverts(on_error, f"scan {named!r}", where):
-            return self._scan(key, initial, step, named, step)._kept(durable)
+            return self._scan(key, initial, step, named, step)._durable_if(durable)
         tried = self._scan(key, initial, TriedStep(named, step), named, step)
-        return tried._without_errors(named, where)._kept(durable)
+        return tried._without_errors(named, where)._durable_if(durable)
 
     def process(
         self,
@@ -222,19 +222,19 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
                 up to that time.
             on_time: pure; (state, note, time) -> (next state, outputs), which may set timers.
         """
-        given = Process(key, initial, on_item, on_time, phase_of_timers(self._timed_steps))
-        return self._process(given, self._name(name, "process", on_item))._kept(durable)
+        process = Process(key, initial, on_item, on_time, phase_of_timers(self._timed_steps))
+        return self._process(process, self._name(name, "process", on_item))._durable_if(durable)
 
     def count(self, key: Callable[[T], K], *, name: str | None = None, durable: bool = False) -> Stream[tuple[K, int]]:
         """For each item (its key, how many items of that key so far, itself included): a scan."""
-        return self._scan(key, 0, CountStep(key), self._name(name, "count", key), key)._kept(durable)
+        return self._scan(key, 0, CountStep(key), self._name(name, "count", key), key)._durable_if(durable)
 
     def reduce(
         self, key: Callable[[T], K], function: Callable[[T, T], T], *, name: str | None = None, durable: bool = False
     ) -> Stream[tuple[K, T]]:
         """For each item (its key, the key's payloads so far folded by `function`): a scan."""
         named = self._name(name, "reduce", function)
-        return self._scan(key, (), ReduceStep(key, function), named, function)._kept(durable)
+        return self._scan(key, (), ReduceStep(key, function), named, function)._durable_if(durable)
 
     # Windows, and aggregates at the end.
 
@@ -264,7 +264,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
                 range by range, the same on every engine; `reduce` must be associative.
         """
         steps = at_end(all_items, aggregate, keyed=False, parts=parts_of(aggregate, parts))
-        return self._steps(steps, self._named(name, "at end"), "parts")._kept(durable)
+        return self._steps(steps, self._named(name, "at end"), "parts")._durable_if(durable)
 
     def _behind(
         self, origins: tuple[str, ...], timed_steps: int | None = None, depth: int | None = None

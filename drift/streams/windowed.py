@@ -65,7 +65,9 @@ class WindowedStream(Generic[K, T]):
         chosen = several(**named) if aggregate is None else aggregate
         check_aggregate(chosen, "aggregate:")
         steps = self._windows.steps(self._key, chosen, self._early)
-        return self._stream._steps(steps, self._stream._named(name, "window by", self._key), "slices")._kept(durable)
+        return self._stream._steps(steps, self._stream._named(name, "window by", self._key), "slices")._durable_if(
+            durable
+        )
 
     def count(self, *, name: str | None = None) -> Stream[Window[K, int]]:
         """How many items each window has."""
