@@ -88,7 +88,7 @@ def measured(keys: int, kills: int, rate: int, pause_s: float) -> list[Death]:
                 continue
             next_s = next_s or now_s + pause_s
             if killed_s and run.progress.recoveries > recoveries:
-                deaths.append(Death(engine._going_back_since_s - killed_s, now_s - killed_s))
+                deaths.append(Death(engine._rewinding_since_s - killed_s, now_s - killed_s))
                 killed_s, next_s = 0.0, now_s + pause_s
                 if len(deaths) == kills:
                     break

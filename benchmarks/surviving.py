@@ -69,7 +69,7 @@ class Ticking:
     def __init__(self, rate: int, seconds: float) -> None:
         self._rate = rate
         self._left = int(rate * seconds)
-        self._given = 0
+        self._replies = 0
         self._began_s = 0.0
 
     def open(self) -> Ticking:
@@ -77,11 +77,11 @@ class Ticking:
         return self
 
     def read(self, items_max: int) -> list[float] | None:
-        if self._given >= self._left:
+        if self._replies >= self._left:
             return None
-        due = min(int((time.monotonic() - self._began_s) * self._rate), self._left, self._given + items_max)
-        first, self._given = self._given, max(due, self._given)
-        return [self._began_s + number / self._rate for number in range(first, self._given)]
+        due = min(int((time.monotonic() - self._began_s) * self._rate), self._left, self._replies + items_max)
+        first, self._replies = self._replies, max(due, self._replies)
+        return [self._began_s + number / self._rate for number in range(first, self._replies)]
 
     def filenos(self) -> Sequence[int]:
         return ()
@@ -161,9 +161,9 @@ def _tell_of_bounds(items: int, keys: list[str]) -> None:
             told += max(items // 10, 1)
             sizes = {child.name: _memory_bytes(child.process.pid) for child in engine._children}
             sizes["caller"] = _memory_bytes(os.getpid())
-            keeping = engine._node.keeping
-            sizes["logs"] = keeping.links.kept_bytes if keeping is not None else 0
-            sizes["files"] = sum(path.stat().st_size for path in Path(engine._folder).glob("*.piece"))
+            log = engine._node.rewind_log
+            sizes["logs"] = log.links.logged_bytes if log is not None else 0
+            sizes["files"] = sum(path.stat().st_size for path in Path(engine._folder).glob("*.snapshot"))
             shown = "  ".join(f"{name} {size / 1e6:.0f}" for name, size in sizes.items())
             print(f"{text:>8} {batch.position:>12,}   {shown}", flush=True)
 

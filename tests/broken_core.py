@@ -102,8 +102,8 @@ BREAKAGES = [
     one(
         "a worker that goes by another's clock",
         _WORKER_NODE,
-        "            self._waiting_since_s = now_s\n        self._came += 1\n",
-        "            self._waiting_since_s = math.inf\n        self._came += 1\n",
+        "            self._waiting_since_s = now_s\n        self._arrivals += 1\n",
+        "            self._waiting_since_s = math.inf\n        self._arrivals += 1\n",
         ("tests/test_pacing.py",),
         ONLY_SPEED,
     ),
@@ -199,7 +199,7 @@ BREAKAGES = [
     one(
         "batches that are on their way are counted as done",
         _FEED_NODE,
-        "for number, granule in self._sent if number > known or granule >= in_flight]",
+        "for number, granule in self._sent if number > processed or granule >= in_flight]",
         "for number, granule in self._sent if granule >= in_flight]",
         ("tests/test_nodes.py",),
         ONLY_SPEED,

@@ -9,8 +9,8 @@ NO_DEATHS = "the harness lets processes die only where it is asked to"
 
 _NODES = "drift/machines/nodes"
 _ACKER, _BARRIER, _FEED = f"{_NODES}/acker.py", f"{_NODES}/barrier.py", f"{_NODES}/feeding.py"
-_KEEPING, _LINKS, _NODE = f"{_NODES}/keeping.py", f"{_NODES}/links.py", f"{_NODES}/node.py"
-_RECOVERY, _WORKER, _PIECES = f"{_NODES}/recovery.py", f"{_NODES}/worker.py", f"{_NODES}/pieces.py"
+_KEEPING, _LINKS, _NODE = f"{_NODES}/rewind_log.py", f"{_NODES}/links.py", f"{_NODES}/node.py"
+_RECOVERY, _WORKER, _SNAPSHOTS = f"{_NODES}/recovery.py", f"{_NODES}/worker.py", f"{_NODES}/snapshots.py"
 _NETWORK = "drift/engines/simulated/network.py"
 
 
@@ -53,7 +53,7 @@ BREAKAGES = [
         "        for name, rank, arrived in [fed for _, fed in self._fed]:\n            columns",
     ),
     broken(
-        "a piece has the latest states",
+        "a snapshot has the latest states",
         "drift/machines/cuts.py",
         "        return self.as_of(cut, list(self._touched.take(cut)))\n",
         "        return self.as_of(b'\\xff' * 9, list(self._touched.take(cut)))\n",
@@ -75,16 +75,16 @@ BREAKAGES = [
     broken(
         "who begins anew keeps no link logs",
         _WORKER,
-        "                kept = self.links.keep(receiver, parts) if self.links is not None else None\n",
-        "                kept = None\n"
+        "                logged = self.links.log(receiver, parts) if self.links is not None else None\n",
+        "                logged = None\n"
         "                if self.links is not None and self._order is None:\n"
-        "                    kept = self.links.keep(receiver, parts)\n",
+        "                    logged = self.links.log(receiver, parts)\n",
     ),
     broken(
         "who begins anew sends what others have had",
         _WORKER,
-        "        left = cut_parts(parts, order.cut, ABOVE_ALL)\n",
-        "        left = parts\n",
+        "        rest = cut_parts(parts, order.cut, ABOVE_ALL)\n",
+        "        rest = parts\n",
     ),
     broken(
         "the barrier keeps what will come again",
@@ -109,14 +109,14 @@ BREAKAGES = [
     broken(
         "what was released is not waited for",
         _RECOVERY,
-        "        if self._order is not None or self._starting or self._asked or not self._has_all_released():\n",
-        "        if self._order is not None or self._starting or self._asked:\n",
+        "        if self._order is not None or self._starting or self._awaited or not self._has_all_released():\n",
+        "        if self._order is not None or self._starting or self._awaited:\n",
     ),
     broken(
         "link logs go before the cut is committed",
         _WORKER,
-        "            self._take_piece(notice.time)\n",
-        "            self._take_piece(notice.time)\n            assert self.links is not None\n"
+        "            self._take_snapshot(notice.time)\n",
+        "            self._take_snapshot(notice.time)\n            assert self.links is not None\n"
         "            self.links.commit(notice.time)\n",
     ),
     one(
@@ -137,7 +137,7 @@ BREAKAGES = [
     ),
     one(
         "link logs grow without end where there is no room for cuts",
-        f"{_NODES}/keeping.py",
+        f"{_NODES}/rewind_log.py",
         " and self._log_bytes > LOG_BYTES_FULL\n",
         " and False\n",
         ("tests/test_cutting.py",),
@@ -152,22 +152,22 @@ BREAKAGES = [
         NO_DEATHS,
     ),
     broken(
-        "pieces that were not committed are not sent again",
+        "snapshots that were not committed are not sent again",
         _WORKER,
-        "            self._pieces = [*self._pieces, PieceName(cut, *self._shelf.put(piece))]\n",
-        "            self._pieces = [PieceName(cut, *self._shelf.put(piece))]\n",
+        "            self._snapshots = [*self._snapshots, SnapshotName(cut, *self._shelf.put(snapshot))]\n",
+        "            self._snapshots = [SnapshotName(cut, *self._shelf.put(snapshot))]\n",
     ),
     one(
-        "an older piece hides a newer one",
-        _PIECES,
+        "an older snapshot hides a newer one",
+        _SNAPSHOTS,
         "    newest_first = list(reversed(layers))\n",
         "    newest_first = list(layers)\n",
         _SHELF,
         NO_DEATHS,
     ),
     one(
-        "a key that is gone is looked for in older pieces",
-        _PIECES,
+        "a key that is gone is looked for in older snapshots",
+        _SNAPSHOTS,
         "                    keys = [key for key in keys if key not in values]\n",
         "                    keys = [key for key in keys if values.get(key, GONE) is GONE]\n",
         _SHELF,
@@ -175,7 +175,7 @@ BREAKAGES = [
     ),
     one(
         "who begins anew has no timers",
-        _PIECES,
+        _SNAPSHOTS,
         "            at_once[step] = Entries.of(lookup(step)(keys))\n",
         "            at_once[step] = Entries.of(())\n",
         _SHELF,
@@ -190,8 +190,8 @@ BREAKAGES = [
     broken(
         "some go on before all have gone back",
         _RECOVERY,
-        "        if self._asked:\n            return []\n        self.going_back = False\n",
-        "        if not self.going_back:\n            return []\n        self.going_back = False\n",
+        "        if self._awaited:\n            return []\n        self.rewinding = False\n",
+        "        if not self.rewinding:\n            return []\n        self.rewinding = False\n",
     ),
     Breakage(
         "minimal time goes on before all have sent again what they kept",

@@ -16,7 +16,7 @@ from drift.machines.cuts import GONE
 from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.plan import Plan
 from drift.machines.sent import LaterSent
-from drift.machines.worker import BARRIER, Part, Piece, Worker
+from drift.machines.worker import BARRIER, Part, Snapshot, Worker
 from drift_graph.canonical import canonical
 from drift_graph.item import Columns, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
@@ -152,14 +152,14 @@ class Team:
     def take_cut(self) -> None:
         cut = self.minimal_time
         for worker in self.workers:
-            piece = worker.piece(cut)
-            for name, entries in piece.states.items():
+            snapshot = worker.snapshot(cut)
+            for name, entries in snapshot.states.items():
                 states = self.kept.states.setdefault(name, {})
                 for key, value in entries:
                     states.pop(form_of_identity(key), None)
                     if value is not GONE:
                         states[form_of_identity(key)] = value
-            self.kept.later.extend(piece.later)
+            self.kept.later.extend(snapshot.later)
         self.cut = cut
 
     def rewind(self) -> None:
@@ -185,7 +185,7 @@ class Team:
             entries = {name: [entry for entry in some if _has_timers(entry[1])] for name, some in entries.items()}
         sends = []
         for index, worker in enumerate(self.workers):
-            worker.restore(Piece(self.cut, entries, []), lookup)
+            worker.restore(Snapshot(self.cut, entries, []), lookup)
             sends.append(worker.restore_later(self.kept.later[index::workers]))
         for each in sends:
             self._sent(each)

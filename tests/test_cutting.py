@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from drift.machines.nodes.cutting import FIRST_S, INTERVAL_S, LOG_BYTES_MAX, PRICE, TRIES_MAX, CutPace
-from drift.machines.nodes.keeping import Keeping
-from drift.machines.nodes.messages import CutPiece
-from drift.machines.nodes.pieces import InMemory, PieceName
+from drift.machines.nodes.messages import CutReply
+from drift.machines.nodes.rewind_log import RewindLog
+from drift.machines.nodes.snapshots import InMemory, SnapshotName
 from drift.machines.worker import BARRIER
 from drift_graph.errors import ProcessError
 from drift_graph.item import Columns
@@ -63,36 +63,36 @@ def test_an_interval_that_was_asked_for_holds_whatever_cuts_cost() -> None:
 CUT = b"\x80" + bytes(7) + b"\x01"
 
 
-def tried(keeping: Keeping, now_s: float, no_room: str) -> None:
+def tried(log: RewindLog, now_s: float, no_room: str) -> None:
     """A cut is due, and comes to nothing unless there is room."""
-    order, pieces = keeping.take(now_s, CUT), None if no_room else [PieceName(CUT, b"piece", 1)]
+    order, snapshots = log.take(now_s, CUT), None if no_room else [SnapshotName(CUT, b"snapshot", 1)]
     assert order is not None
-    keeping.note_piece(CutPiece(order.number, BARRIER, CUT, []), now_s)
-    keeping.note_piece(CutPiece(order.number, 0, CUT, pieces, no_room=no_room), now_s)
+    log.note_reply(CutReply(order.number, BARRIER, CUT, []), now_s)
+    log.note_reply(CutReply(order.number, 0, CUT, snapshots, no_room=no_room), now_s)
 
 
 def test_where_there_is_no_room_long_logs_are_full_until_there_is_or_the_run_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("drift.machines.nodes.keeping.LOG_BYTES_FULL", 99)
-    keeping = Keeping(lambda carried: pytest.fail("nobody reads"), 1, InMemory(()), CutPace(1e9))
-    kept = keeping.links.keep(0, [("numbers", Columns([CUT], [1], None))])
-    kept.content = bytes(99)
-    tried(keeping, 0.0, "the disk is full")
-    assert not keeping.is_full(CUT) and keeping.take(1.0, CUT) is None
-    kept = keeping.links.keep(0, [("numbers", Columns([CUT], [1], None))])
-    kept.content = bytes(1)
-    assert keeping.is_full(CUT)
-    assert not keeping.is_full(keeping.since), "what is not settled is in no cut"
-    assert keeping.take(0.9 * INTERVAL_S, CUT) is None
-    keeping.keep_for_others(replaces=True)
-    assert keeping.hand_over() is None and keeping.awaits_cut(CUT)
-    assert keeping.take(0.9 * INTERVAL_S, CUT) is None, "who asks for a cut waits as well"
+    monkeypatch.setattr("drift.machines.nodes.rewind_log.LOG_BYTES_FULL", 99)
+    log = RewindLog(lambda carried: pytest.fail("nobody reads"), 1, InMemory(()), CutPace(1e9))
+    logged = log.links.log(0, [("numbers", Columns([CUT], [1], None))])
+    logged.content = bytes(99)
+    tried(log, 0.0, "the disk is full")
+    assert not log.is_full(CUT) and log.take(1.0, CUT) is None
+    logged = log.links.log(0, [("numbers", Columns([CUT], [1], None))])
+    logged.content = bytes(1)
+    assert log.is_full(CUT)
+    assert not log.is_full(log.since), "what is not settled is in no cut"
+    assert log.take(0.9 * INTERVAL_S, CUT) is None
+    log.prepare_handover(replaces=True)
+    assert log.hand_over() is None and log.awaits_cut(CUT)
+    assert log.take(0.9 * INTERVAL_S, CUT) is None, "who asks for a cut waits as well"
     now_s = INTERVAL_S
     for _ in range(TRIES_MAX - 1):
-        tried(keeping, now_s, "the disk is full")
+        tried(log, now_s, "the disk is full")
         now_s += INTERVAL_S
-    with pytest.raises(ProcessError, match=f"could be kept: the disk is full; .*no room again {TRIES_MAX} times"):
-        tried(keeping, now_s, "the disk is full")
-    tried(keeping, now_s + INTERVAL_S, "")
-    assert not keeping.is_full(CUT + b"\x01")
+    with pytest.raises(ProcessError, match=f"could be stored: the disk is full; .*no room {TRIES_MAX} times"):
+        tried(log, now_s, "the disk is full")
+    tried(log, now_s + INTERVAL_S, "")
+    assert not log.is_full(CUT + b"\x01")

@@ -14,8 +14,8 @@ import drift
 from drift.engines.simulated.schedule import Key
 from drift.engines.simulated.simulation import Simulation
 from drift.machines.nodes.links import LinkLogs
-from drift.machines.nodes.messages import Committed, CutPiece, MinimalTime
-from drift.machines.nodes.pieces import InMemory, PieceName
+from drift.machines.nodes.messages import Committed, CutReply, MinimalTime
+from drift.machines.nodes.snapshots import InMemory, SnapshotName
 from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER
@@ -109,33 +109,33 @@ def test_several_die_at_once_and_again_while_all_go_back() -> None:
 def test_who_dies_begins_anew_from_a_cut_and_what_is_kept_stays_bounded() -> None:
     result = killed({str(TURNS * 3 // 4): (1,)})
     assert result.failure is None, result.failure
-    recovery, keeping = result.simulation.recovery, result.simulation.keeping
-    assert recovery is not None and keeping is not None
-    assert BEGINNING < recovery.went_back_to < keeping.since
-    assert len(keeping.links) <= 4
+    recovery, log = result.simulation.recovery, result.simulation.rewind_log
+    assert recovery is not None and log is not None
+    assert BEGINNING < recovery.rewound_to < log.since
+    assert len(log.links) <= 4
 
 
-def test_a_piece_goes_to_the_caller_again_until_its_cut_is_committed() -> None:
+def test_a_snapshot_goes_to_the_caller_again_until_its_cut_is_committed() -> None:
     """It may be lost with a generation, and what it has is in no other."""
     node = WorkerNode(Plan(summed()), 0, 1, links=LinkLogs(lambda carried: []), shelf=InMemory(()))
-    given = [len(pieces_told(node, number)) for number in (1, 2, 3)]
+    given = [len(snapshots_sent(node, number)) for number in (1, 2, 3)]
     node.turn([Committed(pack_time(2))], 0.0)
-    assert [*given, len(pieces_told(node, 4))] == [1, 2, 3, 2]
+    assert [*given, len(snapshots_sent(node, 4))] == [1, 2, 3, 2]
 
 
-def pieces_told(node: WorkerNode, number: int) -> list[PieceName]:
+def snapshots_sent(node: WorkerNode, number: int) -> list[SnapshotName]:
     notice = MinimalTime(pack_time(number), pack_time(number), -1, cut=number)
-    (told,) = [send.message for send in node.turn([notice], 0.0) if isinstance(send.message, CutPiece)]
-    assert told.pieces is not None
-    return told.pieces
+    (told,) = [send.message for send in node.turn([notice], 0.0) if isinstance(send.message, CutReply)]
+    assert told.snapshots is not None
+    return told.snapshots
 
 
 def test_a_link_log_has_nothing_at_or_above_the_cut_of_a_later_generation() -> None:
     links = LinkLogs(lambda carried: [])
     metas = [global_time(time, 0, 0, 0) for time in range(6)]
-    links.keep(1, [("out", Columns(metas, list(range(6)), None))])
-    links.go_back(1, metas[4])
-    links.keep(1, [("out", Columns(metas[4:], ["anew", "anew"], None))])
+    links.log(1, [("out", Columns(metas, list(range(6)), None))])
+    links.rewind(1, metas[4])
+    links.log(1, [("out", Columns(metas[4:], ["anew", "anew"], None))])
     found = [columns.payloads for parts in links.between(1, metas[2], END_OF_TIME) for _, columns in parts]
     assert found == [[2, 3], ["anew", "anew"]]
     links.commit(metas[5])
@@ -168,7 +168,7 @@ def test_a_death_is_a_decision_that_is_written_down_and_made_again() -> None:
 
 
 def test_released_output_that_is_lost_with_the_barrier_comes_once_from_the_next() -> None:
-    """The barrier dies with pieces on their way, of which some are lost."""
+    """The barrier dies with snapshots on their way, of which some are lost."""
 
     class Losing(Player):
         """All that is on its way from the barrier is lost with it, and it dies after releasing."""

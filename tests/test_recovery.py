@@ -149,13 +149,13 @@ def test_a_function_that_hangs_is_a_process_that_hangs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recover", [False, True])
-def test_pieces_of_cuts_go_when_a_store_has_them_and_nobody_needs_them(recover: bool, tmp_path: Path) -> None:
+def test_snapshots_of_cuts_go_when_a_store_has_them_and_nobody_needs_them(recover: bool, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"workers": 2, "batch_items": 256, "recover": recover}
     state = drift.Cuts(tmp_path, every_s=0.0)
     run = drift.run(summed(), {"numbers": range(10**9)}, engine="zeromq", state=state, **settings)
     written: set[str] = set()
     for _ in run.batches():
-        there = {path.name for path in Path(engine_of(run)._folder).glob("*.piece")}
+        there = {path.name for path in Path(engine_of(run)._folder).glob("*.snapshot")}
         written |= there
         if len(written) > 16:
             break
@@ -176,7 +176,7 @@ def test_a_state_that_cannot_be_kept_leaves_nothing_to_keep_anything_for() -> No
     run = drift.run(graph, {"numbers": range(10**9)}, engine="zeromq", workers=2, batch_items=256, cut_interval_s=0.01)
     engine = engine_of(run)
     with pytest.warns(UserWarning, match="a state of graph 'unpickled' cannot be stored: .*pickle.* ends the run"):
-        batches = (batch for batch in run.batches() if engine._node.keeping is None)
+        batches = (batch for batch in run.batches() if engine._node.rewind_log is None)
         next(batches)
     with pytest.raises(drift.ProcessError, match=r"worker 1 .*was killed by SIGKILL"):
         child(run, "worker 1").process.kill()
@@ -189,7 +189,7 @@ def test_a_short_run_has_no_process_beside_it_and_writes_no_cut() -> None:
     for batch in run.batches():
         engine = engine_of(run)
         assert engine._spare is None and engine._keeper is None
-        assert batch.position > 5000 or not list(Path(engine._folder).glob("*.piece"))
+        assert batch.position > 5000 or not list(Path(engine._folder).glob("*.snapshot"))
     assert run.report.items_out == ITEMS
 
 
@@ -203,15 +203,15 @@ def fill_disk(run: drift.Run, *, full: bool) -> None:
 @pytest.fixture
 def short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run waits for room long before its logs have 256 MiB."""
-    monkeypatch.setattr("drift.machines.nodes.keeping.LOG_BYTES_FULL", 20_000)
-    monkeypatch.setattr("drift.machines.nodes.keeping.INTERVAL_S", 0.01)
+    monkeypatch.setattr("drift.machines.nodes.rewind_log.LOG_BYTES_FULL", 20_000)
+    monkeypatch.setattr("drift.machines.nodes.rewind_log.INTERVAL_S", 0.01)
 
 
 @pytest.mark.usefixtures("short_logs")
 def test_where_the_disk_is_full_a_run_waits_and_goes_on_when_there_is_room(expected: str) -> None:
     run = run_of(cut_interval_s=0.01)
     engine, waited = engine_of(run), False
-    with pytest.warns(UserWarning, match=r"no cut of graph 'summed' can be kept now: .*piece cannot be written"):
+    with pytest.warns(UserWarning, match=r"no cut of graph 'summed' can be stored now: .*snapshot cannot be written"):
         for batch in run.batches():
             if batch.position == 0:
                 fill_disk(run, full=True)
@@ -225,9 +225,9 @@ def test_where_the_disk_is_full_a_run_waits_and_goes_on_when_there_is_room(expec
 
 @pytest.mark.usefixtures("short_logs")
 def test_where_there_is_no_room_for_long_a_run_ends_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drift.machines.nodes.keeping.TRIES_MAX", 5)
+    monkeypatch.setattr("drift.machines.nodes.rewind_log.TRIES_MAX", 5)
     run = run_of(cut_interval_s=0.01)
-    error = r"no cut .* could be kept: .*piece cannot be written.* 0 MiB .* 5 times.* TMPDIR .*recover=False"
+    error = r"no cut .* could be stored: .*snapshot cannot be written.* 0 MiB .* 5 times.* TMPDIR .*recover=False"
     with pytest.warns(UserWarning, match="no cut of graph"), pytest.raises(drift.ProcessError, match=error):
         for batch in run.batches():
             if batch.position == 0:

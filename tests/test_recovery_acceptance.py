@@ -23,7 +23,7 @@ import drift
 from drift.engines.simulated.schedule import Scheduled
 from drift.engines.simulated.simulation import Simulation
 from drift.machines.nodes.messages import Rewind
-from drift.machines.nodes.pieces import InMemory, Layer
+from drift.machines.nodes.snapshots import InMemory, Layer
 from drift.machines.worker import BARRIER
 from drift.state.keeping import store_of
 from drift.testing.check import Case, Result, check, in_order
@@ -179,15 +179,15 @@ def test_4_two_workers_die_one_after_the_other_before_the_next_cut_is_committed(
 
     def script(sim: Any) -> Iterator[Callable[[], bool]]:
         yield lambda: sim.settled(30)
-        sim.keeping._next_cut_s = 10**9
-        sim.keeping._taking = None
+        sim.rewind_log._next_cut_s = 10**9
+        sim.rewind_log._taking = None
         sim.kill(0)
         yield sim.back()
-        since.append(sim.keeping.since)
+        since.append(sim.rewind_log.since)
         sim.kill(1)
         yield sim.back()
-        since.append(sim.keeping.since)
-        sim.keeping._next_cut_s = 0
+        since.append(sim.rewind_log.since)
+        sim.rewind_log._next_cut_s = 0
 
     sim = run(build, script)
     assert [order.replaced for order in sim.generations] == [[0], [1]]
@@ -256,7 +256,7 @@ def test_9_the_replacement_dies_while_it_begins_and_a_survivor_before_all_go_on(
         yield lambda: len(sim.generations) == 1 and 0 not in sim._dead
         sim.kill(0)
         yield lambda: len(sim.generations) == 2 and sim._nodes[1].generation == sim.generation
-        assert sim.recovery.going_back
+        assert sim.recovery.rewinding
         sim.kill(1)
         yield sim.back()
 
@@ -273,13 +273,13 @@ def test_10_a_worker_dies_while_a_cut_is_half_given_or_given_and_not_committed(b
 
     def script(sim: Any) -> Iterator[Callable[[], bool]]:
         def has_come() -> bool:
-            if not sim.settled(30) or sim.keeping._taking is None:
+            if not sim.settled(30) or sim.rewind_log._taking is None:
                 return False
-            given = set(sim.keeping._given)
+            given = set(sim.rewind_log._replies)
             return bool(given) and 0 not in given if half else given == {0, 1, 2}
 
         yield has_come
-        since.append(sim.keeping.since)
+        since.append(sim.rewind_log.since)
         if half:
             sim.kill(0)
         else:  # what the barrier has to say of it is lost with it
@@ -311,8 +311,8 @@ def test_12_who_begins_anew_asks_only_for_keys_that_come_again_and_survivors_for
         yield sim.back()
 
     sim = run(many_keys, script)
-    kept = sum(len(piece.name) > 0 for pieces in sim.keeping._pieces for piece in pieces.all())
-    assert kept > 0
+    stored = sum(len(snapshot.name) > 0 for names in sim.rewind_log._snapshots for snapshot in names.all())
+    assert stored > 0
     assert len(asked) > 0
     assert sum(asked) < ITEMS, "of the keys of all that came, only those that come again"
 

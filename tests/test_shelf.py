@@ -1,4 +1,4 @@
-"""Pieces of cuts on a shelf: by key, from files, as from memory."""
+"""Snapshots of cuts on a shelf: by key, from files, as from memory."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 
 import pytest
 
-from drift.engines.zeromq.shelf import PieceFiles
+from drift.engines.zeromq.shelf import SnapshotFiles
 from drift.machines.cuts import GONE, Entries
-from drift.machines.nodes.pieces import InMemory, NoRoom, PieceName, PiecesKept, begun_with, merged
+from drift.machines.nodes.snapshots import InMemory, NoRoom, SnapshotName, SnapshotNames, merged, restored_from
 from drift.machines.sent import LaterSent
-from drift.machines.worker import Piece
+from drift.machines.worker import Snapshot
 
 KEYS: list[Any] = [*range(300), *(f"key {n}" for n in range(300)), (1, "a"), (1, None), None, b"\x01bytes"]
 
 
-def pieces(seed: int, count: int, keys: int) -> list[Piece]:
-    """Pieces that follow one another; a key comes again, and some are gone."""
+def snapshots(seed: int, count: int, keys: int) -> list[Snapshot]:
+    """Snapshots that follow one another; a key comes again, and some are gone."""
     chosen = Random(seed)
-    made: list[Piece] = []
+    made: list[Snapshot] = []
     for nth in range(count):
         values = {key: GONE if chosen.random() < 0.2 else (nth, chosen.random()) for key in chosen.sample(KEYS, keys)}
         timed = {key: (nth, ["timer"] if chosen.random() < 0.3 else []) for key in chosen.sample(KEYS, keys // 9)}
         later = [LaterSent(b"\x01", "out", bytes([10 * nth + due]), None, 1) for due in (15, 25)]
         made.append(
-            Piece(
+            Snapshot(
                 bytes([10 * nth + 10]), {"sums": Entries.of(values.items()), "late": Entries.of(timed.items())}, later
             )
         )
@@ -37,10 +37,10 @@ def pieces(seed: int, count: int, keys: int) -> list[Piece]:
 def test_what_is_found_by_key_is_the_newest_of_all_however_files_were_merged(
     tmp_path: Path, count: int, keys: int
 ) -> None:
-    files = PieceFiles(str(tmp_path), "writer", ["late"])
-    given = pieces(count, count, keys)
+    files = SnapshotFiles(str(tmp_path), "writer", ["late"])
+    given = snapshots(count, count, keys)
     expected = merged(given)
-    names = [files.put(piece)[0] for piece in given]
+    names = [files.put(snapshot)[0] for snapshot in given]
     check(files, [files.merge([name])[0] for name in names], expected)
     for step in range(count):
         check(files, names, expected)
@@ -51,9 +51,9 @@ def test_what_is_found_by_key_is_the_newest_of_all_however_files_were_merged(
     check(files, [files.merge(names)[0]], expected)
 
 
-def check(files: PieceFiles, names: list[bytes], expected: Piece) -> None:
+def check(files: SnapshotFiles, names: list[bytes], expected: Snapshot) -> None:
     cut = expected.cut
-    at_once, lookup = begun_with(files.get(names), cut)
+    at_once, lookup = restored_from(files.get(names), cut)
     for step, entries in expected.states.items():
         present = {key: value for key, value in entries if value is not GONE}
         assert dict(lookup(step)(KEYS)) == present
@@ -63,30 +63,30 @@ def check(files: PieceFiles, names: list[bytes], expected: Piece) -> None:
         else:
             assert step not in at_once.states
     assert sorted(at_once.later) == sorted(expected.later)
-    assert merged(layer.whole() for layer in files.get(names)).states.keys() == expected.states.keys()
+    assert merged(layer.as_snapshot() for layer in files.get(names)).states.keys() == expected.states.keys()
 
 
-def test_what_is_gone_hides_what_lies_below_all_pieces() -> None:
+def test_what_is_gone_hides_what_lies_below_all_snapshots() -> None:
     shelf = InMemory(())
-    name, *_ = shelf.put(Piece(b"\x01", {"sums": Entries.of([(1, "new"), (2, GONE)])}, []))
-    _, lookup = begun_with(shelf.get([name]), b"\x01", lambda step: lambda keys: [(key, "old") for key in keys])
+    name, *_ = shelf.put(Snapshot(b"\x01", {"sums": Entries.of([(1, "new"), (2, GONE)])}, []))
+    _, lookup = restored_from(shelf.get([name]), b"\x01", lambda step: lambda keys: [(key, "old") for key in keys])
     assert dict(lookup("sums")([1, 2, 3])) == {1: "new", 3: "old"}
 
 
 def test_there_may_be_no_room(tmp_path: Path) -> None:
-    files = PieceFiles(str(tmp_path / "gone"), "writer", ())
-    with pytest.raises(NoRoom, match=r"writer\.1\.piece cannot be written"):
-        files.put(Piece(b"\x01", {}, []))
+    files = SnapshotFiles(str(tmp_path / "gone"), "writer", ())
+    with pytest.raises(NoRoom, match=r"writer\.1\.snapshot cannot be written"):
+        files.put(Snapshot(b"\x01", {}, []))
 
 
 @pytest.mark.parametrize("sizes", [[1000] * 1000, [100_000] * 300, [90_000, 3, 700] * 300])
-def test_there_are_few_pieces_however_many_have_come(sizes: list[int]) -> None:
-    kept = PiecesKept()
+def test_there_are_few_snapshots_however_many_have_come(sizes: list[int]) -> None:
+    kept = SnapshotNames()
     copied = 0
     for nth, size in enumerate(sizes):
-        kept.add([PieceName(nth.to_bytes(2, "big"), b"", size)])
+        kept.add([SnapshotName(nth.to_bytes(2, "big"), b"", size)])
         while due := kept.due():
-            copied += sum(piece.size for piece in due)
-            kept.replace(due, PieceName(due[-1].cut, b"", sum(piece.size for piece in due), merged=True))
+            copied += sum(snapshot.size for snapshot in due)
+            kept.replace(due, SnapshotName(due[-1].cut, b"", sum(snapshot.size for snapshot in due), merged=True))
     assert len(kept.all()) < 32
     assert copied < 6 * sum(sizes)

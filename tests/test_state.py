@@ -26,13 +26,13 @@ import drift
 import drift.state.files
 import drift.state.store
 from drift.machines.nodes.barrier import BarrierNode
-from drift.machines.nodes.messages import Batch, CutPiece, MinimalTime, ReleasedMessage
+from drift.machines.nodes.messages import Batch, CutReply, MinimalTime, ReleasedMessage
 from drift.machines.scan import ScanStage
 from drift.state.cut import StateDamaged
 from drift.state.keeping import place_of, store_of
-from drift.state.pieces import Forms, States
 from drift.state.place import Away
-from drift.state.store import _FOLDED_PIECES
+from drift.state.snapshots import Forms, States
+from drift.state.store import _FOLDED_SNAPSHOTS
 from drift.testing.recipes import Flags, Noted
 from drift_graph.item import Columns
 
@@ -117,7 +117,7 @@ def test_a_run_goes_on_over_another_engine_and_with_other_workers(tmp_path: Path
     check_goes_on_over(engines, with_later(steps), given, tmp_path)
 
 
-def test_the_piece_of_a_barrier_comes_behind_what_is_below_the_cut_and_before_what_a_later_notice_lets_go() -> None:
+def test_the_snapshot_of_a_barrier_comes_behind_what_is_below_the_cut_and_before_what_a_later_notice_lets_go() -> None:
     graph = drift.Graph("numbers")
     graph.source("in").sink("out")
     node = BarrierNode(graph.build(), "xxh3_128")
@@ -128,7 +128,7 @@ def test_the_piece_of_a_barrier_comes_behind_what_is_below_the_cut_and_before_wh
         MinimalTime(metas[2], metas[2], -1, 0, metas[2], 0),
     ]
     sent = [send.message for send in node.turn(notices, 0.0)]
-    assert [type(message) for message in sent] == [ReleasedMessage, CutPiece, ReleasedMessage]
+    assert [type(message) for message in sent] == [ReleasedMessage, CutReply, ReleasedMessage]
     assert [each.released.payloads for each in sent if isinstance(each, ReleasedMessage)] == [[1], [2]]
 
 
@@ -525,12 +525,12 @@ def test_a_cut_of_another_graph_is_refused(tmp_path: Path) -> None:
         drift.run(counted(), {"numbers": []}, state=tmp_path, digest="sha256")
 
 
-@pytest.mark.parametrize("kind", ["cuts", "pieces", "base"])
+@pytest.mark.parametrize("kind", ["cuts", "snapshots", "base"])
 def test_what_was_changed_is_refused(where: str, kind: str) -> None:
     some_cuts(where, keep=1 if kind == "base" else 3)
     server, _, name = where.partition("#")
     if server.startswith("postgresql"):
-        column = {"cuts": "manifest", "pieces": "data", "base": "value"}[kind]
+        column = {"cuts": "manifest", "snapshots": "data", "base": "value"}[kind]
         with psycopg.connect(server, autocommit=True) as connection:
             last = f"length({column}) - 1"
             sql = f"update drift_state_{kind} set {column} = set_byte({column}, {last}, get_byte({column}, {last}) # 1)"
@@ -584,7 +584,7 @@ def test_a_state_that_could_not_be_read_again_is_refused_at_the_first_cut(tmp_pa
         some_cuts(tmp_path, graph)
 
 
-@pytest.mark.parametrize("written", ["half a piece", "all but the manifest"])
+@pytest.mark.parametrize("written", ["half a snapshot", "all but the manifest"])
 def test_a_cut_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, written: str) -> None:
     given = {"numbers": [{"n": number} for number in range(5000)]}
     run = drift.run(counted(), given, state=drift.Cuts(tmp_path, every_s=0), batch_items=100)
@@ -598,7 +598,7 @@ def test_a_cut_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, wri
 
     def fails(path: Path, data: bytes) -> None:
         nonlocal half
-        if path.parent.name == "cuts" or written == "half a piece":
+        if path.parent.name == "cuts" or written == "half a snapshot":
             half += path.write_bytes(data[: len(data) // 2])
             raise OSError(28, "No space left on device")
         write(path, data)
@@ -638,9 +638,9 @@ def test_a_state_that_cannot_be_pickled_is_told_of_where_only_recovery_needs_it(
 def test_older_cuts_are_merged_and_nothing_is_left_of_them(where: str) -> None:
     some_cuts(where)
     reader = place_of(where).reader()
-    cuts, pieces = reader.numbers(), sorted(reader.pieces())
-    assert len(cuts) == 3 and len(pieces) < 3 + _FOLDED_PIECES
-    assert int(pieces[-1][:10]) == cuts[-1] and int(pieces[0][:10]) > 1
+    cuts, snapshots = reader.numbers(), sorted(reader.snapshots())
+    assert len(cuts) == 3 and len(snapshots) < 3 + _FOLDED_SNAPSHOTS
+    assert int(snapshots[-1][:10]) == cuts[-1] and int(snapshots[0][:10]) > 1
     assert reader.folded() > 1
     reader.close()
 

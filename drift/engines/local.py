@@ -95,7 +95,7 @@ class LocalEngine:
         self._cut_at = at
         digest = barrier.digest
         output = Output(barrier.position, barrier.last, digest.opened(), len(digest.blocks), digest.algorithm)
-        return Taken(at, output, {"local": self._worker.piece(at)}, digest.blocks, self._worker.tombstones)
+        return Taken(at, output, {"local": self._worker.snapshot(at)}, digest.blocks, self._worker.tombstones)
 
     def released(self) -> Iterator[Released]:
         """See `Engine`."""
@@ -201,7 +201,7 @@ class LocalEngine:
         return self._barrier.digest.blocks
 
     def encoded(self) -> Sequence[Encoded]:
-        """The bytes of the last piece's items, for a record: so they are encoded only once."""
+        """The bytes of the last batch's items, for a record: so they are encoded only once."""
         return self._barrier.encoded
 
     def observed(self) -> Observed:

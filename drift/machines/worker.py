@@ -126,13 +126,13 @@ def _in_order(batches: Sequence[Columns]) -> Sequence[Columns]:
     return [sorted_by_meta(joined(batches))]
 
 
-class Piece(NamedTuple):
+class Snapshot(NamedTuple):
     """A worker's part of a cut: the changes since the previous cut.
 
     Attributes:
         states: for each grouping, by the identity of the key: the state that items at or above the cut need, or GONE.
         later: later items at or above the cut that it sent since the previous one. The later items of a cut are those
-            of all its pieces, and of earlier cuts, that are at or above it.
+            of all its snapshots, and of earlier cuts, that are at or above it.
     """
 
     cut: bytes
@@ -301,20 +301,20 @@ class Worker:
         for stage in self._stages.values():
             stage.track()
 
-    def piece(self, cut: bytes) -> Piece:
-        """This worker's piece of a cut: the changes since the last cut.
+    def snapshot(self, cut: bytes) -> Snapshot:
+        """This worker's snapshot of a cut: the changes since the last cut.
 
         To be called when minimal time has reached the cut, before `settle` with a greater one.
         """
         later = self._sent.since(self._cut, cut) if self._sent is not None else []
         self._cut = cut
-        return Piece(cut, {name: entries for name, entries in self.changed(cut).items() if entries}, later)
+        return Snapshot(cut, {name: entries for name, entries in self.changed(cut).items() if entries}, later)
 
     def changed(self, cut: bytes) -> dict[str, Entries]:
-        """The states of a piece, by grouping."""
+        """The states of a snapshot, by grouping."""
         return {name: stage.changed(cut) for name, stage in self._stages.items()}
 
-    def let_go_of_cuts(self) -> None:
+    def stop_cuts(self) -> None:
         """Stop tracking: no more cuts will be taken, and the worker will not go back to one."""
         self._sent = None
         for stage in self._stages.values():
@@ -336,23 +336,23 @@ class Worker:
         self._begin_at(cut)
         return self._send_again(self._sent.rewind(cut)) if self._sent is not None else {}
 
-    def restore(self, piece: Piece, lookup: Callable[[str], Lookup] | None = None) -> None:
-        """Restore this worker's keys from a piece of a cut, before any item.
+    def restore(self, snapshot: Snapshot, lookup: Callable[[str], Lookup] | None = None) -> None:
+        """Restore this worker's keys from a snapshot of a cut, before any item.
 
         Args:
-            piece: of any worker, even from a run with another number of workers; to be called with each piece of the
-                cut.
-            lookup: by name of the grouping, a lookup for keys that are in no piece.
+            snapshot: of any worker, even from a run with another number of workers; to be called with each snapshot of
+                the cut.
+            lookup: by name of the grouping, a lookup for keys that are in no snapshot.
         """
         for name, stage in self._stages.items():
-            entries = [(key, value) for key, value in piece.states.get(name, ()) if value is not GONE]
+            entries = [(key, value) for key, value in snapshot.states.get(name, ()) if value is not GONE]
             owners = self._router.owners([key for key, _ in entries])
             stage.restore(
                 [entry for entry, owner in zip(entries, owners) if owner == self._index],
                 lookup(name) if lookup else None,
             )
-        self._cut = piece.cut
-        self._begin_at(piece.cut)
+        self._cut = snapshot.cut
+        self._begin_at(snapshot.cut)
 
     def restore_later(self, later: Sequence[LaterSent]) -> dict[int, list[Part]]:
         """Become the sender of later items of the restored cut.

@@ -19,7 +19,7 @@ from drift.spark.kernels import Work
 from drift.spark.levels import Levels, LevelWorker, Remembering
 from drift.spark.states import state_row
 from drift.state.keeping import Begin
-from drift.state.pieces import StoredPiece, states_of
+from drift.state.snapshots import StoredSnapshot, states_of
 from drift_graph.canonical import form_of
 from drift_graph.meta import BEGINNING, END_OF_TIME
 
@@ -49,7 +49,7 @@ def _states(begin: Begin, levels: Levels, targets: int) -> Iterator[Row]:
             owners = [0] * len(some) if step in levels.alone else router.owners([key for key, _ in some])
             for target in sorted(set(owners)):
                 own = (entry for entry, owner in zip(some, owners) if owner == target)
-                yield state_row(levels.last, levels.of[step], target, StoredPiece({step: states_of(own, timed)}, ()))
+                yield state_row(levels.last, levels.of[step], target, StoredSnapshot({step: states_of(own, timed)}, ()))
 
 
 def _later(

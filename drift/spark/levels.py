@@ -16,7 +16,7 @@ from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Router, Worker, timed_steps
 from drift.spark.batches import Outbox, Row
 from drift.spark.states import KeptRows
-from drift.state.pieces import Forms
+from drift.state.snapshots import Forms
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME

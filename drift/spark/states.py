@@ -1,4 +1,4 @@
-"""The state of a level of a stream between micro-batches: rows of STATE and of LATER, each a piece of a cut.
+"""The state of a level of a stream between micro-batches: rows of STATE and of LATER, each a snapshot of a cut.
 
 Invariant: of several versions of a key's state the newest counts, in whatever order rows come; a state that no item
 needs is not decoded, and is written again unchanged.
@@ -17,10 +17,10 @@ import msgspec
 
 from drift.machines.cuts import Entries
 from drift.machines.sent import LaterSent
-from drift.machines.worker import Piece, Worker
+from drift.machines.worker import Snapshot, Worker
 from drift.spark.batches import LATER, STATE, Cutter, Row
 from drift.state.kept import Laid
-from drift.state.pieces import Forms, StoredPiece
+from drift.state.snapshots import Forms, StoredSnapshot
 from drift_graph.errors import SettingsError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING
@@ -28,7 +28,7 @@ from drift_graph.meta import BEGINNING
 #: First bytes of a row; another number is another format.
 _FORMAT = b"drift row 1\n"
 
-_decode = msgspec.msgpack.Decoder(tuple[int, StoredPiece]).decode
+_decode = msgspec.msgpack.Decoder(tuple[int, StoredSnapshot]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -45,7 +45,7 @@ class KeptRows:
         self._level = level
         self._make_forms = make_forms
         self._made: Forms | None = None
-        self._given: list[tuple[int, StoredPiece]] = []
+        self._given: list[tuple[int, StoredSnapshot]] = []
         self._laid: Laid | None = None
 
     @property
@@ -61,13 +61,13 @@ class KeptRows:
         """Called before any item: restores the worker, which looks up keys without timers only when items need them."""
         if self._given and self._laid is None:
             laid = self._laid = self._laid_over()
-            steps = sorted({name for _, piece in self._given for name in piece.states})
+            steps = sorted({name for _, snapshot in self._given for name in snapshot.states})
             timed = {name: Entries.of(laid.timed(name)) for name in steps}
-            worker.restore(Piece(cut, timed, []), lambda step: lambda keys: laid.found(step, keys))
+            worker.restore(Snapshot(cut, timed, []), lambda step: lambda keys: laid.found(step, keys))
 
-    def _laid_over(self, *more: tuple[int, StoredPiece]) -> Laid:
-        pieces = [piece for _, piece in sorted((*self._given, *more), key=itemgetter(0))]
-        return Laid(pieces, self._forms)
+    def _laid_over(self, *more: tuple[int, StoredSnapshot]) -> Laid:
+        snapshots = [snapshot for _, snapshot in sorted((*self._given, *more), key=itemgetter(0))]
+        return Laid(snapshots, self._forms)
 
     def rows(self, target: int, number: int, changed: Mapping[str, Entries], *, everything: bool) -> Iterator[Row]:
         """Rows of the states that micro-batch `number` changed, or of all states as of its end.
@@ -75,12 +75,12 @@ class KeptRows:
         Raises:
             PayloadError: a state cannot be stored.
         """
-        of_this = number, self._forms.stored(Piece(BEGINNING, dict(changed), []))
+        of_this = number, self._forms.stored(Snapshot(BEGINNING, dict(changed), []))
         laid = self._laid_over(of_this) if everything else Laid([of_this[1]], self._forms)
         for name in changed:
             known = {} if everything or self._laid is None else self._laid.of(name)
             for states in laid.parts(name, known):
-                yield self._row(target, BEGINNING, STATE, self._level, number, StoredPiece({name: states}, ()))
+                yield self._row(target, BEGINNING, STATE, self._level, number, StoredSnapshot({name: states}, ()))
 
     def later_rows(self, level: int, target: int, port: str, columns: Columns) -> Iterator[Row]:
         """Rows of pending later items, which are sorted by meta."""
@@ -89,23 +89,23 @@ class KeptRows:
         for start in range(0, len(metas), at_once):
             part = zip(metas[start : start + at_once], payloads[start : start + at_once])
             later = [LaterSent(BEGINNING, port, meta, payload, 1) for meta, payload in part]
-            yield self._row(target, metas[start], LATER, level, 0, self._forms.stored(Piece(BEGINNING, {}, later)))
+            yield self._row(target, metas[start], LATER, level, 0, self._forms.stored(Snapshot(BEGINNING, {}, later)))
 
     def later_of(self, row: Row) -> tuple[str, Columns]:
         """The port and the items of a row of LATER."""
         later = self._forms.later(_opened(row)[1].later)
         return later[0].target, Columns([each.meta for each in later], [each.payload for each in later], None)
 
-    def _row(self, target: int, first: bytes, port: str, level: int, number: int, piece: StoredPiece) -> Row:
-        return Row(self._last_level, target, first, port, level, _FORMAT + _encode((number, piece)))
+    def _row(self, target: int, first: bytes, port: str, level: int, number: int, snapshot: StoredSnapshot) -> Row:
+        return Row(self._last_level, target, first, port, level, _FORMAT + _encode((number, snapshot)))
 
 
-def state_row(last_level: int, level: int, target: int, piece: StoredPiece) -> Row:
+def state_row(last_level: int, level: int, target: int, snapshot: StoredSnapshot) -> Row:
     """A row of STATE from before the first micro-batch."""
-    return Row(last_level, target, BEGINNING, STATE, level, _FORMAT + _encode((-1, piece)))
+    return Row(last_level, target, BEGINNING, STATE, level, _FORMAT + _encode((-1, snapshot)))
 
 
-def _opened(row: Row) -> tuple[int, StoredPiece]:
+def _opened(row: Row) -> tuple[int, StoredSnapshot]:
     if not row.body.startswith(_FORMAT):
         raise SettingsError(
             f"what the stream keeps begins with {row.body[:16]!r}, and this drift reads {_FORMAT!r}: another version "

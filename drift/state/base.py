@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from drift.state.cut import StateDamaged
-from drift.state.pieces import LaterForm
 from drift.state.place import Changes
+from drift.state.snapshots import LaterForm
 
 _SCHEMA = """
 create table if not exists state (step text, key blob, value blob, timed int, primary key (step, key)) without rowid;

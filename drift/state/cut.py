@@ -38,7 +38,7 @@ class Output:
     Attributes:
         position: of the next item.
         last: the meta of the last item; b"" if there is none.
-        opened: the items of the digest's last block, which is not full, in pieces.
+        opened: the items of the digest's last block, which is not full, in parts.
         blocks: number of full blocks, whose hashes are in the store.
     """
 
@@ -58,7 +58,7 @@ class Cut:
         at: minimal time.
         graph: fingerprint of the graph that computed it.
         steps: the kind of each grouping with state, by name.
-        pieces: hash of each file of states, by name.
+        snapshots: hash of each file of states, by name.
         sources, sinks: the position of each, by name.
         items_in, tombstones, late_items: counts of the run so far.
         keys: number of keys whose states have changed since the cut before.
@@ -70,7 +70,7 @@ class Cut:
     graph: Fingerprint
     steps: Mapping[str, str]
     output: Output
-    pieces: Mapping[str, bytes] = field(default_factory=dict)
+    snapshots: Mapping[str, bytes] = field(default_factory=dict)
     sources: Mapping[str, Any] = field(default_factory=dict)
     sinks: Mapping[str, Any] = field(default_factory=dict)
     items_in: int = 0
@@ -91,13 +91,13 @@ class Cut:
             return "the beginning"
         return "the end" if self.is_last else f"time {max(time_of(self.at), TIME_MIN)}"
 
-    def with_pieces(self, pieces: Mapping[str, bytes]) -> Cut:
-        return replace(self, pieces=dict(pieces))
+    def with_snapshots(self, snapshots: Mapping[str, bytes]) -> Cut:
+        return replace(self, snapshots=dict(snapshots))
 
 
 def encoded(cut: Cut) -> bytes:
     """The bytes of a manifest."""
-    output = {**vars(cut.output), "opened": [list(piece) for piece in cut.output.opened]}
+    output = {**vars(cut.output), "opened": [list(part) for part in cut.output.opened]}
     body = stored((FORMAT, {**vars(cut), "output": output}))
     return body + xxhash.xxh3_128_digest(body)
 
@@ -123,7 +123,7 @@ def decoded(data: bytes, where: str) -> Cut:
             f"the manifest {where} has format {form!r}, and this drift writes and reads format {FORMAT}; go on with "
             f"the drift that wrote it, or begin anew in another place"
         )
-    opened = [Encoded(*piece) for piece in fields["output"]["opened"]]
+    opened = [Encoded(*part) for part in fields["output"]["opened"]]
     output = Output(**{**fields["output"], "opened": opened})
     return Cut(**{**fields, "output": output})
 

@@ -1,11 +1,12 @@
-"""A folder of cuts: manifests, pieces of what changed, and a file of SQLite with what lies below the oldest cut.
+"""A folder of cuts: manifests, snapshots of what changed, and a file of SQLite with what lies below the oldest cut.
 
 Invariant: as for `Place`. A manifest exists completely or not at all.
 
-Why: a piece is written and flushed to the disk before the manifest that names it, and that is renamed into its place.
+Why: a snapshot is written and flushed to the disk before the manifest that names it, and that is renamed into its
+place.
 
     cuts/0000000012.cut              a manifest
-    pieces/0000000012-worker-0       what changed in a worker since the cut before
+    snapshots/0000000012-worker-0       what changed in a worker since the cut before
     base.sqlite                      the states as of the oldest cut, by key
     blocks                           hashes of the full blocks of the output
     inputs/                          logs of sources that cannot be read again
@@ -25,8 +26,8 @@ from typing import Any
 from drift.records.journal import sync_folder
 from drift.state.base import Base
 from drift.state.cut import StateDamaged
-from drift.state.pieces import LaterForm
 from drift.state.place import Changes, Held
+from drift.state.snapshots import LaterForm
 from drift_graph.errors import SettingsError
 
 BASE = "base.sqlite"
@@ -48,17 +49,17 @@ class FilesReader:
         """See `Reader`."""
         return _read(_path_of(self._folder, number))
 
-    def pieces(self) -> dict[str, int]:
+    def snapshots(self) -> dict[str, int]:
         """See `Reader`."""
         found = {}
-        for path in (self._folder / "pieces").iterdir():
+        for path in (self._folder / "snapshots").iterdir():
             with suppress(FileNotFoundError):  # removed since it was listed
                 found[path.name] = path.stat().st_size
         return found
 
-    def piece(self, name: str) -> bytes | None:
+    def snapshot(self, name: str) -> bytes | None:
         """See `Reader`."""
-        return _read(self._folder / "pieces" / name)
+        return _read(self._folder / "snapshots" / name)
 
     def blocks(self) -> bytes:
         """See `Reader`."""
@@ -125,7 +126,7 @@ class FilesPlace:
 
     def _take(self) -> None:
         try:
-            for each in (self._folder, self._folder / "cuts", self._folder / "pieces"):
+            for each in (self._folder, self._folder / "cuts", self._folder / "snapshots"):
                 each.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
@@ -144,11 +145,11 @@ class FilesPlace:
         """See `Place`."""
         return FilesReader(self._folder)
 
-    def commit(self, number: int, pieces: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
+    def commit(self, number: int, snapshots: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
         """See `Place`."""
         try:
-            for name, data in pieces.items():
-                _write(self._folder / "pieces" / name, data)
+            for name, data in snapshots.items():
+                _write(self._folder / "snapshots" / name, data)
             if blocks:
                 path = self._folder / "blocks"
                 with path.open("r+b" if path.exists() else "w+b") as file:
@@ -164,14 +165,14 @@ class FilesPlace:
         except OSError as error:
             raise SettingsError(f"a cut cannot be written to {self._folder}: {error.strerror}") from error
 
-    def forget(self, numbers: Collection[int], pieces: Collection[str]) -> None:
+    def forget(self, numbers: Collection[int], snapshots: Collection[str]) -> None:
         """See `Place`."""
         for number in numbers:
             _path_of(self._folder, number).unlink(missing_ok=True)
         if numbers:
             sync_folder(self._folder / "cuts")
-        for name in pieces:
-            (self._folder / "pieces" / name).unlink(missing_ok=True)
+        for name in snapshots:
+            (self._folder / "snapshots" / name).unlink(missing_ok=True)
 
     def fold(self, number: int, changes: Changes) -> None:
         """See `Place`."""

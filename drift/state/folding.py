@@ -1,6 +1,6 @@
-"""Merges pieces of cuts into the base, in a separate process if there are many.
+"""Merges snapshots of cuts into the base, in a separate process if there are many.
 
-Invariant: the base is as of one cut, the old one or the new one; and a piece is removed only when the base has it.
+Invariant: the base is as of one cut, the old one or the new one; and a snapshot is removed only when the base has it.
 
 Why: a place merges all at once. The process writes on behalf of the run that holds the lock, and ends with it; it has a
 low priority, so it only takes time that the run leaves. If the run itself merges, it pays some microseconds for each
@@ -23,9 +23,9 @@ from drift.children import Child, main_of
 from drift.state.cut import Cut, StateDamaged, decoded, encoded
 from drift.state.kept import row_of
 from drift.state.patience import Patience
-from drift.state.pieces import LaterForm, StoredPiece
-from drift.state.pieces import decoded as piece_of
 from drift.state.place import Changes, Place, Reader
+from drift.state.snapshots import LaterForm, StoredSnapshot
+from drift.state.snapshots import decoded as snapshot_of
 from drift_graph.errors import DriftError, SettingsError
 
 _NICE = 10
@@ -33,12 +33,12 @@ _DIGITS = 10
 
 
 def name_of(number: int, name: str) -> str:
-    """The stored name of a piece of a cut."""
+    """The stored name of a snapshot of a cut."""
     return f"{number:0{_DIGITS}}-{name}"
 
 
 def number_of(name: str) -> int:
-    """The number of a piece's cut."""
+    """The number of a snapshot's cut."""
     return int(name[:_DIGITS])
 
 
@@ -48,42 +48,42 @@ def manifest(reader: Reader, number: int, where: str) -> Cut | None:
     return None if data is None else decoded(data, f"of cut {number} in {where}")
 
 
-def pieces_of(reader: Reader, cut: Cut, where: str) -> Iterator[StoredPiece]:
-    """The pieces between the base and a cut, the oldest first."""
+def snapshots_of(reader: Reader, cut: Cut, where: str) -> Iterator[StoredSnapshot]:
+    """The snapshots between the base and a cut, the oldest first."""
     folded = reader.folded()
-    for name, expected in sorted(cut.pieces.items()):
+    for name, expected in sorted(cut.snapshots.items()):
         if number_of(name) <= folded:
             continue
-        data = reader.piece(name)
+        data = reader.snapshot(name)
         if data is None:
-            raise StateDamaged(f"piece {name} of {where}, which cut {cut.number} needs, is gone")
+            raise StateDamaged(f"snapshot {name} of {where}, which cut {cut.number} needs, is gone")
         if xxhash.xxh3_128_digest(data) != expected:
             raise StateDamaged(
-                f"piece {name} of {where}, which cut {cut.number} needs, was changed since it was written: its hash is "
-                f"another; go on from a cut before, with from_cut=, or begin anew"
+                f"snapshot {name} of {where}, which cut {cut.number} needs, was changed since it was written: its hash "
+                f"differs; resume from an earlier cut with from_cut=, or start a new run"
             )
-        yield piece_of(data, f"piece {name} of {where}")
+        yield snapshot_of(data, f"snapshot {name} of {where}")
 
 
 def fold(place: Place, reader: Reader, cut: Cut) -> None:
-    """Bring the base to a cut, and remove the pieces that are merged into it then."""
+    """Bring the base to a cut, and remove the snapshots that are merged into it then."""
     if cut.number > reader.folded():
-        place.fold(cut.number, _changes(cut.at, pieces_of(reader, cut, place.where)))
-    place.forget((), [name for name in reader.pieces() if number_of(name) <= cut.number])
+        place.fold(cut.number, _changes(cut.at, snapshots_of(reader, cut, place.where)))
+    place.forget((), [name for name in reader.snapshots() if number_of(name) <= cut.number])
 
 
-def _changes(at: bytes, pieces: Iterable[StoredPiece]) -> Changes:
-    """The changes of several pieces; of each key the last state."""
+def _changes(at: bytes, snapshots: Iterable[StoredSnapshot]) -> Changes:
+    """The changes of several snapshots; of each key the last state."""
     states: dict[str, dict[bytes, tuple[bytes | None, bool]]] = {}
     later: list[LaterForm] = []
-    for piece in pieces:
-        for step, its_states in piece.states.items():
+    for snapshot in snapshots:
+        for step, its_states in snapshot.states.items():
             timed = set(its_states.with_timers())
             states.setdefault(step, {}).update(
                 (key, (None if value is None else row_of(key, value), key in timed))
                 for key, value in its_states.entries()
             )
-        later += piece.later
+        later += snapshot.later
     return Changes(states, [each for each in later if each.meta >= at], at)
 
 

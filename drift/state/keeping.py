@@ -1,7 +1,7 @@
 """A run with state: when a cut is taken, what it consists of, and how a run resumes from one.
 
-Invariant: a cut is committed when its pieces are durable, every sink that takes part has the output below it, and the
-sources can be read again from there. A run that resumes gives the rest of what the unbroken one would have given.
+Invariant: a cut is committed when its snapshots are durable, every sink that takes part has the output below it, and
+the sources can be read again from there. A run that resumes gives the rest of what the unbroken one would have given.
 
 Why: a cut is taken between two batches of the output, when the sinks have all of the first one, which is what was
 released below minimal time. Below that everything is final.
@@ -20,18 +20,18 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from drift.machines.plan import Plan
 from drift.machines.process import ProcessStage
 from drift.machines.windowing import WindowStage
-from drift.machines.worker import Piece
+from drift.machines.worker import Snapshot
 from drift.records.fingerprint import Fingerprint, fingerprint
 from drift.sinks.base import Committing, Sink
 from drift.state.cut import Cut, Output, StateDamaged, check_fits, decoded, encoded
 from drift.state.files import FilesPlace
-from drift.state.folding import pieces_of
+from drift.state.folding import snapshots_of
 from drift.state.kept import Kept
 from drift.state.patience import Patience
-from drift.state.pieces import Forms
 from drift.state.place import Place
 from drift.state.postgres import PostgresPlace
 from drift.state.redis import RedisPlace
+from drift.state.snapshots import Forms
 from drift.state.store import Store
 from drift.urls import without_secrets
 from drift_barrier.digest import Algorithm
@@ -108,13 +108,13 @@ class Taken(NamedTuple):
     """The state of an engine as of a cut.
 
     Attributes:
-        pieces: of its workers, by name.
+        snapshots: of its workers, by name.
         blocks: hashes of all full blocks of the output.
     """
 
     at: bytes
     output: Output
-    pieces: Mapping[str, Piece]
+    snapshots: Mapping[str, Snapshot]
     blocks: Sequence[bytes]
     tombstones: int
 
@@ -143,7 +143,7 @@ class Begin(NamedTuple):
 
 
 def kept_at(at: KeptAt, dataflow: Dataflow) -> Kept:
-    """The states of a cut, read while another process has the store open, and may fold pieces.
+    """The states of a cut, read while another process has the store open, and may fold snapshots.
 
     Raises:
         StateDamaged: they were changed since they were written.
@@ -154,12 +154,12 @@ def kept_at(at: KeptAt, dataflow: Dataflow) -> Kept:
     while True:
         folded = reader.folded()
         try:
-            pieces = list(pieces_of(reader, cut, without_secrets(at.where)))
+            snapshots = list(snapshots_of(reader, cut, without_secrets(at.where)))
             break
         except StateDamaged:
             if reader.folded() == folded:
                 raise
-    return Kept(reader, pieces, Forms(dataflow, (), at.classes), without_secrets(at.where), patience)
+    return Kept(reader, snapshots, Forms(dataflow, (), at.classes), without_secrets(at.where), patience)
 
 
 @runtime_checkable
@@ -174,7 +174,7 @@ class Keeps(Protocol):
 
     @property
     def awaits_cut(self) -> bool:
-        """Whether a requested cut is not complete yet: `cut` is to be called again after the next piece."""
+        """Whether a requested cut is not complete yet: `cut` is to be called again after the next snapshot."""
 
 
 class PlacesInSources(Protocol):
@@ -365,14 +365,14 @@ class Keeper:
             items_in=feed.items_in,
             tombstones=taken.tombstones,
             late_items=feed.late_items,
-            keys=sum(len(entries) for piece in taken.pieces.values() for entries in piece.states.values()),
+            keys=sum(len(entries) for snapshot in taken.snapshots.values() for entries in snapshot.states.values()),
             taken_ms=time.time_ns() // 1_000_000,
         )
-        pieces = {name: self._forms.encoded(piece) for name, piece in taken.pieces.items()}
+        snapshots = {name: self._forms.encoded(snapshot) for name, snapshot in taken.snapshots.items()}
         blocks, self._blocks = taken.blocks[self._blocks :], len(taken.blocks)
         self._kept_sources.append(positions)
         oldest = self._kept_sources[0]
-        self._store.commit(cut, pieces, blocks, lambda: feed.committed(oldest))
+        self._store.commit(cut, snapshots, blocks, lambda: feed.committed(oldest))
         self.cut = cut
 
     def pause(self) -> bool:

@@ -1,4 +1,4 @@
-"""The states that a run resumes from, by key: in pieces, and in a base below; read on demand.
+"""The states that a run resumes from, by key: in snapshots, and in a base below; read on demand.
 
 Invariant: a key that is looked up for the first time has the state of the cut, even if the base has moved on since.
 
@@ -17,25 +17,25 @@ import xxhash
 
 from drift.machines.cuts import Entries, Lookup
 from drift.machines.keys import form_of_identity, identity_of
-from drift.machines.worker import Piece
+from drift.machines.worker import Snapshot
 from drift.state.cut import Cut, StateDamaged
 from drift.state.patience import Patience
-from drift.state.pieces import Form, Forms, LaterForm, States, StoredPiece, states_of
 from drift.state.place import Reader
+from drift.state.snapshots import Form, Forms, LaterForm, States, StoredSnapshot, states_of
 
 _HASH_BYTES = 8
 _PART_KEYS = 4096
 
 
 class Laid:
-    """Pieces as layers: each key has its value in the newest piece.
+    """Snapshots as layers: each key has its value in the newest snapshot.
 
     Args:
-        pieces: the oldest first.
+        snapshots: the oldest first.
     """
 
-    def __init__(self, pieces: Iterable[StoredPiece], forms: Forms) -> None:
-        self._pieces = list(pieces)
+    def __init__(self, snapshots: Iterable[StoredSnapshot], forms: Forms) -> None:
+        self._snapshots = list(snapshots)
         self._forms = forms
         self._laid: dict[str, tuple[dict[Any, msgspec.Raw | None], dict[Any, None]]] = {}
 
@@ -48,8 +48,8 @@ class Laid:
         if step not in self._laid:
             values: dict[Any, msgspec.Raw | None] = {}
             timed: dict[Any, None] = {}
-            for piece in self._pieces:
-                if (states := piece.states.get(step)) is not None:
+            for snapshot in self._snapshots:
+                if (states := snapshot.states.get(step)) is not None:
                     found = dict(states.by_identity())
                     values.update(found)
                     timed = {key: None for key in timed if key not in found} if timed else timed
@@ -67,11 +67,11 @@ class Laid:
 
     def timed(self, step: str) -> list[tuple[Any, Any]]:
         """The states of the keys that have timers; layers are only merged if there are any."""
-        has_some = any(piece.states[step].timed for piece in self._pieces if step in piece.states)
+        has_some = any(snapshot.states[step].timed for snapshot in self._snapshots if step in snapshot.states)
         return list(self.found(step, self.timed_keys(step))) if has_some else []
 
     def later(self) -> Iterator[LaterForm]:
-        return chain.from_iterable(piece.later for piece in self._pieces)
+        return chain.from_iterable(snapshot.later for snapshot in self._snapshots)
 
     def parts(self, step: str, gone: Container[Any] = ()) -> Iterator[States]:
         """The states of a step, as they were written; with deletions, but only of keys in `gone`."""
@@ -91,23 +91,23 @@ class Kept:
 
     Args:
         reader: of the base.
-        pieces: the pieces between the base and the cut, the oldest first.
+        snapshots: the snapshots between the base and the cut, the oldest first.
         where: for messages.
     """
 
     def __init__(
-        self, reader: Reader, pieces: Iterable[StoredPiece], forms: Forms, where: str, patience: Patience
+        self, reader: Reader, snapshots: Iterable[StoredSnapshot], forms: Forms, where: str, patience: Patience
     ) -> None:
         self._reader = reader
         self._forms = forms
         self._where = where
         self._patience = patience
-        self._changed = Laid(pieces, forms)
+        self._changed = Laid(snapshots, forms)
 
-    def at_once(self, cut: Cut) -> Piece:
+    def at_once(self, cut: Cut) -> Snapshot:
         """The part that is needed from the beginning: the states of keys with timers, and all later items."""
         if cut.is_last:
-            return Piece(cut.at, {}, [])
+            return Snapshot(cut.at, {}, [])
         states: dict[str, Entries] = {}
         for step in cut.steps:
             rows = self._forms.entries(self._verified(step, self._reader.rows(step, timed=True)))
@@ -116,7 +116,7 @@ class Kept:
                 changed = self._changed.of(step)
                 states[step] = Entries.of([*(entry for entry in rows if entry[0] not in changed), *timed])
         later = chain(self._reader.later(), self._changed.later())
-        return Piece(cut.at, states, self._forms.later(each for each in later if each.meta >= cut.at))
+        return Snapshot(cut.at, states, self._forms.later(each for each in later if each.meta >= cut.at))
 
     def all_of(self, step: str) -> tuple[Iterator[tuple[Any, Form]], Container[Any]]:
         """Every key of a step with its state as it was written, and the keys that have timers."""

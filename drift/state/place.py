@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, Self
 
-from drift.state.pieces import LaterForm
+from drift.state.snapshots import LaterForm
 from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 
@@ -54,11 +54,11 @@ class Reader(Protocol):
     def manifest(self, number: int) -> bytes | None:
         """The bytes of a manifest; None if there is none."""
 
-    def pieces(self) -> dict[str, int]:
-        """The size of each piece in bytes, by name."""
+    def snapshots(self) -> dict[str, int]:
+        """The size of each snapshot in bytes, by name."""
 
-    def piece(self, name: str) -> bytes | None:
-        """The bytes of a piece; None if there is none."""
+    def snapshot(self, name: str) -> bytes | None:
+        """The bytes of a snapshot; None if there is none."""
 
     def blocks(self) -> bytes:
         """All block hashes that `commit` has stored."""
@@ -109,7 +109,7 @@ class Place(Protocol):
         It can be pickled, and takes no lock when opened. Its writes are refused once another process has the place.
         """
 
-    def commit(self, number: int, pieces: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
+    def commit(self, number: int, snapshots: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
         """Store a cut; may be repeated with the same arguments.
 
         Args:
@@ -121,8 +121,8 @@ class Place(Protocol):
             SettingsError: it cannot be written.
         """
 
-    def forget(self, numbers: Collection[int], pieces: Collection[str]) -> None:
-        """Remove manifests and pieces."""
+    def forget(self, numbers: Collection[int], snapshots: Collection[str]) -> None:
+        """Remove manifests and snapshots."""
 
     def fold(self, number: int, changes: Changes) -> None:
         """Bring the base to a cut, atomically."""

@@ -7,8 +7,8 @@ session: it is released with the connection, and so with the process, even if th
 
     drift_state_runs     for each run the cut that its base is as of, and a secret of the lock's holder
     drift_state_cuts     manifests
-    drift_state_pieces   what changed between two cuts
-    drift_state_blocks   hashes of the full blocks of the output, in pieces
+    drift_state_snapshots   what changed between two cuts
+    drift_state_blocks   hashes of the full blocks of the output, in parts
     drift_state_base     rows by key
     drift_state_later    later items
 """
@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from drift.extras import need
-from drift.state.pieces import LaterForm
 from drift.state.place import Away, Changes, Held, ServerPlace, named
+from drift.state.snapshots import LaterForm
 from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _SCHEMA = """
 create table if not exists drift_state_runs (run text primary key, folded bigint not null, owner text not null);
 create table if not exists drift_state_cuts (run text, number bigint, manifest bytea, primary key (run, number));
-create table if not exists drift_state_pieces (run text, name text, data bytea, primary key (run, name));
+create table if not exists drift_state_snapshots (run text, name text, data bytea, primary key (run, name));
 create table if not exists drift_state_blocks (run text, at bigint, data bytea, primary key (run, at));
 create table if not exists drift_state_base (
     run text, step text, id bytea, key bytea, value bytea, timed boolean, primary key (run, step, id)
@@ -74,13 +74,13 @@ class PostgresReader:
         found = self._all("select manifest from drift_state_cuts where run = %s and number = %s", number)
         return found[0][0] if found else None
 
-    def pieces(self) -> dict[str, int]:
+    def snapshots(self) -> dict[str, int]:
         """See `Reader`."""
-        return dict(self._all("select name, length(data) from drift_state_pieces where run = %s"))
+        return dict(self._all("select name, length(data) from drift_state_snapshots where run = %s"))
 
-    def piece(self, name: str) -> bytes | None:
+    def snapshot(self, name: str) -> bytes | None:
         """See `Reader`."""
-        found = self._all("select data from drift_state_pieces where run = %s and name = %s", name)
+        found = self._all("select data from drift_state_snapshots where run = %s and name = %s", name)
         return found[0][0] if found else None
 
     def blocks(self) -> bytes:
@@ -190,12 +190,12 @@ class PostgresPlace(ServerPlace):
                     raise self._taken_over()
                 yield used
 
-    def commit(self, number: int, pieces: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
+    def commit(self, number: int, snapshots: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
         """See `Place`."""
         with self._writing() as used:
-            for name, data in pieces.items():
+            for name, data in snapshots.items():
                 used.execute(
-                    "insert into drift_state_pieces values (%s, %s, %b) on conflict (run, name) do update "
+                    "insert into drift_state_snapshots values (%s, %s, %b) on conflict (run, name) do update "
                     "set data = excluded.data",
                     (self._run, name, data),
                 )
@@ -208,13 +208,15 @@ class PostgresPlace(ServerPlace):
                 (self._run, number, manifest),
             )
 
-    def forget(self, numbers: Collection[int], pieces: Collection[str]) -> None:
+    def forget(self, numbers: Collection[int], snapshots: Collection[str]) -> None:
         """See `Place`."""
-        if not numbers and not pieces:
+        if not numbers and not snapshots:
             return
         with self._writing() as used:
             used.execute("delete from drift_state_cuts where run = %s and number = any(%s)", (self._run, list(numbers)))
-            used.execute("delete from drift_state_pieces where run = %s and name = any(%s)", (self._run, list(pieces)))
+            used.execute(
+                "delete from drift_state_snapshots where run = %s and name = any(%s)", (self._run, list(snapshots))
+            )
 
     def fold(self, number: int, changes: Changes) -> None:
         """See `Place`."""

@@ -7,7 +7,7 @@ connection: a process that finds it asks the server whether that is open, so the
 is killed. How durable the cuts are is the server's business (appendonly).
 
     drift:{NAME}:cuts        a hash: number of a cut, manifest
-    drift:{NAME}:pieces      a hash: name, bytes
+    drift:{NAME}:snapshots      a hash: name, bytes
     drift:{NAME}:blocks      hashes of the full blocks of the output
     drift:{NAME}:folded      the cut that the base is as of
     drift:{NAME}:base:STEP   a hash: key, row
@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from drift.extras import need
-from drift.state.pieces import LaterForm
 from drift.state.place import Away, Changes, ServerPlace, named
+from drift.state.snapshots import LaterForm
 from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 
@@ -66,22 +66,22 @@ class RedisReader:
         found: bytes | None = self._ask(lambda client: client.hget(f"{self._names}cuts", str(number)))
         return found
 
-    def pieces(self) -> dict[str, int]:
+    def snapshots(self) -> dict[str, int]:
         """See `Reader`."""
 
         def asked(client: redis.Redis) -> dict[str, int]:
-            found: Any = client.hkeys(f"{self._names}pieces")
+            found: Any = client.hkeys(f"{self._names}snapshots")
             with client.pipeline(transaction=False) as pipe:
                 for name in found:
-                    pipe.hstrlen(f"{self._names}pieces", name)
+                    pipe.hstrlen(f"{self._names}snapshots", name)
                 return {name.decode(): size for name, size in zip(found, pipe.execute())}
 
         sizes: dict[str, int] = self._ask(asked)
         return sizes
 
-    def piece(self, name: str) -> bytes | None:
+    def snapshot(self, name: str) -> bytes | None:
         """See `Reader`."""
-        found: bytes | None = self._ask(lambda client: client.hget(f"{self._names}pieces", name))
+        found: bytes | None = self._ask(lambda client: client.hget(f"{self._names}snapshots", name))
         return found
 
     def blocks(self) -> bytes:
@@ -192,24 +192,24 @@ class RedisPlace(ServerPlace):
         """See `Place`."""
         return RedisReader(self._url)
 
-    def commit(self, number: int, pieces: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
+    def commit(self, number: int, snapshots: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
         """See `Place`."""
         with self._writing() as pipe:
-            if pieces:
-                pipe.hset(f"{self._names}pieces", mapping=dict(pieces))
+            if snapshots:
+                pipe.hset(f"{self._names}snapshots", mapping=dict(snapshots))
             if blocks:
                 pipe.setrange(f"{self._names}blocks", at, blocks)
             pipe.hset(f"{self._names}cuts", str(number), manifest)
 
-    def forget(self, numbers: Collection[int], pieces: Collection[str]) -> None:
+    def forget(self, numbers: Collection[int], snapshots: Collection[str]) -> None:
         """See `Place`."""
-        if not numbers and not pieces:
+        if not numbers and not snapshots:
             return
         with self._writing() as pipe:
             if numbers:
                 pipe.hdel(f"{self._names}cuts", *map(str, numbers))
-            if pieces:
-                pipe.hdel(f"{self._names}pieces", *pieces)
+            if snapshots:
+                pipe.hdel(f"{self._names}snapshots", *snapshots)
 
     def fold(self, number: int, changes: Changes) -> None:
         """See `Place`."""

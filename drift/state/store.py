@@ -2,8 +2,8 @@
 
 Invariant: a cut that `cuts` returns was committed, and a run can resume from it, however a process ended.
 
-Why: a place has a cut completely or not at all, with hashes of its pieces, and nothing that a manifest names changes
-while the manifest exists. A piece is removed when it is merged into the base, whose cut is then no newer than the
+Why: a place has a cut completely or not at all, with hashes of its snapshots, and nothing that a manifest names changes
+while the manifest exists. A snapshot is removed when it is merged into the base, whose cut is then no newer than the
 oldest. Cuts are written by one thread, in their order, while the run goes on.
 """
 
@@ -16,20 +16,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import xxhash
 
 from drift.state.cut import Cut, StateDamaged, encoded
-from drift.state.folding import Folding, fold, manifest, name_of, number_of, pieces_of
+from drift.state.folding import Folding, fold, manifest, name_of, number_of, snapshots_of
 from drift.state.kept import Kept
 from drift.state.patience import Patience
-from drift.state.pieces import Forms
 from drift.state.place import Held, Place, Reader
+from drift.state.snapshots import Forms
 from drift_barrier.digest import Algorithm, hash_block
 from drift_graph.errors import SettingsError
 
-#: Number and total size of pieces below the oldest cut from which they are folded into the base.
-_FOLDED_PIECES = 64
+#: Number and total size of snapshots below the oldest cut from which they are folded into the base.
+_FOLDED_SNAPSHOTS = 64
 _FOLDED_BYTES = 32 << 20
 #: From this size on, a separate process folds them.
 _BESIDE_BYTES = 1 << 20
-#: If the pieces have this size, the run takes no further cut until they are folded.
+#: If the snapshots have this size, the run takes no further cut until they are folded.
 _WAITING_BYTES = 8 * _FOLDED_BYTES
 #: How long a server may take to notice that the former holder of the lock is gone.
 _HELD_S = 1.0
@@ -54,7 +54,7 @@ class Store:
         self._writer: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
         self._kept: Kept | None = None
-        self._names: Mapping[str, bytes] = {}  # the pieces of the last cut, with their hashes
+        self._names: Mapping[str, bytes] = {}  # the snapshots of the last cut, with their hashes
 
     @property
     def where(self) -> str:
@@ -110,17 +110,17 @@ class Store:
         return [cut for cut in found if cut is not None]
 
     def clear(self) -> None:
-        """Remove the pieces of a run that has committed no cut."""
-        self._place.forget((), list(self._there.pieces()))
+        """Remove the snapshots of a run that has committed no cut."""
+        self._place.forget((), list(self._there.snapshots()))
 
     def kept(self, cut: Cut, forms: Forms) -> Kept:
         """The states of a cut; removes later cuts."""
         there = self._there
         later = [number for number in there.numbers() if number > cut.number]
-        self._place.forget(later, [name for name in there.pieces() if name not in cut.pieces])
-        self._names = cut.pieces
-        pieces = pieces_of(there, cut, self.where)
-        self._kept = Kept(self._place.reader(), pieces, forms, self.where, self._patience)
+        self._place.forget(later, [name for name in there.snapshots() if name not in cut.snapshots])
+        self._names = cut.snapshots
+        snapshots = snapshots_of(there, cut, self.where)
+        self._kept = Kept(self._place.reader(), snapshots, forms, self.where, self._patience)
         return self._kept
 
     def blocks(self, cut: Cut) -> list[bytes]:
@@ -141,46 +141,50 @@ class Store:
         """Whether a cut is still being written."""
         return self._writing is not None and not self._writing.done()
 
-    def commit(self, cut: Cut, pieces: Mapping[str, bytes], blocks: Sequence[bytes], then: Callable[[], None]) -> None:
+    def commit(
+        self, cut: Cut, snapshots: Mapping[str, bytes], blocks: Sequence[bytes], then: Callable[[], None]
+    ) -> None:
         """Commit a cut; another thread writes it, whose errors the next call raises.
 
         Args:
-            pieces: the bytes of its pieces, by name.
+            snapshots: the bytes of its snapshots, by name.
             blocks: hashes of blocks that are full since the cut before.
             then: called when the cut is committed.
         """
         self._wait()
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, "drift-cuts")
-        self._writing = self._writer.submit(self._commit, cut, pieces, blocks, then)
+        self._writing = self._writer.submit(self._commit, cut, snapshots, blocks, then)
 
     def _wait(self) -> None:
         if self._writing is not None:
             writing, self._writing = self._writing, None
             writing.result()
 
-    def _commit(self, cut: Cut, pieces: Mapping[str, bytes], blocks: Sequence[bytes], then: Callable[[], None]) -> None:
-        named = {name_of(cut.number, name): data for name, data in pieces.items()}
+    def _commit(
+        self, cut: Cut, snapshots: Mapping[str, bytes], blocks: Sequence[bytes], then: Callable[[], None]
+    ) -> None:
+        named = {name_of(cut.number, name): data for name, data in snapshots.items()}
         folded = self._patience.call(self._there.folded)
         earlier = {name: known for name, known in self._names.items() if number_of(name) > folded}
         self._names = {**earlier, **{name: xxhash.xxh3_128_digest(data) for name, data in named.items()}}
-        manifest = encoded(cut.with_pieces(self._names))
+        manifest = encoded(cut.with_snapshots(self._names))
         at = _block_bytes(cut.output.algorithm) * (cut.output.blocks - len(blocks))
         self._patience.call(lambda: self._place.commit(cut.number, named, at, b"".join(blocks), manifest))
         then()
         self._patience.call(self._prune)
 
     def _prune(self) -> None:
-        """Remove cuts beyond the number to retain, and fold pieces below the oldest into the base, many at once."""
+        """Remove cuts beyond the number to retain, and fold snapshots below the oldest into the base, many at once."""
         there, place = self._there, self._place
         numbers = there.numbers()
         oldest = numbers[-self._keep :][0]
         place.forget([number for number in numbers if number < oldest], ())
-        older = [size for name, size in there.pieces().items() if number_of(name) <= oldest]
+        older = [size for name, size in there.snapshots().items() if number_of(name) <= oldest]
         if self._folding is not None:
             if self._folding.is_done(wait=sum(older) >= _WAITING_BYTES):
                 self._folding = None
-        elif len(older) >= _FOLDED_PIECES or sum(older) >= _FOLDED_BYTES:
+        elif len(older) >= _FOLDED_SNAPSHOTS or sum(older) >= _FOLDED_BYTES:
             cut = manifest(there, oldest, self.where)
             assert cut is not None
             if sum(older) < _BESIDE_BYTES:

@@ -189,6 +189,6 @@ _FAULTS = {
     "death": "deaths",
     "fate": "losses with a sender",
     "released": "output delayed",
-    **dict.fromkeys(("take cut", "piece", "committed"), "cuts delayed"),
+    **dict.fromkeys(("take cut", "snapshot", "committed"), "cuts delayed"),
     **dict.fromkeys(("noticed", "start", "order", "answer"), "ways back delayed"),
 }

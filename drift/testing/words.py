@@ -20,7 +20,7 @@ OF_DEATHS = {
     "order": "{} gets the order to resume",
     "answer": "{} has answered how far it is",
     "take cut": "{} gets the order to take a cut",
-    "piece": "a piece of a cut comes to {}",
+    "snapshot": "a snapshot of a cut comes to {}",
     "committed": "{} has heard that a cut is committed",
 }
 _NEWS = {"pace": "of the pace", "break off": "that the run breaks off"}

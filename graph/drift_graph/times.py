@@ -257,7 +257,7 @@ class SourceMachine:
         if metas:
             self._unsettled.add(metas)
 
-    def above_all_seen(self) -> bytes:
+    def above_all_items(self) -> bytes:
         """A heartbeat past every item so far, like that of a source that ends here."""
         past = self._lateness.past_all()
         return self.heartbeat if past is None else max(self.heartbeat, pack_time(past))

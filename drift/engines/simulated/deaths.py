@@ -18,11 +18,11 @@ from drift.engines.simulated.network import Network
 from drift.engines.simulated.nodes import Nodes
 from drift.engines.simulated.schedule import Schedule, Scheduled
 from drift.machines.nodes.feeding import FeedNode
-from drift.machines.nodes.keeping import Keeping
 from drift.machines.nodes.messages import Answer, Message, Order, Rewind
 from drift.machines.nodes.node import CALLER, Send
-from drift.machines.nodes.pieces import merged
 from drift.machines.nodes.recovery import DEATHS_MAX, Command, Effect, Recovered, RecoveryNode, Replace
+from drift.machines.nodes.rewind_log import RewindLog
+from drift.machines.nodes.snapshots import merged
 from drift.machines.worker import BARRIER
 from drift_graph.errors import ProcessError
 from drift_graph.times import SourceMachine
@@ -32,7 +32,7 @@ _DEATHS_MAX = 6
 
 
 class MortalNetwork(Network):
-    """See the module; without `keeping` no process dies.
+    """See the module; without `rewind_log` no process dies.
 
     Args:
         keeping: the cuts and logs for a recovery.
@@ -51,11 +51,11 @@ class MortalNetwork(Network):
         feed_node: FeedNode,
         sources: list[SourceMachine],
         schedule: Schedule,
-        keeping: Keeping | None,
+        rewind_log: RewindLog | None,
     ) -> None:
-        recovery = RecoveryNode(feed_node, nodes.workers) if keeping is not None else None
+        recovery = RecoveryNode(feed_node, nodes.workers) if rewind_log is not None else None
         super().__init__(nodes, feed_node, sources, schedule, recovery)
-        self.keeping = keeping
+        self.rewind_log = rewind_log
         self.died: list[str] = []
         self.recovered = 0
         self._new_nodes = nodes
@@ -156,16 +156,18 @@ class MortalNetwork(Network):
     def _take_in(self, message: Message) -> None:
         super()._take_in(message)
         if self.recovery is not None:
-            self._do(self.recovery.came())
+            self._do(self.recovery.received())
             self._merge()
 
     def _merge(self) -> None:
-        """Merge the pieces of cuts that are due."""
-        assert self.keeping is not None
-        while (due := self.keeping.due_to_merge()) is not None:
+        """Merge the snapshots of cuts that are due."""
+        assert self.rewind_log is not None
+        while (due := self.rewind_log.due_to_merge()) is not None:
             worker, several = due
-            one = merged(layer.whole() for layer in self._new_nodes.shelf.get([piece.name for piece in several]))
-            self.keeping.merged(worker, several, *self._new_nodes.shelf.put(one)[:2])
+            one = merged(
+                layer.as_snapshot() for layer in self._new_nodes.shelf.get([snapshot.name for snapshot in several])
+            )
+            self.rewind_log.merged(worker, several, *self._new_nodes.shelf.put(one)[:2])
 
     def _may_come(self, thing: Scheduled) -> bool:
         """Whether an event may come now: it comes by a pipe, or its receiver is not halted."""

@@ -30,7 +30,7 @@ from drift.machines.nodes.messages import (
     Batch,
     BreakOff,
     Committed,
-    CutPiece,
+    CutReply,
     Finished,
     Message,
     MinimalTime,
@@ -59,7 +59,7 @@ _KINDS: dict[type, str] = {
     Pace: "pace",
     BreakOff: "break off",
     TakeCut: "take cut",
-    CutPiece: "piece",
+    CutReply: "snapshot",
     Committed: "committed",
 }
 
@@ -249,7 +249,7 @@ class Network:
                     self._release_later(send, sender)
                 else:  # its moment makes no difference
                     self._take_in(message)
-            elif isinstance(message, CutPiece) and sender == BARRIER:  # behind its released output
+            elif isinstance(message, CutReply) and sender == BARRIER:  # behind its released output
                 self._release_later(send, sender)
             else:
                 kind = _KINDS[type(message)]
@@ -287,8 +287,8 @@ class Network:
                 return
         thing = self._thing("batch", place, source, number, send.to, sender)
         thing.message = Pickled(pickle.dumps(batch.parts), batch.granule, batch.checksum)
-        if send.kept is not None:
-            send.kept.content = pickle.dumps(batch)
+        if send.logged is not None:
+            send.logged.content = pickle.dumps(batch)
         if sender == CALLER and (turns := self._schedule.hold(thing.key._replace(kind="outbox"))):
             thing.in_outbox_until = self.turn + turns
             thing.due = max(thing.due, thing.in_outbox_until)

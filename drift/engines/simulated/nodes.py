@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.barrier import BarrierNode
-from drift.machines.nodes.keeping import parts_by
 from drift.machines.nodes.links import LinkLogs
 from drift.machines.nodes.messages import Message
 from drift.machines.nodes.node import ACKER, CALLER, Node
 from drift.machines.nodes.pacing import pacing_of
-from drift.machines.nodes.pieces import InMemory
+from drift.machines.nodes.rewind_log import parts_decoder
+from drift.machines.nodes.snapshots import InMemory
 from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER
@@ -33,7 +33,7 @@ class Nodes:
         workers: number of workers.
         digest: hash of the output's digest.
         batch_items: most items of a source at once.
-        shelf: storage of pieces of cuts.
+        shelf: storage of snapshots of cuts.
         deaths: whether there are link logs, for sending again.
     """
 
@@ -63,7 +63,7 @@ class Nodes:
         if to == ACKER:
             pacing = pacing_of(self.plan, self.workers, self.batch_items)
             return AckerNode(len(dataflow.sources), [*range(self.workers), CALLER], [CALLER], pacing=pacing)
-        links = LinkLogs(parts_by(opened)) if self.deaths else None
+        links = LinkLogs(parts_decoder(opened)) if self.deaths else None
         return WorkerNode(self.plan, to, self.workers, links=links, shelf=self.shelf)
 
 

@@ -24,9 +24,9 @@ from drift.engines.simulated.schedule import Schedule, Scheduled
 from drift.machines.nodes.cutting import CutPace
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.intake import Fed, Intake
-from drift.machines.nodes.keeping import Keeping
 from drift.machines.nodes.node import CALLER
-from drift.machines.nodes.pieces import InMemory
+from drift.machines.nodes.rewind_log import RewindLog
+from drift.machines.nodes.snapshots import InMemory
 from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
 from drift.machines.worker import timed_steps
@@ -105,11 +105,11 @@ class Simulation(MortalNetwork):
         )
         by_hand = {"batches_ahead_max": sys.maxsize, "turn_items": 1} if fed_by_hand else {}
         shelf = InMemory(timed_steps(plan))
-        keeping = Keeping(opened, workers, shelf, CutPace(_CUT_S)) if deaths else None
-        feed_node = FeedNode(plan, workers, self.intake, keeping=keeping, **by_hand)
+        rewind_log = RewindLog(opened, workers, shelf, CutPace(_CUT_S)) if deaths else None
+        feed_node = FeedNode(plan, workers, self.intake, rewind_log=rewind_log, **by_hand)
         self.intake.batch_items = min(self.intake.batch_items, batch_items)  # the schedule decides how many there are
         nodes = Nodes(plan, workers, digest, batch_items, shelf, deaths)
-        super().__init__(nodes, feed_node, sources, schedule or Schedule(), keeping)
+        super().__init__(nodes, feed_node, sources, schedule or Schedule(), rewind_log)
         self.late: list[Late] = []
         self.handed: list[Handed] = []
         self.now_ms = CLOCK_START_MS

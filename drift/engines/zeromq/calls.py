@@ -48,14 +48,14 @@ def call_of(frame: FrameType) -> Call:
     """The call of a frame, at its beginning."""
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount
-    given = tuple(frame.f_locals[name] for name in code.co_varnames[:count] if name in frame.f_locals)
-    text = ", ".join(safe_text(repr, each, _TEXT_CHARACTERS_MAX) for each in given)
-    place = f"{code.co_name} ({code.co_filename}:{code.co_firstlineno})"
+    arguments = tuple(frame.f_locals[name] for name in code.co_varnames[:count] if name in frame.f_locals)
+    text = ", ".join(safe_text(repr, each, _TEXT_CHARACTERS_MAX) for each in arguments)
+    function = f"{code.co_name} ({code.co_filename}:{code.co_firstlineno})"
     try:
-        form = stored(given)
+        form = stored(arguments)
     except NoCanonicalForm:
         form = text.encode(errors="replace")
-    return Call(place, text, xxhash.xxh3_128_digest(place.encode(errors="replace") + b"\0" + form))
+    return Call(function, text, xxhash.xxh3_128_digest(function.encode(errors="replace") + b"\0" + form))
 
 
 class Watch:
@@ -104,7 +104,7 @@ class Watch:
         self._frame = frame
         data = pickle.dumps(tuple(call), 5)
         if len(data) > _FILE_BYTES - _length.size:
-            data = pickle.dumps((call.place[-_SHORT_MAX:], call.given[:_SHORT_MAX], call.identity), 5)
+            data = pickle.dumps((call.function[-_SHORT_MAX:], call.arguments[:_SHORT_MAX], call.identity), 5)
         end = _length.size + len(data)
         self._written[_length.size : end] = data
         self._written[: _length.size] = _length.pack(len(data))

@@ -34,18 +34,18 @@ from drift.engines.zeromq.control import STOP, Awake
 from drift.engines.zeromq.process import Order, Role
 from drift.engines.zeromq.roles import Assignment, Carrier, Peers, connected
 from drift.engines.zeromq.settings import ZeromqSettings
-from drift.engines.zeromq.shelf import PieceFiles
-from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
+from drift.engines.zeromq.shelf import SnapshotFiles
+from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, drop_all, flush_all
 from drift.engines.zeromq.wire import Codec, opened
 from drift.machines.nodes.barrier import digest_of
 from drift.machines.nodes.cutting import LOG_BYTES_FULL, CutPace
 from drift.machines.nodes.feeding import FeedNode
-from drift.machines.nodes.keeping import Keeping
 from drift.machines.nodes.messages import Finished, Restart, Rewind
 from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Send
 from drift.machines.nodes.pacing import needs_pace
-from drift.machines.nodes.pieces import PieceName
 from drift.machines.nodes.recovery import Call, Command, Effect, RecoveryNode, Replace, role_name
+from drift.machines.nodes.rewind_log import RewindLog
+from drift.machines.nodes.snapshots import SnapshotName
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, timed_steps
 from drift.state.cut import Output
@@ -59,13 +59,13 @@ from drift_graph.segments import has_borders
 
 _TICK_MS = 1  # while the clock may have to move the heartbeat of a live source
 _WAIT_MS = 100
-_LOOK_INTERVAL_S = 0.02
+_CHECK_INTERVAL_S = 0.02
 _START_S = 60.0
 #: A run that is shorter and loses no process gets no spare process and no keeper, as each takes a third of a second to
 #: start. With a live source they start earlier: users wait for its output during a recovery, and the machine has time.
-_BESIDE_AFTER_S, _BESIDE_LIVE_AFTER_S = 10.0, 1.0
+_COMPANIONS_AFTER_S, _COMPANIONS_LIVE_AFTER_S = 10.0, 1.0
 #: Checks at which a process must have been silent to count as hung, since the caller may have been suspended, too.
-_LOOKS_MIN = 4
+_CHECKS_MIN = 4
 
 
 class ZeromqEngine:
@@ -85,21 +85,21 @@ class ZeromqEngine:
         self._recovers = settings.recover
         self._begin: Begin | None = None
         self._folder = _new_folder()
-        self._shelf = PieceFiles(self._folder, "caller", timed_steps(plan))
+        self._shelf = SnapshotFiles(self._folder, "caller", timed_steps(plan))
         self._node = FeedNode(plan, settings.workers, feed.intake)
         self._recovery: RecoveryNode | None = None
         if settings.recover:
-            self._keep()
+            self._log_for_rewind()
         self._spare: EngineChild | None = None
         self._keeper: EngineChild | None = None
-        self._merging: tuple[int, list[PieceName]] | None = None
-        self._no_room_at = BEGINNING  # the cut at which pieces could not be merged; the next one tries again
-        self._has_told_no_room = False
+        self._merging: tuple[int, list[SnapshotName]] | None = None
+        self._no_room_at = BEGINNING  # the cut at which snapshots could not be merged; the next one tries again
+        self._has_warned_no_room = False
         self._tombstones_before = 0
         self._started = 0
         self._began_s = 0.0
-        self._going_back_since_s = 0.0
-        self._awake = Awake(settings.silence_max_s / _LOOKS_MIN)
+        self._rewinding_since_s = 0.0
+        self._awake = Awake(settings.silence_max_s / _CHECKS_MIN)
         self._children: list[EngineChild] = []
         self._context: zmq.Context[Any] | None = None
         self._poller = zmq.Poller()
@@ -109,52 +109,52 @@ class ZeromqEngine:
         self._sockets: list[zmq.Socket[bytes]] = []
         self._boxes: list[Outbox] = []
         self._watched: set[int] = set()
-        self._said: set[int] = set()  # descriptors that are readable if a process has sent something, or ended
-        self._next_look_s = 0.0
+        self._readable: set[int] = set()  # descriptors that are readable if a process has sent something, or ended
+        self._next_check_s = 0.0
 
     # Its state.
 
-    def _keep(self) -> None:
+    def _log_for_rewind(self) -> None:
         """Set up the parts that a recovery needs."""
         pace = CutPace(self._settings.cut_interval_s)
-        self._node.keeping = Keeping(opened, self._settings.workers, self._shelf, pace)
+        self._node.rewind_log = RewindLog(opened, self._settings.workers, self._shelf, pace)
         self._recovery = RecoveryNode(self._node, self._settings.workers)
 
     def keep_state(self, begin: Begin | None) -> None:
         """Called before any item: cuts will be taken; the run resumes from a cut, or begins."""
         self._settings = replace(self._settings, recover=True)
-        self._keep()
-        assert self._node.keeping is not None
-        self._node.keeping.keep_for_others(replaces=self._recovers)
+        self._log_for_rewind()
+        assert self._node.rewind_log is not None
+        self._node.rewind_log.prepare_handover(replaces=self._recovers)
         self._begin = begin
         if begin is None:
             return
         cut, blocks, kept, _ = begin
-        piece = kept.at_once(cut)  # workers look up the rest
+        snapshot = kept.at_once(cut)  # workers look up the rest
         output = Restart(cut.output.position, cut.output.last, list(blocks), list(cut.output.opened), [], [])
-        self._node.begin_at(cut.at, output, piece)
+        self._node.begin_at(cut.at, output, snapshot)
         self._tombstones_before = cut.tombstones
 
     @property
     def awaits_cut(self) -> bool:
         """See `Keeps`."""
         node = self._node
-        return node.keeping is not None and node.finished is None and node.keeping.awaits_cut(node.minimal_time)
+        return node.rewind_log is not None and node.finished is None and node.rewind_log.awaits_cut(node.minimal_time)
 
     def cut(self) -> Taken | None:
-        """The requested cut, if all its pieces are here; otherwise None, and a cut is requested."""
-        keeping, ended = self._node.keeping, self._node.finished is not None and self._node.error is None
-        assert keeping is not None
-        complete = keeping.hand_over()
+        """The requested cut, if all its snapshots are here; otherwise None, and a cut is requested."""
+        log, ended = self._node.rewind_log, self._node.finished is not None and self._node.error is None
+        assert log is not None
+        complete = log.hand_over()
         if complete is None and ended:
-            complete = keeping.hand_over_end()
+            complete = log.hand_over_end()
         if complete is None:
             return None
         digest = digest_of(complete.output, self._settings.digest)
         opened, blocks = digest.opened(), digest.blocks
         output = Output(complete.output.position, complete.output.last, opened, len(blocks), self._settings.digest)
-        pieces = {f"worker-{worker}": piece for worker, piece in complete.pieces.items()}
-        return Taken(complete.cut, output, pieces, blocks, self.progress.tombstones)
+        snapshots = {f"worker-{worker}": snapshot for worker, snapshot in complete.snapshots.items()}
+        return Taken(complete.cut, output, snapshots, blocks, self.progress.tombstones)
 
     # The run.
 
@@ -182,30 +182,30 @@ class ZeromqEngine:
             self._watch(feed.filenos() if may_read else ())
             busy = bool(fed) and not feed.live
             ready = dict(poller.poll(0 if busy or is_asked else _TICK_MS if feed.live else _WAIT_MS))
-            came = False
+            received = False
             for message in self._inbox.receive(node.messages_max):
-                came = True
+                received = True
                 self._carry(node.turn([message], time.monotonic()))
-                if node.keeping is not None and node.keeping.is_complete:
+                if node.rewind_log is not None and node.rewind_log.is_complete:
                     self._encoded = ()
                     yield Released(progress.items_out, [], [], "")  # everything below the cut has been released
-                    node.keeping.let_go()
-                for piece in node.take_released():
-                    progress.minimal_time, progress.released_below = node.minimal_time, piece.minimal_time
-                    progress.items_out = piece.released.position + len(piece.released.metas)
-                    self._encoded = piece.encoded
-                    yield piece.released
+                    node.rewind_log.drop_handover()
+                for message in node.take_released():
+                    progress.minimal_time, progress.released_below = node.minimal_time, message.minimal_time
+                    progress.items_out = message.released.position + len(message.released.metas)
+                    self._encoded = message.encoded
+                    yield message.released
                 if self._recovery is not None:
-                    self._do(self._recovery.came())
-            if not came and (self.awaits_cut or node.awaits_room):  # also if no source has items
+                    self._do(self._recovery.received())
+            if not received and (self.awaits_cut or node.awaits_room):  # also if no source has items
                 self._carry(node.turn([], time.monotonic()))
             if node.finished is not None and not node.has_released:
                 self._note()
                 if node.error is not None:
                     raise node.error
                 return
-            self._look_around(ready, busy=came or bool(fed))
-            if not came and not fed:
+            self._check_processes(ready, busy=received or bool(fed))
+            if not received and not fed:
                 yield Released(progress.items_out, [], [], "")
                 self._check_for_losses()
             elif is_asked:
@@ -213,43 +213,43 @@ class ZeromqEngine:
             else:
                 self._quiet_since_s = None
 
-    def _look_around(self, ready: Container[object], *, busy: bool) -> None:
-        """Check processes and pieces: at once if a process has sent something or the engine is not busy.
+    def _check_processes(self, ready: Container[object], *, busy: bool) -> None:
+        """Check processes and snapshots: at once if a process has sent something or the engine is not busy.
 
         Otherwise at intervals, since a check takes as long as carrying a small batch.
         """
         now_s = time.monotonic()
-        if busy and now_s < self._next_look_s and not any(number in ready for number in self._said):
+        if busy and now_s < self._next_check_s and not any(number in ready for number in self._readable):
             return
-        self._next_look_s = now_s + _LOOK_INTERVAL_S
+        self._next_check_s = now_s + _CHECK_INTERVAL_S
         self._note()
         self._warn_of_unstorable_state()
         self._warn_of_no_room()
         self._check_children(ready)
         self._start_companions()
-        self._keep_house(ready)
+        self._merge_snapshots(ready)
 
     def _warn_of_unstorable_state(self) -> None:
         """Warn that a state cannot be stored; from then on no cuts are taken, and a process that dies ends the run."""
-        keeping = self._node.keeping
-        if keeping is None or not keeping.unkept or self._recovery is None or self._recovery.going_back:
+        log = self._node.rewind_log
+        if log is None or not log.unstorable or self._recovery is None or self._recovery.rewinding:
             return
         self._recovers, self._recovery = False, None
-        self._carry(self._node.stop_keeping())
+        self._carry(self._node.stop_logging())
         warnings.warn(
-            f"a state of graph {self._dataflow.name!r} cannot be stored: {keeping.unkept}; so no cut is taken, and a "
+            f"a state of graph {self._dataflow.name!r} cannot be stored: {log.unstorable}; so no cut is taken, and a "
             f"process that dies ends the run. Let states be values that can be pickled, or run with recover=False",
             stacklevel=2,
         )
 
     def _warn_of_no_room(self) -> None:
         """Warn, once, that there is no room on the disk for cuts."""
-        keeping = self._node.keeping
-        if keeping is None or not keeping.no_room or self._has_told_no_room:
+        log = self._node.rewind_log
+        if log is None or not log.no_room or self._has_warned_no_room:
             return
-        self._has_told_no_room = True
+        self._has_warned_no_room = True
         warnings.warn(
-            f"no cut of graph {self._dataflow.name!r} can be kept now: {keeping.no_room}; its processes keep what they "
+            f"no cut of graph {self._dataflow.name!r} can be stored now: {log.no_room}; its processes log what they "
             f"send in memory until there is room. Where that has come to {LOG_BYTES_FULL >> 20} MiB in one of them "
             f"nothing more is read, and the run ends if none is made. TMPDIR names another folder",
             stacklevel=2,
@@ -340,7 +340,7 @@ class ZeromqEngine:
     def _connect(self) -> None:
         """Connect to all others anew; frames that waited to be sent are dropped."""
         assert self._context is not None
-        let_go(self._carrier.boxes.values(), self._poller)
+        drop_all(self._carrier.boxes.values(), self._poller)
         context, transport = self._context, self._transport
         self._carrier.boxes = connected(
             self._peers, self._node.receivers, lambda address: Outbox(context, transport, address)
@@ -373,11 +373,11 @@ class ZeromqEngine:
 
     def _replace(self, dead: list[EngineChild]) -> None:
         assert self._recovery is not None
-        if not self._recovery.going_back:
-            self._going_back_since_s = time.monotonic()
+        if not self._recovery.rewinding:
+            self._rewinding_since_s = time.monotonic()
         calls: dict[int, Call] = {}
         for child in dead:
-            self._let_go_of(child)
+            self._remove(child)
             if (call := last_call(Path(self._folder, f"{child.inbox}.call"))) is not None:
                 calls[child.role] = call
             self._children.remove(child)
@@ -417,7 +417,7 @@ class ZeromqEngine:
             else:
                 if self.progress.died:  # not if the run resumed so
                     self.progress.recoveries += 1
-                    self.progress.recovering_s += time.monotonic() - self._going_back_since_s
+                    self.progress.recovering_s += time.monotonic() - self._rewinding_since_s
 
     def _start_another(self, role: int) -> None:
         """Give a role to the spare process, or to a new one."""
@@ -432,39 +432,43 @@ class ZeromqEngine:
         self._listen_to(child)
 
     def _listen_to(self, child: EngineChild) -> None:
-        self._said.update(child.numbers)
+        self._readable.update(child.numbers)
         for number in child.numbers:
             self._poller.register(number, zmq.POLLIN)
 
-    def _let_go_of(self, child: EngineChild) -> None:
-        self._said.difference_update(child.numbers)
+    def _remove(self, child: EngineChild) -> None:
+        self._readable.difference_update(child.numbers)
         for number in child.numbers:
             self._poller.unregister(number)
         child.kill()
 
     def _start_companions(self) -> None:
-        """Start the spare process and, if there is work for it, the keeper, which merges pieces; not in short runs."""
-        after_s = _BESIDE_LIVE_AFTER_S if self._feed.live else _BESIDE_AFTER_S
+        """Start the spare process and, once there are snapshots to merge, the keeper; not in short runs."""
+        after_s = _COMPANIONS_LIVE_AFTER_S if self._feed.live else _COMPANIONS_AFTER_S
         is_short = not self.progress.died and self._awake.now_s() - self._began_s < after_s
-        if not self._recovers or is_short or (self._recovery is not None and self._recovery.going_back):
+        if not self._recovers or is_short or (self._recovery is not None and self._recovery.rewinding):
             return
         if self._spare is None:
             self._spare = self._new_child("spare", ACKER)
             self._spare.order(self._first_block)
-        if self._keeper is None and self._node.keeping is not None and self._node.keeping.due_to_merge() is not None:
+        if (
+            self._keeper is None
+            and self._node.rewind_log is not None
+            and self._node.rewind_log.due_to_merge() is not None
+        ):
             self._started += 1
             graph, awake = self._dataflow.name, self._awake
             self._keeper = EngineChild("keeper", ACKER, graph, self._folder, awake, "keeper", f"keeper-{self._started}")
             self._keeper.order(self._first_block)
             self._listen_to(self._keeper)
 
-    def _keep_house(self, ready: Container[object]) -> None:
-        """Have the keeper merge pieces of cuts, and remove pieces that are not needed any more."""
-        keeper, keeping = self._keeper, self._node.keeping
-        if keeping is None or self._recovery is None:
+    def _merge_snapshots(self, ready: Container[object]) -> None:
+        """Have the keeper merge snapshots of cuts, and remove snapshots that are not needed any more."""
+        keeper, log = self._keeper, self._node.rewind_log
+        if log is None or self._recovery is None:
             return
-        if not self._recovery.going_back:
-            for name in keeping.take_unneeded():
+        if not self._recovery.rewinding:
+            for name in log.take_unneeded():
                 self._shelf.drop(name)
         if keeper is None:
             return
@@ -475,23 +479,23 @@ class ZeromqEngine:
             for merged in keeper.merged:
                 assert self._merging is not None
                 if merged.name:
-                    keeping.merged(*self._merging, merged.name, merged.size)
+                    log.merged(*self._merging, merged.name, merged.size)
                 else:
-                    self._no_room_at = keeping.since
+                    self._no_room_at = log.since
                 self._merging = None
             keeper.merged = []
             if keeper.has_ended:
-                self._let_go_of(keeper)
+                self._remove(keeper)
                 self._keeper = self._merging = None
                 return
-        if self._merging is None and keeping.since != self._no_room_at and (due := keeping.due_to_merge()) is not None:
+        if self._merging is None and log.since != self._no_room_at and (due := log.due_to_merge()) is not None:
             self._merging = due
-            keeper.order(pickle.dumps([piece.name for piece in due[1]]))
+            keeper.order(pickle.dumps([snapshot.name for snapshot in due[1]]))
 
     def _check_for_losses(self) -> None:
         """Detect a lost message: every process waits, and the acker waits for a message in flight."""
         signs = [child.sign for child in self._children]
-        if self._recovery is not None and self._recovery.going_back:
+        if self._recovery is not None and self._recovery.rewinding:
             self._quiet_since_s = None
             return
         if not all(sign.idle for sign in signs) or not any(sign.held_by_message for sign in signs):
@@ -521,8 +525,8 @@ class ZeromqEngine:
         progress.tombstones = self._tombstones_before + sum(child.sign.tombstones for child in self._children)
         progress.refused_frames = sum(child.sign.refused_frames for child in self._children) + self._inbox.refused
         for child in self._children:
-            if (keeping := self._node.keeping) is not None and child.sign.log_bytes:
-                keeping.others_log_bytes = max(keeping.others_log_bytes, child.sign.log_bytes)
+            if (log := self._node.rewind_log) is not None and child.sign.log_bytes:
+                log.other_log_bytes = max(log.other_log_bytes, child.sign.log_bytes)
                 child.sign.log_bytes = 0  # counted once; the next sign has a new value
             progress.peak_memory_bytes[child.name] = child.sign.peak_memory_bytes
         if progress.died and self._recovery is not None and not self._node.restored:
@@ -544,7 +548,7 @@ class ZeromqEngine:
         return self._node.finished.blocks if self._node.finished is not None else []
 
     def encoded(self) -> Sequence[Encoded]:
-        """The bytes of the last piece's items, for a record; empty if they came as columns."""
+        """The bytes of the last batch's items, for a record; empty if they came as columns."""
         return self._encoded
 
     def observed(self) -> Observed:
@@ -563,9 +567,9 @@ class ZeromqEngine:
             return
         self._closed = True
         children = self._children
-        for beside in (self._spare, self._keeper):
-            if beside is not None:
-                beside.kill()
+        for companion in (self._spare, self._keeper):
+            if companion is not None:
+                companion.kill()
         try:
             for child in children:
                 child.order(STOP)
@@ -574,7 +578,7 @@ class ZeromqEngine:
             if self._sockets:
                 self._note()
         finally:
-            let_go(self._boxes, self._poller)
+            drop_all(self._boxes, self._poller)
             for socket in self._sockets:  # each one: at interpreter exit the context has lost track of them
                 socket.close(linger=0)
             if self._context is not None:

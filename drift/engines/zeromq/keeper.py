@@ -1,4 +1,4 @@
-"""The background process that merges pieces of cuts: `python -m drift.engines.zeromq.keeper`, started by the engine.
+"""The background process that merges snapshots of cuts: `python -m drift.engines.zeromq.keeper`, started by the engine.
 
 Invariant: nothing waits for it, and it has no state of its own: if it dies, another one repeats its work.
 
@@ -19,8 +19,8 @@ from pathlib import Path
 from drift.engines.shipping import rebuilt
 from drift.engines.zeromq.control import Merged, write_upward
 from drift.engines.zeromq.process import Order, Orders, report_fatal
-from drift.engines.zeromq.shelf import PieceFiles
-from drift.machines.nodes.pieces import NoRoom
+from drift.engines.zeromq.shelf import SnapshotFiles
+from drift.machines.nodes.snapshots import NoRoom
 from drift.machines.plan import Plan
 from drift.machines.worker import timed_steps
 
@@ -39,7 +39,7 @@ def main() -> None:
     try:
         dataflow = rebuilt(work, surroundings, "a process of the run")
         timed = timed_steps(Plan(dataflow, fused=order.settings.fused))
-        shelf = PieceFiles(folder, writer, timed, lambda: orders.binding)
+        shelf = SnapshotFiles(folder, writer, timed, lambda: orders.binding)
         while True:
             gc.collect()
             names: list[bytes] = pickle.loads(orders.take())

@@ -30,7 +30,7 @@ from drift.engines.zeromq.calls import is_called_by_us
 from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Ready, read_block, write_upward
 from drift.engines.zeromq.roles import Assignment, Loop, Peers, make_loop
 from drift.engines.zeromq.settings import ZeromqSettings
-from drift.engines.zeromq.shelf import PieceFiles
+from drift.engines.zeromq.shelf import SnapshotFiles
 from drift.engines.zeromq.sockets import Transport, have_private
 from drift.machines.nodes.worker import WorkerNode
 from drift_graph.errors import DriftBug, DriftError
@@ -157,7 +157,7 @@ def main() -> None:
         role: Role = pickle.loads(orders.take())
         with orders.binding:
             have_private(Path(folder))
-            shelf = PieceFiles(folder, role.address, (), lambda: orders.binding)
+            shelf = SnapshotFiles(folder, role.address, (), lambda: orders.binding)
             loop = make_loop(*role, order.transport, dataflow, order.settings, shelf)
         if order.kept is not None and isinstance(loop.node, WorkerNode):
             from drift.state.keeping import kept_at  # here, since a run that begins does not need its imports

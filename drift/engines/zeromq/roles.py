@@ -23,16 +23,16 @@ from drift.engines.packing import in_forms
 from drift.engines.zeromq.calls import Watch
 from drift.engines.zeromq.control import SignOfLife
 from drift.engines.zeromq.settings import ZeromqSettings
-from drift.engines.zeromq.shelf import PieceFiles
-from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, flush_all, let_go
+from drift.engines.zeromq.shelf import SnapshotFiles
+from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, drop_all, flush_all
 from drift.engines.zeromq.wire import Codec, opened
 from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.barrier import BarrierNode
-from drift.machines.nodes.keeping import parts_by
 from drift.machines.nodes.links import LinkLogs
 from drift.machines.nodes.messages import Answer, Batch, Message, Order, Rewind
 from drift.machines.nodes.node import ACKER, BARRIER_NUMBER, CALLER, Node, Send
 from drift.machines.nodes.pacing import pacing_of
+from drift.machines.nodes.rewind_log import parts_decoder
 from drift.machines.nodes.together import WithAcker
 from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
@@ -84,8 +84,8 @@ class Carrier:
                     self.carry(unsent(send, error), unsent)
                     continue
                 last = send.message
-            if send.kept is not None:
-                send.kept.content = frame
+            if send.logged is not None:
+                send.logged.content = frame
             self.boxes[send.to].send(frame)
 
     def _frame(self, send: Send) -> bytes:
@@ -134,7 +134,7 @@ class Loop:
             with contextlib.suppress(OSError):  # without room for its file, calls are not watched
                 self._watch = Watch(self.call_file, order.refused)
         if isinstance(order, Rewind) and peers is not None and self.codec.reseed(secret):
-            let_go(self.carrier.boxes.values(), self.poller)
+            drop_all(self.carrier.boxes.values(), self.poller)
             self.start(peers)
         sends, answer = self.node.part(role).obey(order)
         if self.node.halted and self.inbox.socket in self.poller:
@@ -247,7 +247,7 @@ def make_loop(
     transport: Transport,
     dataflow: Dataflow,
     settings: ZeromqSettings,
-    shelf: PieceFiles,
+    shelf: SnapshotFiles,
 ) -> Loop:
     """The loop of a role: "barrier", with the acker, or a worker's index as text; `address` names its inbox."""
     plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
@@ -258,7 +258,7 @@ def make_loop(
         barrier = WithAcker(BarrierNode(dataflow, settings.digest), BARRIER, acker)
         loop = Loop(barrier, address, BARRIER_NUMBER, secret, transport)
     else:
-        links = LinkLogs(parts_by(opened)) if settings.recover else None
+        links = LinkLogs(parts_decoder(opened)) if settings.recover else None
         shelf.timed = timed_steps(plan)
         worker = WorkerNode(plan, int(role), settings.workers, links=links, shelf=shelf)
         loop = Loop(worker, address, int(role) + 1, secret, transport)

@@ -1,9 +1,9 @@
-"""Pieces of cuts as files in the private folder of a run; a key is looked up without reading the rest of the file.
+"""Snapshots of cuts as files in the private folder of a run; a key is looked up without reading the rest of the file.
 
 Invariant: a file gets its final name when it is complete, and is never changed after that.
 
-Why: the writer of a file gives it a unique name, and announces that name only afterwards. A worker writes its piece
-unsorted, which is quick. The keeper merges pieces into one whose entries are in the order of a hash of their keys, a
+Why: the writer of a file gives it a unique name, and announces that name only afterwards. A worker writes its snapshot
+unsorted, which is quick. The keeper merges snapshots into one whose entries are in the order of a hash of their keys, a
 few in each chunk, so that a key is looked up in one chunk, and files of any size are merged as streams.
 
     chunks | for each step: hashes, where chunks begin in entries, and in bytes | directory | its length
@@ -29,9 +29,9 @@ import xxhash
 
 from drift.machines.cuts import GONE, Entries
 from drift.machines.keys import form_of_identity
-from drift.machines.nodes.pieces import Layer, LoadedLayer, NoRoom, merged, packed, timed_keys, unpacked
+from drift.machines.nodes.snapshots import Layer, LoadedLayer, NoRoom, merged, packed, timed_keys, unpacked
 from drift.machines.sent import LaterSent
-from drift.machines.worker import Piece
+from drift.machines.worker import Snapshot
 from drift_graph.canonical import canonical_each
 
 _CHUNK_ENTRIES = 8  # on average
@@ -66,7 +66,7 @@ class _Directory(NamedTuple):
     steps: dict[str, _Step]
 
 
-class PieceFiles:
+class SnapshotFiles:
     """A shelf in a folder.
 
     Args:
@@ -92,10 +92,10 @@ class PieceFiles:
         self._writing = writing
         self._written = 0
 
-    def put(self, piece: Piece) -> tuple[bytes, int, float]:
+    def put(self, snapshot: Snapshot) -> tuple[bytes, int, float]:
         """See `Shelf`."""
         began_s = time.perf_counter()
-        data = packed(piece)
+        data = packed(snapshot)
 
         def write(file: BinaryIO) -> None:
             file.write(_AS_IT_IS)
@@ -126,7 +126,7 @@ class PieceFiles:
         (self.folder / os.fsdecode(name)).unlink(missing_ok=True)
 
     def merge(self, names: Sequence[bytes]) -> tuple[bytes, int]:
-        """Merge consecutive pieces into one, in which keys can be looked up."""
+        """Merge consecutive snapshots into one, in which keys can be looked up."""
         layers = [layer for name in names for layer in self.get([name])]
         cut = layers[-1].cut
         later = [each for layer in layers for each in layer.later if each.meta >= cut]
@@ -172,7 +172,7 @@ class PieceFiles:
 
     def _write(self, write: Callable[[BinaryIO], None]) -> tuple[bytes, int]:
         self._written += 1
-        path = self.folder / f"{self._writer}.{self._written}.piece"
+        path = self.folder / f"{self._writer}.{self._written}.snapshot"
         try:
             with self._writing():
                 file = path.open("xb")
@@ -225,17 +225,17 @@ class _Files:
                 del left[key]
         return found
 
-    def whole(self) -> Piece:
+    def as_snapshot(self) -> Snapshot:
         """See `Layer`."""
-        pieces = [
-            Piece(
+        snapshots = [
+            Snapshot(
                 file.cut,
                 {step: Entries.of((key, value) for key, (_, value) in file.rows(step)) for step in file.steps},
                 file.later,
             )
             for file in self._files
         ]
-        return merged(pieces)
+        return merged(snapshots)
 
 
 class _File:
@@ -300,7 +300,7 @@ def _by_range(layer: Layer, step: str, bits: int) -> list[Iterator[_Rows]]:
     if isinstance(layer, _Files):
         return [file.by_range(step, bits) for file in layer.files_of(step)]
     ranges: dict[int, _Rows] = {}
-    entries = list(layer.whole().states.get(step, ()))
+    entries = list(layer.as_snapshot().states.get(step, ()))
     for its_hash, (key, value) in zip(hashes_of([key for key, _ in entries]), entries):
         ranges.setdefault(its_hash >> (_HASH_BITS - bits), []).append((key, (its_hash, value)))
     return [iter([ranges.get(number, []) for number in range(1 << bits)])]

@@ -173,7 +173,7 @@ class Outbox:
         return len(self._waiting)
 
 
-def let_go(outboxes: Iterable[Outbox], poller: zmq.Poller) -> None:
+def drop_all(outboxes: Iterable[Outbox], poller: zmq.Poller) -> None:
     """Close outboxes, and drop the frames that wait in them."""
     for outbox in dict.fromkeys(outboxes):
         if outbox.socket in poller:

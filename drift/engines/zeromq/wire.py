@@ -30,7 +30,7 @@ from drift.machines.nodes.messages import (
     Batch,
     BreakOff,
     Committed,
-    CutPiece,
+    CutReply,
     Done,
     Finished,
     Message,
@@ -64,7 +64,7 @@ class Kind(enum.IntEnum):
     DONE = 7
     BREAK_OFF = 8
     TAKE_CUT = 9
-    CUT_PIECE = 10
+    CUT_REPLY = 10
     COMMITTED = 11
 
 
@@ -78,7 +78,7 @@ _kinds: dict[type, Kind] = {
     Done: Kind.DONE,
     BreakOff: Kind.BREAK_OFF,
     TakeCut: Kind.TAKE_CUT,
-    CutPiece: Kind.CUT_PIECE,
+    CutReply: Kind.CUT_REPLY,
     Committed: Kind.COMMITTED,
 }
 _pack = msgspec.msgpack.Encoder().encode

@@ -12,7 +12,7 @@ from drift.machines.nodes.links import ABOVE_ALL, cut_columns
 from drift.machines.nodes.messages import (
     Batch,
     BreakOff,
-    CutPiece,
+    CutReply,
     Finished,
     Halt,
     Halted,
@@ -36,7 +36,7 @@ from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.payloads import of_kind
 from drift_graph.segments import has_borders
 
-_PIECE_BYTES = 8 << 20
+_MESSAGE_BYTES = 8 << 20
 
 
 class BarrierNode(Node):
@@ -93,7 +93,7 @@ class BarrierNode(Node):
                 if message.cut:  # after all items below the cut, and before those that a later notice releases
                     sends += self._release() if self.minimal_time != before and not self._ended else []
                     if not self._has_failed:  # a run would resume after the failure from a cut above it
-                        sends.append(Send(CALLER, CutPiece(message.cut, BARRIER, message.time, [])))
+                        sends.append(Send(CALLER, CutReply(message.cut, BARRIER, message.time, [])))
                     before = self.minimal_time
             elif isinstance(message, BreakOff):
                 self.minimal_time, breaks_off = max(self.minimal_time, message.time), True
@@ -107,17 +107,17 @@ class BarrierNode(Node):
 
     def unsent(self, send: Send, error: Exception) -> list[Send]:
         """Send the halves of a piece that is too long."""
-        piece = send.message
-        if not isinstance(error, Oversized) or not isinstance(piece, ReleasedMessage):
+        message = send.message
+        if not isinstance(error, Oversized) or not isinstance(message, ReleasedMessage):
             raise error
-        if len(piece.released.metas) < 2:
-            position, metas, _, sinks, _ = piece.released
+        if len(message.released.metas) < 2:
+            position, metas, _, sinks, _ = message.released
             sink = sinks if isinstance(sinks, str) else sinks[0]
             raise ProcessError(
                 f"item {position} of the output, for sink {sink!r} (meta {metas[0].hex()}), cannot be sent: {error}; "
                 f"all before it is released; {error.advice}"
             ) from None
-        return [Send(CALLER, half) for half in _halves(piece)]
+        return [Send(CALLER, half) for half in _halves(message)]
 
     def _release(self) -> list[Send]:
         sends: list[Send] = []
@@ -127,8 +127,8 @@ class BarrierNode(Node):
             released, self.machine.encoded = Released(self.machine.position, [], [], ""), ()
         if released is not None:
             blocks = self.machine.digest.blocks[full:]
-            piece = ReleasedMessage(released, self.minimal_time, self.machine.encoded, full, blocks)
-            sends += [Send(CALLER, each) for each in _pieces(piece)]
+            message = ReleasedMessage(released, self.minimal_time, self.machine.encoded, full, blocks)
+            sends += [Send(CALLER, each) for each in _split(message)]
         failed = self._has_failed = released is not None and released.error is not None
         if failed or self.minimal_time == END_OF_TIME:
             if len(self.machine) and not failed:
@@ -155,25 +155,25 @@ def _above(columns: Columns, last: bytes) -> Columns:
     return cut_columns(columns, last + b"\0", ABOVE_ALL)
 
 
-def _pieces(piece: ReleasedMessage) -> list[ReleasedMessage]:
-    """A piece of the output, split into several if it is large: nobody needs it all at once."""
-    size = sum(len(each.metas) + len(each.payloads) for each in piece.encoded)
-    if size <= _PIECE_BYTES or len(piece.released.metas) < 2:
-        return [piece]
-    return [part for half in _halves(piece) for part in _pieces(half)]
+def _split(message: ReleasedMessage) -> list[ReleasedMessage]:
+    """A batch of the output as several messages if it is large: nobody needs it all at once."""
+    size = sum(len(each.metas) + len(each.payloads) for each in message.encoded)
+    if size <= _MESSAGE_BYTES or len(message.released.metas) < 2:
+        return [message]
+    return [part for half in _halves(message) for part in _split(half)]
 
 
-def _halves(piece: ReleasedMessage) -> list[ReleasedMessage]:
-    position, metas, payloads, sinks, error = piece.released
+def _halves(message: ReleasedMessage) -> list[ReleasedMessage]:
+    position, metas, payloads, sinks, error = message.released
     middle = len(metas) // 2
     halves: list[ReleasedMessage] = []
     for half, below, last_error in (
         (slice(middle), global_time_of(metas[middle]), None),
-        (slice(middle, None), piece.minimal_time, error),
+        (slice(middle, None), message.minimal_time, error),
     ):
         its_metas, its_payloads = metas[half], of_kind(payloads, payloads[half])
         its_sinks = sinks if isinstance(sinks, str) else sinks[half]
         released = Released(position + (half.start or 0), its_metas, its_payloads, its_sinks, last_error)
         encoded = encoded_pieces(its_metas, its_payloads)
-        halves.append(ReleasedMessage(released, below, encoded, piece.first_block, piece.blocks))
+        halves.append(ReleasedMessage(released, below, encoded, message.first_block, message.blocks))
     return halves

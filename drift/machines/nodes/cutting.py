@@ -63,10 +63,10 @@ class CutPace:
         self._fed_bytes = fed_bytes
 
     def taken(self, now_s: float, cost_s: float, log_bytes: int) -> None:
-        """Note that all pieces of the cut have come, or will not come.
+        """Note that all snapshots of the cut have come, or will not come.
 
         Args:
-            cost_s: the longest time that a worker took to write its piece.
+            cost_s: the longest time that a worker took to write its snapshot.
             log_bytes: still in the link logs, since they are above the cut.
         """
         self._bytes_max = max(LOG_BYTES_MAX, 2 * log_bytes)

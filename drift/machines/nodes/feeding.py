@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from drift.machines.maps import Ports
 from drift.machines.nodes.gathering import Gathering
 from drift.machines.nodes.intake import Fed, Intake
-from drift.machines.nodes.keeping import Keeping
 from drift.machines.nodes.links import least_time
 from drift.machines.nodes.messages import (
     Batch,
     BreakOff,
     Committed,
-    CutPiece,
+    CutReply,
     Finished,
     Halt,
     Halted,
@@ -35,8 +34,9 @@ from drift.machines.nodes.messages import (
 )
 from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Node, Send, ack_message, granule_of, tracked, unsent_batch
 from drift.machines.nodes.pacing import needs_pace
+from drift.machines.nodes.rewind_log import RewindLog
 from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER, Part, Piece, Router
+from drift.machines.worker import BARRIER, Part, Router, Snapshot
 from drift_acker.ledger import Ledger, ack_of
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
@@ -57,10 +57,10 @@ class FeedNode(Node):
         intake: the run's sources; this node sets how much is read from them at once.
         batches_ahead_max: batches that may be in flight; two for each worker and two more, if None.
         turn_items: items that one worker maps before the next has its turn; a batch, if None.
-        keeping: stores what recovery needs; None: nothing is stored.
+        rewind_log: stores what recovery needs; None: nothing is stored.
 
     Attributes:
-        keeping: the argument.
+        rewind_log: the argument.
         minimal_time: from the last notice.
         held_by: rank of the source that holds minimal time, or -1.
         fed_again: items that were fed again after the run went back to a cut.
@@ -79,10 +79,10 @@ class FeedNode(Node):
         *,
         batches_ahead_max: int | None = None,
         turn_items: int | None = None,
-        keeping: Keeping | None = None,
+        rewind_log: RewindLog | None = None,
     ) -> None:
         self.receivers = [*range(workers), BARRIER, ACKER]
-        self.keeping = keeping
+        self.rewind_log = rewind_log
         self.minimal_time = BEGINNING
         self.held_by = -1
         self._released: list[ReleasedMessage] = []
@@ -140,47 +140,47 @@ class FeedNode(Node):
                 self.minimal_time = max(self.minimal_time, message.minimal_time)
                 self._released.append(message)
                 self.error = message.released.error or self.error
-                if self.keeping is not None:
-                    self.keeping.note_released(message)
+                if self.rewind_log is not None:
+                    self.rewind_log.note_released(message)
             elif isinstance(message, Pace):
                 self._intake.batch_items = message.items
-            elif isinstance(message, CutPiece):
-                sends += self._note_piece(message, now_s)
+            elif isinstance(message, CutReply):
+                sends += self._note_reply(message, now_s)
             elif isinstance(message, Finished):
                 self.finished = message
         return sends + self._take_cut(now_s) + self._end()
 
     def _take_cut(self, now_s: float) -> list[Send]:
-        if self.keeping is None or not self.restored:
+        if self.rewind_log is None or not self.restored:
             return []
-        cut = self.keeping.take(now_s, self.minimal_time)
+        cut = self.rewind_log.take(now_s, self.minimal_time)
         return [Send(ACKER, cut)] if cut is not None else []
 
-    def _note_piece(self, piece: CutPiece, now_s: float) -> list[Send]:
-        if self.keeping is None:  # the piece was in flight when keeping stopped
+    def _note_reply(self, reply: CutReply, now_s: float) -> list[Send]:
+        if self.rewind_log is None:  # the reply was in flight when logging stopped
             return []
-        cut = self.keeping.note_piece(piece, now_s)
+        cut = self.rewind_log.note_reply(reply, now_s)
         return [Send(worker, Committed(cut)) for worker in range(self._workers)] if cut is not None else []
 
     @property
     def awaits_room(self) -> bool:
         """Whether feeding waits for room for a cut: turns without messages try to take one."""
-        return self.keeping is not None and self.keeping.is_full(self.minimal_time)
+        return self.rewind_log is not None and self.rewind_log.is_full(self.minimal_time)
 
-    def stop_keeping(self) -> list[Send]:
+    def stop_logging(self) -> list[Send]:
         """Stop storing data for recovery, in all nodes: no process will be replaced any more."""
-        self.keeping = None
-        return [Send(worker, Committed(END_OF_TIME, keeps=False)) for worker in range(self._workers)]
+        self.rewind_log = None
+        return [Send(worker, Committed(END_OF_TIME, restarts=False)) for worker in range(self._workers)]
 
-    def begin_at(self, cut: bytes, output: Restart, piece: Piece) -> None:
+    def begin_at(self, cut: bytes, output: Restart, snapshot: Snapshot) -> None:
         """Resume from a cut that another run committed, before anything is fed."""
-        assert self.keeping is not None
+        assert self.rewind_log is not None
         self.minimal_time = cut
-        self.keeping.begin_at(cut, output, piece)
+        self.rewind_log.begin_at(cut, output, snapshot)
 
     def take_released(self) -> list[ReleasedMessage]:
-        """The pieces of the output received since the last call."""
-        if self.keeping is not None and self.keeping.holds:
+        """The batches of output received since the last call."""
+        if self.rewind_log is not None and self.rewind_log.holds:
             return []
         released, self._released = self._released, []
         return released
@@ -194,7 +194,7 @@ class FeedNode(Node):
 
     @property
     def has_released(self) -> bool:
-        """Whether pieces of the output wait for `take_released`."""
+        """Whether batches of output wait for `take_released`."""
         return bool(self._released)
 
     @property
@@ -205,31 +205,31 @@ class FeedNode(Node):
     @property
     def position(self) -> int:
         """The position of the next item to come from the barrier."""
-        return self.keeping.position if self.keeping is not None else 0
+        return self.rewind_log.position if self.rewind_log is not None else 0
 
     @property
     def since(self) -> bytes:
         """The committed cut, from which replaced processes start."""
-        return self.keeping.since if self.keeping is not None else BEGINNING
+        return self.rewind_log.since if self.rewind_log is not None else BEGINNING
 
-    def pieces_of(self, worker: int) -> list[bytes]:
-        """Names of the pieces that a replaced worker starts with."""
-        return self.keeping.pieces_of(worker) if self.keeping is not None else []
+    def snapshots_of(self, worker: int) -> list[bytes]:
+        """Names of the snapshots that a replaced worker starts with."""
+        return self.rewind_log.snapshots_of(worker) if self.rewind_log is not None else []
 
     def restart(self) -> Restart:
         """The state that a replaced barrier resumes from."""
-        assert self.keeping is not None
-        return self.keeping.restart()
+        assert self.rewind_log is not None
+        return self.rewind_log.restart()
 
-    def place_of(self, cut: bytes) -> str:
+    def described(self, cut: bytes) -> str:
         """The position of a cut in the input, in words."""
-        return self.keeping.place_of(cut, self._again) if self.keeping is not None else ""
+        return self.rewind_log.described(cut, self._again) if self.rewind_log is not None else ""
 
     def rewind(self, order: Rewind) -> None:
         """Go back: items at or above the cut are fed again, with the same metas and heartbeats."""
-        assert self.keeping is not None
+        assert self.rewind_log is not None
         self.minimal_time = order.cut
-        self._again = self.keeping.go_back(order, self._again)
+        self._again = self.rewind_log.rewind(order, self._again)
         self.fed_again += sum(len(fed.arrived.metas) for fed in self._again)
         self._replaced = order
         self._restored_at = order.cut
@@ -242,11 +242,11 @@ class FeedNode(Node):
 
     def go(self) -> list[Send]:
         """Send replaced processes the items that they had below the cut; nothing else comes below it."""
-        assert self.keeping is not None
+        assert self.rewind_log is not None
         order, batches = self._replaced, []
         sends: list[Send] = []
         for receiver in order.replaced:
-            for parts in self.keeping.links.between(receiver, order.since, order.cut):
+            for parts in self.rewind_log.links.between(receiver, order.since, order.cut):
                 batches.append(Batch(least_time(parts), self._ledger.checksum(), parts))
                 sends.append(Send(receiver, batches[-1]))
         ack = ack_of((), map(tracked, batches), [(0, order.cut)])
@@ -265,15 +265,15 @@ class FeedNode(Node):
             granule = granule_of([(name, columns)])
             for receiver, parts in self._route(name, columns).items():
                 batches.append(Batch(granule, self._ledger.checksum(), parts))
-                kept = self.keeping.links.keep(receiver, parts) if self.keeping is not None else None
-                sends.append(Send(receiver, batches[-1], kept))
+                logged = self.rewind_log.links.log(receiver, parts) if self.rewind_log is not None else None
+                sends.append(Send(receiver, batches[-1], logged))
             if batches:
                 self._batches += 1
                 self._items += len(arrived.metas)
                 self._sent.append((self._batches, granule))
         self._heartbeats[rank] = arrived.heartbeat
-        if self.keeping is not None:
-            self.keeping.note_fed(fed, self._intake.machines[rank].above_all_seen())
+        if self.rewind_log is not None:
+            self.rewind_log.note_fed(fed, self._intake.machines[rank].above_all_items())
         ack = ack_of((), map(tracked, batches), [(rank, arrived.heartbeat)])
         return [*sends, Send(ACKER, ack_message(ack, len(arrived.metas) if batches else 0))]
 
@@ -300,10 +300,10 @@ class FeedNode(Node):
         self.held_by = notice.held_by
         if notice.time >= self._restored_at:
             self._restored_at = BEGINNING
-        if self.keeping is not None:
-            self.keeping.settle(self.minimal_time)
-        known, in_flight = notice.batches, notice.in_flight
-        self._sent = [(number, granule) for number, granule in self._sent if number > known or granule >= in_flight]
+        if self.rewind_log is not None:
+            self.rewind_log.settle(self.minimal_time)
+        processed, in_flight = notice.batches, notice.in_flight
+        self._sent = [(number, granule) for number, granule in self._sent if number > processed or granule >= in_flight]
         batches, items, tombstones = self._learned
         through = self._sent[0][0] - 1 if self._sent else self._batches
         if through > batches and not self._paced:  # all corrections of what was fed until the last time are known

@@ -153,7 +153,7 @@ class Intake:
         machine = self.machines[rank]
         made = machine.heartbeat
         if payloads is None:
-            self._kept[rank] = machine.above_all_seen()
+            self._kept[rank] = machine.above_all_items()
             return self._fed(rank, Arrived([], [], machine.finish(), [], None))
         if payloads:
             self._last_item_s[rank] = self._last_given_s[rank] = now_s

@@ -18,17 +18,17 @@ from drift_graph.item import Columns
 from drift_graph.meta import global_time_of
 from drift_graph.metas import greatest_meta
 
-#: Every meta is below.
+#: Above every meta.
 ABOVE_ALL = b"\xff" * 16
 
 
-class Kept:
+class LoggedBatch:
     """A batch in a link log.
 
     Attributes:
-        generation: that sent it.
+        generation: the generation that sent it.
         greatest: no meta in it is above.
-        content: its parts, or the bytes they were sent as; None if it was not sent, and others were sent instead.
+        content: its parts, or the bytes they were sent as; None if other batches were sent in its place.
     """
 
     __slots__ = ("generation", "greatest", "content")
@@ -43,28 +43,28 @@ class LinkLogs:
     """See the module.
 
     Args:
-        opened: decodes the bytes that a batch was sent as into its parts.
+        decode: turns the bytes that a batch was sent as into its parts.
 
     Attributes:
-        generation: that sends now.
+        generation: the generation that sends now.
     """
 
-    def __init__(self, opened: Callable[[bytes], list[Part]]) -> None:
+    def __init__(self, decode: Callable[[bytes], list[Part]]) -> None:
         self.generation = 0
-        self._opened = opened
-        self._kept: dict[int, list[Kept]] = {}
-        self._uncounted: list[Kept] = []
+        self._decode = decode
+        self._batches: dict[int, list[LoggedBatch]] = {}
+        self._uncounted: list[LoggedBatch] = []
         self._counted_bytes = 0
-        self._cuts: list[tuple[int, bytes]] = []  # to which each generation went back; neither goes back
+        self._cuts: list[tuple[int, bytes]] = []  # the cut that each generation began at; both increase
 
-    def keep(self, to: int, parts: list[Part]) -> Kept:
+    def log(self, to: int, parts: list[Part]) -> LoggedBatch:
         """Log a batch that is sent; the transport may replace its content with the bytes it was sent as."""
-        kept = Kept(self.generation, max(map(greatest_meta, (columns.metas for _, columns in parts))), parts)
-        self._kept.setdefault(to, []).append(kept)
-        self._uncounted.append(kept)
-        return kept
+        batch = LoggedBatch(self.generation, max(map(greatest_meta, (columns.metas for _, columns in parts))), parts)
+        self._batches.setdefault(to, []).append(batch)
+        self._uncounted.append(batch)
+        return batch
 
-    def go_back(self, generation: int, cut: bytes) -> None:
+    def rewind(self, generation: int, cut: bytes) -> None:
         """Void items at or above the cut, since they will be sent again."""
         self.generation = generation
         self._cuts.append((generation, cut))
@@ -72,50 +72,50 @@ class LinkLogs:
     def reset(self, generation: int) -> None:
         """Clear the logs, since the sender is replaced: the new process logs its items again."""
         self.generation = generation
-        self._kept, self._cuts = {}, []
+        self._batches, self._cuts = {}, []
         self._count_anew()
 
     def commit(self, cut: bytes) -> None:
-        """Drop batches below the cut, since nobody goes back below it any more."""
-        for to, batches in self._kept.items():
-            self._kept[to] = [kept for kept in batches if kept.greatest >= cut and kept.content is not None]
+        """Drop batches below the cut, since no rewind goes below it any more."""
+        for to, batches in self._batches.items():
+            self._batches[to] = [batch for batch in batches if batch.greatest >= cut and batch.content is not None]
         self._count_anew()
 
     def _count_anew(self) -> None:
-        self._uncounted = [kept for batches in self._kept.values() for kept in batches]
+        self._uncounted = [batch for batches in self._batches.values() for batch in batches]
         self._counted_bytes = 0
 
     def between(self, to: int, since: bytes, cut: bytes) -> Iterator[list[Part]]:
         """The valid items on a link at or above `since` and below `cut`, batch by batch."""
-        for kept in self._kept.get(to, ()):
-            if kept.content is None or kept.greatest < since:
+        for batch in self._batches.get(to, ()):
+            if batch.content is None or batch.greatest < since:
                 continue
-            end = min([cut, *(each for generation, each in self._cuts if generation > kept.generation)])
-            content = kept.content
-            parts = cut_parts(self._opened(content) if isinstance(content, bytes) else content, since, end)
+            end = min([cut, *(each for generation, each in self._cuts if generation > batch.generation)])
+            content = batch.content
+            parts = cut_parts(self._decode(content) if isinstance(content, bytes) else content, since, end)
             if parts:
                 yield parts
 
     def __len__(self) -> int:
         """The number of logged batches."""
-        return sum(map(len, self._kept.values()))
+        return sum(map(len, self._batches.values()))
 
     @property
-    def kept_bytes(self) -> int:
+    def logged_bytes(self) -> int:
         """Bytes of batches that were sent as bytes; others count as 0."""
         new, self._uncounted = self._uncounted, []
-        self._counted_bytes += sum(len(kept.content) for kept in new if isinstance(kept.content, bytes))
+        self._counted_bytes += sum(len(batch.content) for batch in new if isinstance(batch.content, bytes))
         return self._counted_bytes
 
 
 def cut_parts(parts: Iterable[Part], since: bytes, end: bytes) -> list[Part]:
     """The items of parts at or above `since` and below `end`."""
-    left = ((name, cut_columns(columns, since, end)) for name, columns in parts)
-    return [(name, columns) for name, columns in left if columns.metas]
+    inside = ((name, cut_columns(columns, since, end)) for name, columns in parts)
+    return [(name, columns) for name, columns in inside if columns.metas]
 
 
 def cut_columns(columns: Columns, since: bytes, end: bytes) -> Columns:
-    """The same of columns in any order."""
+    """The items of columns, in any order, at or above `since` and below `end`."""
     inside = [at for at, meta in enumerate(columns.metas) if since <= meta < end]
     if len(inside) == len(columns.metas):
         return columns

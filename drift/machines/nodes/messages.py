@@ -3,8 +3,8 @@
 Invariant: a message is a value: it may be carried as an object or as bytes, late, or out of order; only the acks of one
 sender that carry heartbeats keep their order.
 
-Why: batches and acks are counted, and so may come in any order. Minimal time never goes back, so of two notices the
-greater counts. A heartbeat must not overtake the ack of the items before it, so the two travel together, and in order.
+Why: batches and acks are counted, so they may come in any order. Minimal time never decreases, so of two notices the
+greater counts. A heartbeat must not overtake the ack of the items before it, so both are in one message, and in order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from drift.machines.nodes.pieces import PieceName
+from drift.machines.nodes.snapshots import SnapshotName
 from drift.machines.worker import Part
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded
@@ -32,8 +32,8 @@ class AckMessage(msgspec.Struct, array_like=True):
     """One atomic ack; see `drift_acker.table.Ack`.
 
     Attributes:
-        items: of the input, fed with it.
-        tombstones: made since the last ack of this process.
+        items: input items that are fed with it.
+        tombstones: those that the process has made since its last ack.
     """
 
     cells: list[tuple[bytes, int]]
@@ -44,16 +44,16 @@ class AckMessage(msgspec.Struct, array_like=True):
 
 
 class MinimalTime(msgspec.Struct, array_like=True):
-    """Where the acker's table stands.
+    """The acker's notice of minimal time.
 
     Attributes:
         time: minimal time.
-        in_flight: the least granule with a message in flight; END_OF_TIME where there is none.
-        held_by: rank of the source that holds minimal time, or -1 where a message does.
-        batches: that the calling process had fed, of all that the table knew of.
-        heartbeat: the least of all sources: no item of the input comes below it any more.
-        tombstones: that all workers have told of so far.
-        cut: the number of a cut that is to be taken at this very time, or 0.
+        in_flight: the least granule with a message in flight; END_OF_TIME if there is none.
+        held_by: rank of the source that holds minimal time, or -1 if a message does.
+        batches: how many batches of the calling process the acker had been told of.
+        heartbeat: the least heartbeat of all sources: no input item will come below it.
+        tombstones: how many all workers have reported so far.
+        cut: the number of a cut to take at exactly this time, or 0.
     """
 
     time: bytes
@@ -66,51 +66,52 @@ class MinimalTime(msgspec.Struct, array_like=True):
 
 
 class TakeCut(msgspec.Struct, array_like=True):
-    """A cut is to be taken, where minimal time stands now: the acker says where that is."""
+    """Order to the acker: take a cut at the present minimal time, and name it in a notice."""
 
     number: int
 
 
-class CutPiece(msgspec.Struct, array_like=True):
-    """What a worker has for a cut; of the barrier, that it has sent all that is below.
+class CutReply(msgspec.Struct, array_like=True):
+    """The reply of a worker or the barrier to a notice that names a cut; the barrier has sent all output below the cut.
 
     Attributes:
-        cut: where minimal time stood.
-        pieces: of this cut, and of those before that were not committed as far as the worker knows; None where there is
-            none, and the cut cannot be committed.
-        error: why there will never be one: a state that cannot be pickled.
-        no_room: why there is none now.
-        tried_s: what it took to find that out.
+        cut: the minimal time of the notice.
+        snapshots: the worker's snapshots, of this cut and of earlier ones that may not be committed; None if it has
+            none of this cut, which then cannot be committed.
+        error: why there will never be a snapshot: a state cannot be pickled.
+        no_room: why there is no snapshot now.
+        tried_s: the seconds that the failed attempt took.
     """
 
     number: int
     sender: int
     cut: bytes
-    pieces: list[PieceName] | None
+    snapshots: list[SnapshotName] | None
     error: str = ""
     no_room: str = ""
     tried_s: float = 0.0
 
 
 class Committed(msgspec.Struct, array_like=True):
-    """A cut is committed: nobody begins anew below it.
+    """A cut is committed: no process will restart below it.
 
     Attributes:
-        keeps: others may still begin anew; else nothing more is kept for them.
+        restarts: whether processes may still be restarted; if not, nothing more is logged for them.
     """
 
     cut: bytes
-    keeps: bool = True
+    restarts: bool = True
 
 
 class ReleasedMessage(msgspec.Struct, array_like=True):
-    """A piece of the output; `encoded` has it as bytes, where they are at hand: on arrival as one, over the blocks.
+    """A batch of the output.
 
     Attributes:
-        minimal_time: all output below it is in this piece and those before.
-        first_block, blocks: number of the first of the digest's blocks that became full with this piece or with those
-            that were released together with it, and their hashes.
-        carried: the message as it was carried, to be opened again by who keeps it.
+        minimal_time: all output below it is in this batch and those before.
+        encoded: the items as bytes, if they were encoded already; on arrival one for the whole batch.
+        first_block, blocks: the number of the first of the digest's blocks that became full with this batch or with
+            batches released together with it, and the hashes of these blocks.
+        carried: the bytes the message was carried as, for a receiver that decodes it again later.
     """
 
     released: Released
@@ -122,7 +123,7 @@ class ReleasedMessage(msgspec.Struct, array_like=True):
 
 
 class Finished(msgspec.Struct, array_like=True):
-    """Everything is released that will be; the digest is of all of it."""
+    """All output is released; the digest is of all of it."""
 
     digest: str
     blocks: list[bytes]
@@ -135,32 +136,34 @@ class Pace(msgspec.Struct, array_like=True):
 
 
 class BreakOff(msgspec.Struct, array_like=True):
-    """The run ends at a minimal time before the end: the barrier releases to there, and answers with `Finished`."""
+    """Order to the barrier: release all output below this minimal time, at which the run ends early; it answers with
+    `Finished`.
+    """
 
     time: bytes
 
 
 class Done(msgspec.Struct, array_like=True):
-    """A worker that feeds itself has failed, and all are to end."""
+    """A worker that feeds itself has failed, so all are to end."""
 
     worker: int
 
 
 class Halt(msgspec.Struct, array_like=True):
-    """A process of the run has died: take no more turns until you are told to go on."""
+    """Order: a process of the run has died; take no turns until `Go`."""
 
     generation: int
 
 
 class Restart(msgspec.Struct, array_like=True):
-    """What a barrier that is begun anew goes on from: what the calling process has received.
+    """The state that a replaced barrier resumes from, made from the output that the calling process received.
 
     Attributes:
         position: of the next item.
-        last: the meta of the last.
+        last: the meta of the last item.
         blocks: hashes of the digest's full blocks.
-        opened: of the block that is not full, what was released before this run went on.
-        metas, payloads: of that block, what came after it.
+        opened: the items of the open block that were released before this run resumed.
+        metas, payloads: the other items of the open block.
     """
 
     position: int
@@ -172,17 +175,18 @@ class Restart(msgspec.Struct, array_like=True):
 
 
 class Rewind(msgspec.Struct, array_like=True):
-    """Go back to a cut.
+    """Order: rewind to a cut.
 
     Attributes:
-        generation: that begins with it.
+        generation: the generation that begins with it.
         cut: a minimal time that was reached; survivors forget what is at or above it.
-        since: from where those in `replaced` begin anew; minimal time is counted from here.
-        replaced: workers, and the barrier, that begin anew.
-        restart: for the barrier, where it is one of them.
-        pieces: names of those of the committed cut, for a worker that is one of them.
-        watched: the last tries ended at this cut: calls of users' functions are written down until minimal time passes.
-        refused: identities of calls that have ended their processes and are not made again, and why.
+        since: the committed cut, from which replaced processes start, and minimal time as well.
+        replaced: the roles that are replaced: workers, the barrier.
+        restart: for a replaced barrier, its state.
+        snapshots: for a replaced worker, the names of its snapshots up to the committed cut.
+        watched: whether to log calls of users' functions until minimal time passes the cut, since earlier recoveries
+            ended at it.
+        refused: calls that are not made again because they ended their processes: their identities, and why.
     """
 
     generation: int
@@ -190,13 +194,13 @@ class Rewind(msgspec.Struct, array_like=True):
     since: bytes
     replaced: list[int]
     restart: Restart | None = None
-    pieces: Sequence[bytes] = ()
+    snapshots: Sequence[bytes] = ()
     watched: bool = False
     refused: dict[bytes, str] = {}
 
 
 class Go(msgspec.Struct, array_like=True):
-    """All have gone back: send, and take turns."""
+    """Order: all have rewound; send, and take turns again."""
 
     generation: int
 
@@ -205,9 +209,9 @@ class Halted(msgspec.Struct, array_like=True, tag=True):
     """The answer to `Halt`.
 
     Attributes:
-        minimal_time: the greatest it has heard of.
-        position: barrier: of the next item; what is before was sent to the calling process.
-        finished: barrier: it has sent its last message.
+        minimal_time: the greatest that the process knows.
+        position: of the barrier's next item; those before were sent to the calling process.
+        finished: whether the barrier has sent its last message.
     """
 
     generation: int
@@ -235,16 +239,16 @@ Message = (
     | Done
     | BreakOff
     | TakeCut
-    | CutPiece
+    | CutReply
     | Committed
 )
 
 
 class Oversized(Exception):
-    """A message that is longer than whoever carries it can carry.
+    """A message is longer than the transport can carry.
 
     Attributes:
-        advice: what to do where it is one item.
+        advice: what to do if the message is a single item.
     """
 
     advice = "keep such data in a file or a store and send where it is, or use engine='local'"

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from drift.machines.nodes.links import Kept
+from drift.machines.nodes.links import LoggedBatch
 from drift.machines.nodes.messages import (
     AckMessage,
     Answer,
@@ -41,9 +41,9 @@ from drift_graph.meta import global_time_of, varint
 from drift_graph.metas import least_meta
 from drift_graph.operators import Sink
 
-#: Who a message is for, besides a worker's index and BARRIER: the acker, and the calling process.
+#: Receivers besides a worker's index and BARRIER: the acker, and the calling process.
 ACKER, CALLER = -2, -3
-#: The numbers by which ledgers and frames tell senders apart; worker w has w + 1.
+#: The numbers by which ledgers and frames distinguish senders; worker w has w + 1.
 CALLER_NUMBER, BARRIER_NUMBER = 0, 0xFFFE
 
 
@@ -52,25 +52,25 @@ class Send(NamedTuple):
 
     to: int
     message: Message
-    kept: Kept | None = None  # where the node keeps it for one that may have to be replaced
+    logged: LoggedBatch | None = None  # its entry in the link log, if there is one
 
 
 class Node:
     """What all nodes are.
 
-    When another process dies, a node goes back to a cut: it halts, rewinds and goes on by orders, never by itself.
+    When another process dies, a node rewinds to a cut: it halts, rewinds and resumes by orders, never by itself.
 
     Attributes:
-        messages_max: most messages that it takes in one turn: enough for late items to meet what they correct, few
+        messages_max: the most messages that it takes in one turn: enough for late items to meet what they correct, few
             enough to stay responsive.
-        wake_s: the moment on its clock at which it wishes for a turn though nothing comes; math.inf for none.
-        receivers: to whom it sends.
-        tombstones: made so far, by a worker.
+        wake_s: the moment on its clock at which it needs a turn even without messages; math.inf for none.
+        receivers: the roles it sends to.
+        tombstones: how many a worker has made so far.
         held_by_message: whether the acker waits for a message, and not for a source.
-        generation: of the messages that it takes and sends; one more each time that all go back.
+        generation: of the messages that it takes and sends; increased by each rewind of the run.
         log_bytes: of link logs, as of the last notice.
-        watched: calls of users' functions are to be written down.
-        halted: it takes no turns; who carries its messages goes on carrying those that it has sent.
+        watched: whether calls of users' functions are logged.
+        halted: whether it takes no turns; messages that it has sent are still carried.
     """
 
     messages_max = 16
@@ -85,19 +85,19 @@ class Node:
     _ordered = 0  # generation of the last order
 
     def part(self, role: int) -> Node:
-        """The node of a role, where several are one."""
+        """The node of a role, if this node combines several."""
         return self
 
     def through(self, sends: list[Send], now_s: float) -> list[Send]:
-        """What leaves of what one of the nodes has to send, where several are one."""
+        """The messages that leave the process, of those that one of its combined nodes sends."""
         return sends
 
     def stand_by(self) -> None:
-        """Take no turns before an order says so."""
+        """Take no turns until an order."""
         self.halted = True
 
     def obey(self, order: Order) -> tuple[list[Send], Answer | None]:
-        """What to send, and to answer, when the calling process says how to go on; older orders are passed over."""
+        """Obey an order of the calling process; returns messages to send, and the answer. Older orders are ignored."""
         if order.generation < self._ordered:
             return [], None
         self._ordered = order.generation
@@ -113,42 +113,42 @@ class Node:
         return self.go(), None
 
     def halt(self, order: Halt) -> Halted:
-        """How far it has come."""
+        """Halt; returns the minimal time that it knows."""
         raise NotImplementedError
 
     def rewind(self, order: Rewind) -> None:
-        """Go back to a cut, or begin anew where it is one of the replaced."""
+        """Rewind to a cut; a replaced process restores its state as of the committed cut."""
         raise NotImplementedError
 
     def go(self) -> list[Send]:
-        """All have gone back: what to send before anything else."""
+        """Resume, since all have rewound; returns what to send before anything else."""
         return []
 
     def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
-        """Handle what has come.
+        """Handle messages.
 
         Args:
             messages: at most `messages_max`, in the order in which they came.
-            now_s: what the clock says.
-            took_s: how long the last turn took, with the sending of what it returned.
+            now_s: the clock reading.
+            took_s: how long the last turn took, including the sending of its messages.
 
         Returns:
-            What to send, in order.
+            The messages to send, in order.
         """
         raise NotImplementedError
 
     def unsent(self, send: Send, error: Exception) -> list[Send]:
-        """What to send in place of a message that cannot be carried, for example since it is too long."""
+        """The messages to send in place of one that cannot be carried, for example since it is too long."""
         raise error
 
 
 def granule_of(parts: Iterable[Part]) -> bytes:
-    """The least global time in a source's batch: what all that it causes is tracked at."""
+    """The least global time in a source's batch, at which everything that it causes is tracked."""
     return global_time_of(min(least_meta(columns.metas) for _, columns in parts))
 
 
 def tracked(batch: Batch) -> tuple[bytes, int]:
-    """What acks say of a batch."""
+    """The entry of a batch in acks."""
     return batch.granule, batch.checksum
 
 
@@ -157,25 +157,25 @@ def ack_message(ack: Ack, items: int = 0, tombstones: int = 0) -> AckMessage:
 
 
 def unsent_batch(send: Send, error: Exception, ledger: Ledger, dataflow: Dataflow) -> list[Send]:
-    """In place of a batch that cannot be carried its halves; in place of an item, a failure of the step that made it.
+    """Send the halves of a batch that cannot be carried; for a single item, a failure of the step that made it.
 
     The sender takes the batch back: one more ack says that it was consumed here, and the others sent for it. A failure
-    ends the run where the item stands in the order, and what is before it is released.
+    ends the run at the item's position in the order, and all items before it are released.
     """
     batch = send.message
     if not isinstance(batch, Batch):
         raise DriftBug(f"{type(batch).__name__} cannot be sent: {error}") from error
-    pieces = _halves(batch.parts) or [[_unsendable(*batch.parts[0], error, dataflow)]]
-    batches = [Batch(batch.granule, ledger.checksum(), parts) for parts in pieces]
+    halves = _halves(batch.parts) or [[_unsendable(*batch.parts[0], error, dataflow)]]
+    batches = [Batch(batch.granule, ledger.checksum(), parts) for parts in halves]
     ack = ack_of([tracked(batch)], map(tracked, batches))
     return [*(Send(send.to, each) for each in batches), Send(ACKER, ack_message(ack))]
 
 
 def _unsendable(name: str, columns: Columns, error: Exception, dataflow: Dataflow) -> Part:
-    """In place of the one item of a part: a failure of the step that made it."""
+    """The failure that replaces the one item of a part, of the step that made it."""
     metas, payloads, diffs = columns
-    way = [each.operator for each in dataflow.passed(metas[0]) if not isinstance(each.operator, Sink)]
-    failure = unsendable(way[-1], error, payloads[0])
+    path = [each.operator for each in dataflow.passed(metas[0]) if not isinstance(each.operator, Sink)]
+    failure = unsendable(path[-1], error, payloads[0])
     if name in dataflow.groups:  # the item may be on its way to others as well
         metas = [metas[0] + varint(dataflow.ranks[name])]
     return FAILURES, Columns(metas, [failure], diffs)

@@ -5,10 +5,10 @@ at or above it; no process sends a message of a generation before all others acc
 
 Why: recovery has three steps, each begun when all live processes have answered the previous one. 1. They halt, and
 report the minimal time that they know: the greatest is the cut, since a minimal time, once announced, stays true. (The
-barrier's output is received before.) 2. They go back to the cut, and accept messages of the new generation only.
-3. They go on: replaced processes are sent the items that they had below the cut, and all other input is fed again. If a
-process dies meanwhile, recovery starts again at the first step, with the next generation; replaced processes that have
-not reached the cut are restarted again.
+barrier's output is received before.) 2. They rewind to the cut, and accept messages of the new generation only.
+3. They resume: replaced processes are sent the items that they had below the cut, and all other input is fed again. If
+a process dies meanwhile, recovery starts again at the first step, with the next generation; replaced processes that
+have not reached the cut are restarted again.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Call(NamedTuple):
     """A call of a user's function.
 
     Attributes:
-        place: the function, and where it is.
-        given: what it was given, as text.
+        function: its name, file and line.
+        arguments: as text.
         identity: the same for all calls of a function with equal arguments.
     """
 
-    place: str
-    given: str
+    function: str
+    arguments: str
     identity: bytes
 
 
@@ -59,7 +59,7 @@ class Command(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """All processes have reached the cut, and the run goes on."""
+    """All processes have reached the cut, and the run resumes."""
 
     generation: int
     replaced: list[int]
@@ -77,36 +77,38 @@ class RecoveryNode:
 
     Attributes:
         generation: of the run.
-        going_back: whether some processes have not answered yet.
-        went_back_to: the cut from which the last replaced processes started.
+        rewinding: whether some processes have not answered yet.
+        rewound_to: the cut from which the last replaced processes started.
     """
 
     def __init__(self, feed: FeedNode, workers: int) -> None:
         self.generation = 0
-        self.going_back = False
-        self.went_back_to = BEGINNING
+        self.rewinding = False
+        self.rewound_to = BEGINNING
         self._feed = feed
         self._roles = [*range(workers), BARRIER, ACKER]
         self._workers = workers
-        self._anew: set[int] = set()  # begin anew, or have begun and not come to the cut
+        self._restarting: set[int] = set()  # roles that are restarted and have not reached the cut
         self._starting: set[int] = set()
-        self._asked: set[int] = set()  # who has not answered
+        self._awaited: set[int] = set()  # roles that have not answered
         self._halted: dict[int, Halted] = {}
         self._order: Rewind | None = None
-        self._newly: list[tuple[int, Call | None]] = []  # who has died since it was last judged, and in which call
+        self._unjudged: list[
+            tuple[int, Call | None]
+        ] = []  # roles that died since the last judgement, and the call in which each died
         self._deaths: dict[int, int] = {}  # by role, at the last cut
-        self._tries = 0  # that have ended at the last cut
-        self._calls: dict[bytes, int] = {}  # those that processes died in, at the last cut
+        self._tries = 0  # recoveries that ended at the last cut
+        self._calls: dict[bytes, int] = {}  # how many processes died in a call, at the last cut
         self._refused: dict[bytes, str] = {}
         self._cut = BEGINNING
 
     def begin(self) -> list[Effect]:
         """Resume from the cut of another run, before any process has started: all start there."""
         self.generation += 1
-        self._anew = {role for role in self._roles if role != ACKER}
-        self.going_back = True
+        self._restarting = {role for role in self._roles if role != ACKER}
+        self.rewinding = True
         self._feed.obey(Halt(self.generation))
-        return self._go_back()
+        return self._rewind()
 
     def died(self, roles: Iterable[int], calls: Mapping[int, Call] | None = None) -> list[Effect]:
         """Handle the death of processes, once nothing of theirs runs any more.
@@ -119,60 +121,60 @@ class RecoveryNode:
         """
         effects: list[Effect] = []
         for role in roles:
-            self._newly.append((role, (calls or {}).get(role)))
-            self._anew.add(role)
+            self._unjudged.append((role, (calls or {}).get(role)))
+            self._restarting.add(role)
             self._starting.add(role)
             effects.append(Replace(role))
         self.generation += 1
-        self.going_back, self._order = True, None
-        self._asked = {role for role in self._roles if role not in self._starting}
+        self.rewinding, self._order = True, None
+        self._awaited = {role for role in self._roles if role not in self._starting}
         self._halted = {}
         halt = Halt(self.generation)
         self._feed.obey(halt)
-        effects += [Command(role, halt) for role in self._roles if role in self._asked]
-        return effects + self._go_back()
+        effects += [Command(role, halt) for role in self._roles if role in self._awaited]
+        return effects + self._rewind()
 
     def started(self, role: int) -> list[Effect]:
         """Handle the start of a replacement process."""
         self._starting.discard(role)
-        return self._go_back()
+        return self._rewind()
 
     def answered(self, role: int, answer: Answer) -> list[Effect]:
         """Handle a process's answer to an order; answers to older orders are ignored."""
-        if answer.generation != self.generation or role not in self._asked:
+        if answer.generation != self.generation or role not in self._awaited:
             return []
-        self._asked.discard(role)
+        self._awaited.discard(role)
         if isinstance(answer, Halted):
             self._halted[role] = answer
-            return self._go_back()
+            return self._rewind()
         assert isinstance(answer, Rewound)
-        return self._go_on()
+        return self._resume()
 
-    def came(self) -> list[Effect]:
+    def received(self) -> list[Effect]:
         """The effects that are possible after the feed has taken messages."""
-        if self.going_back:
-            return self._go_back()
+        if self.rewinding:
+            return self._rewind()
         order = self._order
         if order is None or not self._feed.restored:
             return []
-        self._order, self._anew = None, set()
+        self._order, self._restarting = None, set()
         return [Recovered(order.generation, order.replaced)]
 
-    def _go_back(self) -> list[Effect]:
+    def _rewind(self) -> list[Effect]:
         """Begin the second step, if the first is done."""
-        if self._order is not None or self._starting or self._asked or not self._has_all_released():
+        if self._order is not None or self._starting or self._awaited or not self._has_all_released():
             return []
         cut = max([self._feed.minimal_time, *(halted.minimal_time for halted in self._halted.values())])
         self._judge(cut)
         replaced = self._replaced()
         since = self._feed.since if replaced else cut
-        self.went_back_to = since
+        self.rewound_to = since
         watched = bool(self._tries >= DEATHS_MAX - 1 or self._refused)
         order = self._order = Rewind(
             self.generation, cut, since, replaced, watched=watched, refused=dict(self._refused)
         )
         self._feed.obey(order)
-        self._asked = set(self._roles)
+        self._awaited = set(self._roles)
         return [Command(role, self._order_of(role, order)) for role in self._roles]
 
     def _order_of(self, role: int, order: Rewind) -> Rewind:
@@ -180,21 +182,21 @@ class RecoveryNode:
         if role not in order.replaced:
             return order
         restart = self._feed.restart() if role == BARRIER else None
-        pieces = self._feed.pieces_of(role) if role != BARRIER else ()
-        return msgspec.structs.replace(order, restart=restart, pieces=pieces)
+        snapshots = self._feed.snapshots_of(role) if role != BARRIER else ()
+        return msgspec.structs.replace(order, restart=restart, snapshots=snapshots)
 
-    def _go_on(self) -> list[Effect]:
+    def _resume(self) -> list[Effect]:
         """Begin the third step, if the second is done."""
-        if self._asked:
+        if self._awaited:
             return []
-        self.going_back = False
+        self.rewinding = False
         go = Go(self.generation)
         effects: list[Effect] = [Command(role, go) for role in self._roles]
         return [*effects, *self._feed.obey(go)[0]]
 
     def _replaced(self) -> list[int]:
         """The processes that start again, without the acker, which has no state to lose."""
-        return [role for role in self._roles if role in self._anew and role != ACKER]
+        return [role for role in self._roles if role in self._restarting and role != ACKER]
 
     def _has_all_released(self) -> bool:
         """Whether all output that the barrier has sent has been received."""
@@ -211,26 +213,26 @@ class RecoveryNode:
         """
         if cut > self._cut:
             self._cut, self._deaths, self._tries, self._calls = cut, {}, 0, {}
-        self._tries += bool(self._newly)
+        self._tries += bool(self._unjudged)
         often: list[int] = []
-        for role, call in self._newly:
+        for role, call in self._unjudged:
             deaths = self._deaths[role] = self._deaths.get(role, 0) + 1
-            seen = 0
+            in_call = 0
             if call is not None:
-                seen = self._calls[call.identity] = self._calls.get(call.identity, 0) + 1
-            if call is not None and call.identity not in self._refused and (deaths >= DEATHS_MAX or seen > 1):
+                in_call = self._calls[call.identity] = self._calls.get(call.identity, 0) + 1
+            if call is not None and call.identity not in self._refused and (deaths >= DEATHS_MAX or in_call > 1):
                 self._refused[call.identity] = (
-                    f"called with ({call.given}) it has ended {role_name(role)} {deaths} times"
+                    f"called with ({call.arguments}) it has ended {role_name(role)} {deaths} times"
                 )
                 del self._deaths[role]
             elif deaths >= DEATHS_MAX:
                 often.append(role)
-        self._newly = []
+        self._unjudged = []
         if often:
             raise ProcessError(
-                f"{role_name(often[0])} died {DEATHS_MAX} times {self._feed.place_of(cut)}, and nothing "
-                f"has gone beyond; everything released before it stands. If a function ends its process at this "
-                f"item, mend it or take the item out of the input; if memory ran out, lower in_flight_max"
+                f"{role_name(often[0])} died {DEATHS_MAX} times {self._feed.described(cut)}, and nothing "
+                f"after that was released; everything released before it stands. If a function ends its process at "
+                f"this item, mend it or take the item out of the input; if memory ran out, lower in_flight_max"
             )
 
 

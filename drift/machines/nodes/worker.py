@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 from drift.machines.cuts import Lookup
-from drift.machines.nodes.links import ABOVE_ALL, Kept, LinkLogs, cut_parts, least_time
-from drift.machines.nodes.messages import Batch, Committed, CutPiece, Halt, Halted, Message, MinimalTime, Rewind
+from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, LoggedBatch, cut_parts, least_time
+from drift.machines.nodes.messages import Batch, Committed, CutReply, Halt, Halted, Message, MinimalTime, Rewind
 from drift.machines.nodes.node import ACKER, CALLER, Node, Send, ack_message, tracked, unsent_batch
-from drift.machines.nodes.pieces import NoRoom, PieceName, Shelf, begun_with, merged
+from drift.machines.nodes.snapshots import NoRoom, Shelf, SnapshotName, merged, restored_from
 from drift.machines.plan import Plan
-from drift.machines.worker import BARRIER, Part, Piece, Worker
+from drift.machines.worker import BARRIER, Part, Snapshot, Worker
 from drift_acker.ledger import LaterHeld, Ledger, ack_of
 from drift_acker.table import Ack
 from drift_graph.functions import safe_text
@@ -42,11 +42,11 @@ class WorkerNode(Node):
         index: which of the workers this is.
         workers: how many there are.
         feeds_itself: the workers feed themselves, so what a source gives comes from neighbours as well.
-        links: keeps what is sent to others, who may have to be replaced; nothing is kept, if None.
-        shelf: where pieces of cuts are kept, with `links`.
+        links: logs what is sent to neighbours, which may have to be replaced; None: nothing is logged.
+        shelf: stores snapshots of cuts, if there are `links`.
 
     Attributes:
-        base: what is known of keys that no piece has: by name of the grouping.
+        base: the lookup for keys that no snapshot has, by name of the grouping.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class WorkerNode(Node):
         self.links = links
         self.base: Callable[[str], Lookup] | None = None
         self._shelf = shelf
-        self._pieces: list[PieceName] | None = []  # that are not committed; None where there can be none
-        self._unkept_piece: Piece | None = None  # for which there was no room
-        self._no_room: NoRoom | None = None  # the last time
-        self._unkept = ""  # why there can be none
+        self._snapshots: list[SnapshotName] | None = []  # not committed yet; None if a state cannot be stored
+        self._unstored_snapshot: Snapshot | None = None  # there was no room for it
+        self._no_room: NoRoom | None = None  # the last error
+        self._unstorable = ""  # why a state cannot be stored
         self._later_sends: dict[int, list[Part]] = {}  # to be sent again
-        self._order: Rewind | None = None  # until minimal time has come to its cut
+        self._order: Rewind | None = None  # until minimal time has reached its cut
         self._watched_to = BEGINNING
         self.receivers = [*(other for other in range(workers) if other != index), BARRIER, ACKER]
-        if links is not None:  # pieces of cuts go to the calling process
+        if links is not None:  # snapshots of cuts go to the calling process
             self.receivers.append(CALLER)
         self._plan = plan
         self._index = index
@@ -79,7 +79,8 @@ class WorkerNode(Node):
         self._ledger = Ledger(index + 1)
         self._later = LaterHeld(self._ledger)
         self._groupings = {name for component in plan.components for name in component}
-        # What these give the calling process sends by keys, in order; to all other groupings neighbours send as well.
+        # The calling process sends the items of these sources by key, in order; all other groupings get items from
+        # neighbours as well.
         sources = [source.name for source in plan.dataflow.sources]
         dealt = {name for name in sources if not feeds_itself and not plan.programs[name].has_maps}
         self._patient = {to for name, program in plan.programs.items() if name not in dealt for to in program.targets}
@@ -88,13 +89,13 @@ class WorkerNode(Node):
         self._begin(BEGINNING)
 
     def _begin(self, reached: bytes) -> None:
-        """Nothing is in flight, and minimal time has come here."""
+        """Start with nothing in flight, at this minimal time."""
         self._unmapped: deque[Batch] = deque()
         self._waiting: list[tuple[bytes, int, Batch]] = []  # a heap by granule
-        self._came = 0
+        self._arrivals = 0
         self._waiting_since_s = 0.0
         self._worked = False  # in the last turn
-        self._batch_s = 0.0  # what that took, when it last did
+        self._batch_s = 0.0  # how long the last such turn took
         self._in_flight = reached
         self._minimal_time = self._heartbeat = reached
 
@@ -102,30 +103,30 @@ class WorkerNode(Node):
         return Halted(order.generation, self._minimal_time)
 
     def rewind(self, order: Rewind) -> None:
-        """Forget what is at or above the cut; who begins anew gets what is below again from those who sent it."""
+        """Forget what is at or above the cut; a replaced worker gets what is below again from the senders."""
         assert self.links is not None
         self._ledger = Ledger(self._index + 1, order.generation)
         self._later = LaterHeld(self._ledger)
         self._order, self._watched_to = order, order.cut
         if self._index in order.replaced:
             self.machine = Worker(self._plan, self._index, self._workers, rewinds=True, tracks=True)
-            self._reported_tombstones, self._pieces, self._later_sends, self._unkept_piece = 0, [], {}, None
+            self._reported_tombstones, self._snapshots, self._later_sends, self._unstored_snapshot = 0, [], {}, None
             self.links.reset(order.generation)
             self._begin(order.since)
-            self._restore(order.since, order.pieces)
+            self._restore(order.since, order.snapshots)
         else:
             self._later_sends = self.machine.rewind(order.cut)
-            self.links.go_back(order.generation, order.cut)
+            self.links.rewind(order.generation, order.cut)
             self._begin(order.cut)
 
-    def _restore(self, since: bytes, pieces: Sequence[bytes]) -> None:
+    def _restore(self, since: bytes, snapshots: Sequence[bytes]) -> None:
         """Restore the state of the replaced process as of the committed cut: part at once, the rest by lookup."""
-        if not pieces and self.base is None:
+        if not snapshots and self.base is None:
             return
         assert self._shelf is not None
-        piece, lookup = begun_with(self._shelf.get(pieces), since, self.base)
-        self.machine.restore(piece, lookup)
-        self._later_sends = self.machine.restore_later(piece.later)
+        snapshot, lookup = restored_from(self._shelf.get(snapshots), since, self.base)
+        self.machine.restore(snapshot, lookup)
+        self._later_sends = self.machine.restore_later(snapshot.later)
 
     def go(self) -> list[Send]:
         """Send replaced processes the items below the cut that this worker had sent, and its waiting ones above it."""
@@ -176,8 +177,8 @@ class WorkerNode(Node):
                 sends += self._notice(message)
             elif isinstance(message, Committed):
                 self._commit(message)
-        goes_on_to = self._goes_on_to
-        while self._waiting and self._waiting[0][0] <= goes_on_to:
+        waiting_above = self._waiting_above
+        while self._waiting and self._waiting[0][0] <= waiting_above:
             at_once.append(heappop(self._waiting)[2])
         if at_once or self.machine.is_due:
             sends += self._work(at_once, now_s)
@@ -196,7 +197,7 @@ class WorkerNode(Node):
         return unsent_batch(send, error, self._ledger, self._plan.dataflow)
 
     @property
-    def _goes_on_to(self) -> bytes:
+    def _waiting_above(self) -> bytes:
         """Batches with this granule or a lower one do not wait for messages in flight."""
         return self._in_flight
 
@@ -213,40 +214,40 @@ class WorkerNode(Node):
         if self.watched and self._minimal_time > self._watched_to:
             self.watched = False
         if self.links is not None:
-            self.log_bytes = self.links.kept_bytes
+            self.log_bytes = self.links.logged_bytes
         if not notice.cut:
             return []
         if is_cut:
-            self._take_piece(notice.time)
-        piece = CutPiece(notice.cut, self._index, notice.time, None, self._unkept)
-        if is_cut and self._unkept_piece is None:
-            piece.pieces = self._pieces
+            self._take_snapshot(notice.time)
+        reply = CutReply(notice.cut, self._index, notice.time, None, self._unstorable)
+        if is_cut and self._unstored_snapshot is None:
+            reply.snapshots = self._snapshots
         elif is_cut and self._no_room is not None:
-            piece.no_room, piece.tried_s = str(self._no_room), self._no_room.tried_s
-        return [Send(CALLER, piece)]
+            reply.no_room, reply.tried_s = str(self._no_room), self._no_room.tried_s
+        return [Send(CALLER, reply)]
 
-    def _take_piece(self, cut: bytes) -> None:
+    def _take_snapshot(self, cut: bytes) -> None:
         """Store the changes since the last cut, until a cut that contains them is committed."""
-        if self._pieces is None or self._shelf is None:
+        if self._snapshots is None or self._shelf is None:
             return
-        piece = self.machine.piece(cut)
-        if self._unkept_piece is not None:
-            piece, self._unkept_piece = merged([self._unkept_piece, piece]), None
+        snapshot = self.machine.snapshot(cut)
+        if self._unstored_snapshot is not None:
+            snapshot, self._unstored_snapshot = merged([self._unstored_snapshot, snapshot]), None
         try:
-            self._pieces = [*self._pieces, PieceName(cut, *self._shelf.put(piece))]
+            self._snapshots = [*self._snapshots, SnapshotName(cut, *self._shelf.put(snapshot))]
         except NoRoom as no_room:
-            self._unkept_piece, self._no_room = piece, no_room
+            self._unstored_snapshot, self._no_room = snapshot, no_room
         except Exception as error:  # a state may raise anything where it is pickled
-            self._pieces, self._unkept = None, safe_text(str, error, 500)
+            self._snapshots, self._unstorable = None, safe_text(str, error, 500)
 
     def _commit(self, committed: Committed) -> None:
         """Drop what is only needed to restart a process below the cut, or to restart any."""
         if self.links is not None:
             self.links.commit(committed.cut)
-        self._pieces = self._pieces and [each for each in self._pieces if each.cut > committed.cut]
-        if not committed.keeps:
-            self.links, self._pieces, self.log_bytes = None, None, 0
-            self.machine.let_go_of_cuts()
+        self._snapshots = self._snapshots and [each for each in self._snapshots if each.cut > committed.cut]
+        if not committed.restarts:
+            self.links, self._snapshots, self.log_bytes = None, None, 0
+            self.machine.stop_cuts()
 
     def _may_wait(self, batch: Batch) -> bool:
         if self._workers == 1 or self._patient.isdisjoint(name for name, _ in batch.parts):
@@ -259,8 +260,8 @@ class WorkerNode(Node):
     def _wait(self, batch: Batch, now_s: float) -> None:
         if not self._waiting:
             self._waiting_since_s = now_s
-        self._came += 1
-        heappush(self._waiting, (batch.granule, self._came, batch))
+        self._arrivals += 1
+        heappush(self._waiting, (batch.granule, self._arrivals, batch))
 
     def _work(self, batches: list[Batch], now_s: float) -> list[Send]:
         self._worked = True
@@ -285,7 +286,7 @@ class WorkerNode(Node):
     def _sent(
         self, granule: bytes, parts_by_receiver: dict[int, list[Part]], now_s: float
     ) -> tuple[list[Send], list[tuple[bytes, int]]]:
-        """Send items as batches, but keep those for this worker; returns also their entries for the ack."""
+        """Send items as batches; those for this worker wait here. Returns also the entries for the ack."""
         sends: list[Send] = []
         sent: list[tuple[bytes, int]] = []
         for receiver, parts in parts_by_receiver.items():
@@ -293,23 +294,25 @@ class WorkerNode(Node):
                 batch = Batch(granule, self._ledger.checksum(), parts)
                 self._wait(batch, now_s)
             else:
-                kept = self.links.keep(receiver, parts) if self.links is not None else None
+                logged = self.links.log(receiver, parts) if self.links is not None else None
                 if self._order is not None:
-                    parts, kept = self._not_had(receiver, parts, kept)
+                    parts, logged = self._without_received(receiver, parts, logged)
                     if not parts:
                         continue
                 batch = Batch(granule, self._ledger.checksum(), parts)
-                sends.append(Send(receiver, batch, kept))
+                sends.append(Send(receiver, batch, logged))
             sent.append(tracked(batch))
         return sends, sent
 
-    def _not_had(self, receiver: int, parts: list[Part], kept: Kept | None) -> tuple[list[Part], Kept | None]:
-        """Of what this worker causes anew, since it has begun anew, what the receiver has not had from the one before.
+    def _without_received(
+        self, receiver: int, parts: list[Part], logged: LoggedBatch | None
+    ) -> tuple[list[Part], LoggedBatch | None]:
+        """The parts of a repeated batch that the receiver did not get from the process that this one replaces.
 
-        It is kept whole.
+        The log entry stays complete; it is passed on only if nothing is left out.
         """
         order = self._order
         if order is None or receiver in order.replaced:
-            return parts, kept
-        left = cut_parts(parts, order.cut, ABOVE_ALL)
-        return left, kept if left == parts else None
+            return parts, logged
+        rest = cut_parts(parts, order.cut, ABOVE_ALL)
+        return rest, logged if rest == parts else None

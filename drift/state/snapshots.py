@@ -1,6 +1,6 @@
-"""A worker's piece of a cut as bytes: by step the canonical bytes of keys, and their states in stored form.
+"""A worker's snapshot of a cut as bytes: by step the canonical bytes of keys, and their states in stored form.
 
-Invariant: a piece is read as it was written, or was refused when it was written.
+Invariant: a snapshot is read as it was written, or was refused when it was written.
 
 Why: keys have the form by which they are compared, and states the form in which records store payloads. One state of
 each step is read back when it is written, so a class that cannot be found by its name is reported at the first cut, not
@@ -24,7 +24,7 @@ from drift.flow.windows import EarlyNote, Slice, Window, WindowState
 from drift.machines.cuts import Entries
 from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.sent import LaterSent
-from drift.machines.worker import Piece
+from drift.machines.worker import Snapshot
 from drift.operators import State, Timer
 from drift.state.cut import StateDamaged
 from drift_graph.canonical import NoCanonicalForm, encode_plain, stored, stored_each, stored_plain
@@ -45,7 +45,7 @@ _OURS = (
 
 
 class States(NamedTuple):
-    """The states of one step in a piece.
+    """The states of one step in a snapshot.
 
     Attributes:
         keys: an array of canonical forms.
@@ -83,12 +83,12 @@ class LaterForm(NamedTuple):
     diff: int
 
 
-class StoredPiece(NamedTuple):
+class StoredSnapshot(NamedTuple):
     states: dict[str, States]
     later: Sequence[LaterForm]
 
 
-_decode = msgspec.msgpack.Decoder(StoredPiece).decode
+_decode = msgspec.msgpack.Decoder(StoredSnapshot).decode
 _encode = msgspec.msgpack.Encoder().encode
 _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _as_themselves = msgspec.msgpack.Decoder(list[int | str | None]).decode  # keys that are their own identity
@@ -109,21 +109,21 @@ class Forms:
         self._timed = frozenset(timed)
         self._classes: Classes = _classes(dataflow, [*_OURS, *classes])
 
-    def encoded(self, piece: Piece) -> bytes:
-        """The bytes of a piece.
+    def encoded(self, snapshot: Snapshot) -> bytes:
+        """The bytes of a snapshot.
 
         Raises:
             PayloadError: a state has no stored form, or could not be read back.
         """
-        return _encode(self.stored(piece))
+        return _encode(self.stored(snapshot))
 
-    def stored(self, piece: Piece) -> StoredPiece:
-        """A piece in stored form, not joined yet."""
-        states = {name: self._states(name, Entries.of(entries)) for name, entries in piece.states.items()}
-        later = [LaterForm(*each[:3], self._form(each.target, each.payload), each.diff) for each in piece.later]
+    def stored(self, snapshot: Snapshot) -> StoredSnapshot:
+        """A snapshot in stored form, not joined yet."""
+        states = {name: self._states(name, Entries.of(entries)) for name, entries in snapshot.states.items()}
+        later = [LaterForm(*each[:3], self._form(each.target, each.payload), each.diff) for each in snapshot.later]
         for each in later[:1]:
             self._check(each.target, each.payload)
-        return StoredPiece(states, later)
+        return StoredSnapshot(states, later)
 
     def _states(self, name: str, entries: Entries) -> States:
         keys, values = entries.identities, entries.values
@@ -232,12 +232,12 @@ def _parts(array: bytes) -> list[bytes]:
     return list(map(bytes, _split(array)))
 
 
-def decoded(data: bytes, where: str) -> StoredPiece:
-    """Decode a piece, whose hash was compared before."""
+def decoded(data: bytes, where: str) -> StoredSnapshot:
+    """Decode a snapshot, whose hash was compared before."""
     try:
         return _decode(data)
     except msgspec.DecodeError as error:
-        raise StateDamaged(f"{where} is no piece of a cut: {error}") from error
+        raise StateDamaged(f"{where} is no snapshot of a cut: {error}") from error
 
 
 def _classes(dataflow: Dataflow, more: Sequence[type]) -> Classes:

@@ -1,13 +1,13 @@
-"""Stores pieces of cuts for processes that have to be replaced, and looks up keys in them.
+"""Stores snapshots (a worker's part of a cut) for processes that have to be replaced, and looks up keys in them.
 
-Invariant: `begun_with` gives the newest value of every key as of the last piece, for some keys at once and for the
-others on lookup; and every later item at or above that cut that was made from items below it.
+Invariant: `restored_from` gives the newest value of every key as of the last snapshot, for some keys at once and for
+the others on lookup; and every later item at or above that cut that was made from items below it.
 
-Why: a piece has the changes since the previous one, so of several values of a key the newest counts, even if it is
+Why: a snapshot has the changes since the previous one, so of several values of a key the newest counts, even if it is
 GONE. States with timers are restored at once, since timers hold minimal time; the rest is looked up when an item of its
 key comes, so that a restart does not wait for state that nobody needs. Neighbours of about the same size are merged
-once there are several, so few pieces have to be searched, and the number of times that each entry is copied grows with
-the logarithm of all entries.
+once there are several, so few snapshots have to be searched, and the number of times that each entry is copied grows
+with the logarithm of all entries.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any, NamedTuple, Protocol
 
 from drift.machines.cuts import GONE, Entries, Lookup
 from drift.machines.sent import LaterSent
-from drift.machines.worker import Piece
+from drift.machines.worker import Snapshot
 
-#: So many pieces of one tier are made one; those of a tier are up to so many times as large as those of the one below.
+#: So many snapshots of one tier are merged; each tier holds snapshots up to so many times as large as the tier below.
 _MERGED = 8
-#: Pieces of the lowest tier are not larger.
+#: The greatest size in the lowest tier.
 _TIER_BYTES = 4096
-#: A larger piece is made one in which keys are looked up, though it has no neighbours of its size.
+#: A larger snapshot is rewritten for lookups by key even if it has no neighbours of its size.
 _ALONE_BYTES = 1 << 16
-#: A table in memory that has so many keys is full: one that outgrows the processor's cache takes twice as long to fill.
+#: Keys in one table in memory: a table that outgrows the processor's cache takes twice as long to fill.
 _TABLE_ENTRIES = 1 << 15
 
 
 class NoRoom(Exception):
-    """A piece cannot be stored now, but perhaps later.
+    """A snapshot cannot be stored now, but perhaps later.
 
     Attributes:
         tried_s: seconds that the attempt took.
@@ -41,7 +41,7 @@ class NoRoom(Exception):
 
 
 class Layer(Protocol):
-    """A stored piece, or several consecutive ones."""
+    """A stored snapshot, or several consecutive ones."""
 
     @property
     def cut(self) -> bytes: ...
@@ -51,7 +51,7 @@ class Layer(Protocol):
 
     @property
     def steps(self) -> Collection[str]:
-        """Names of the steps that it has keys of."""
+        """Names of the steps whose keys it has."""
 
     def count(self, step: str) -> int:
         """How many keys of a step it has."""
@@ -62,34 +62,35 @@ class Layer(Protocol):
     def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
         """The values of the keys that it has; a value may be GONE."""
 
-    def whole(self) -> Piece: ...
+    def as_snapshot(self) -> Snapshot: ...
 
 
 class Shelf(Protocol):
-    """The store of pieces, by name, that the processes of a run share."""
+    """The store of snapshots, by name, that the processes of a run share."""
 
-    def put(self, piece: Piece) -> tuple[bytes, int, float]:
-        """Its name, how many bytes it has, and the seconds it took.
+    def put(self, snapshot: Snapshot) -> tuple[bytes, int, float]:
+        """Store a snapshot; returns its name, its size in bytes, and the seconds it took.
 
         Raises:
-            NoRoom: for now.
+            NoRoom: there is no room now.
             Exception: whatever a state raises that cannot be pickled.
         """
 
     def get(self, names: Sequence[bytes]) -> list[Layer]:
-        """Pieces that follow one another, oldest first; a layer may be of several."""
+        """Consecutive snapshots, oldest first; a layer may be several of them."""
 
     def drop(self, name: bytes) -> None:
-        """Delete a piece, since nobody will get it any more."""
+        """Delete a snapshot that nobody will read any more."""
 
 
-class PieceName(NamedTuple):
-    """A piece on a shelf.
+class SnapshotName(NamedTuple):
+    """A snapshot on a shelf.
 
     Attributes:
-        cut: that it is of.
-        cost_s: what it took to put it there.
-        merged: it is made of others.
+        cut: the cut it belongs to.
+        size: in bytes.
+        cost_s: the seconds it took to store it.
+        merged: whether it was merged from others, for lookups by key.
     """
 
     cut: bytes
@@ -100,13 +101,13 @@ class PieceName(NamedTuple):
 
 
 class InMemory:
-    """A shelf whose names are the pieces themselves."""
+    """A shelf whose names are the snapshots themselves."""
 
     def __init__(self, timed: Collection[str]) -> None:
         self._timed = timed
 
-    def put(self, piece: Piece) -> tuple[bytes, int, float]:
-        name = packed(piece)
+    def put(self, snapshot: Snapshot) -> tuple[bytes, int, float]:
+        name = packed(snapshot)
         return name, len(name), 0.0
 
     def get(self, names: Sequence[bytes]) -> list[Layer]:
@@ -117,10 +118,10 @@ class InMemory:
 
 
 class LoadedLayer:
-    """Pieces that are in memory, and follow one another; keys are looked up where somebody asks."""
+    """Consecutive snapshots in memory; tables for lookups are made on first access."""
 
-    def __init__(self, pieces: Sequence[Piece], timed: Collection[str]) -> None:
-        self._pieces = pieces
+    def __init__(self, snapshots: Sequence[Snapshot], timed: Collection[str]) -> None:
+        self._snapshots = snapshots
         self._timed = timed
         self._tables: dict[str, list[dict[Any, Any]]] = {}  # by step: values by key, oldest first
 
@@ -128,8 +129,8 @@ class LoadedLayer:
         tables = self._tables.get(step)
         if tables is None:
             tables = self._tables[step] = [{}]
-            for piece in self._pieces:
-                if (entries := piece.states.get(step)) is not None:
+            for snapshot in self._snapshots:
+                if (entries := snapshot.states.get(step)) is not None:
                     if len(tables[-1]) >= _TABLE_ENTRIES:
                         tables.append({})
                     tables[-1].update(zip(entries.identities, entries.values))
@@ -138,19 +139,19 @@ class LoadedLayer:
 
     @property
     def cut(self) -> bytes:
-        return self._pieces[-1].cut
+        return self._snapshots[-1].cut
 
     @property
     def later(self) -> list[LaterSent]:
-        return [each for piece in self._pieces for each in piece.later]
+        return [each for snapshot in self._snapshots for each in snapshot.later]
 
     @property
     def steps(self) -> Collection[str]:
-        return dict.fromkeys(step for piece in self._pieces for step in piece.states)
+        return dict.fromkeys(step for snapshot in self._snapshots for step in snapshot.states)
 
     def count(self, step: str) -> int:
         """See `Layer`."""
-        return sum(len(piece.states.get(step, ())) for piece in self._pieces)
+        return sum(len(snapshot.states.get(step, ())) for snapshot in self._snapshots)
 
     def timed(self, step: str) -> Iterable[Any]:
         """See `Layer`."""
@@ -164,23 +165,23 @@ class LoadedLayer:
             found.update({key: table[key] for key in keys if key in table})
         return found
 
-    def whole(self) -> Piece:
-        return merged(self._pieces)
+    def as_snapshot(self) -> Snapshot:
+        return merged(self._snapshots)
 
 
 def timed_keys(entries: Iterable[tuple[Any, Any]]) -> list[Any]:
-    """Of a step whose states may come with timers, the keys that have some."""
+    """The keys that have timers, of a step whose states may have some."""
     return [key for key, value in entries if value is not GONE and value[1]]
 
 
-def begun_with(
+def restored_from(
     layers: Sequence[Layer], cut: bytes, base: Callable[[str], Lookup] | None = None
-) -> tuple[Piece, Callable[[str], Lookup]]:
+) -> tuple[Snapshot, Callable[[str], Lookup]]:
     """The state that a replaced worker restores at once, and the lookup for the rest.
 
     Args:
         layers: oldest first.
-        cut: of the newest layer.
+        cut: the cut of the newest layer.
         base: lookup for keys that no layer has, by name of the step.
     """
     newest_first = list(reversed(layers))
@@ -210,75 +211,77 @@ def begun_with(
         if keys:
             at_once[step] = Entries.of(lookup(step)(keys))
     later = [each for layer in layers for each in layer.later if each.meta >= cut]
-    return Piece(cut, at_once, later), lookup
+    return Snapshot(cut, at_once, later), lookup
 
 
-def packed(piece: Piece) -> bytes:
-    """A piece as bytes, for processes of one run.
+def packed(snapshot: Snapshot) -> bytes:
+    """A snapshot as bytes, for processes of one run.
 
     Raises:
         Exception: whatever a state raises that cannot be pickled.
     """
-    states = {name: (each.identities, each.values, each.gone) for name, each in piece.states.items()}
-    return pickle.dumps((piece.cut, states, piece.later), 5)
+    states = {name: (each.identities, each.values, each.gone) for name, each in snapshot.states.items()}
+    return pickle.dumps((snapshot.cut, states, snapshot.later), 5)
 
 
-def unpacked(data: bytes | memoryview) -> Piece:
+def unpacked(data: bytes | memoryview) -> Snapshot:
     cut, states, later = pickle.loads(data)
-    return Piece(cut, {name: Entries(*columns) for name, columns in states.items()}, later)
+    return Snapshot(cut, {name: Entries(*columns) for name, columns in states.items()}, later)
 
 
-def merged(pieces: Iterable[Piece]) -> Piece:
-    """Merge consecutive pieces into one."""
-    pieces = list(pieces)
-    if len(pieces) == 1:  # each value is the newest of its key
-        return pieces[0]
+def merged(snapshots: Iterable[Snapshot]) -> Snapshot:
+    """Merge consecutive snapshots into one."""
+    snapshots = list(snapshots)
+    if len(snapshots) == 1:  # nothing to merge
+        return snapshots[0]
     cut = b""
     states: dict[str, dict[Any, Any]] = {}
     later: list[LaterSent] = []
-    for piece in pieces:
-        cut = piece.cut
-        later += piece.later
-        for name, entries in piece.states.items():
+    for snapshot in snapshots:
+        cut = snapshot.cut
+        later += snapshot.later
+        for name, entries in snapshot.states.items():
             states.setdefault(name, {}).update(entries)
     listed = {name: Entries.of(values.items()) for name, values in states.items()}
-    return Piece(cut, listed, [each for each in later if each.meta >= cut])
+    return Snapshot(cut, listed, [each for each in later if each.meta >= cut])
 
 
-class PiecesKept:
-    """The names of one worker's pieces."""
+class SnapshotNames:
+    """The names of one worker's snapshots."""
 
     def __init__(self) -> None:
-        self._pieces: list[PieceName] = []
+        self._snapshots: list[SnapshotName] = []
 
-    def add(self, pieces: Iterable[PieceName]) -> None:
-        """Add the pieces up to a committed cut; some may have been added before."""
-        last = self._pieces[-1].cut if self._pieces else b""
-        self._pieces += [piece for piece in pieces if piece.cut > last]
+    def add(self, snapshots: Iterable[SnapshotName]) -> None:
+        """Add the snapshots up to a committed cut; some may have been added before."""
+        last = self._snapshots[-1].cut if self._snapshots else b""
+        self._snapshots += [snapshot for snapshot in snapshots if snapshot.cut > last]
 
-    def due(self) -> list[PieceName]:
-        """Neighbours to be merged; or a single piece, to be put into a form for lookups."""
+    def due(self) -> list[SnapshotName]:
+        """Neighbours to be merged; or a single snapshot, to be put into a form for lookups."""
         tiers: list[int] = []
-        for piece in reversed(self._pieces):
-            tiers.insert(0, max(_tier(piece.size), tiers[0] if tiers else 0))
+        for snapshot in reversed(self._snapshots):
+            tiers.insert(0, max(_tier(snapshot.size), tiers[0] if tiers else 0))
         for tier in dict.fromkeys(reversed(tiers)):
             if tiers.count(tier) >= _MERGED:
-                return [piece for piece, its in zip(self._pieces, tiers) if its == tier]
-        return next(([piece] for piece in self._pieces if not piece.merged and piece.size > _ALONE_BYTES), [])
+                return [snapshot for snapshot, its in zip(self._snapshots, tiers) if its == tier]
+        return next(
+            ([snapshot] for snapshot in self._snapshots if not snapshot.merged and snapshot.size > _ALONE_BYTES), []
+        )
 
-    def replace(self, several: Sequence[PieceName], one: PieceName) -> None:
-        """Note that pieces that were due have been merged into one."""
-        at = self._pieces.index(several[0])
-        assert self._pieces[at : at + len(several)] == list(several)
-        self._pieces[at : at + len(several)] = [one]
+    def replace(self, those: Sequence[SnapshotName], by: SnapshotName) -> None:
+        """Note that snapshots that were due have been merged into one."""
+        at = self._snapshots.index(those[0])
+        assert self._snapshots[at : at + len(those)] == list(those)
+        self._snapshots[at : at + len(those)] = [by]
 
-    def all(self) -> list[PieceName]:
-        """In order."""
-        return self._pieces
+    def all(self) -> list[SnapshotName]:
+        """All names, oldest first."""
+        return self._snapshots
 
     @property
-    def kept_bytes(self) -> int:
-        return sum(piece.size for piece in self._pieces)
+    def stored_bytes(self) -> int:
+        return sum(snapshot.size for snapshot in self._snapshots)
 
 
 def _tier(size: int) -> int:

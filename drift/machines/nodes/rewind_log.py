@@ -1,0 +1,373 @@
+"""What the calling process stores so that a run can go back to a cut: the batches fed, and the output received.
+
+Invariant: together with the states below a cut, a run can resume from any minimal time that was reached and is not
+below the last committed cut, and a barrier from the last item that was received.
+
+Why: unsettled batches may have to be fed again; batches above the committed cut, to a replaced worker. The barrier's
+items are in its senders' link logs; its position, its last meta and the digest's open block follow from the output
+received here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from drift.machines.nodes.cutting import INTERVAL_S, LOG_BYTES_FULL, TRIES_MAX, CutPace
+from drift.machines.nodes.intake import Fed
+from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, cut_columns
+from drift.machines.nodes.messages import Batch, CutReply, Message, ReleasedMessage, Restart, Rewind, TakeCut
+from drift.machines.nodes.snapshots import Shelf, SnapshotName, SnapshotNames, merged
+from drift.machines.worker import BARRIER, Snapshot
+from drift_barrier.barrier import Released
+from drift_barrier.digest import BLOCK_ITEMS, Encoded
+from drift_graph.errors import DriftBug, PayloadError, ProcessError
+from drift_graph.functions import safe_text
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, END_OF_TIME, MetaParts
+from drift_graph.metas import greatest_meta
+
+
+class Complete(NamedTuple):
+    """A cut with all its snapshots, and the position of the received output.
+
+    Attributes:
+        snapshots: the changes since the previous cut taken, by worker.
+    """
+
+    cut: bytes
+    output: Restart
+    snapshots: dict[int, Snapshot]
+
+
+class RewindLog:
+    """See the module.
+
+    Args:
+        decode: turns the bytes that a message was carried as into the message.
+        workers: their number.
+        shelf: stores snapshots of cuts.
+        pace: decides when cuts are taken.
+
+    Attributes:
+        since: the last committed cut, from which replaced processes start.
+        links: the items fed since the committed cut, by receiver.
+        unstorable: why there will never be a cut, if a state cannot be stored; else empty.
+        no_room: why there is no cut now, if there is no room for it; else empty.
+        other_log_bytes: the greatest size of another process's link logs, as last reported.
+        position: of the next item to come from the barrier.
+        last: the meta of the last item from the barrier.
+    """
+
+    def __init__(self, decode: Callable[[bytes], Message], workers: int, shelf: Shelf, pace: CutPace) -> None:
+        self.since = BEGINNING
+        self._workers = workers
+        self._shelf = shelf
+        self._pace = pace
+        self.other_log_bytes = 0
+        self._number = 0  # of the last cut that was ordered
+        self._taking: int | None = None
+        self._replies: dict[int, CutReply] = {}
+        self._snapshots = [SnapshotNames() for _ in range(workers)]
+        self._initial: Snapshot | None = None  # if the run resumes from a cut
+        self._replaces = True  # whether processes that die are replaced, from snapshots
+        self._unneeded: list[bytes] = []  # snapshots that no process will read any more
+        self.unstorable = self.no_room = ""
+        self._tried_s = -math.inf
+        self._tries = 0  # to take a cut, since feeding stopped for lack of room
+        self.links = LinkLogs(parts_decoder(decode))
+        self.position = 0
+        self.last = BEGINNING
+        self._decode = decode
+        self._fed: deque[tuple[bytes, Fed]] = deque()  # each with a time that is above all its items
+        self._blocks: list[bytes] = []
+        self._released: deque[ReleasedMessage] = deque()  # the batches with items of the open block
+        self._resumed_at = 0  # the position at which the run resumed; below, the items of its block released before
+        self._opened_before: list[Encoded] = []
+        # If a store requests cuts:
+        self._not_handed_over: list[list[SnapshotName]] | None = None  # snapshots committed since the last handover
+        self._handed_over = BEGINNING
+        self._is_requested = self._is_for_store = False  # a cut; the one being taken
+        self._output: Restart | None = None  # as of the cut being taken
+        self._is_complete = False
+
+    def begin_at(self, cut: bytes, output: Restart, snapshot: Snapshot) -> None:
+        """Resume from a cut that another run committed, before anything is fed; `snapshot` is all of its state.
+
+        Each worker takes the keys that are its own; the first sends the later items again.
+        """
+        self.since, self.position, self.last = cut, output.position, output.last
+        self._resumed_at, self._opened_before, self._blocks = output.position, output.opened, list(output.blocks)
+        self._handed_over = cut
+        if cut == END_OF_TIME:
+            return
+        self._initial = snapshot
+
+    def prepare_handover(self, *, replaces: bool) -> None:
+        """Prepare for cuts requested by a store, before anything is fed.
+
+        Args:
+            replaces: whether processes that die are replaced; otherwise snapshots are dropped after the handover.
+        """
+        self._not_handed_over, self._replaces = [[] for _ in self._snapshots], replaces
+
+    @property
+    def holds(self) -> bool:
+        """Whether the output has reached a cut for the store: output above it waits until the cut is handed over."""
+        return self._output is not None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the requested cut is complete."""
+        return self._is_complete
+
+    def hand_over(self) -> Complete | None:
+        """The requested cut, if it is complete, else None; requests the next one in either case."""
+        output = self._output
+        if not self._is_complete or output is None or self._not_handed_over is None:
+            self._is_requested = True
+            return None
+        snapshots = {
+            worker: merged(layer.as_snapshot() for layer in self._shelf.get([snapshot.name for snapshot in untaken]))
+            for worker, untaken in enumerate(self._not_handed_over)
+        }
+        self._handed_over = self.since
+        self._is_requested = False
+        self.drop_handover()
+        taken, self._not_handed_over = self._not_handed_over, [[] for _ in self._snapshots]
+        self._drop_unneeded([snapshot.name for untaken in taken for snapshot in untaken])
+        return Complete(self.since, output, snapshots)
+
+    def awaits_cut(self, minimal_time: bytes) -> bool:
+        """Whether a cut was requested, and there is state that was not handed over."""
+        return self._is_requested and minimal_time > self._handed_over
+
+    def hand_over_end(self) -> Complete | None:
+        """The cut at the end, if all output has been received and this cut was not handed over."""
+        if self._handed_over == END_OF_TIME:
+            return None
+        self._handed_over = END_OF_TIME
+        return Complete(END_OF_TIME, self.restart(), {})
+
+    def drop_handover(self) -> None:
+        """Drop the cut for the store, which has not taken it: output above it no longer waits."""
+        self._output, self._is_complete = None, False
+
+    def note_fed(self, fed: Fed, above: bytes) -> None:
+        """Note a fed batch, all of which is below `above`."""
+        metas = fed.arrived.metas
+        if metas and above <= fed.arrived.heartbeat:  # at the greatest time there is no meta above
+            above = greatest_meta(metas) + b"\0"
+        self._fed.append((max(above, fed.arrived.heartbeat), fed))
+
+    def settle(self, minimal_time: bytes) -> None:
+        """Drop batches below minimal time, which will not be fed again."""
+        while self._fed and self._fed[0][0] <= minimal_time:
+            self._fed.popleft()
+
+    def note_released(self, message: ReleasedMessage) -> None:
+        """Note a batch of the output.
+
+        Raises:
+            DriftBug: it is not the next batch.
+        """
+        released = message.released
+        if released.position != self.position:
+            raise DriftBug(f"item {released.position} of the output came, and {self.position} is the next")
+        self._blocks[message.first_block :] = message.blocks
+        if not released.metas:
+            return
+        self.position += len(released.metas)
+        self.last = released.metas[-1]
+        self._released.append(message)
+        open_from = self.position // BLOCK_ITEMS * BLOCK_ITEMS
+        while self._released and _end_of(self._released[0].released) <= open_from:
+            self._released.popleft()
+
+    def rewind(self, order: Rewind, unfed: Iterable[Fed]) -> deque[Fed]:
+        """The batches to feed again from a cut on; `unfed`: batches that still wait to be fed again."""
+        self.links.rewind(order.generation, order.cut)
+        self._taking, self._replies = None, {}
+        if not self._is_complete:
+            self._output = None
+        again: deque[Fed] = deque()
+        for name, rank, arrived in chain([fed for _, fed in self._fed], unfed):
+            columns = Columns(arrived.metas, arrived.payloads, None)
+            metas, payloads, _ = cut_columns(columns, order.cut, ABOVE_ALL)
+            heartbeat = max(arrived.heartbeat, order.cut)
+            again.append(Fed(name, rank, arrived._replace(metas=metas, payloads=payloads, heartbeat=heartbeat)))
+        self._fed.clear()
+        return again
+
+    def described(self, cut: bytes, unfed: Iterable[Fed]) -> str:
+        """The position of a cut in the input, in words: by the first unsettled item."""
+        first: tuple[bytes, str, object] | None = None
+        for name, _, arrived in chain([fed for _, fed in self._fed], unfed):
+            for meta, payload in zip(arrived.metas, arrived.payloads):
+                if meta >= cut and (first is None or meta < first[0]):
+                    first = meta, name, payload
+        if first is None:
+            return "while nothing of the input was in flight"
+        meta, name, payload = first
+        return f"at item {safe_text(repr, payload, 200)} of source {name!r} ({MetaParts(meta)})"
+
+    def take(self, now_s: float, minimal_time: bytes) -> TakeCut | None:
+        """The next cut, if it is time for one."""
+        if self._taking is not None or self.holds:
+            return None
+        is_requested = self.awaits_cut(minimal_time)
+        fed_bytes = self.links.logged_bytes
+        is_due = minimal_time > self.since and self._pace.is_due(now_s, self._log_bytes, fed_bytes)
+        if not is_requested and not is_due and not self.is_full(minimal_time):
+            return None
+        if self.no_room and now_s < self._tried_s + INTERVAL_S:  # even if a cut is requested again and again
+            return None
+        self._is_for_store = is_requested
+        self._pace.begun(now_s, fed_bytes)
+        self._number += 1
+        self._taking = self._number
+        self._replies = {}
+        return TakeCut(self._number)
+
+    def is_full(self, minimal_time: bytes) -> bool:
+        """Whether there is no room for a cut, and link logs are so long that feeding waits for room."""
+        return bool(self.no_room) and minimal_time > self.since and self._log_bytes > LOG_BYTES_FULL
+
+    @property
+    def _log_bytes(self) -> int:
+        return max(self.links.logged_bytes, self.other_log_bytes)
+
+    def note_reply(self, reply: CutReply, now_s: float) -> bytes | None:
+        """Note a reply to the order; returns the cut if this was the last reply, so that the cut is committed."""
+        if reply.number != self._taking:
+            return None
+        self._replies[reply.sender] = reply
+        self._note_output(reply)
+        if len(self._replies) <= self._workers:
+            return None
+        self._taking = None
+        if any(each.snapshots is None for each in self._replies.values()):
+            self._pace.taken(now_s, max(each.tried_s for each in self._replies.values()), self._log_bytes)
+            self._output = None
+            self._note_no_room(reply.cut, now_s)
+            return None
+        self.since = reply.cut
+        self.no_room, self._tries = "", 0
+        for sender, each in self._replies.items():
+            if sender >= 0:
+                if self._replaces:
+                    self._snapshots[sender].add(each.snapshots or ())
+                if self._not_handed_over is not None:
+                    last = max([self._handed_over, *(newest.cut for newest in self._not_handed_over[sender][-1:])])
+                    self._not_handed_over[sender] += [new for new in each.snapshots or () if new.cut > last]
+        self._is_complete = self.holds
+        cost_s = max(new.cost_s for each in self._replies.values() for new in (each.snapshots or [])[-1:])
+        self._replies = {}
+        self.links.commit(self.since)
+        self.other_log_bytes = 0
+        self._pace.taken(now_s, cost_s, self._log_bytes)
+        return self.since
+
+    def _note_no_room(self, cut: bytes, now_s: float) -> None:
+        """
+        Raises:
+            ProcessError: there has been no room for too long.
+        """
+        self.no_room = next((each.no_room for each in self._replies.values() if each.no_room), "")
+        self._tried_s = now_s
+        self._tries = self._tries + 1 if self.is_full(cut) else 0
+        if self._tries >= TRIES_MAX:
+            raise ProcessError(
+                f"no cut of the run could be stored: {self.no_room}; so its processes log what they sent since the "
+                f"last one, {self._log_bytes >> 20} MiB in one of them by now, and there was no room {TRIES_MAX} "
+                f"times; everything released before stands. Make room, or let TMPDIR name another folder, and run "
+                f"again; with recover=False nothing is logged, and a process that dies ends the run"
+            )
+
+    def _note_output(self, reply: CutReply) -> None:
+        """Note the output received when the barrier had sent all items below the cut.
+
+        Raises:
+            PayloadError: there will never be a cut.
+        """
+        if self._not_handed_over is None:
+            self.unstorable = self.unstorable or reply.error
+            return
+        if reply.error:
+            raise PayloadError(f"a state cannot be stored: {reply.error}; let states be values that can be pickled")
+        if reply.sender == BARRIER and self._is_for_store:
+            self._output = self.restart()
+
+    def snapshots_of(self, worker: int) -> list[bytes]:
+        """Names on the shelf of the snapshots that a replaced worker starts with."""
+        if self._initial is not None:
+            snapshot, self._initial = self._initial, None
+            for_others, its = self._shelf.put(snapshot._replace(later=[])), self._shelf.put(snapshot)
+            for of, names in enumerate(self._snapshots):
+                names.add([SnapshotName(snapshot.cut, *(its if of == 0 else for_others))])
+        return [snapshot.name for snapshot in self._snapshots[worker].all()]
+
+    def due_to_merge(self) -> tuple[int, list[SnapshotName]] | None:
+        """A worker and its snapshots that are to be merged, if there are any."""
+        return next(
+            ((worker, several) for worker, names in enumerate(self._snapshots) if (several := names.due())), None
+        )
+
+    def merged(self, worker: int, several: Sequence[SnapshotName], name: bytes, size: int) -> None:
+        """Note that snapshots have been merged into one."""
+        self._snapshots[worker].replace(several, SnapshotName(several[-1].cut, name, size, merged=True))
+        self._drop_unneeded([snapshot.name for snapshot in several])
+
+    def _drop_unneeded(self, names: Iterable[bytes]) -> None:
+        needed = {snapshot.name for names in self._snapshots for snapshot in names.all()}
+        needed |= {snapshot.name for untaken in self._not_handed_over or () for snapshot in untaken}
+        self._unneeded += [name for name in names if name not in needed]
+
+    def take_unneeded(self) -> list[bytes]:
+        """Take the names of snapshots that are needed at most by a process that was just ordered to start with them."""
+        unneeded, self._unneeded = self._unneeded, []
+        return unneeded
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes in link logs and snapshots."""
+        return self.links.logged_bytes + sum(each.stored_bytes for each in self._snapshots)
+
+    def restart(self) -> Restart:
+        """The state that a replaced barrier resumes from."""
+        block = self.position // BLOCK_ITEMS
+        metas: list[bytes] = []
+        payloads: list[object] = []
+        for message in self._released:
+            position, its_metas, its_payloads, _, _ = self._as_received(message)
+            start = max(block * BLOCK_ITEMS - position, 0)
+            metas += its_metas[start:]
+            payloads += its_payloads[start:]
+        decode = self._opened_before if block == self._resumed_at // BLOCK_ITEMS else []
+        return Restart(self.position, self.last, self._blocks[:block], decode, metas, payloads)
+
+    def _as_received(self, message: ReleasedMessage) -> Released:
+        """The batch decoded again, since users may have changed the payloads."""
+        if not message.carried:
+            return message.released
+        again = self._decode(message.carried)
+        assert isinstance(again, ReleasedMessage)
+        return again.released
+
+
+def _end_of(released: Released) -> int:
+    return released.position + len(released.metas)
+
+
+def parts_decoder(decode: Callable[[bytes], Message]) -> Callable[[bytes], list[tuple[str, Columns]]]:
+    """The function that gives the parts of a batch from the bytes it was carried as."""
+
+    def parts(carried: bytes) -> list[tuple[str, Columns]]:
+        batch = decode(carried)
+        assert isinstance(batch, Batch)
+        return batch.parts
+
+    return parts
